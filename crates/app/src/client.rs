@@ -1,0 +1,271 @@
+//! Talks to a server over HTTP/1.1, one request at a time on one kept connection: over plain `http` to the server of
+//! this machine or one behind a tunnel, or over the socket of a data directory.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use types::{Error, Kind, Result};
+
+pub type Response = http::Response<Incoming>;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection to one server.
+pub struct Client {
+    to: To,
+    key: Option<String>,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+enum To {
+    /// `127.0.0.1:8484`
+    Address(String),
+    /// The data directory.
+    Socket(PathBuf),
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            To::Address(authority) => f.write_str(authority),
+            To::Socket(data) => write!(f, "{}", data.display()),
+        }
+    }
+}
+
+/// What a server said when it did not do what was asked.
+#[derive(Debug)]
+pub struct Refusal {
+    pub error: Error,
+    /// How long it asked to wait.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        refusal.error
+    }
+}
+
+impl Client {
+    /// `url` is `http://host:port`; nothing is sent yet.
+    pub fn new(url: &str, key: Option<String>) -> Result<Self> {
+        let wrong = || {
+            Error::invalid(format!("`{}` is no address of a server", types::name::printable(url)))
+                .hint("write http://127.0.0.1:8484; for https use a tunnel or a proxy on this machine")
+        };
+        let rest = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
+        if rest.is_empty() || rest.contains(['/', ' ', '@', '?', '#']) {
+            return Err(wrong());
+        }
+        let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let authority = if has_port { rest.to_owned() } else { format!("{rest}:80") };
+        Ok(Client { to: To::Address(authority), key, connection: None })
+    }
+
+    /// To the process that has this data directory open.
+    pub fn socket(data: &Path) -> Self {
+        Client { to: To::Socket(data.to_owned()), key: None, connection: None }
+    }
+
+    /// Sends a request; the answer's body is still to be read. Anything but success is an error that carries the
+    /// server's own words.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> std::result::Result<Response, Refusal> {
+        let host = match &self.to {
+            To::Address(authority) => authority,
+            To::Socket(_) => "localhost",
+        };
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
+        if let Some(key) = &self.key {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| {
+            Refusal::of(Error::invalid("the request cannot be written as HTTP: is the key right?").caused_by(error))
+        })?;
+        let mut connection = self.connect().await.map_err(Refusal::of)?;
+        let answered = connection.send_request(request).await;
+        let response = answered.map_err(|error| {
+            Refusal::of(
+                Error::new(Kind::Closed, format!("the server at {} closed the connection", self.to))
+                    .hint("was it stopped? its log says why")
+                    .caused_by(error),
+            )
+        })?;
+        self.connection = Some(connection);
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(refusal(response).await)
+    }
+
+    /// Sends JSON, if any, and reads JSON.
+    pub async fn json(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&serde_json::Value>,
+    ) -> Result<serde_json::Value> {
+        let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let headers: &[(&str, &str)] = match body {
+            Some(_) => &[("content-type", "application/json"), ("accept", "application/json")],
+            None => &[("accept", "application/json")],
+        };
+        let response = self.send(method, path, headers, bytes).await?;
+        let bytes = read(response).await?;
+        if bytes.is_empty() {
+            return Ok(serde_json::Value::Null);
+        }
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::internal(format!("the server at {} answered with something that is no JSON", self.to))
+                .hint("is it a Polynya?")
+                .caused_by(error)
+        })
+    }
+
+    /// The kept connection if it still lives, else a new one.
+    async fn connect(&mut self) -> Result<SendRequest<Full<Bytes>>> {
+        if let Some(mut connection) = self.connection.take()
+            && connection.ready().await.is_ok()
+        {
+            return Ok(connection);
+        }
+        let unreachable = |why: &dyn std::fmt::Display| {
+            Error::new(Kind::Closed, format!("no server answers at {}: {why}", self.to))
+                .hint("start one with `polynya serve`, or name another with --url")
+        };
+        let (connection, driver) = match &self.to {
+            To::Address(authority) => {
+                let connecting = TcpStream::connect(authority);
+                let stream = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => return Err(unreachable(&error)),
+                    Err(_) => return Err(unreachable(&"it does not accept connections")),
+                };
+                // Small requests wait for nothing.
+                stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
+                handshake(stream).await
+            }
+            To::Socket(data) => {
+                let (directory, path) = crate::control::short_path(data).map_err(|error| unreachable(&error))?;
+                let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
+                drop(directory);
+                handshake(stream).await
+            }
+        }
+        .map_err(|error| unreachable(&error))?;
+        tokio::spawn(driver);
+        Ok(connection)
+    }
+}
+
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> hyper::Result<(SendRequest<Full<Bytes>>, impl Future<Output = ()> + Send)> {
+    let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
+    // Its failures show in the request that they concern.
+    Ok((connection, async move { drop(driver.await) }))
+}
+
+impl Refusal {
+    fn of(error: Error) -> Self {
+        Refusal { error, retry_after: None }
+    }
+}
+
+/// The whole body.
+pub async fn read(response: Response) -> Result<Bytes> {
+    let collected = response.into_body().collect().await;
+    collected.map(|body| body.to_bytes()).map_err(|error| {
+        Error::new(Kind::Closed, "the server's answer ended in the middle").caused_by(error)
+    })
+}
+
+async fn refusal(response: Response) -> Refusal {
+    let status = response.status();
+    let header = |name| response.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let retry_after = header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs_f64);
+    let body = read(response).await.unwrap_or_default();
+    Refusal { error: said(status, &body), retry_after }
+}
+
+/// `{"error": {"code", "message", "hint"}}` as an error of ours.
+fn said(status: StatusCode, body: &[u8]) -> Error {
+    let kind = match status.as_u16() {
+        400 => Kind::Invalid,
+        401 | 403 => Kind::Forbidden,
+        404 => Kind::NotFound,
+        409 => Kind::Conflict,
+        413 => Kind::TooLarge,
+        422 => Kind::Schema,
+        408 | 504 => Kind::Timeout,
+        429 | 503 => Kind::Busy,
+        _ => Kind::Internal,
+    };
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let text = |name: &str| parsed.as_ref()?.get("error")?.get(name)?.as_str().map(str::to_owned);
+    let message = text("message").unwrap_or_else(|| format!("the server answered {status}"));
+    let error = Error::new(kind, message);
+    match text("hint") {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+/// A table's name or a key's value as a part of a path.
+pub fn escaped(part: &str) -> String {
+    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let mut out = String::with_capacity(part.len());
+    for byte in part.bytes() {
+        if keep(byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_plain_http() {
+        assert_eq!(Client::new("http://[::1]:8484/", None).unwrap().to.to_string(), "[::1]:8484");
+        assert_eq!(Client::new("http://box", None).unwrap().to.to_string(), "box:80");
+        for bad in ["https://x", "127.0.0.1:8484", "http://", "http://a/b", "http://u@h"] {
+            assert!(Client::new(bad, None).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_servers_words_are_kept() {
+        let body = br#"{"error":{"code":"not_found","message":"there is no table `x`","hint":"did you mean `y`?"}}"#;
+        let error = said(StatusCode::NOT_FOUND, body);
+        assert_eq!(error.to_string(), "there is no table `x`; did you mean `y`?");
+        assert_eq!(said(StatusCode::BAD_GATEWAY, b"<html>").to_string(), "the server answered 502 Bad Gateway");
+    }
+
+    #[test]
+    fn parts_of_paths_are_escaped() {
+        assert_eq!(escaped("a b/ü.x"), "a%20b%2F%C3%BC.x");
+    }
+}

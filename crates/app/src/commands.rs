@@ -1,0 +1,58 @@
+//! One file for each command.
+
+pub mod bench;
+pub mod config;
+pub mod demo;
+pub mod doctor;
+pub mod ingest;
+pub mod key;
+pub mod serve;
+pub mod shell;
+pub mod sql;
+pub mod tables;
+
+use std::process::ExitCode;
+
+use types::Result;
+
+use crate::cli::{Cli, Command};
+use crate::config::Config;
+
+/// Runs what was typed.
+pub fn run(cli: Cli) -> Result<ExitCode> {
+    let flags = match &cli.command {
+        Command::Serve(options) => options.flags(),
+        Command::Demo(options) => options.serve.flags(),
+        _ => Vec::new(),
+    };
+    let sources = cli.global.sources(flags)?;
+    let config = Config::load(&sources)?;
+    crate::logging::start(&config.log)?;
+    for warning in Config::unknown_variables(&sources) {
+        tracing::warn!("{warning}");
+    }
+    match cli.command {
+        Command::Serve(options) => serve::run(&config, &options),
+        Command::Demo(options) => demo::run(config, &options),
+        Command::Ingest(options) => ingest::run(&config, &options),
+        Command::Sql(options) => sql::run(&config, &options),
+        Command::Tables(options) => tables::run(&config, &options),
+        Command::Key(options) => key::run(&config, &options),
+        Command::Doctor(options) => doctor::run(&config, &options),
+        Command::Bench(options) => bench::run(&config, &options),
+        Command::Config(options) => self::config::run(&config, &options),
+    }
+}
+
+/// Runs a command that talks to a server.
+fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| types::Error::io("starting threads", error))?;
+    let outcome = runtime.block_on(future);
+    // Standard input may be being read by a thread that nothing can wake.
+    runtime.shutdown_background();
+    outcome
+}

@@ -1,0 +1,154 @@
+//! `polynya bench WORKLOAD`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bench::{Report, Target, child, ingest, kill9, reads, sql_small};
+use clap::{Args, ValueEnum};
+use types::{Error, Result};
+
+use crate::config::Config;
+use crate::output;
+use crate::units::Span;
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Measure this machine with Polynya on it. Starts a server of its own on a directory of its own (below \
+                  --root, on the disk that matters) and removes both, unless --url names a running one. A run fails on \
+                  any wrong answer, and when rows stored differ from rows acknowledged.",
+    after_help = "Examples:\n  polynya bench ingest\n  polynya bench ingest --connections 1,50 --batch 1 --measure 5s\n  \
+                  polynya bench reads --json > reads.json\n  polynya bench kill9 --rounds 20"
+)]
+pub struct Options {
+    workload: Workload,
+    /// A running server of this machine
+    #[arg(long, env = "POLYNYA_URL")]
+    url: Option<String>,
+    /// API key of that server
+    #[arg(long, env = "POLYNYA_KEY", hide_env_values = true)]
+    key: Option<String>,
+    /// Where the own server's directory is made
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    root: PathBuf,
+    /// Connections; ingest takes several numbers, one run for each
+    #[arg(long, value_delimiter = ',')]
+    connections: Vec<usize>,
+    /// Events per request
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Operations a second, at even intervals whatever the answers take [default: as many as possible]
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long each measurement takes
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    measure: Span,
+    /// How often the server is killed
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// What the events derive from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON instead of Markdown
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// Events in, acknowledged durable
+    Ingest,
+    /// Point reads alone, beside writers and beside heavy SQL
+    Reads,
+    /// Small SQL statements alone and beside writers
+    Sql,
+    /// Kill the server again and again under load; every acknowledged row must be there once
+    Kill9,
+}
+
+pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
+    let progress: bench::Progress<'_> = &mut |line| eprintln!("{line}");
+    let report = match options.workload {
+        Workload::Kill9 => {
+            let mut wanted = kill9::Options::new(own_server(options)?);
+            wanted.rounds = options.rounds;
+            wanted.seed = options.seed;
+            if let Some(batch) = options.batch {
+                wanted.batch = batch;
+            }
+            if let Some(clients) = options.connections.first() {
+                wanted.clients = *clients;
+            }
+            kill9::run(&wanted, progress)?
+        }
+        _ => match &options.url {
+            Some(url) => {
+                let mut target = Target::new(url)?;
+                if let Some(key) = &options.key {
+                    target = target.key(key);
+                }
+                measure(options, target, progress)?
+            }
+            None => {
+                let mut home = child::Home::new(own_server(options)?)?;
+                let mut server = home.start()?;
+                let report = measure(options, server.target().clone(), progress)?;
+                server.stop(Duration::from_secs(30))?;
+                report
+            }
+        },
+    };
+    print(options, &report)
+}
+
+fn measure(options: &Options, target: Target, progress: bench::Progress<'_>) -> Result<Report> {
+    let timing = bench::Timing { measure: options.measure.0, ..bench::Timing::default() };
+    let by_reads = |mut wanted: reads::Options| {
+        wanted.timing = timing;
+        wanted.seed = options.seed;
+        if let Some(connections) = options.connections.first() {
+            wanted.connections = *connections;
+        }
+        if let Some(rate) = options.rate {
+            wanted.rate = rate;
+        }
+        wanted
+    };
+    match options.workload {
+        Workload::Reads => reads::run(&by_reads(reads::Options::new(target)), progress),
+        Workload::Sql => sql_small::run(&by_reads(sql_small::options(target)), progress),
+        Workload::Ingest | Workload::Kill9 => {
+            let mut wanted = ingest::Options::new(target);
+            wanted.timing = timing;
+            wanted.seed = options.seed;
+            wanted.rate = options.rate;
+            if !options.connections.is_empty() {
+                wanted.connections.clone_from(&options.connections);
+            }
+            if let Some(batch) = options.batch {
+                wanted.batch = batch;
+            }
+            ingest::run(&wanted, progress)
+        }
+    }
+}
+
+/// This very program as a server.
+fn own_server(options: &Options) -> Result<child::Options> {
+    let program = std::env::current_exe().map_err(|error| Error::io("finding this program", error))?;
+    let mut own = child::Options::new(program);
+    own.root.clone_from(&options.root);
+    own.env.push(("POLYNYA_LOG_LEVEL".into(), "warn".into()));
+    Ok(own)
+}
+
+fn print(options: &Options, report: &Report) -> Result<ExitCode> {
+    output::print(&if options.json { report.to_json() + "\n" } else { report.to_markdown() });
+    match report.verdict() {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("polynya: {error}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `polynya demo`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use types::Result;
+
+use crate::config::Config;
+use crate::output;
+use crate::service::Service;
+
+use super::serve;
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Run the server on real input: this machine's CPU, memory, disks, network and processes each second, and \
+                  every request that it answers. Nothing is made up. Everything stays in the data directory \
+                  (./polynya-data), recorded rows for 24 hours.",
+    after_help = "Examples:\n  polynya demo\n  polynya demo --data ./try --listen 127.0.0.1:9000\n  \
+                  polynya ingest access.log      in another terminal: your own data in the demo"
+)]
+pub struct Options {
+    #[command(flatten)]
+    pub serve: serve::Options,
+}
+
+pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
+    config.record.enabled = true;
+    // What the demo says is in the four things to try; the log would only stand between them.
+    let data_flag = match config.server.data.to_str() {
+        Some("./polynya-data" | "polynya-data") | None => String::new(),
+        Some(other) => format!(" --data {}", quoted(other)),
+    };
+    let _ = options;
+    serve::serve(&config, |service| output::print(&welcome(service, &data_flag)))
+}
+
+fn welcome(service: &Service, data_flag: &str) -> String {
+    let url = service.url();
+    let keys = service.engine().keys();
+    let key = match keys.is_empty() {
+        true => String::new(),
+        false => " -H \"Authorization: Bearer $POLYNYA_KEY\"".to_owned(),
+    };
+    format!(
+        "\
+Polynya records this machine, once a second, in {}. Four things to try:
+
+1. Ask what it found so far:
+   polynya{data_flag} sql \"SELECT time, round(value) AS busy FROM polynya.metrics WHERE name = 'cpu_busy' ORDER BY time DESC LIMIT 5\"
+
+2. Post an event; it is acknowledged when it is durable:
+   curl{key} {url}/v1/tables/events/rows -H 'content-type: application/json' -d '{{\"kind\": \"hello\", \"size\": 42}}'
+
+3. Find it:
+   curl{key} {url}/v1/sql -H 'content-type: application/json' -d '{{\"sql\": \"SELECT * FROM events\"}}'
+
+4. Watch it live:
+   {url}/_/
+
+Your own data: polynya{data_flag} ingest access.log     Stop with Ctrl-C.
+",
+        service.engine().dir().display()
+    )
+}
+
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}

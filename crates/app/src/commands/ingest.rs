@@ -1,0 +1,148 @@
+//! `polynya ingest FILE…`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use types::{ColumnId, DataType, Error, Kind, Result};
+
+use crate::cli::Reach;
+use crate::config::Config;
+use crate::door::Door;
+use crate::ingest::{self, Declared, Format, Job, Outcome};
+use crate::output;
+use crate::units::{counted, grouped};
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Read files into a table. What a file holds is told by its content: NDJSON, one JSON array, CSV, Parquet, \
+                  or a web server's log; gzip and zstd are unpacked. The table is named after the file unless --table \
+                  names one, and is made if it is missing.\n\nAn interrupted run goes on where it stopped when the same \
+                  command is given again, and a file that grew is read from where it ended; --again starts over. \
+                  Standard input, and a server named by --url, always start over.",
+    after_help = "Examples:\n  polynya ingest access.log\n  polynya ingest events.ndjson.gz more.ndjson --table events\n  \
+                  polynya ingest people.csv --column zip:string --column born:date\n  \
+                  zcat old/*.gz | polynya ingest - --table access --format access-log"
+)]
+pub struct Options {
+    /// Files to read; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Where the rows go [default: the file's name up to its first dot]
+    #[arg(short, long)]
+    table: Option<String>,
+    /// What the files hold [default: told by their content]
+    #[arg(long)]
+    format: Option<Format>,
+    /// A CSV column's type: bool, int64, float64, decimal(10,2), string, date, timestamp, …
+    #[arg(short, long = "column", value_name = "NAME:TYPE")]
+    columns: Vec<String>,
+    /// The CSV's first line is data
+    #[arg(long)]
+    no_header: bool,
+    /// What separates CSV fields [default: found out]
+    #[arg(long, value_name = "CHARACTER")]
+    delimiter: Option<String>,
+    /// Start over, whatever was read before
+    #[arg(long)]
+    again: bool,
+    /// Print one JSON object a file
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
+    let declared = declared(options)?;
+    super::block_on(async {
+        let mut door = Door::open_or_create(config, &options.reach).await?;
+        let mut outcome = Ok(());
+        for path in &options.files {
+            let job = Job {
+                path: path.clone(),
+                table: options.table.clone(),
+                format: options.format,
+                again: options.again,
+                declared: declared.clone(),
+            };
+            let bar = ProgressBar::new_spinner();
+            bar.enable_steady_tick(Duration::from_millis(200));
+            let ingested = tokio::select! {
+                ingested = ingest::file(&mut door, &job, &bar) => ingested,
+                _ = tokio::signal::ctrl_c() => {
+                    let next = match options.reach.url.is_some() || path.as_os_str() == "-" {
+                        true => "what was sent is stored; the same command would send it again",
+                        false => "the same command goes on where it stopped",
+                    };
+                    Err(Error::new(Kind::Timeout, "interrupted").hint(next))
+                }
+            };
+            bar.finish_and_clear();
+            match ingested {
+                Ok(done) => output::print(&if options.json { as_json(&done) } else { sentence(&done) }),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        door.close().await.and(outcome)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn declared(options: &Options) -> Result<Declared> {
+    let mut types = Vec::new();
+    for pair in &options.columns {
+        // A type may hold colons (`struct<a: int64>`), a name rarely does.
+        let (name, data_type) = pair.split_once(':').ok_or_else(|| {
+            Error::invalid(format!("--column {pair} has no type")).hint("write --column zip:string")
+        })?;
+        types.push((name.to_owned(), DataType::parse(data_type.trim(), &mut ColumnId(0))?));
+    }
+    let delimiter = match options.delimiter.as_deref() {
+        None => None,
+        Some("\\t" | "tab") => Some(b'\t'),
+        Some(text) if text.len() == 1 => text.bytes().next(),
+        Some(text) => {
+            return Err(Error::invalid(format!("`{text}` is no delimiter")).hint("name one character, or `tab`"));
+        }
+    };
+    Ok(Declared { has_header: options.no_header.then_some(false), delimiter, types })
+}
+
+fn sentence(done: &Outcome) -> String {
+    let mut text = match (done.rows, done.rows_before) {
+        (0, 0) => format!("{}: {} holds no rows", done.table, done.file),
+        (0, before) => format!(
+            "{}: nothing new in {}; its {} were read before (--again reads them once more)",
+            done.table,
+            done.file,
+            counted(before, "row")
+        ),
+        (rows, before) => {
+            let rate = grouped((rows as f64 / done.seconds.max(1e-3)) as u64);
+            let after = match before {
+                0 => String::new(),
+                before => format!(", after {} of an earlier run", grouped(before)),
+            };
+            let rows = counted(rows, "row");
+            format!("{}: {rows} from {} in {:.1} s ({rate} rows/s){after}", done.table, done.file, done.seconds)
+        }
+    };
+    if let Some(note) = &done.note {
+        text += &format!("; {note}");
+    }
+    text + "\n"
+}
+
+fn as_json(done: &Outcome) -> String {
+    let value = serde_json::json!({
+        "file": done.file, "table": done.table, "rows": done.rows, "rows_before": done.rows_before,
+        "seconds": done.seconds, "note": done.note,
+    });
+    format!("{value}\n")
+}

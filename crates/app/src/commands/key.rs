@@ -1,0 +1,122 @@
+//! `polynya key create|list|remove`.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+use types::{Error, Result, Scope};
+
+use crate::cli::Reach;
+use crate::client::{Client, escaped};
+use crate::config::Config;
+use crate::door::Door;
+use crate::output::{self, Table};
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Make, list and remove API keys. While no key exists, every program of this machine may do everything and \
+                  no other machine is answered; from the first key on, every request needs one. Keys are managed by whoever \
+                  owns the data directory, on its machine, with or without its server running.",
+    after_help = "Examples:\n  polynya key create me --scope admin\n  \
+                  polynya key create sensors --scope write --tables readings,lab.*\n  polynya key list\n  \
+                  polynya key remove sensors\n\nThe secret goes into `Authorization: Bearer …`, --key or POLYNYA_KEY."
+)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a key and print its secret, which is shown this once only
+    #[command(after_help = "Example:\n  polynya key create sensors --scope write --tables readings")]
+    Create {
+        /// What the key is called
+        name: String,
+        /// read, write or admin; each includes the ones before it
+        #[arg(long, value_parser = parse_scope)]
+        scope: Scope,
+        /// The tables that exist for it [default: all]; `lab.*` is a whole namespace
+        #[arg(long, value_delimiter = ',', value_name = "TABLES")]
+        tables: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the keys
+    #[command(after_help = "Example:\n  polynya key list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a key; requests with it are refused from then on
+    #[command(after_help = "Example:\n  polynya key remove sensors")]
+    Remove {
+        /// The key
+        name: String,
+    },
+}
+
+fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
+    Scope::parse(text).map_err(|error| error.to_string())
+}
+
+pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
+    super::block_on(async {
+        match &options.action {
+            Action::Create { name, scope, tables, json } => {
+                let mut door = Door::open_or_create(config, &Reach::default()).await?;
+                let tables = if tables.is_empty() { Value::Null } else { json!(tables) };
+                let body = json!({ "name": name, "scope": scope.name(), "tables": tables });
+                let made = control(&mut door)?.json(Method::POST, "/keys", Some(&body)).await?;
+                let text = match json {
+                    true => format!("{made}\n"),
+                    false => format!(
+                        "{}\n\nThis is the secret of `{name}`; only its hash is kept, so it is not shown again.\n\
+                         From now on every request needs a key.\n",
+                        made["secret"].as_str().unwrap_or_default()
+                    ),
+                };
+                output::print(&text);
+                door.close().await
+            }
+            Action::List { json } => {
+                let mut door = Door::open(config, &Reach::default()).await?;
+                let answer = control(&mut door)?.json(Method::GET, "/keys", None).await?;
+                output::print(&if *json { format!("{answer}\n") } else { list(&answer) });
+                door.close().await
+            }
+            Action::Remove { name } => {
+                let mut door = Door::open(config, &Reach::default()).await?;
+                control(&mut door)?.json(Method::DELETE, &format!("/keys/{}", escaped(name)), None).await?;
+                output::print(&format!("Key `{name}` is gone.\n"));
+                door.close().await
+            }
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Keys are managed through the data directory only: who may do that is the file system's to say.
+fn control(door: &mut Door) -> Result<&mut Client> {
+    door.control().ok_or_else(|| Error::invalid("keys are managed on the server's own machine"))
+}
+
+fn list(answer: &Value) -> String {
+    let empty = Vec::new();
+    let keys = answer["keys"].as_array().unwrap_or(&empty);
+    if keys.is_empty() {
+        return "There is no key: programs of this machine may do everything, others nothing.\n".into();
+    }
+    let mut table = Table::new(["key", "scope", "tables", "created"]);
+    for key in keys {
+        let tables = match key["tables"].as_array() {
+            None => "all".to_owned(),
+            Some(names) => names.iter().map(output::shown).collect::<Vec<_>>().join(", "),
+        };
+        table.push([output::shown(&key["name"]), output::shown(&key["scope"]), tables, output::shown(&key["created"])]);
+    }
+    table.render()
+}

@@ -1,0 +1,95 @@
+//! `polynya serve`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use types::{Error, Result};
+
+use crate::config::Config;
+use crate::output;
+use crate::service::Service;
+
+#[derive(Clone, Debug, Args)]
+#[command(
+    long_about = "Run the server: HTTP at 127.0.0.1:8484, everything kept in ./polynya-data. While no API key exists only \
+                  programs of this machine are answered; `polynya key create` makes one. SIGINT or SIGTERM stops it after \
+                  the requests under way; a second one stops it at once.\n\nSettings come from polynya.toml, then \
+                  POLYNYA_… variables, then flags. No file is needed: `polynya config` prints what is in force.",
+    after_help = "Examples:\n  polynya serve\n  polynya serve --data /var/lib/polynya --listen 0.0.0.0:8484\n  \
+                  POLYNYA_SQL_THREADS=2 polynya serve --set server.idle_timeout=60s\n\n\
+                  Then:\n  curl -d '{\"kind\":\"hello\"}' http://127.0.0.1:8484/v1/tables/events/rows\n  \
+                  polynya sql 'SELECT * FROM events'"
+)]
+pub struct Options {
+    /// Address and port [default: 127.0.0.1:8484]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Record this machine each second into polynya.metrics and polynya.processes
+    #[arg(long)]
+    record: bool,
+    /// Print the effective settings and where each came from, and end
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl Options {
+    /// As `(setting, value, flag)`.
+    pub fn flags(&self) -> Vec<(String, String, String)> {
+        let listen = self.listen.iter().map(|listen| ("server.listen".into(), listen.clone(), "--listen".into()));
+        let record = self.record.then(|| ("record.enabled".into(), "true".into(), "--record".into()));
+        listen.chain(record).collect()
+    }
+}
+
+pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
+    if options.print_config {
+        output::print(&config.explain());
+        return Ok(ExitCode::SUCCESS);
+    }
+    serve(config, |service| {
+        tracing::info!("listening on {}, data in {}", service.url(), config.server.data.display());
+        if !config.server.listen.ip().is_loopback() && service.engine().keys().is_empty() {
+            tracing::warn!("no key exists, so only this machine is answered; `polynya key create NAME` makes one");
+        }
+    })
+}
+
+/// Serves until a signal comes.
+pub fn serve(config: &Config, started: impl FnOnce(&Service)) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::io("starting threads", error))?;
+    runtime.block_on(async {
+        let handler = |kind| signal(kind).map_err(|error| Error::io("listening for signals", error));
+        let mut interrupted = handler(SignalKind::interrupt())?;
+        let mut terminated = handler(SignalKind::terminate())?;
+        let starting = config.clone();
+        let joined = tokio::task::spawn_blocking(move || Service::start(&starting)).await;
+        let service = joined.map_err(|error| Error::internal("starting failed").caused_by(error))??;
+        started(&service);
+        tokio::select! {
+            _ = interrupted.recv() => {}
+            _ = terminated.recv() => {}
+        }
+        tracing::info!("stopping after the requests under way; once more stops at once");
+        let stopping = tokio::task::spawn_blocking(move || service.stop());
+        tokio::select! {
+            stopped = stopping => {
+                stopped.map_err(|error| Error::internal("stopping failed").caused_by(error))??;
+                tracing::info!("stopped");
+                Ok(ExitCode::SUCCESS)
+            }
+            _ = interrupted.recv() => at_once(),
+            _ = terminated.recv() => at_once(),
+        }
+    })
+}
+
+/// Safe at any moment: what was acknowledged is durable.
+fn at_once() -> Result<ExitCode> {
+    let _ = io::stderr().flush();
+    std::process::exit(130)
+}

@@ -1,0 +1,244 @@
+//! The interactive shell of `polynya sql`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use types::{Error, Result};
+
+use crate::cli::Reach;
+use crate::config::Config;
+use crate::door::Door;
+use crate::output;
+
+use super::sql::{self, Style};
+use super::tables;
+
+const HELP: &str = "\
+A statement ends with `;` and may take several lines. Ctrl-C cancels a running one, Ctrl-D leaves.
+  \\dt           all tables             \\d NAME       one table's columns
+  \\timing       show how long it took  \\x            one JSON object a row, or tables again
+  \\help         this                   \\q            leave
+Every table has _row_id and _time (its arrival). Times are UTC; now() - interval '1 minute' works.
+";
+
+/// What a typed line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Meta<'a> {
+    Tables,
+    Describe(&'a str),
+    Timing,
+    Expanded,
+    Help,
+    Quit,
+    Unknown(&'a str),
+}
+
+pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
+    let mut editor = DefaultEditor::new().map_err(|error| Error::internal(format!("no line editor: {error}")))?;
+    let history = history_file();
+    if let Some(path) = &history {
+        // The first time there is none.
+        let _ = editor.load_history(path);
+    }
+    super::block_on(async {
+        let mut door = Door::open(config, reach).await?;
+        output::print(&format!("Polynya {}, {}. \\help explains, \\q leaves.\n", env!("CARGO_PKG_VERSION"), door.place()));
+        let mut state = State { timing: true, style: Style::Table };
+        let mut pending = String::new();
+        loop {
+            let prompt = if pending.is_empty() { "polynya> " } else { "     ... " };
+            // The editor blocks; the connection's task runs on another thread meanwhile.
+            match tokio::task::block_in_place(|| editor.readline(prompt)) {
+                Ok(line) if pending.is_empty() && line.trim().is_empty() => {}
+                Ok(line) if pending.is_empty() && line.trim_start().starts_with('\\') => {
+                    let _ = editor.add_history_entry(line.trim());
+                    if !state.meta(&mut door, parse_meta(line.trim())).await {
+                        break;
+                    }
+                }
+                Ok(line) => {
+                    pending.push_str(&line);
+                    pending.push('\n');
+                    if !is_complete(&pending) {
+                        continue;
+                    }
+                    let text = std::mem::take(&mut pending);
+                    let _ = editor.add_history_entry(text.trim());
+                    for statement in split(&text) {
+                        state.ask(&mut door, &statement).await;
+                    }
+                }
+                Err(ReadlineError::Interrupted) => pending.clear(),
+                Err(ReadlineError::Eof) => break,
+                Err(error) => return Err(Error::internal(format!("the terminal failed: {error}"))),
+            }
+        }
+        if let Some(path) = &history {
+            // Losing the history is no reason to fail.
+            let _ = path.parent().map(std::fs::create_dir_all);
+            let _ = editor.save_history(path);
+        }
+        door.close().await
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct State {
+    timing: bool,
+    style: Style,
+}
+
+impl State {
+    /// Runs a statement; its failure is shown, the shell goes on.
+    async fn ask(&self, door: &mut Door, statement: &str) {
+        let started = Instant::now();
+        let outcome = tokio::select! {
+            outcome = sql::print(door.client(), statement, &[], self.style) => outcome.map(|_| ()),
+            _ = tokio::signal::ctrl_c() => {
+                output::print("cancelled\n");
+                return;
+            }
+        };
+        match outcome {
+            Err(error) => eprintln!("{error}"),
+            Ok(()) if self.timing => output::print(&format!("{:.1} ms\n", started.elapsed().as_secs_f64() * 1e3)),
+            Ok(()) => {}
+        }
+    }
+
+    /// False to leave.
+    async fn meta(&mut self, door: &mut Door, meta: Meta<'_>) -> bool {
+        let text = match meta {
+            Meta::Quit => return false,
+            Meta::Help => Ok(HELP.to_owned()),
+            Meta::Tables => tables::list(door.client()).await.map(|answer| tables::list_table(&answer)),
+            Meta::Describe(name) => tables::describe(door.client(), name).await.map(|table| tables::description(&table)),
+            Meta::Timing => {
+                self.timing = !self.timing;
+                Ok(format!("timing is {}\n", if self.timing { "on" } else { "off" }))
+            }
+            Meta::Expanded => {
+                self.style = if self.style == Style::Table { Style::Json } else { Style::Table };
+                Ok(format!("answers are {}\n", if self.style == Style::Table { "tables" } else { "JSON" }))
+            }
+            Meta::Unknown(word) => Err(Error::invalid(format!("`{word}` is no command")).hint("\\help lists them")),
+        };
+        match text {
+            Ok(text) => output::print(&text),
+            Err(error) => eprintln!("{error}"),
+        }
+        true
+    }
+}
+
+fn parse_meta(line: &str) -> Meta<'_> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    match (word, rest.trim().trim_end_matches(';')) {
+        ("\\dt" | "\\d", "") => Meta::Tables,
+        ("\\d" | "\\dt", name) => Meta::Describe(name),
+        ("\\timing", _) => Meta::Timing,
+        ("\\x", _) => Meta::Expanded,
+        ("\\help" | "\\h" | "\\?", _) => Meta::Help,
+        ("\\q" | "\\quit" | "\\exit", _) => Meta::Quit,
+        (word, _) => Meta::Unknown(word),
+    }
+}
+
+fn history_file() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
+    Some(state.join("polynya/sql-history"))
+}
+
+/// The statements of a text, without their `;`. Quotes, dollar quotes and comments may hold semicolons.
+pub fn split(text: &str) -> Vec<String> {
+    let (mut statements, rest) = cut(text);
+    statements.extend(Some(rest.trim().to_owned()).filter(|rest| !is_blank(rest)));
+    statements
+}
+
+/// Whether nothing is left open after the last `;`.
+fn is_complete(text: &str) -> bool {
+    is_blank(&cut(text).1)
+}
+
+/// Whether there is nothing but space and comments.
+fn is_blank(text: &str) -> bool {
+    text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with("--"))
+}
+
+/// The ended statements, and what follows the last one.
+fn cut(text: &str) -> (Vec<String>, String) {
+    let mut statements = Vec::new();
+    let mut start = 0;
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text[at..];
+        at += match rest.as_bytes()[0] {
+            b';' => {
+                let statement = text[start..at].trim();
+                if !is_blank(statement) {
+                    statements.push(statement.to_owned());
+                }
+                start = at + 1;
+                1
+            }
+            // A doubled quote inside ends the quotation and begins another at once: the same.
+            quote @ (b'\'' | b'"') => skip(rest, 1, &char::from(quote).to_string()),
+            b'-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+            b'/' if rest.starts_with("/*") => skip(rest, 2, "*/"),
+            b'$' => match dollar_tag(rest) {
+                Some(tag) => skip(rest, tag.len(), tag),
+                None => 1,
+            },
+            _ => rest.chars().next().map_or(1, char::len_utf8),
+        };
+    }
+    (statements, text[start..].to_owned())
+}
+
+/// Bytes up to and with the next `end` after `from`; everything if there is none.
+fn skip(text: &str, from: usize, end: &str) -> usize {
+    text[from..].find(end).map_or(text.len(), |found| from + found + end.len())
+}
+
+/// `$$` or `$name$`.
+fn dollar_tag(text: &str) -> Option<&str> {
+    let name = &text[1..][..text[1..].find('$')?];
+    let is_tag = name.chars().all(|c| c.is_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit());
+    is_tag.then(|| &text[..name.len() + 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_end_at_semicolons_outside_quotes_and_comments() {
+        assert_eq!(split("SELECT 1; SELECT 2"), ["SELECT 1", "SELECT 2"]);
+        assert_eq!(split("SELECT ';', 'it''s;' ; -- a;b\nSELECT \"x;y\""), ["SELECT ';', 'it''s;'", "-- a;b\nSELECT \"x;y\""]);
+        assert_eq!(split("/* ; */ SELECT $$ ; $$, $a$;$a$, $1;;"), ["/* ; */ SELECT $$ ; $$, $a$;$a$, $1"]);
+        assert!(split("  -- nothing\n;\n").is_empty());
+        assert_eq!(split("SELECT 'é;ü'"), ["SELECT 'é;ü'"]);
+    }
+
+    #[test]
+    fn a_statement_is_complete_once_nothing_is_open() {
+        assert!(is_complete("SELECT 1;\n"));
+        assert!(is_complete("SELECT 1; -- done\n"));
+        assert!(!is_complete("SELECT 1\n"));
+        assert!(!is_complete("SELECT ';\n"));
+        assert!(!is_complete("SELECT 1; SELECT 2\n"));
+    }
+
+    #[test]
+    fn backslash_commands_are_those_of_psql() {
+        assert_eq!(parse_meta("\\dt"), Meta::Tables);
+        assert_eq!(parse_meta("\\d events;"), Meta::Describe("events"));
+        assert_eq!(parse_meta("\\quit"), Meta::Quit);
+        assert_eq!(parse_meta("\\foo x"), Meta::Unknown("\\foo"));
+    }
+}

@@ -1,0 +1,315 @@
+//! What the user asked for: built-in defaults, then `polynya.toml`, then `POLYNYA_…`, then flags; the last one wins.
+//!
+//! No file is needed. Unknown settings are errors that name the nearest known one, because a setting that is
+//! silently ignored is worse than none. [`Config::explain`] prints every value with where it came from.
+
+mod settings;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use figment::error::Kind as FigmentKind;
+use figment::providers::{Format, Toml};
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+use serde::Deserialize;
+use types::{Error, Result};
+
+use crate::units::{ByteSize, Span};
+pub use settings::{Form, SETTINGS, Setting, nearest};
+
+/// The file that is read when none is named and it is there.
+pub const FILE_NAME: &str = "polynya.toml";
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Config {
+    pub server: Server,
+    pub sql: Sql,
+    pub record: Record,
+    pub log: Log,
+    /// Where each value came from.
+    #[serde(skip)]
+    figment: Figment,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Server {
+    pub listen: SocketAddr,
+    pub data: PathBuf,
+    pub body_bytes_max: ByteSize,
+    pub connections_max: usize,
+    pub idle_timeout: Span,
+    pub request_timeout: Span,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Sql {
+    /// 0: one for each core.
+    pub threads: usize,
+    pub memory_bytes_max: ByteSize,
+    pub concurrent_max: usize,
+    pub deadline: Span,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Record {
+    pub enabled: bool,
+    pub keep: Span,
+    pub processes: usize,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Log {
+    pub level: String,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Where values may come from, apart from the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// `--config`; must exist.
+    pub file: Option<PathBuf>,
+    /// The environment, as names and values.
+    pub variables: Vec<(String, String)>,
+    /// `(path, value, flag)`: `("server.listen", "[::1]:80", "--listen")`.
+    pub flags: Vec<(String, String, String)>,
+}
+
+impl Config {
+    /// Reads all sources. Every error is one sentence that names the place and the cure.
+    pub fn load(sources: &Sources) -> Result<Self> {
+        let mut figment = Figment::new();
+        for setting in SETTINGS {
+            figment = figment.merge(Given::new(setting, setting.default, "built-in default")?);
+        }
+        if let Some(path) = config_file(sources)? {
+            check_file(&path)?;
+            figment = figment.merge(Toml::file_exact(&path));
+        }
+        for (name, text) in &sources.variables {
+            if let Some(setting) = SETTINGS.iter().find(|setting| setting.env == name) {
+                figment = figment.merge(Given::new(setting, text, name)?);
+            }
+        }
+        for (path, text, flag) in &sources.flags {
+            let setting = settings::find(path).ok_or_else(|| unknown(path, flag))?;
+            figment = figment.merge(Given::new(setting, text, flag)?);
+        }
+        let mut config: Config = figment.extract().map_err(|error| wrong_value(&error))?;
+        config.figment = figment;
+        Ok(config)
+    }
+
+    /// Environment variables that look like settings and are none, with the nearest setting. They only get a warning:
+    /// they may belong to other programs.
+    pub fn unknown_variables(sources: &Sources) -> Vec<String> {
+        let known = || SETTINGS.iter().map(|s| s.env).chain(settings::OTHER_VARIABLES.iter().copied());
+        let ours = sources.variables.iter().map(|(name, _)| name).filter(|name| name.starts_with("POLYNYA_"));
+        ours.filter(|name| !known().any(|known| known == *name))
+            .map(|name| match nearest(name, known()) {
+                Some(near) => format!("the environment variable {name} is no setting; did you mean {near}?"),
+                None => format!("the environment variable {name} is no setting; `polynya config` lists them"),
+            })
+            .collect()
+    }
+
+    /// The effective settings as a `polynya.toml`, each with its source.
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        let mut section = "";
+        for setting in SETTINGS {
+            let (this_section, name) = setting.path.split_once('.').unwrap_or(("", setting.path));
+            if this_section != section {
+                section = this_section;
+                let gap = if out.is_empty() { "" } else { "\n" };
+                let _ = writeln!(out, "{gap}[{section}]");
+            }
+            let value = self.figment.find_value(setting.path).map(|value| written(&value)).unwrap_or_default();
+            let line = format!("{name} = {value}");
+            let _ = writeln!(out, "{line:<40} # {}", self.source(setting.path));
+        }
+        out
+    }
+
+    /// One effective value and its source, for `polynya config --json`.
+    pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, String)> + '_ {
+        SETTINGS.iter().map(|setting| {
+            let value = self.figment.find_value(setting.path).map(|value| bare(&value)).unwrap_or_default();
+            (setting, value, self.source(setting.path))
+        })
+    }
+
+    fn source(&self, path: &str) -> String {
+        let Some(metadata) = self.figment.find_metadata(path) else { return "unknown".into() };
+        match metadata.source.as_ref().and_then(|source| source.file_path()) {
+            Some(file) => file.display().to_string(),
+            None => metadata.name.to_string(),
+        }
+    }
+}
+
+/// A `polynya.toml` with every setting, commented out, and what it does.
+pub fn example() -> String {
+    let mut out = String::from(
+        "# polynya.toml: every setting with its default. No file is needed; delete what you do not change.\n\
+         # Each setting can also be given as the environment variable beside it, or as a flag, which wins over both.\n\
+         # `polynya config` prints the effective settings and where each came from.\n",
+    );
+    let mut section = "";
+    for setting in SETTINGS {
+        let (this_section, name) = setting.path.split_once('.').unwrap_or(("", setting.path));
+        if this_section != section {
+            section = this_section;
+            let _ = writeln!(out, "\n[{section}]");
+        }
+        let value = parse(setting, setting.default).map(|value| written(&value)).unwrap_or_default();
+        let _ = writeln!(out, "# {} ({})\n# {name} = {value}", setting.help, setting.env);
+    }
+    out
+}
+
+/// One value from the environment, a flag or the defaults.
+struct Given {
+    path: &'static str,
+    value: Value,
+    source: String,
+}
+
+impl Given {
+    fn new(setting: &'static Setting, text: &str, source: &str) -> Result<Self> {
+        let value = parse(setting, text).map_err(|why| Error::invalid(format!("{source}: {why}")))?;
+        Ok(Given { path: setting.path, value, source: source.to_owned() })
+    }
+}
+
+impl Provider for Given {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.source.clone())
+    }
+
+    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
+        let nested = figment::util::nest(self.path, self.value.clone());
+        let dict = nested.into_dict().ok_or_else(|| figment::Error::from("a setting without a section".to_owned()))?;
+        Ok(Map::from([(Profile::Default, dict)]))
+    }
+}
+
+/// Text from the environment or a flag as the value that a file would hold.
+fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
+    let text = text.trim();
+    match setting.form {
+        Form::Text => Ok(Value::from(text)),
+        Form::Size => text.parse::<ByteSize>().map(|size| Value::from(size.to_string())).and(Ok(Value::from(text))),
+        Form::Span => text.parse::<Span>().and(Ok(Value::from(text))),
+        Form::Count => text.parse::<u64>().map(Value::from).map_err(|_| format!("`{text}` is no whole number")),
+        Form::Switch => match text {
+            "true" | "1" | "yes" | "on" => Ok(Value::from(true)),
+            "false" | "0" | "no" | "off" => Ok(Value::from(false)),
+            _ => Err(format!("`{text}` is neither true nor false")),
+        },
+    }
+}
+
+fn bare(value: &Value) -> String {
+    match value {
+        Value::String(_, text) => text.clone(),
+        Value::Bool(_, on) => on.to_string(),
+        Value::Num(_, number) => match number.to_u128() {
+            Some(whole) => whole.to_string(),
+            None => number.to_f64().map(|n| n.to_string()).unwrap_or_default(),
+        },
+        other => format!("{other:?}"),
+    }
+}
+
+fn written(value: &Value) -> String {
+    match value {
+        Value::String(_, text) => format!("{text:?}"),
+        other => bare(other),
+    }
+}
+
+fn config_file(sources: &Sources) -> Result<Option<PathBuf>> {
+    let variable = sources.variables.iter().find(|(name, _)| name == "POLYNYA_CONFIG").map(|(_, path)| path.into());
+    match sources.file.clone().or(variable) {
+        Some(named) if !named.is_file() => {
+            Err(Error::not_found(format!("there is no configuration file {}", named.display()))
+                .hint("`polynya config --example` prints one to start from"))
+        }
+        Some(named) => Ok(Some(named)),
+        None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
+    }
+}
+
+/// Syntax first, then unknown settings: both before types, so that the most basic mistake is the one reported.
+fn check_file(path: &Path) -> Result<()> {
+    let place = path.display();
+    let data = Toml::file_exact(path).data().map_err(|error| {
+        // The parser draws the line with a caret below it; its first and last line say the same in one sentence.
+        let text = error.to_string();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = lines.next().unwrap_or("unreadable").trim_start_matches("TOML parse error ").to_owned();
+        let last = lines.next_back().map(|line| format!(": {line}")).unwrap_or_default();
+        Error::invalid(format!("{place} is no valid TOML {first}{last}"))
+    })?;
+    for dict in data.values() {
+        for (section, value) in dict {
+            let Value::Dict(_, entries) = value else { return Err(unknown(section, &place.to_string())) };
+            for name in entries.keys() {
+                let found = format!("{section}.{name}");
+                if settings::find(&found).is_none() {
+                    return Err(unknown(&found, &place.to_string()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unknown(path: &str, place: &str) -> Error {
+    let hint = match nearest(path, SETTINGS.iter().map(|setting| setting.path)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`polynya config` lists the settings".to_owned(),
+    };
+    Error::invalid(format!("{place}: there is no setting `{}`", types::name::printable(path))).hint(hint)
+}
+
+fn wrong_value(error: &figment::Error) -> Error {
+    let path = error.path.join(".");
+    let place = match &error.metadata {
+        Some(metadata) => match metadata.source.as_ref().and_then(|source| source.file_path()) {
+            Some(file) => file.display().to_string(),
+            None => metadata.name.to_string(),
+        },
+        None => "configuration".to_owned(),
+    };
+    let why = match &error.kind {
+        FigmentKind::InvalidType(found, expected) | FigmentKind::InvalidValue(found, expected) => {
+            format!("{found} was found where {expected} is expected")
+        }
+        other => other.to_string(),
+    };
+    let form = settings::find(&path).map(|setting| match setting.form {
+        Form::Text => format!("for example \"{}\"", setting.default),
+        Form::Size => "write a size like \"64 MiB\"".to_owned(),
+        Form::Span => "write a time like \"30 s\"".to_owned(),
+        Form::Count => "write a whole number".to_owned(),
+        Form::Switch => "write true or false".to_owned(),
+    });
+    let wrong = Error::invalid(format!("{place}: `{path}`: {why}"));
+    match form {
+        Some(form) => wrong.hint(form),
+        None => wrong,
+    }
+}
+
+#[cfg(test)]
+mod tests;

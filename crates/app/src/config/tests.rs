@@ -1,0 +1,116 @@
+use super::*;
+
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("polynya.toml");
+    std::fs::write(&path, text).unwrap();
+    (dir, path)
+}
+
+fn variable(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+#[test]
+fn no_file_is_needed() {
+    let config = Config::load(&Sources::default()).unwrap();
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:8484");
+    assert_eq!(config.server.data, Path::new("./polynya-data"));
+    assert_eq!(config.server.body_bytes_max.0, 64 << 20);
+    assert_eq!(config.server.idle_timeout.0.as_secs(), 150);
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_a_flag_over_both() {
+    let (_dir, path) = file("[server]\nlisten = \"127.0.0.1:1\"\ndata = \"from-file\"\n[sql]\nthreads = 3\n");
+    let mut sources = Sources { file: Some(path.clone()), ..Sources::default() };
+    let config = Config::load(&sources).unwrap();
+    assert_eq!((config.server.listen.port(), config.sql.threads), (1, 3));
+
+    sources.variables = vec![variable("POLYNYA_LISTEN", "[::1]:2"), variable("POLYNYA_SQL_THREADS", "5")];
+    let config = Config::load(&sources).unwrap();
+    assert_eq!((config.server.listen.to_string().as_str(), config.sql.threads), ("[::1]:2", 5));
+
+    sources.flags = vec![("server.listen".into(), "0.0.0.0:3".into(), "--listen".into())];
+    let config = Config::load(&sources).unwrap();
+    assert_eq!((config.server.listen.port(), config.sql.threads), (3, 5));
+    assert_eq!(config.server.data, Path::new("from-file"));
+
+    let explained = config.explain();
+    let source_of = |name: &str| {
+        let line = explained.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_once("# ").unwrap().1.to_owned()
+    };
+    assert_eq!(source_of("listen = "), "--listen");
+    assert_eq!(source_of("data = "), path.display().to_string());
+    assert_eq!(source_of("threads = "), "POLYNYA_SQL_THREADS");
+    assert_eq!(source_of("deadline = "), "built-in default");
+}
+
+#[test]
+fn what_is_printed_can_be_read_back() {
+    let (_dir, path) = file(&Config::load(&Sources::default()).unwrap().explain());
+    let read = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+    assert_eq!(read.server.body_bytes_max.0, 64 << 20);
+    assert_eq!(read.sql.concurrent_max, 16);
+}
+
+#[test]
+fn the_example_file_holds_every_setting_and_reads_as_the_defaults_when_uncommented() {
+    let text = example();
+    assert!(SETTINGS.iter().all(|setting| text.contains(setting.env)));
+    let uncommented: Vec<&str> = text
+        .lines()
+        .map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line))
+        .collect();
+    let (_dir, path) = file(&uncommented.join("\n"));
+    let read = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+    assert_eq!(read.record.keep.0.as_secs(), 86_400);
+}
+
+#[test]
+fn a_size_and_a_time_may_be_bare_numbers_in_the_file() {
+    let (_dir, path) = file("[server]\nbody_bytes_max = 1024\nidle_timeout = 2\n");
+    let read = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+    assert_eq!((read.server.body_bytes_max.0, read.server.idle_timeout.0.as_millis()), (1024, 2000));
+}
+
+#[test]
+fn an_unknown_setting_is_an_error_that_names_the_nearest() {
+    for (text, near) in [
+        ("[server]\nlisten_on = \"x\"\n", "server.listen"),
+        ("[sql]\nthread = 1\n", "sql.threads"),
+        ("[sqll]\nthreads = 1\n", "sql.threads"),
+    ] {
+        let (_dir, path) = file(text);
+        let error = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
+        assert!(error.contains(&format!("did you mean `{near}`")), "{error}");
+        assert!(!error.contains('\n'), "one sentence: {error}");
+    }
+    let sources = Sources { variables: vec![variable("POLYNYA_LISTN", "x")], ..Sources::default() };
+    Config::load(&sources).unwrap();
+    let warnings = Config::unknown_variables(&sources);
+    assert!(warnings[0].contains("did you mean POLYNYA_LISTEN"), "{warnings:?}");
+}
+
+#[test]
+fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
+    for (text, parts) in [
+        ("[sql]\nthreads = \"many\"\n", ["sql.threads", "whole number"]),
+        ("[server]\nidle_timeout = \"soon\"\n", ["server.idle_timeout", "write a time like"]),
+        ("[server]\nlisten = \"nowhere\"\n", ["server.listen", "127.0.0.1:8484"]),
+        ("[log]\nformat = \"xml\"\n", ["log.format", "text"]),
+        ("[server\n", ["polynya.toml", "line 1"]),
+        ("threads = 3\n", ["threads", "no setting"]),
+    ] {
+        let (_dir, path) = file(text);
+        let error = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)) && error.contains("polynya.toml"), "{error}");
+        assert!(!error.contains('\n'), "one sentence: {error}");
+    }
+    let sources = Sources { variables: vec![variable("POLYNYA_SQL_THREADS", "x")], ..Sources::default() };
+    let error = Config::load(&sources).unwrap_err().to_string();
+    assert!(error.contains("POLYNYA_SQL_THREADS") && error.contains("whole number"), "{error}");
+    let missing = Sources { file: Some("nowhere/polynya.toml".into()), ..Sources::default() };
+    assert!(Config::load(&missing).unwrap_err().to_string().contains("polynya config --example"));
+}

@@ -1,0 +1,194 @@
+//! The data directory's own door: a socket in it, which whoever owns the directory may use.
+//!
+//! What passes here must not depend on API keys, or must not be reachable over a network: managing the keys, and
+//! ingestion whose progress moves in the same commit as its rows. The right to it is the file system's: the socket
+//! lies in the data directory, is made with mode 0600, and who could open it could read the directory anyway.
+//! HTTP/1.1, so that [`crate::client`] speaks it too; not a public interface.
+
+mod ingests;
+mod keys;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::Engine;
+use engine::threads::Class;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
+use types::{Error, Kind, Result, Scope};
+
+pub use ingests::{Piece, Position};
+
+const FILE_NAME: &str = "control.sock";
+const BODY_BYTES_MAX: usize = 96 << 20;
+/// Commands that may be served at once; a further one waits to be accepted.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Serves the socket until dropped.
+pub struct Control {
+    runtime: Option<Runtime>,
+    path: PathBuf,
+}
+
+impl Control {
+    /// `engine` must have `data` open, so a socket that is there belongs to nobody any more.
+    pub fn start(engine: Engine, data: &Path) -> Result<Self> {
+        let path = data.join(FILE_NAME);
+        let failed = |error| Error::io(format!("listening at {}", path.display()), error);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(4)
+            .thread_name("control")
+            .on_thread_start(|| Class::Work.enter())
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let listener = {
+            let _context = runtime.enter();
+            let (directory, short) = short_path(data).map_err(failed)?;
+            let listener = UnixListener::bind(short).map_err(failed)?;
+            drop(directory);
+            listener
+        };
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        runtime.spawn(accept(listener, engine));
+        Ok(Control { runtime: Some(runtime), path })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Commands look for it first.
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+/// A socket's path may have 107 bytes only; through an open directory any directory's will do. The directory must stay
+/// open until the path was used.
+pub fn short_path(data: &Path) -> std::io::Result<(std::fs::File, PathBuf)> {
+    use std::os::fd::AsRawFd;
+    let directory = std::fs::File::open(data)?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}/{FILE_NAME}", directory.as_raw_fd()));
+    Ok((directory, short))
+}
+
+async fn accept(listener: UnixListener, engine: Engine) {
+    let places = std::sync::Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a command could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| handle(engine.clone(), request));
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(600));
+            // A command that went away is no failure of ours.
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            drop(place);
+        });
+    }
+}
+
+async fn handle(engine: Engine, request: Request<Incoming>) -> std::result::Result<Response<Full<Bytes>>, hyper::Error> {
+    let (parts, body) = request.into_parts();
+    let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return Ok(refuse(&Error::invalid(format!("the body cannot be read: {error}")))),
+    };
+    // Decoding and committing block.
+    let done = tokio::task::spawn_blocking(move || route(&engine, &parts.method, parts.uri.path(), &body)).await;
+    let outcome = done.unwrap_or_else(|error| Err(Error::internal("a command failed in the server").caused_by(error)));
+    Ok(match outcome {
+        Ok(value) => Response::new(Full::new(Bytes::from(value.to_string()))),
+        Err(error) => refuse(&error),
+    })
+}
+
+fn route(engine: &Engine, method: &Method, path: &str, body: &Bytes) -> Result<Value> {
+    let mut parts = path.trim_start_matches('/').splitn(2, '/');
+    let (what, name) = (parts.next().unwrap_or_default(), parts.next().map(unescaped).transpose()?);
+    match (method.as_str(), what, name) {
+        ("GET", "keys", None) => Ok(keys::list(engine)),
+        ("POST", "keys", None) => keys::create(engine, &parse(body)?),
+        ("DELETE", "keys", Some(name)) => keys::remove(engine, &name),
+        ("GET", "tables", Some(name)) => ingests::describe(engine, &name),
+        ("GET", "ingests", Some(id)) => ingests::find(engine, &id),
+        ("POST", "ingests", Some(id)) => ingests::store(engine, &id, body),
+        _ => Err(Error::not_found(format!("this server knows no {method} {path}"))
+            .hint("does it run the same version as this command?")),
+    }
+}
+
+fn parse(body: &Bytes) -> Result<Value> {
+    serde_json::from_slice(body).map_err(|error| Error::invalid("the body is no JSON").caused_by(error))
+}
+
+/// `%C3%BC` as `ü`.
+fn unescaped(text: &str) -> Result<String> {
+    let wrong = || Error::invalid(format!("`{text}` cannot be unescaped"));
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = [rest.next().ok_or_else(wrong)?, rest.next().ok_or_else(wrong)?];
+        let digits = std::str::from_utf8(&digits).map_err(|_| wrong())?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+/// In the shape of the public interface, so that one client reads both.
+fn refuse(error: &Error) -> Response<Full<Bytes>> {
+    let status = match error.kind() {
+        Kind::Invalid => StatusCode::BAD_REQUEST,
+        Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::Forbidden => StatusCode::FORBIDDEN,
+        Kind::Exists | Kind::Conflict => StatusCode::CONFLICT,
+        Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Kind::Schema => StatusCode::UNPROCESSABLE_ENTITY,
+        Kind::Busy | Kind::DiskFull => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut message = error.message().to_owned();
+    for (key, value) in error.context() {
+        message += &format!(" ({key} {value})");
+    }
+    let body = json!({ "error": { "code": error.kind().name(), "message": message, "hint": error.hint_text() } });
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() = status;
+    response
+}
+
+/// The scope named in a request.
+fn scope(value: &Value) -> Result<Scope> {
+    Scope::parse(value.as_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Ingestion exactly once: a piece's rows and the position that its file has reached are one commit.
+//!
+//! `polynya.ingests` holds a row for each file and table: which file it was, how far it came. A piece names where it
+//! starts; it is stored only if the file stands there, else it was stored before, and its sender is told so. Whatever
+//! is killed whenever, each piece is in the table once. The position goes with the data: it is restored and dropped with
+//! it, and `SELECT * FROM polynya.ingests` shows it.
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use bytes::Bytes;
+use engine::{Engine, Mode, NewColumn, Op, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use server::wire::{self, Rows};
+use types::{DataType, Error, Kind, Principal, Result, RowId, TableDef, TableId, key, name};
+
+pub const TABLE: &str = "polynya.ingests";
+
+/// How often a piece is tried again because somebody else changed its table.
+const RETRIES: usize = 20;
+
+/// How far a file has come.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Position {
+    pub file: String,
+    pub table: String,
+    /// Hash of the file's first `head_len` bytes: a log that was rotated is another file.
+    pub head: String,
+    pub head_len: i64,
+    /// Everything before is stored: bytes of the unpacked file, or rows of a Parquet file.
+    pub position: i64,
+    pub line: i64,
+    pub rows: i64,
+    /// How a CSV file is read; a growing file keeps its types.
+    pub shape: Option<String>,
+}
+
+/// One piece, as the first line of a request's body; the rest of the body is the rows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Piece {
+    pub start: i64,
+    pub media: String,
+    /// Where the file stands once the piece is stored; `rows` counts those of earlier runs only.
+    pub after: Position,
+    /// Begins the file anew, whatever was stored before.
+    pub anew: bool,
+}
+
+const COLUMNS: [(&str, DataType); 11] = [
+    ("id", DataType::String),
+    ("file", DataType::String),
+    ("table", DataType::String),
+    ("table_id", DataType::Int64),
+    ("head", DataType::String),
+    ("head_len", DataType::Int64),
+    ("position", DataType::Int64),
+    ("line", DataType::Int64),
+    ("rows", DataType::Int64),
+    ("shape", DataType::String),
+    ("time", DataType::Timestamp),
+];
+
+/// Where a file stands; `NotFound` if nothing of it is stored, or its table is gone.
+pub fn find(engine: &Engine, id: &str) -> Result<Value> {
+    let found = read(engine, id)?.filter(|mark| mark.is_current(engine));
+    let mark = found.ok_or_else(|| Error::not_found("nothing of this file is stored"))?;
+    Ok(json!(mark.position))
+}
+
+/// A table's columns, in the public interface's words.
+pub fn describe(engine: &Engine, table: &str) -> Result<Value> {
+    let snapshot = engine.view(&Principal::local())?.table(table)?;
+    Ok(wire::definition::describe(snapshot.def()))
+}
+
+/// Stores a piece unless it is stored already. Answers `{count, position}`.
+pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
+    let line = body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len());
+    let piece: Piece = serde_json::from_slice(&body[..line])
+        .map_err(|error| Error::invalid("a piece does not begin as one").caused_by(error))?;
+    let payload = &body[(line + 1).min(body.len())..];
+    let full_name = name::full_table_name(&piece.after.table)?;
+    if full_name.starts_with(&format!("{}.", name::RESERVED_NAMESPACE)) {
+        return Err(Error::new(Kind::Forbidden, format!("`{full_name}` belongs to Polynya"))
+            .hint("choose a name outside of the namespace `polynya`"));
+    }
+    for _ in 0..RETRIES {
+        match attempt(engine, id, &piece, payload, &full_name) {
+            // Its table or its mark changed while this was prepared.
+            Err(error) if matches!(error.kind(), Kind::Conflict | Kind::Exists) && !is_elsewhere(&error) => {}
+            outcome => return outcome,
+        }
+    }
+    Err(Error::conflict("the table is being changed by others all the time").hint("run the command again"))
+}
+
+fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: &str) -> Result<Value> {
+    let mark = read(engine, id)?;
+    let current = mark.as_ref().filter(|mark| mark.is_current(engine) && mark.position.head == piece.after.head);
+    let stands_at = current.map_or(0, |mark| mark.position.position);
+    if !piece.anew && piece.start != stands_at {
+        if stands_at >= piece.after.position {
+            return Ok(json!({ "count": 0, "position": stands_at }));
+        }
+        return Err(Error::conflict(format!("this file stands at {stands_at}, the piece starts at {}", piece.start))
+            .with("position", stands_at)
+            .hint("another command is reading the same file: let it finish"));
+    }
+    let local = Principal::local();
+    let view = engine.view(&local)?;
+    let snapshot = view.find(full_name);
+    let def = snapshot.as_ref().map(|snapshot| snapshot.def().as_ref());
+    let target = wire::json::Target { table: name::short_table_name(full_name), def, may_add_columns: true };
+    let limits = wire::Limits::default();
+    let decoded = match piece.media.as_str() {
+        crate::ingest::ARROW => wire::ipc::decode(payload, target, &limits),
+        _ => wire::json::decode(payload, target, &limits),
+    };
+    let Rows { batch, new_columns } = decoded.map_err(|refused| refused.error)?;
+    let Some(def) = def else {
+        // Made first, so that the mark can name the very table it speaks of.
+        let mut def = TableDef::new(TableId(0), full_name);
+        for column in &new_columns {
+            def.add_column(&column.name, &column.data_type, true, None)?;
+        }
+        engine.commit(&local, Transaction::new(vec![Op::CreateTable { def, if_absent: false }]))?;
+        return Err(Error::conflict("the table was just made"));
+    };
+    let mut ops = Vec::new();
+    if !new_columns.is_empty() {
+        let column = |c: wire::NewColumn| NewColumn { name: c.name, data_type: c.data_type, nullable: true, default: None };
+        ops.push(Op::AddColumns { table: def.name.clone(), columns: new_columns.into_iter().map(column).collect() });
+    }
+    let rows = batch.num_rows() as i64;
+    if rows > 0 {
+        let mode = if def.is_keyed() { Mode::Upsert } else { Mode::Append };
+        ops.push(Op::Insert { table: def.name.clone(), batch, mode });
+    }
+    let mut after = piece.after.clone();
+    after.rows = rows + if piece.anew { 0 } else { current.map_or(0, |mark| mark.position.rows) };
+    if view.find(TABLE).is_none() {
+        ops.push(Op::CreateTable { def: table()?, if_absent: true });
+    }
+    let expected = mark.as_ref().map(|mark| mark.row);
+    let position = after.position;
+    let mark = to_batch(id, def.id, &after, engine.env().clock.now())?;
+    // The mark decides: of two commands that send the same piece one finds it changed.
+    ops.push(Op::Insert { table: TABLE.into(), batch: mark, mode: Mode::CompareAndSet(vec![expected]) });
+    engine.commit(&local, Transaction::new(ops).internal())?;
+    Ok(json!({ "count": rows, "position": position }))
+}
+
+/// A conflict that repeating does not solve.
+fn is_elsewhere(error: &Error) -> bool {
+    error.context().iter().any(|(key, _)| *key == "position")
+}
+
+/// What `polynya.ingests` holds of a file.
+struct Mark {
+    row: RowId,
+    table_id: TableId,
+    position: Position,
+}
+
+impl Mark {
+    /// Whether the table is still the one that the rows went to.
+    fn is_current(&self, engine: &Engine) -> bool {
+        let full_name = name::full_table_name(&self.position.table).unwrap_or_default();
+        engine.root().table(&full_name).is_some_and(|table| table.def().id == self.table_id)
+    }
+}
+
+fn read(engine: &Engine, id: &str) -> Result<Option<Mark>> {
+    let root = engine.root();
+    let Some(snapshot) = root.table(TABLE) else { return Ok(None) };
+    let bytes = key::encode_values(&[DataType::String], &[types::Value::String(id.to_owned())])?;
+    let Some(row) = snapshot.find(&bytes)? else { return Ok(None) };
+    let batch = snapshot.fetch(&[row], snapshot.all_columns())?;
+    let wrong = || Error::internal(format!("`{TABLE}` is not as this version makes it"));
+    let text = |name: &str| -> Option<String> {
+        let array = batch.column_by_name(name)?.as_string_opt::<i32>()?;
+        arrow::array::Array::is_valid(array, 0).then(|| array.value(0).to_owned())
+    };
+    let number = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>().map(|array| array.value(0));
+    let read = || {
+        Some(Mark {
+            row,
+            table_id: TableId(u32::try_from(number("table_id")?).ok()?),
+            position: Position {
+                file: text("file")?,
+                table: text("table")?,
+                head: text("head")?,
+                head_len: number("head_len")?,
+                position: number("position")?,
+                line: number("line")?,
+                rows: number("rows")?,
+                shape: text("shape"),
+            },
+        })
+    };
+    if batch.num_rows() == 0 { Ok(None) } else { read().map(Some).ok_or_else(wrong) }
+}
+
+fn table() -> Result<TableDef> {
+    let mut def = TableDef::new(TableId(0), TABLE);
+    for (column, data_type) in &COLUMNS {
+        def.add_column(column, data_type, *column == "shape", None)?;
+    }
+    def.set_primary_key(&["id".into()])?;
+    def.options.lake = Some(false);
+    Ok(def)
+}
+
+fn to_batch(id: &str, table: TableId, after: &Position, now: types::Micros) -> Result<RecordBatch> {
+    use types::Value::{Int64, Null, String as Text, Timestamp};
+    let values = [
+        Text(id.to_owned()),
+        Text(after.file.clone()),
+        Text(after.table.clone()),
+        Int64(i64::from(table.0)),
+        Text(after.head.clone()),
+        Int64(after.head_len),
+        Int64(after.position),
+        Int64(after.line),
+        Int64(after.rows),
+        after.shape.clone().map_or(Null, Text),
+        Timestamp(now),
+    ];
+    let columns = COLUMNS.iter().zip(values).map(|((name, data_type), value)| {
+        types::Value::to_array(&[value], data_type).map(|array| (*name, array, true))
+    });
+    RecordBatch::try_from_iter_with_nullable(columns.collect::<Result<Vec<_>>>()?)
+        .map_err(|error| Error::internal("a mark does not make a batch").caused_by(error))
+}

@@ -1,0 +1,71 @@
+//! API keys: made, listed, removed.
+
+use engine::{ApiKey, Engine, Op, Transaction};
+use serde_json::{Value, json};
+use types::{Error, Kind, Principal, Result, TableSet, name};
+
+/// `{name, scope, tables: [..] or null}`; answers with the secret, which is stored nowhere.
+pub fn create(engine: &Engine, body: &Value) -> Result<Value> {
+    let key_name = body["name"].as_str().unwrap_or_default();
+    check_name(key_name)?;
+    if engine.keys().iter().any(|key| key.name == key_name) {
+        return Err(Error::new(Kind::Exists, format!("there is a key `{key_name}` already"))
+            .hint(format!("choose another name, or remove it first: `polynya key remove {key_name}`")));
+    }
+    let tables = match body["tables"].as_array() {
+        None => TableSet::All,
+        Some(names) => TableSet::Only(names.iter().map(|name| table(name.as_str().unwrap_or_default())).collect::<Result<_>>()?),
+    };
+    let secret = server::new_secret(&*engine.env().random);
+    let key = ApiKey {
+        name: key_name.to_owned(),
+        hash: server::hash_of(&secret),
+        scope: super::scope(&body["scope"])?,
+        tables,
+        created: engine.env().clock.now(),
+    };
+    engine.commit(&Principal::local(), Transaction::new(vec![Op::PutKey(key)]))?;
+    Ok(json!({ "name": key_name, "secret": secret }))
+}
+
+pub fn list(engine: &Engine) -> Value {
+    let shown = |key: &ApiKey| {
+        let tables = match &key.tables {
+            TableSet::All => Value::Null,
+            TableSet::Only(names) => json!(names),
+        };
+        let created = types::Value::Timestamp(key.created);
+        json!({ "name": key.name, "scope": key.scope.name(), "tables": tables, "created": when(&created) })
+    };
+    json!({ "keys": engine.keys().iter().map(shown).collect::<Vec<_>>() })
+}
+
+pub fn remove(engine: &Engine, key_name: &str) -> Result<Value> {
+    let op = Op::RemoveKey { name: key_name.to_owned() };
+    engine.commit(&Principal::local(), Transaction::new(vec![op]))?;
+    Ok(json!({ "name": key_name }))
+}
+
+fn check_name(text: &str) -> Result<()> {
+    let fits = !text.is_empty() && text.len() <= 64 && text.chars().all(|c| c.is_alphanumeric() || "._-".contains(c));
+    if fits {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("`{}` is no name of a key", name::printable(text)))
+        .hint("use 1 to 64 letters, digits, `.`, `_` and `-`"))
+}
+
+/// The full name of a table, or `namespace.*`.
+fn table(text: &str) -> Result<String> {
+    match text.strip_suffix(".*") {
+        Some(namespace) => name::full_table_name(&format!("{namespace}.x")).map(|_| text.to_owned()),
+        None => name::full_table_name(text),
+    }
+}
+
+/// A timestamp as the wire writes it.
+fn when(value: &types::Value) -> String {
+    let types::Value::Timestamp(micros) = value else { return String::new() };
+    let array = arrow::array::TimestampMicrosecondArray::from(vec![*micros]);
+    arrow::util::display::array_value_to_string(&array, 0).map(|text| text + "Z").unwrap_or_default()
+}

@@ -1,0 +1,173 @@
+//! Examines a data directory without changing anything: every checksum, every reference, every count.
+//!
+//! It reads like recovery does, but with its own eyes ([`replay`]): what it finds does not depend on the code that
+//! opens the directory having refused or repaired something first. A finding names the file or table and, where there
+//! is one, the cure.
+
+mod replay;
+mod table;
+
+use std::path::Path;
+
+use ::table::segment;
+use commitlog::FileState;
+use engine::manifest;
+use serde::Serialize;
+use types::{Error, Kind, Lsn, Result};
+use vfs::Env;
+
+use replay::Replay;
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    pub what: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Expected after a crash; the next opening deals with it.
+    Note,
+    /// Data is lost, unreadable or contradicts itself.
+    Damage,
+}
+
+/// What was examined and what was found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Examination {
+    pub lsn: u64,
+    pub tables: Vec<TableReport>,
+    pub log_files: usize,
+    pub log_frames: u64,
+    pub log_bytes: u64,
+    pub keys: usize,
+    pub findings: Vec<Finding>,
+}
+
+/// What a table holds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TableReport {
+    pub name: String,
+    pub rows: u64,
+    pub deleted: u64,
+    pub segments: usize,
+    pub segment_bytes: u64,
+    pub head_rows: u64,
+}
+
+impl Examination {
+    pub fn is_sound(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity < Severity::Damage)
+    }
+
+    fn damage(&mut self, what: impl Into<String>) {
+        self.findings.push(Finding { severity: Severity::Damage, what: what.into() });
+    }
+
+    fn note(&mut self, what: impl Into<String>) {
+        self.findings.push(Finding { severity: Severity::Note, what: what.into() });
+    }
+}
+
+/// Examines `dir`, which no process may have open meanwhile. `progress` hears what is being looked at.
+/// An error means that it could not be examined; what is wrong with it is in the examination.
+pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Examination> {
+    let listed = |error| Error::io(format!("reading {}", dir.display()), error);
+    let exists = |name: &str| env.disk.exists(&dir.join(name)).map_err(listed);
+    if !exists("log")? && !exists("tables")? {
+        return Err(Error::not_found(format!("{} is no data directory of Polynya", dir.display()))
+            .hint("name one: `polynya doctor ./polynya-data`"));
+    }
+    let _lock = env.disk.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => Error::new(Kind::InUse, format!("{} is open in another process", dir.display()))
+            .hint("stop it first, or examine a copy"),
+        _ => Error::io(format!("locking {}", dir.display()), error),
+    })?;
+    let mut examination = Examination::default();
+    progress("manifest");
+    let manifest = match manifest::read(env, dir) {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => {
+            examination.damage("there is no manifest; restore the newest `manifest-…` file from a backup");
+            return Ok(examination);
+        }
+        Err(error) if error.kind() == Kind::Damaged => {
+            examination.damage(format!("{error}; restore it from a backup"));
+            return Ok(examination);
+        }
+        Err(error) => return Err(error),
+    };
+    examination.lsn = manifest.lsn.0;
+    for state in &manifest.tables {
+        table::check_state(state, manifest.next_segment, &mut examination);
+    }
+
+    progress("log");
+    let mut replay = Replay::new(env, dir, &manifest, &mut examination);
+    let report = commitlog::verify(env, &dir.join("log"), manifest.replay_from, &mut |frame| replay.frame(frame))?;
+    let Replay { tips, keys, problems, .. } = replay;
+    examination.log_frames = report.frames;
+    examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
+    examination.log_bytes = report.files.iter().map(|file| file.bytes).sum();
+    examination.keys = keys;
+    for problem in problems {
+        examination.damage(problem);
+    }
+    if let Some(damage) = report.damage {
+        examination.damage(format!("{damage}; commits after lsn {} cannot be read", report.last_lsn));
+    } else if report.last_lsn < manifest.lsn {
+        examination.damage(format!("the log ends at lsn {}, the manifest was written at {}", report.last_lsn, manifest.lsn));
+    }
+    if report.torn_bytes > 0 {
+        examination.note(format!(
+            "the log ends in {} bytes that were never acknowledged, as after a crash; the next opening cuts them off",
+            report.torn_bytes
+        ));
+    }
+    examination.lsn = examination.lsn.max(report.last_lsn.0);
+
+    let lsn = Lsn(examination.lsn);
+    let mut known = Vec::new();
+    let mut tips: Vec<_> = tips.into_values().collect();
+    tips.sort_by(|a, b| a.def().name.cmp(&b.def().name));
+    for tip in tips {
+        let snapshot = tip.snapshot(lsn);
+        progress(&snapshot.def().name);
+        let table_dir = segment::table_dir(Path::new(""), snapshot.def().id);
+        known.extend(
+            snapshot.segments().flat_map(|s| segment::file_names(s.id())).map(|name| table_dir.join(name)),
+        );
+        let report = table::check(&snapshot, &mut examination);
+        examination.tables.push(report);
+    }
+    check_files(env, dir, &known, &mut examination)?;
+    Ok(examination)
+}
+
+/// Files of segments that nothing names: left by an interrupted seal or compaction.
+fn check_files(env: &Env, dir: &Path, known: &[std::path::PathBuf], examination: &mut Examination) -> Result<()> {
+    let list = |path: &Path| {
+        env.disk.list(path).map_err(|error| Error::io(format!("listing {}", path.display()), error))
+    };
+    let tables = dir.join("tables");
+    if !env.disk.exists(&tables).map_err(|error| Error::io("looking for tables", error))? {
+        return Ok(());
+    }
+    for entry in list(&tables)?.into_iter().filter(|entry| entry.is_dir) {
+        for file in list(&tables.join(&entry.name))? {
+            let relative = Path::new("tables").join(&entry.name).join(&file.name);
+            if !known.contains(&relative) {
+                examination.note(format!(
+                    "nothing names {}, as after an interrupted seal or compaction; the next opening removes it",
+                    relative.display()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The log's last part on top of the manifest, in memory, as recovery would do it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use commitlog::edit::{Edit, SegmentMeta};
+use commitlog::record::{Frame, Rows, Section};
+use engine::manifest::Manifest;
+use table::{Segment, Tip, segment};
+use types::{Lsn, Result, RowId, TableDef, TableId};
+use vfs::Env;
+
+use super::Examination;
+
+pub struct Replay<'a> {
+    env: &'a Env,
+    dir: PathBuf,
+    manifest_lsn: Lsn,
+    pub tips: HashMap<TableId, Tip>,
+    key_names: BTreeSet<String>,
+    /// How many API keys exist.
+    pub keys: usize,
+    /// What the log says that cannot be.
+    pub problems: Vec<String>,
+}
+
+/// Beyond this many nothing new is learned.
+const PROBLEMS_MAX: usize = 100;
+
+impl<'a> Replay<'a> {
+    pub fn new(env: &'a Env, dir: &Path, manifest: &Manifest, examination: &mut Examination) -> Self {
+        let mut replay = Replay {
+            env,
+            dir: dir.to_owned(),
+            manifest_lsn: manifest.lsn,
+            tips: HashMap::new(),
+            key_names: manifest.keys.iter().map(|key| key.name.clone()).collect(),
+            keys: manifest.keys.len(),
+            problems: Vec::new(),
+        };
+        for state in &manifest.tables {
+            let open = |meta: &SegmentMeta| replay.open(&state.def, meta.clone());
+            let segments = state.segments.iter().map(open).collect();
+            match Tip::restore(state.clone(), segments) {
+                Ok(tip) => {
+                    replay.tips.insert(state.def.id, tip);
+                }
+                Err(error) => examination.damage(format!("table {} cannot be restored: {error}", state.def.name)),
+            }
+        }
+        replay
+    }
+
+    fn open(&self, def: &TableDef, meta: SegmentMeta) -> Arc<Segment> {
+        Segment::open(self.env, &segment::table_dir(&self.dir, def.id), def, meta)
+    }
+
+    pub fn frame(&mut self, frame: Frame) -> Result<()> {
+        let at = |offset: u32| Lsn(frame.first_lsn.0 + u64::from(offset));
+        for section in frame.sections {
+            let (lsn, outcome) = match section {
+                Section::Rows(rows) => (frame.first_lsn, self.rows(rows, frame.first_lsn, frame.time)),
+                Section::Deletes(deletes) => {
+                    let mut rows = deletes.rows.into_iter();
+                    for run in &deletes.runs {
+                        let ended: Vec<RowId> = rows.by_ref().take(run.count as usize).collect();
+                        if let Some(tip) = self.tips.get_mut(&deletes.table) {
+                            tip.delete(ended, at(run.lsn_offset));
+                        }
+                    }
+                    (frame.first_lsn, Ok(()))
+                }
+                Section::Edit { lsn_offset, edit } if at(lsn_offset) > self.manifest_lsn => {
+                    (at(lsn_offset), self.edit(edit))
+                }
+                // The manifest has it already, or it concerns no row.
+                Section::Edit { .. } | Section::Idempotency(_) | Section::Cursor(_) => continue,
+            };
+            if let Err(error) = outcome
+                && self.problems.len() < PROBLEMS_MAX
+            {
+                self.problems.push(format!("the log at lsn {lsn} cannot be applied: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: Rows, first_lsn: Lsn, time: i64) -> Result<()> {
+        let lsn_of = |offset: u32| Lsn(first_lsn.0 + u64::from(offset));
+        let runs: Vec<(Lsn, u64)> =
+            rows.runs.iter().map(|run| (lsn_of(run.lsn_offset), u64::from(run.count))).collect();
+        match self.tips.get_mut(&rows.table) {
+            Some(tip) => tip.append(rows.first_row, time, &runs, &rows.batch),
+            // Dropped before the manifest was written.
+            None => Ok(()),
+        }
+    }
+
+    fn edit(&mut self, edit: Edit) -> Result<()> {
+        match edit {
+            Edit::CreateTable(def) => {
+                self.tips.insert(def.id, Tip::new(def));
+            }
+            Edit::AlterTable(def) => {
+                if let Some(tip) = self.tips.get_mut(&def.id) {
+                    tip.set_def(def)?;
+                }
+            }
+            Edit::DropTable(table) => {
+                self.tips.remove(&table);
+            }
+            Edit::Seal { table, segment } => {
+                if let Some((segment, tip)) = self.segment(table, segment) {
+                    tip.apply_seal(segment)?;
+                }
+            }
+            Edit::Compact { table, inputs, output: Some(meta) } => {
+                if let Some((segment, tip)) = self.segment(table, meta) {
+                    tip.apply_compact(&inputs, Some(segment))?;
+                }
+            }
+            Edit::Compact { table, inputs, output: None } => {
+                if let Some(tip) = self.tips.get_mut(&table) {
+                    tip.apply_compact(&inputs, None)?;
+                }
+            }
+            Edit::PutKey(key) => {
+                self.key_names.insert(key.name);
+            }
+            Edit::RemoveKey { name } => {
+                self.key_names.remove(&name);
+            }
+            Edit::Checkpoint { .. } => {}
+        }
+        self.keys = self.key_names.len();
+        Ok(())
+    }
+
+    fn segment(&mut self, table: TableId, meta: SegmentMeta) -> Option<(Arc<Segment>, &mut Tip)> {
+        let def = self.tips.get(&table)?.def().clone();
+        let segment = self.open(&def, meta);
+        Some((segment, self.tips.get_mut(&table)?))
+    }
+}

@@ -1,0 +1,119 @@
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use engine::{Engine, Mode, Op, Transaction};
+use types::{Principal, TableDef, TableId};
+
+use super::*;
+
+fn batch(ids: std::ops::Range<i64>) -> RecordBatch {
+    let names = StringArray::from_iter_values(ids.clone().map(|id| format!("name {id}")));
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(ids));
+    RecordBatch::try_from_iter([("id", ids), ("name", Arc::new(names) as ArrayRef)]).unwrap()
+}
+
+/// A directory with a keyed table of two segments and a head, closed cleanly.
+fn database() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let options = engine::Options { seal_rows: 1_000, ..engine::Options::default() };
+    let engine = Engine::open(Env::real(), &path, options).unwrap();
+    let local = Principal::local();
+    let mut def = TableDef::new(TableId(0), "main.t");
+    def.add_column("id", &types::DataType::Int64, false, None).unwrap();
+    def.add_column("name", &types::DataType::String, true, None).unwrap();
+    def.set_primary_key(&["id".into()]).unwrap();
+    engine.commit(&local, Transaction::new(vec![Op::CreateTable { def, if_absent: false }])).unwrap();
+    for part in 0..4 {
+        engine.commit(&local, Transaction::insert("t", batch(part * 700..part * 700 + 1_500), Mode::Upsert)).unwrap();
+        let sealed_before = part;
+        let started = std::time::Instant::now();
+        while engine.status().seals <= sealed_before as u64 && started.elapsed().as_secs() < 20 {
+            std::thread::yield_now();
+        }
+    }
+    engine.commit(&local, Transaction::insert("t", batch(9_000..9_010), Mode::Append)).unwrap();
+    engine.close().unwrap();
+    (dir, path)
+}
+
+fn files(path: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![path.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false if path.to_string_lossy().ends_with(suffix) => found.push(path),
+                false => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_sound_directory_is_found_sound_and_left_as_it_was() {
+    let (_dir, path) = database();
+    let before: Vec<(PathBuf, Vec<u8>)> = files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
+    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    assert_eq!(examination.findings, []);
+    assert_eq!(examination.tables[0].rows, 700 * 3 + 1_500 + 10);
+    assert!(examination.tables[0].segments > 0 && examination.log_frames > 0);
+    let after: Vec<(PathBuf, Vec<u8>)> = files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
+    assert!(before == after, "an examination changes nothing");
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_segment_is_found() {
+    let (_dir, path) = database();
+    for suffix in [".arrow", ".meta"] {
+        let file = files(&path, suffix).remove(0);
+        let bytes = fs::read(&file).unwrap();
+        // The first, the last and some bytes in between.
+        for at in (0..8).map(|i| i * (bytes.len() - 1) / 7) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            fs::write(&file, &flipped).unwrap();
+            let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+            assert!(!examination.is_sound(), "byte {at} of {}", file.display());
+        }
+        fs::write(&file, &bytes).unwrap();
+    }
+    assert!(examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
+}
+
+#[test]
+fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
+    let (_dir, path) = database();
+    let segment = files(&path, ".arrow").remove(0);
+    let stray = segment.with_file_name("99.arrow");
+    fs::write(&stray, b"x").unwrap();
+    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    assert!(examination.is_sound() && examination.findings.len() == 1, "{:?}", examination.findings);
+    fs::remove_file(&segment).unwrap();
+    assert!(!examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
+
+    let manifest = files(&path, "").into_iter().find(|f| f.to_string_lossy().contains("manifest-")).unwrap();
+    let mut bytes = fs::read(&manifest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&manifest, bytes).unwrap();
+    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    assert!(examination.findings[0].what.contains("manifest"), "{:?}", examination.findings);
+    fs::remove_file(&manifest).unwrap();
+    assert!(!examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
+}
+
+#[test]
+fn a_directory_that_is_open_or_is_none_is_not_examined() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(examine(&Env::real(), dir.path(), &mut |_| ()).unwrap_err().kind(), Kind::NotFound);
+    let engine = Engine::open(Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap();
+    assert_eq!(examine(&Env::real(), &dir.path().join("data"), &mut |_| ()).unwrap_err().kind(), Kind::InUse);
+    engine.close().unwrap();
+}

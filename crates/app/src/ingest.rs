@@ -1,0 +1,304 @@
+//! Files into tables: recognise, cut into pieces, send each as one commit that also moves the file's position.
+//!
+//! A file's pieces go one after the other on one connection while the next is being read; so its rows keep their order,
+//! an interruption leaves a prefix of the file, and the same command goes on exactly there ([`crate::control`] keeps the
+//! position in the same commit as the rows). Without the data directory's socket (standard input, which cannot be read
+//! twice, or `--url`) there is no position: an interrupted run starts over, and says so.
+
+mod csv;
+mod lines;
+mod parquet;
+mod piece;
+mod resume;
+mod source;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ::arrow::array::RecordBatch;
+use bytes::Bytes;
+use http::Method;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use types::{ColumnId, DataType, Error, Kind, Result};
+
+use crate::client::{self, Client, Refusal, escaped};
+use crate::control::{self, Position};
+use crate::door::Door;
+use crate::units::{counted, grouped};
+
+pub use csv::Declared;
+use csv::Dialect;
+pub use piece::ARROW;
+use piece::{JSON, Piece, Pieces};
+use resume::Resumed;
+pub use source::Format;
+use source::Source;
+
+/// What is to be done with one file.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub path: PathBuf,
+    pub table: Option<String>,
+    pub format: Option<Format>,
+    /// From the beginning, whatever was ingested before.
+    pub again: bool,
+    pub declared: Declared,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub file: String,
+    pub table: String,
+    /// Rows stored by this run.
+    pub rows: u64,
+    /// Rows stored by runs before.
+    pub rows_before: u64,
+    pub seconds: f64,
+    pub note: Option<String>,
+}
+
+/// How often a server that is too busy is asked again before the file is given up.
+const BUSY_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Ingests one file. What was sent before an error is stored, and the same command goes on after it.
+pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
+    let started = Instant::now();
+    let mut source = Source::open(&job.path)?;
+    let format = match job.format {
+        Some(format) => format,
+        None => source.recognise()?,
+    };
+    let table = match &job.table {
+        Some(table) => table.clone(),
+        None => source.table_name()?,
+    };
+    types::name::full_table_name(&table)?;
+    let mut sink = match (door.control(), source.path.clone()) {
+        (Some(control), Some(path)) => {
+            let len = source.len.filter(|_| source.is_plain() && format != Format::Parquet);
+            let resumed = Resumed::find(control, &path, &table, len, job.again).await?;
+            Sink::Once(control, Box::new(resumed))
+        }
+        _ => Sink::Plain(door.client(), table.clone()),
+    };
+    let mut here = sink.position();
+    let dialect = match (format, &here.shape) {
+        (Format::Csv, Some(shape)) if here.position > 0 => Some(Dialect::from_text(shape)?),
+        (Format::Csv, _) => Some(infer(&mut sink, &source, job, &table).await?),
+        _ => None,
+    };
+    here.shape = dialect.as_ref().map(Dialect::to_text);
+    let rows_before = u64::try_from(here.rows).unwrap_or(0);
+    let read = source.read.clone();
+    let (pieces, total) = open_pieces(&mut source, format, dialect, here.position as u64, here.line as u64)?;
+    style(bar, total);
+    bar.set_prefix(source.title());
+
+    let (sender, mut receiver) = mpsc::channel(1);
+    let packed = !source.is_plain();
+    let reader = tokio::task::spawn_blocking(move || feed(pieces, &sender));
+    let mut rows = 0;
+    while let Some(piece) = receiver.recv().await {
+        let first_line = here.line + 1;
+        let start = here.position;
+        (here.position, here.line) = (piece.end as i64, piece.line as i64);
+        rows += sink.send(&piece, start, &here, bar).await.map_err(|error| {
+            let place = format!("lines {first_line} to {} of {}", piece.line, source.title());
+            sink.explain(Error::new(error.kind(), format!("{place}: {}", error.message())), error.hint_text(), rows_before + rows)
+        })?;
+        let at = if packed { read.load(Ordering::Relaxed) } else { piece.end };
+        bar.set_position(at);
+        let rate = rows as f64 / started.elapsed().as_secs_f64().max(1e-3);
+        bar.set_message(format!("{} rows, {} rows/s", grouped(rows_before + rows), grouped(rate as u64)));
+    }
+    let cut = reader.await.map_err(|error| Error::internal("reading failed").caused_by(error))?;
+    let note = cut.map_err(|error| {
+        let message = format!("{}: {}", source.title(), error.message());
+        sink.explain(Error::new(error.kind(), message), error.hint_text(), rows_before + rows)
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Outcome { file: source.title(), table, rows, rows_before, seconds, note })
+}
+
+/// Where pieces go.
+enum Sink<'a> {
+    /// Rows and position in one commit.
+    Once(&'a mut Client, Box<Resumed>),
+    /// Rows only, into this table.
+    Plain(&'a mut Client, String),
+}
+
+impl Sink<'_> {
+    fn position(&self) -> Position {
+        match self {
+            Sink::Once(_, resumed) => resumed.position.clone(),
+            Sink::Plain(..) => Position::default(),
+        }
+    }
+
+    /// Sends one piece until it is stored, waiting while the server is too busy. Returns how many rows it stored.
+    async fn send(&mut self, piece: &Piece, start: i64, after: &Position, bar: &ProgressBar) -> Result<u64> {
+        let (client, path, media, body) = match self {
+            Sink::Once(client, resumed) => {
+                let head = control::Piece {
+                    start,
+                    media: piece.content_type.to_owned(),
+                    after: after.clone(),
+                    anew: resumed.anew && start == 0,
+                };
+                let mut body = serde_json::to_vec(&head)
+                    .map_err(|error| Error::internal("a piece cannot be written").caused_by(error))?;
+                body.push(b'\n');
+                body.extend_from_slice(&piece.body);
+                (client, format!("/ingests/{}", resumed.id), "application/octet-stream", Bytes::from(body))
+            }
+            Sink::Plain(..) if piece.rows == 0 => return Ok(0),
+            Sink::Plain(client, table) => {
+                (client, format!("/v1/tables/{}/rows", escaped(table)), piece.content_type, piece.body.clone())
+            }
+        };
+        let started = Instant::now();
+        loop {
+            match client.send(Method::POST, &path, &[("content-type", media)], body.clone()).await {
+                Ok(response) => {
+                    let bytes = client::read(response).await?;
+                    let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                    return Ok(answer["count"].as_u64().unwrap_or(0));
+                }
+                Err(Refusal { error, retry_after }) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
+                    let wait = retry_after.unwrap_or(Duration::from_secs(1)).min(Duration::from_secs(30));
+                    bar.set_message(format!("waiting: {}", error.message()));
+                    tokio::time::sleep(wait).await;
+                }
+                Err(refusal) => return Err(refusal.error),
+            }
+        }
+    }
+
+    /// An error with what is stored already, and what to do next.
+    fn explain(&self, error: Error, hint: Option<&str>, rows: u64) -> Error {
+        let stored = match (rows, self) {
+            (0, _) => "nothing of it is stored".to_owned(),
+            (rows, Sink::Once(..)) => {
+                format!("the {} before are stored, and the same command goes on after them", counted(rows, "row"))
+            }
+            (rows, Sink::Plain(..)) => {
+                format!("the {} before are stored; sending them again would store them twice", counted(rows, "row"))
+            }
+        };
+        error.hint(hint.map_or(stored.clone(), |hint| format!("{hint}; {stored}")))
+    }
+}
+
+/// The dialect of a CSV file; an existing table's types win over what its values look like.
+async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> Result<Dialect> {
+    let mut declared = job.declared.clone();
+    let existing = match sink {
+        Sink::Once(control, _) => control.json(Method::GET, &format!("/tables/{}", escaped(table)), None).await,
+        Sink::Plain(client, _) => client.json(Method::GET, &format!("/v1/tables/{}", escaped(table)), None).await,
+    };
+    match existing {
+        Ok(answer) => declared.types.extend(columns(&answer)),
+        Err(error) if error.kind() == Kind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    csv::infer(source::text_prefix(&source.prefix), &declared)
+}
+
+/// The source being cut, and how much there is of it in the unit of positions.
+fn open_pieces(
+    source: &mut Source,
+    format: Format,
+    dialect: Option<Dialect>,
+    position: u64,
+    line: u64,
+) -> Result<(Box<dyn Pieces>, Option<u64>)> {
+    let len = source.len;
+    let pieces: Box<dyn Pieces> = match (format, dialect) {
+        (Format::Parquet, _) => {
+            let path = source.path.clone().ok_or_else(|| {
+                Error::invalid("Parquet cannot be read from standard input: its index is at its end").hint("save it to a file")
+            })?;
+            let file = parquet::Parquet::open(&path, position)?;
+            let rows = file.rows;
+            return Ok((Box::new(file), Some(rows)));
+        }
+        (Format::Csv, Some(dialect)) => Box::new(csv::Csv::new(source.reader(position)?, dialect, position, line)),
+        (Format::AccessLog, _) => Box::new(lines::AccessLog::new(source.reader(position)?, position, line)),
+        (Format::Json, _) => Box::new(Whole::new(source, position)?),
+        (Format::Ndjson | Format::Csv, _) => Box::new(lines::Ndjson::new(source.reader(position)?, position, line)),
+    };
+    Ok((pieces, len))
+}
+
+/// One JSON array, which has no place to cut.
+struct Whole(Option<Bytes>);
+
+/// The largest request.
+const WHOLE_BYTES_MAX: u64 = 64 << 20;
+
+impl Whole {
+    fn new(source: &mut Source, position: u64) -> Result<Self> {
+        use std::io::Read;
+        let mut text = Vec::new();
+        let mut reader = source.reader(0)?.take(WHOLE_BYTES_MAX + 1);
+        reader.read_to_end(&mut text).map_err(|error| Error::io("reading the array", error))?;
+        if text.len() as u64 > WHOLE_BYTES_MAX {
+            return Err(Error::new(Kind::TooLarge, "one JSON array of more than 64 MiB cannot be sent")
+                .hint("make it one object a line: `jq -c '.[]' FILE | polynya ingest - --table NAME`"));
+        }
+        let body = Bytes::from(text);
+        let body = body.slice(body.len() - source::text_prefix(&body).len()..);
+        Ok(Whole((position == 0).then_some(body)))
+    }
+}
+
+impl Pieces for Whole {
+    fn next(&mut self) -> Result<Option<Piece>> {
+        Ok(self.0.take().map(|body| Piece { end: body.len() as u64, line: 1, rows: 1, content_type: JSON, body }))
+    }
+}
+
+/// Cuts until the end, an error, or until nobody takes the pieces any more. Returns a note for people.
+fn feed(mut pieces: Box<dyn Pieces>, sender: &mpsc::Sender<Piece>) -> Result<Option<String>> {
+    while let Some(piece) = pieces.next()? {
+        if sender.blocking_send(piece).is_err() {
+            break;
+        }
+    }
+    Ok(pieces.note())
+}
+
+/// Names and types of a described table's columns.
+fn columns(answer: &Value) -> Vec<(String, DataType)> {
+    let column = |column: &Value| {
+        let data_type = DataType::parse(column["type"].as_str()?, &mut ColumnId(0)).ok()?;
+        Some((column["name"].as_str()?.to_owned(), data_type))
+    };
+    answer["columns"].as_array().map(|all| all.iter().filter_map(column).collect()).unwrap_or_default()
+}
+
+fn style(bar: &ProgressBar, total: Option<u64>) {
+    let template = match total {
+        Some(total) => {
+            bar.set_length(total);
+            "{prefix} {bar:30} {percent}%  {msg}  ETA {eta}"
+        }
+        None => "{prefix} {spinner}  {msg}  {elapsed}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
+
+/// A batch as the bytes of an Arrow IPC stream.
+fn arrow_stream(batch: &RecordBatch) -> Result<Bytes> {
+    let failed = |error| Error::internal("rows cannot be written as Arrow").caused_by(error);
+    let mut writer = ::arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).map_err(failed)?;
+    writer.write(batch).and_then(|()| writer.finish()).map_err(failed)?;
+    writer.into_inner().map(Bytes::from).map_err(failed)
+}

@@ -1,0 +1,106 @@
+use std::io::Cursor;
+
+use super::*;
+
+fn dialect(text: &str) -> Dialect {
+    infer(text.as_bytes(), &Declared::default()).unwrap()
+}
+
+fn types(text: &str) -> Vec<String> {
+    dialect(text).columns.iter().map(|(name, data_type)| format!("{name}:{data_type}")).collect()
+}
+
+fn pieces(text: &str, dialect: Dialect, position: u64) -> Csv {
+    Csv::new(Box::new(Cursor::new(text.as_bytes()[position as usize..].to_vec())), dialect, position, 0)
+}
+
+#[test]
+fn types_are_the_narrowest_that_hold_all_rows() {
+    let text = "\
+id,price,zip,flag,day,at,note,mixed,empty,big
+1,1.5,01234,true,2026-01-02,2026-01-02T03:04:05Z,hello,1,,12345678901234567890
+2,2,99999,FALSE,2026-01-03,2026-01-02 03:04:05.25,,x,,1
+-3,1e3,00001,true,,2026-01-02,world,,,
+";
+    assert_eq!(
+        types(text),
+        [
+            "id:int64",
+            "price:float64",
+            "zip:string",
+            "flag:bool",
+            "day:date",
+            "at:timestamp",
+            "note:string",
+            "mixed:string",
+            "empty:string",
+            "big:string"
+        ]
+    );
+}
+
+#[test]
+fn the_delimiter_and_the_header_are_found() {
+    assert_eq!(delimiter(b"a;b;c\n1,5;2;3\n"), Some(b';'));
+    assert_eq!(delimiter(b"a\tb\n1\t2\n"), Some(b'\t'));
+    assert_eq!(delimiter(b"a|b\n"), Some(b'|'));
+    assert_eq!(delimiter(b"word\nword\n"), None);
+    assert_eq!(delimiter(b"a,b\n1\n"), None, "rows of different widths");
+    assert!(dialect("a,b\n1,2\n").has_header);
+    assert!(!dialect("x,1\ny,2\n").has_header);
+    assert_eq!(types("x,1\ny,2\n"), ["column1:string", "column2:int64"]);
+    assert_eq!(types("a,,b\n1,2,3\n")[0], "column1:string", "an empty title is no header");
+}
+
+#[test]
+fn declared_types_win_over_inferred_ones() {
+    let declared = Declared { types: vec![("ID".into(), DataType::String)], ..Declared::default() };
+    let found = infer(b"id,n\n1,2\n", &declared).unwrap();
+    assert_eq!(found.columns, [("id".to_owned(), DataType::String), ("n".to_owned(), DataType::Int64)]);
+}
+
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    assert!(infer(b"a,A\n1,2\n", &Declared::default()).unwrap_err().to_string().contains("two columns"));
+}
+
+#[test]
+fn quoted_newlines_stay_inside_their_row() {
+    let text = "id,note\n1,\"two\nlines\"\n\n2,\"say \"\"hi\"\"\"\n";
+    let mut csv = pieces(text, dialect(text), 0);
+    let piece = csv.next().unwrap().unwrap();
+    assert_eq!((piece.rows, piece.end), (2, text.len() as u64));
+    assert_eq!(csv.next().unwrap(), None);
+}
+
+#[test]
+fn a_value_that_does_not_fit_names_its_line_and_the_cure() {
+    let known = dialect("id,name\n1,x\n");
+    let text = "id,name\n1,x\n\n2,\"y\nz\"\nthree,x\n";
+    let error = pieces(text, known.clone(), 0).next().unwrap_err().to_string();
+    assert!(error.contains("line 6, column `id`: `three` is no int64"), "{error}");
+    assert!(error.contains("--column 'id:string'"), "{error}");
+    let error = pieces("id,name\n1,x,y\n", known.clone(), 0).next().unwrap_err().to_string();
+    assert!(error.contains("line 2 has 3 fields where 2 are expected"), "{error}");
+    let mut latin1 = b"id,name\n1,".to_vec();
+    latin1.push(0xe9);
+    let mut csv = Csv::new(Box::new(Cursor::new(latin1)), known, 0, 0);
+    assert!(csv.next().unwrap_err().to_string().contains("not UTF-8"));
+}
+
+#[test]
+fn a_file_read_in_pieces_is_the_file_read_at_once() {
+    let row = |i: u32| format!("{i},\"text {i}\n{}\"\n", "x".repeat(50));
+    let text: String = std::iter::once("id,note\n".to_owned()).chain((0..120_000).map(row)).collect();
+    let known = dialect(&text);
+    let mut csv = pieces(&text, known.clone(), 0);
+    let cut: Vec<Piece> = std::iter::from_fn(|| csv.next().unwrap()).collect();
+    assert!(cut.len() > 1);
+    assert_eq!(cut.iter().map(|piece| piece.rows).sum::<u64>(), 120_000);
+    assert_eq!(cut.last().unwrap().line, 240_001);
+    assert_eq!(Dialect::from_text(&known.to_text()).unwrap(), known);
+    // From the end of the first piece on, as after an interruption: the same pieces again.
+    let mut resumed = pieces(&text, known, cut[0].end);
+    let second = resumed.next().unwrap().unwrap();
+    assert_eq!((second.rows, second.end, &second.body), (cut[1].rows, cut[1].end, &cut[1].body));
+}

@@ -1,0 +1,214 @@
+//! Sources of lines: NDJSON as it stands, and access logs.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use bytes::Bytes;
+use types::{Error, Kind, Result};
+
+use super::arrow_stream;
+use super::piece::{ARROW, NDJSON, PIECE_BYTES, Piece, Pieces};
+use super::source::text_prefix;
+use crate::access_log::{self, Entry};
+use crate::units::counted;
+
+/// One line may be as long as one request; nothing longer could be sent.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// Cuts a stream after whole lines.
+struct Chunks {
+    reader: Box<dyn Read + Send>,
+    position: u64,
+    line: u64,
+    /// Read, not yet given out.
+    pending: Vec<u8>,
+    ended: bool,
+}
+
+impl Chunks {
+    fn new(reader: Box<dyn Read + Send>, position: u64, line: u64) -> Self {
+        Chunks { reader, position, line, pending: Vec::new(), ended: false }
+    }
+
+    /// Whole lines of about [`PIECE_BYTES`]; the last one of the source may lack its newline.
+    fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        self.fill(PIECE_BYTES)?;
+        let end = if self.ended {
+            self.pending.len()
+        } else {
+            loop {
+                if let Some(newline) = self.pending.iter().rposition(|byte| *byte == b'\n') {
+                    break newline + 1;
+                }
+                if self.ended {
+                    break self.pending.len();
+                }
+                if self.pending.len() >= LINE_BYTES_MAX {
+                    return Err(Error::new(
+                        Kind::TooLarge,
+                        format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1),
+                    )
+                    .hint("is this a file of lines? `--format` names another format"));
+                }
+                self.fill(self.pending.len() * 2)?;
+            }
+        };
+        if end == 0 {
+            return Ok(None);
+        }
+        let rest = self.pending.split_off(end);
+        let chunk = std::mem::replace(&mut self.pending, rest);
+        self.position += chunk.len() as u64;
+        let newlines = chunk.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.line += newlines + u64::from(chunk.last() != Some(&b'\n'));
+        Ok(Some(chunk))
+    }
+
+    fn fill(&mut self, wanted: usize) -> Result<()> {
+        if self.pending.len() < wanted && !self.ended {
+            let missing = (wanted - self.pending.len()) as u64;
+            let mut limited = self.reader.by_ref().take(missing);
+            let got = limited
+                .read_to_end(&mut self.pending)
+                .map_err(|error| Error::io(format!("reading after line {}", self.line), error))?;
+            self.ended = (got as u64) < missing;
+        }
+        Ok(())
+    }
+}
+
+fn lines(chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
+    chunk.split(|byte| *byte == b'\n').map(|line| line.trim_ascii()).filter(|line| !line.is_empty())
+}
+
+/// NDJSON goes to the server as it is; it knows best what a line means.
+pub struct Ndjson(Chunks);
+
+impl Ndjson {
+    pub fn new(reader: Box<dyn Read + Send>, position: u64, line: u64) -> Self {
+        Ndjson(Chunks::new(reader, position, line))
+    }
+}
+
+impl Pieces for Ndjson {
+    fn next(&mut self) -> Result<Option<Piece>> {
+        let starts = self.0.position == 0;
+        let Some(chunk) = self.0.next()? else { return Ok(None) };
+        let mut body = Bytes::from(chunk);
+        if starts {
+            body = body.slice(body.len() - text_prefix(&body).len()..);
+        }
+        let rows = lines(&body).count() as u64;
+        Ok(Some(Piece { end: self.0.position, line: self.0.line, rows, content_type: NDJSON, body }))
+    }
+}
+
+/// An access log, taken apart line by line.
+pub struct AccessLog {
+    chunks: Chunks,
+    /// Lines that could not be taken apart and are kept whole.
+    pub broken: u64,
+}
+
+impl AccessLog {
+    pub fn new(reader: Box<dyn Read + Send>, position: u64, line: u64) -> Self {
+        AccessLog { chunks: Chunks::new(reader, position, line), broken: 0 }
+    }
+}
+
+impl Pieces for AccessLog {
+    fn next(&mut self) -> Result<Option<Piece>> {
+        let Some(chunk) = self.chunks.next()? else { return Ok(None) };
+        let entries: Vec<Entry> =
+            lines(text_prefix(&chunk)).map(|line| access_log::parse(&String::from_utf8_lossy(line))).collect();
+        self.broken += entries.iter().filter(|entry| entry.line.is_some()).count() as u64;
+        let body = arrow_stream(&to_batch(&entries)?)?;
+        let (end, line, rows) = (self.chunks.position, self.chunks.line, entries.len() as u64);
+        Ok(Some(Piece { end, line, rows, content_type: ARROW, body }))
+    }
+
+    fn note(&self) -> Option<String> {
+        let lines = counted(self.broken, "line");
+        (self.broken > 0).then(|| format!("{lines} could not be taken apart and are kept whole in the column `line`"))
+    }
+}
+
+/// Columns as [`access_log::COLUMNS`] lists them.
+pub fn to_batch(entries: &[Entry]) -> Result<RecordBatch> {
+    let texts = |get: fn(&Entry) -> &Option<String>| -> ArrayRef {
+        Arc::new(StringArray::from_iter(entries.iter().map(|entry| get(entry).as_deref())))
+    };
+    let numbers = |get: fn(&Entry) -> Option<i64>| -> ArrayRef {
+        Arc::new(Int64Array::from_iter(entries.iter().map(get)))
+    };
+    let times = TimestampMicrosecondArray::from_iter(entries.iter().map(|entry| entry.time)).with_timezone("UTC");
+    let arrays: [ArrayRef; access_log::COLUMNS.len()] = [
+        Arc::new(times),
+        texts(|e| &e.host),
+        texts(|e| &e.client),
+        texts(|e| &e.ident),
+        texts(|e| &e.user),
+        texts(|e| &e.method),
+        texts(|e| &e.path),
+        texts(|e| &e.protocol),
+        numbers(|e| e.status),
+        numbers(|e| e.bytes),
+        texts(|e| &e.referer),
+        texts(|e| &e.agent),
+        texts(|e| &e.extra),
+        texts(|e| &e.line),
+    ];
+    let named = access_log::COLUMNS.iter().zip(arrays).map(|((name, _), array)| (*name, array, true));
+    RecordBatch::try_from_iter_with_nullable(named)
+        .map_err(|error| Error::internal("log lines do not make a batch").caused_by(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn all(pieces: &mut dyn Pieces) -> Vec<Piece> {
+        std::iter::from_fn(|| pieces.next().unwrap()).collect()
+    }
+
+    fn reader(text: &str, position: usize) -> Box<dyn Read + Send> {
+        Box::new(Cursor::new(text.as_bytes()[position..].to_vec()))
+    }
+
+    #[test]
+    fn pieces_are_whole_lines_and_together_the_source() {
+        let text: String = (0..400_000).map(|i| format!("{{\"number\": {i}}}\n")).collect::<String>() + "{\"last\": 1}";
+        let pieces = all(&mut Ndjson::new(reader(&text, 0), 0, 0));
+        assert!(pieces.len() > 1);
+        assert!(pieces.iter().all(|piece| piece.body.len() <= PIECE_BYTES));
+        assert_eq!(pieces.iter().map(|piece| piece.rows).sum::<u64>(), 400_001);
+        assert_eq!(pieces.last().unwrap().line, 400_001);
+        let joined: Vec<u8> = pieces.iter().flat_map(|piece| piece.body.to_vec()).collect();
+        assert_eq!(joined, text.as_bytes());
+        for piece in &pieces[..pieces.len() - 1] {
+            assert_eq!(piece.body.last(), Some(&b'\n'));
+            let again = all(&mut Ndjson::new(reader(&text, piece.end as usize), piece.end, piece.line));
+            assert_eq!(again.last().unwrap().end, text.len() as u64, "resumed at {}", piece.end);
+        }
+    }
+
+    #[test]
+    fn a_line_longer_than_a_piece_stays_whole() {
+        let long = format!("{{\"a\": \"{}\"}}\n", "x".repeat(PIECE_BYTES * 2));
+        let pieces = all(&mut Ndjson::new(reader(&(long.clone() + "{}\n"), 0), 0, 0));
+        assert_eq!(pieces.iter().map(|piece| piece.rows).sum::<u64>(), 2);
+        assert_eq!(pieces[0].line, 2.min(pieces[0].rows));
+    }
+
+    #[test]
+    fn a_log_keeps_the_lines_that_it_cannot_take_apart() {
+        let text = "\u{feff}1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] \"GET / HTTP/1.1\" 200 5\r\n\nbroken\n";
+        let mut log = AccessLog::new(reader(text, 0), 0, 0);
+        let piece = log.next().unwrap().unwrap();
+        assert_eq!((piece.rows, piece.line, log.broken), (2, 3, 1));
+        assert_eq!(log.next().unwrap(), None);
+    }
+}

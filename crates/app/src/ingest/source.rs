@@ -1,0 +1,292 @@
+//! What is to be ingested: a file or standard input, what is in it, and how to read it from any position.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use types::{Error, Result, name};
+
+use crate::access_log;
+
+/// What a source holds, told by its first bytes, not by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// One JSON object a line.
+    Ndjson,
+    /// One JSON array of objects; at most as large as one request.
+    Json,
+    Csv,
+    Parquet,
+    /// A web server's log in the common or combined format.
+    AccessLog,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+/// How much is looked at to tell the format and, for CSV, the types.
+pub const PREFIX_BYTES: usize = 1 << 20;
+
+/// A source that was looked at and can be read.
+pub struct Source {
+    /// `None` is standard input.
+    pub path: Option<PathBuf>,
+    /// Bytes as they lie on disk, if known.
+    pub len: Option<u64>,
+    /// The first bytes, unpacked; at most [`PREFIX_BYTES`].
+    pub prefix: Vec<u8>,
+    /// Bytes of the file read so far, packed as they lie there: what the progress bar shows.
+    pub read: Arc<AtomicU64>,
+    packing: Packing,
+    /// What follows the prefix on standard input.
+    rest: Option<Box<dyn Read + Send>>,
+}
+
+impl Source {
+    /// `-` is standard input.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Source::from_stream(Box::new(io::stdin()), None);
+        }
+        let failed = |error: io::Error| {
+            let what = format!("reading {}", path.display());
+            match error.kind() {
+                io::ErrorKind::NotFound => Error::not_found(format!("there is no file {}", path.display())),
+                io::ErrorKind::PermissionDenied => Error::io(what, error).hint("check its permissions with `ls -l`"),
+                _ => Error::io(what, error),
+            }
+        };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_dir() {
+            return Err(Error::invalid(format!("{} is a directory", path.display()))
+                .hint(format!("name its files: `polynya ingest {}/*`", path.display())));
+        }
+        if !metadata.is_file() {
+            // A pipe or a device: like standard input, it can be read once.
+            return Source::from_stream(Box::new(file), None);
+        }
+        let mut source = Source::from_stream(Box::new(file), Some(path.to_owned()))?;
+        source.len = Some(metadata.len());
+        source.rest = None;
+        source.read.store(0, Ordering::Relaxed);
+        Ok(source)
+    }
+
+    fn from_stream(stream: Box<dyn Read + Send>, path: Option<PathBuf>) -> Result<Self> {
+        let failed = |error| Error::io("reading the first bytes", error);
+        let read = Arc::new(AtomicU64::new(0));
+        let mut counted: Box<dyn Read + Send> = Box::new(Counted { inner: stream, read: read.clone() });
+        let mut magic = Vec::new();
+        counted.by_ref().take(4).read_to_end(&mut magic).map_err(failed)?;
+        let packing = match magic.as_slice() {
+            [0x1f, 0x8b, ..] => Packing::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd] => Packing::Zstd,
+            _ => Packing::Plain,
+        };
+        let mut unpacked = unpack(Box::new(Cursor::new(magic).chain(counted)), packing).map_err(failed)?;
+        let mut prefix = Vec::new();
+        unpacked.by_ref().take(PREFIX_BYTES as u64).read_to_end(&mut prefix).map_err(failed)?;
+        Ok(Source { path, len: None, prefix, read, packing, rest: Some(unpacked) })
+    }
+
+    /// For messages.
+    pub fn title(&self) -> String {
+        self.path.as_ref().map_or_else(|| "standard input".into(), |path| path.display().to_string())
+    }
+
+    /// Whether an interrupted run can go on: standard input cannot be read twice.
+    pub fn is_file(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Whether positions are those of the file itself, so that a file that grew can be told from one that shrank.
+    pub fn is_plain(&self) -> bool {
+        self.packing == Packing::Plain
+    }
+
+    /// The unpacked bytes from `position` on. Standard input gives them once.
+    pub fn reader(&mut self, position: u64) -> Result<Box<dyn Read + Send>> {
+        let failed = |error| Error::io(format!("reading from byte {position}"), error);
+        let Some(path) = &self.path else {
+            let rest = self.rest.take().ok_or_else(|| Error::internal("standard input was read already"))?;
+            return Ok(Box::new(Cursor::new(self.prefix.clone()).chain(rest)));
+        };
+        let mut file = File::open(path).map_err(failed)?;
+        if self.packing == Packing::Plain {
+            file.seek(SeekFrom::Start(position)).map_err(failed)?;
+            self.read.store(position, Ordering::Relaxed);
+            return Ok(Box::new(Counted { inner: file, read: self.read.clone() }));
+        }
+        self.read.store(0, Ordering::Relaxed);
+        let counted = Counted { inner: file, read: self.read.clone() };
+        let mut unpacked = unpack(Box::new(counted), self.packing).map_err(failed)?;
+        let skipped = io::copy(&mut unpacked.by_ref().take(position), &mut io::sink()).map_err(failed)?;
+        if skipped < position {
+            return Err(Error::invalid(format!("{} is shorter than when its ingestion began", self.title()))
+                .hint("begin anew with --again"));
+        }
+        Ok(unpacked)
+    }
+
+    /// What is in it, told by the first bytes.
+    pub fn recognise(&self) -> Result<Format> {
+        let unknown = |why: &str| {
+            Error::invalid(format!("{} {why}", self.title()))
+                .hint("name its format with --format ndjson, csv, parquet or access-log")
+        };
+        if self.prefix.starts_with(b"PAR1") {
+            return match self.packing == Packing::Plain && self.is_file() {
+                true => Ok(Format::Parquet),
+                false => Err(Error::invalid("a Parquet file cannot be read from a pipe or packed: its index is at its end")
+                    .hint("save it to a file first")),
+            };
+        }
+        let text = text_prefix(&self.prefix);
+        if text.iter().any(|byte| *byte == 0) {
+            return Err(unknown("holds binary data that is not Parquet"));
+        }
+        let text = String::from_utf8_lossy(text);
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(20).peekable();
+        let Some(first) = lines.peek() else { return Err(unknown("is empty")) };
+        match first.as_bytes()[0] {
+            b'{' => return Ok(Format::Ndjson),
+            b'[' => return Ok(Format::Json),
+            _ => {}
+        }
+        let first = (*first).to_owned();
+        let (logged, seen) = lines.fold((0, 0), |(logged, seen), line| {
+            (logged + usize::from(access_log::is_access_log(line)), seen + 1)
+        });
+        if logged * 2 > seen {
+            return Ok(Format::AccessLog);
+        }
+        match super::csv::delimiter(text.as_bytes()) {
+            Some(_) => Ok(Format::Csv),
+            None => Err(unknown(&format!("begins with `{}`, which no known format does", name::printable(&first)))),
+        }
+    }
+
+    /// The table that a file's rows go to unless one is named: the file's name without what follows its first dot.
+    pub fn table_name(&self) -> Result<String> {
+        let no_name = || {
+            Error::invalid(format!("no table name follows from {}", self.title())).hint("name one with --table NAME")
+        };
+        let file_name = self.path.as_ref().and_then(|path| path.file_name()).ok_or_else(no_name)?;
+        let stem = file_name.to_string_lossy();
+        let stem = stem.trim_start_matches('.').split('.').next().unwrap_or_default();
+        let cleaned: String = stem.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
+        let cleaned = cleaned.trim_matches(|c: char| !c.is_alphabetic() && !c.is_ascii_digit());
+        // Names start with a letter: `2024-01` becomes `t2024-01`.
+        let named = match cleaned.starts_with(|c: char| c.is_alphabetic()) {
+            true => cleaned.to_owned(),
+            false if cleaned.is_empty() => return Err(no_name()),
+            false => format!("t{cleaned}"),
+        };
+        name::full_table_name(&named).map(|_| named).map_err(|_| no_name())
+    }
+}
+
+/// Without a byte order mark.
+pub fn text_prefix(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+fn unpack(packed: Box<dyn Read + Send>, packing: Packing) -> io::Result<Box<dyn Read + Send>> {
+    Ok(match packing {
+        Packing::Plain => packed,
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, packed))),
+        Packing::Zstd => Box::new(zstd::Decoder::new(packed)?),
+    })
+}
+
+/// Counts what passes.
+struct Counted<R> {
+    inner: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buf)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, Source) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let source = Source::open(&path).unwrap();
+        (dir, source)
+    }
+
+    #[test]
+    fn a_format_is_told_by_content_whatever_the_name() {
+        let log = r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+        for (bytes, format) in [
+            ("{\"a\": 1}\n", Format::Ndjson),
+            ("\u{feff}\n  {\"a\": 1}\n", Format::Ndjson),
+            ("[{\"a\": 1}]", Format::Json),
+            ("a,b\n1,2\n", Format::Csv),
+            ("a;b\n\"x;y\";2\n", Format::Csv),
+            (log, Format::AccessLog),
+            (&format!("broken line\n{log}\n{log}\n"), Format::AccessLog),
+        ] {
+            assert_eq!(file("x", bytes.as_bytes()).1.recognise().unwrap(), format, "{bytes}");
+        }
+        for (bytes, why) in [("", "is empty"), ("hello there", "no known format"), ("a\0b", "binary")] {
+            let error = file("x", bytes.as_bytes()).1.recognise().unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("--format"), "{error}");
+        }
+    }
+
+    #[test]
+    fn packed_files_are_read_from_any_position_of_their_content() {
+        let text = "{\"a\": 1}\n".repeat(1000);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text.as_bytes()).unwrap();
+        for packed in [gzip.finish().unwrap(), zstd::encode_all(text.as_bytes(), 1).unwrap(), text.clone().into_bytes()] {
+            let (_dir, mut source) = file("x", &packed);
+            assert_eq!(source.recognise().unwrap(), Format::Ndjson);
+            let mut rest = String::new();
+            source.reader(900).unwrap().read_to_string(&mut rest).unwrap();
+            assert_eq!(rest, text[900..]);
+            assert_eq!(source.read.load(Ordering::Relaxed), packed.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_table_is_named_after_its_file() {
+        for (file_name, table) in [
+            ("access.log", "access"),
+            ("access.log.1.gz", "access"),
+            ("2024-01.csv", "t2024-01"),
+            ("my events (copy).ndjson", "my_events__copy"),
+            (".hidden.csv", "hidden"),
+        ] {
+            assert_eq!(file(file_name, b"{}").1.table_name().unwrap(), table);
+        }
+        assert!(file("___", b"{}").1.table_name().is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_said_in_one_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Source::open(dir.path()).err().unwrap().to_string().contains("is a directory"));
+        assert!(Source::open(&dir.path().join("x")).err().unwrap().to_string().starts_with("there is no file"));
+    }
+}

@@ -1,0 +1,75 @@
+//! What the program says while it works, on standard error.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+use types::{Error, Result};
+
+use crate::config::{Log, LogFormat};
+
+/// Once, before anything is logged.
+pub fn start(log: &Log) -> Result<()> {
+    let filter = EnvFilter::try_new(&log.level).map_err(|error| {
+        Error::invalid(format!("`{}` is no log level", log.level))
+            .hint("use error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`")
+            .caused_by(error)
+    })?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let installed = match log.format {
+        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).with_span_events(FmtSpan::NONE).try_init(),
+        LogFormat::Json => builder.event_format(json::Lines).try_init(),
+    };
+    // A second start in one process (tests) keeps the first.
+    let _ = installed;
+    Ok(())
+}
+
+mod json {
+    use std::fmt;
+
+    use serde_json::{Map, Value};
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Subscriber};
+    use tracing_subscriber::fmt::format::Writer;
+    use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+    use tracing_subscriber::registry::LookupSpan;
+    use vfs::Clock;
+
+    /// One object a line: `time_us`, `level`, `message`, and the event's fields.
+    pub struct Lines;
+
+    impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
+        fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+            let mut fields = Fields(Map::new());
+            fields.0.insert("time_us".into(), vfs::RealClock::new().now().into());
+            fields.0.insert("level".into(), event.metadata().level().as_str().into());
+            event.record(&mut fields);
+            writeln!(writer, "{}", Value::Object(fields.0))
+        }
+    }
+
+    struct Fields(Map<String, Value>);
+
+    impl Visit for Fields {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            self.0.insert(field.name().into(), format!("{value:?}").into());
+        }
+
+        fn record_str(&mut self, field: &Field, value: &str) {
+            self.0.insert(field.name().into(), value.into());
+        }
+
+        fn record_i64(&mut self, field: &Field, value: i64) {
+            self.0.insert(field.name().into(), value.into());
+        }
+
+        fn record_u64(&mut self, field: &Field, value: u64) {
+            self.0.insert(field.name().into(), value.into());
+        }
+
+        fn record_bool(&mut self, field: &Field, value: bool) {
+            self.0.insert(field.name().into(), value.into());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The binary `polynya`: configuration, commands, wiring.
+//!
+//! What it is not: no storage, no SQL, no protocol of its own. A command reads its settings ([`config`]), reaches the
+//! data ([`door`]: a running server, else the directory through a server of its own) and prints. Only `serve` and `demo`
+//! run for longer; they own the process's signals. What records the machine is [`recorder`], what reads files is
+//! [`ingest`], what examines a directory is [`doctor`].
+//!
+//! ## Invariants
+//! - Every failure is one sentence that says what to do, on standard error; exit code 1, 2 for wrong usage.
+//! - Answers go to standard output, everything else to standard error.
+//! - What one command does is the same with and without a running server.
+//! - Threads of Polynya that outlive a command's answer do not exist: a command ends when it has answered.
+//!
+//! Start at [`cli`], which lists what can be typed, then `commands/`.
+
+mod access_log;
+mod cli;
+mod client;
+mod commands;
+mod config;
+mod control;
+mod doctor;
+mod door;
+mod ingest;
+mod logging;
+mod output;
+mod port;
+mod recorder;
+mod running;
+mod service;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match commands::run(cli::Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("polynya: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

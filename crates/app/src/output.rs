@@ -1,0 +1,139 @@
+//! Answers as tables on a terminal.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::Value;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// A cell wider than this is cut on a terminal.
+const CELL_WIDTH_MAX: usize = 80;
+
+/// Rows under titles. Numbers stand to the right.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    titles: Vec<String>,
+    right: Vec<bool>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(titles: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let titles: Vec<String> = titles.into_iter().map(Into::into).collect();
+        Table { right: vec![false; titles.len()], titles, rows: Vec::new() }
+    }
+
+    /// The columns of these titles hold numbers.
+    #[must_use]
+    pub fn right(mut self, is_number: impl Fn(&str) -> bool) -> Self {
+        self.right = self.titles.iter().map(|title| is_number(title)).collect();
+        self
+    }
+
+    pub fn push(&mut self, row: impl IntoIterator<Item = impl Into<String>>) {
+        self.rows.push(row.into_iter().map(Into::into).collect());
+    }
+
+    /// As text, columns aligned, a rule under the titles.
+    pub fn render(&self) -> String {
+        let cell = |text: &str| cut(&text.replace(['\n', '\r', '\t'], " "), CELL_WIDTH_MAX);
+        let titles: Vec<String> = self.titles.iter().map(|title| cell(title)).collect();
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
+        let width_of = |i: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(i)).chain(titles.get(i));
+            cells.map(|text| text.width()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..titles.len()).map(width_of).collect();
+        let line = |cells: &[String]| {
+            let padded: Vec<String> = cells
+                .iter()
+                .enumerate()
+                .map(|(i, text)| {
+                    let space = " ".repeat(widths.get(i).map_or(0, |width| width.saturating_sub(text.width())));
+                    if self.right.get(i) == Some(&true) { space + text } else { text.clone() + &space }
+                })
+                .collect();
+            format!(" {}", padded.join(" │ ")).trim_end().to_owned() + "\n"
+        };
+        let rule: Vec<String> = widths.iter().map(|width| "─".repeat(width + 2)).collect();
+        let body: String = rows.iter().map(|row| line(row)).collect();
+        format!("{}{}\n{body}", line(&titles), rule.join("┼"))
+    }
+}
+
+fn cut(text: &str, width_max: usize) -> String {
+    if text.width() <= width_max {
+        return text.to_owned();
+    }
+    let mut width = 1;
+    let fits = text.chars().take_while(|c| {
+        width += c.width().unwrap_or(0);
+        width <= width_max
+    });
+    fits.collect::<String>() + "…"
+}
+
+/// An answer of `POST /v1/sql` as a table.
+pub fn sql_table(answer: &Value) -> Table {
+    let empty = Vec::new();
+    let columns = answer["columns"].as_array().unwrap_or(&empty);
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let mut table = Table::new(columns.iter().map(|column| text(column, "name")));
+    table.right = columns.iter().map(|column| is_number_type(&text(column, "type"))).collect();
+    for row in answer["rows"].as_array().unwrap_or(&empty) {
+        table.push(row.as_array().unwrap_or(&empty).iter().map(shown));
+    }
+    table
+}
+
+fn is_number_type(name: &str) -> bool {
+    ["int", "uint", "float", "decimal"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// A JSON value as a cell: text without quotes, the absence of a value as `NULL`.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "NULL".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a person reads standard output.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Prints; a reader that went away (`| head`) is no error but the end.
+pub fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_what_is_seen() {
+        let answer = serde_json::json!({
+            "columns": [{"name": "name", "type": "string"}, {"name": "n", "type": "int64"}],
+            "rows": [["é漢", 5], [null, 1234], ["two\nlines", null]],
+        });
+        let expected = " \
+name      │    n
+───────────┼──────
+ é漢       │    5
+ NULL      │ 1234
+ two lines │ NULL
+";
+        assert_eq!(sql_table(&answer).render(), expected);
+    }
+
+    #[test]
+    fn a_wide_cell_is_cut() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("漢漢漢", 4), "漢…");
+    }
+}

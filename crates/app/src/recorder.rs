@@ -1,0 +1,90 @@
+//! Records this machine each second into two tables, the demo's real input.
+//!
+//! - `polynya.metrics` (`time`, `name`, `device`, `value`, `unit`): one row per figure. What concerns the whole machine has
+//!   no device; what exists several times (`core_busy`, `disk_read`, `net_sent`, `pressure_some`) names which. So
+//!   `SELECT time, value FROM polynya.metrics WHERE name = 'cpu_busy'` is a line to draw. Narrow rows, because machines
+//!   differ in their devices and a later figure needs no new column.
+//! - `polynya.processes` (`time`, `pid`, `name`, `state`, `cpu_percent`, `rss_bytes`, `threads`): the busiest and the
+//!   largest processes.
+//!
+//! All rows of a reading share its `time`. Nothing is made up: what this kernel does not tell is an absent row, and the
+//! first reading has no rates. At most [`ROWS_PER_READING_MAX`] rows a second, written with `ack=memory` as one commit,
+//! deleted when they are older than the time they are kept.
+
+mod batch;
+mod cpu;
+mod disk;
+mod machine;
+mod memory;
+mod network;
+mod pressure;
+mod processes;
+mod retention;
+mod writer;
+
+pub use machine::Machine;
+pub use processes::Process;
+pub use writer::Recorder;
+
+/// Half of what `polynya.*` tables together may write a second; requests have the other half.
+pub const ROWS_PER_READING_MAX: usize = 100;
+
+pub const METRICS_TABLE: &str = "polynya.metrics";
+pub const PROCESSES_TABLE: &str = "polynya.processes";
+
+/// One figure at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    pub name: &'static str,
+    pub device: Option<String>,
+    pub value: f64,
+    pub unit: Unit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Percent,
+    Bytes,
+    BytesPerSecond,
+    PerSecond,
+    Count,
+}
+
+impl Unit {
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Percent => "%",
+            Unit::Bytes => "bytes",
+            Unit::BytesPerSecond => "bytes/s",
+            Unit::PerSecond => "/s",
+            Unit::Count => "count",
+        }
+    }
+}
+
+impl Sample {
+    fn new(name: &'static str, value: f64, unit: Unit) -> Self {
+        Sample { name, device: None, value, unit }
+    }
+
+    fn of(name: &'static str, device: &str, value: f64, unit: Unit) -> Self {
+        Sample { name, device: Some(device.to_owned()), value, unit }
+    }
+}
+
+/// The time between two readings, which turns counters into rates.
+struct Ticker {
+    seconds: f64,
+}
+
+impl Ticker {
+    fn seconds(seconds: f64) -> Self {
+        Ticker { seconds }
+    }
+
+    /// What a counter grew by, per second. `None` if it is missing or fell: a device was reset, nothing is known.
+    fn rate(&self, before: Option<u64>, now: Option<u64>) -> Option<f64> {
+        let grown = now?.checked_sub(before?)?;
+        (self.seconds > 0.0).then(|| grown as f64 / self.seconds)
+    }
+}

@@ -1,0 +1,115 @@
+//! One reading of everything, and what changed since the one before.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::cpu::{self, Stat};
+use super::disk::{self, Device};
+use super::network::{self, Interface};
+use super::pressure::{self, RESOURCES, Stalled};
+use super::processes::{Process, Processes};
+use super::{Sample, Ticker, Unit, memory};
+
+/// Counters as they stood at one moment.
+#[derive(Default)]
+struct Reading {
+    at: Duration,
+    cpu: Stat,
+    disks: Vec<Device>,
+    interfaces: Vec<Interface>,
+    pressure: [Stalled; 3],
+}
+
+/// Reads this machine. The first reading has no rates: nothing is known yet of what changed.
+pub struct Machine {
+    proc: PathBuf,
+    sys: PathBuf,
+    data: PathBuf,
+    processes_count: usize,
+    processes: Processes,
+    before: Option<Reading>,
+}
+
+impl Machine {
+    /// `data` is the directory whose file system's room is recorded.
+    pub fn new(data: &Path, processes_count: usize) -> Self {
+        Machine {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+            data: data.to_owned(),
+            processes_count,
+            processes: Processes::default(),
+            before: None,
+        }
+    }
+
+    /// What can be said at `at` (monotonic time).
+    pub fn read(&mut self, at: Duration) -> (Vec<Sample>, Vec<Process>) {
+        let mut samples = Vec::with_capacity(64);
+        let now = Reading {
+            at,
+            cpu: cpu::parse(&self.text("stat")),
+            disks: disk::parse(&self.text("diskstats"), |name| self.sys.join("block").join(name).exists()),
+            interfaces: network::parse(&self.text("net/dev")),
+            pressure: RESOURCES.map(|resource| pressure::parse(&self.text(&format!("pressure/{resource}")))),
+        };
+        let mut elapsed = 0.0;
+        if let Some(before) = &self.before {
+            elapsed = at.saturating_sub(before.at).as_secs_f64();
+            let ticker = Ticker::seconds(elapsed);
+            cpu::samples(&before.cpu, &now.cpu, &ticker, &mut samples);
+            disk::samples(&before.disks, &now.disks, &ticker, &mut samples);
+            network::samples(&before.interfaces, &now.interfaces, &ticker, &mut samples);
+            for (i, resource) in RESOURCES.iter().enumerate() {
+                pressure::samples(resource, &before.pressure[i], &now.pressure[i], &ticker, &mut samples);
+            }
+        }
+        let load = cpu::parse_load(&self.text("loadavg"));
+        samples.extend(load.map(|load| Sample::new("load_1m", load, Unit::Count)));
+        memory::samples(&self.text("meminfo"), &mut samples);
+        disk::room(&self.data, &mut samples);
+        self.before = Some(now);
+        let processes = match self.processes_count {
+            0 => Vec::new(),
+            count => self.processes.top(&self.proc, count, elapsed),
+        };
+        (samples, processes)
+    }
+
+    /// A missing file is an empty one: this kernel does not tell.
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.proc.join(name)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_reading_of_this_machine_has_rates() {
+        let mut machine = Machine::new(Path::new("."), 3);
+        let (first, processes) = machine.read(Duration::from_secs(1));
+        assert!(first.iter().any(|s| s.name == "memory_total"));
+        assert!(first.iter().all(|s| s.name != "cpu_busy") && processes.is_empty());
+        // Ticks are 10 ms long: burn a few, so that the kernel counts some.
+        let started = std::time::Instant::now();
+        while started.elapsed() < Duration::from_millis(60) {
+            std::hint::spin_loop();
+        }
+        let (second, processes) = machine.read(Duration::from_secs(2));
+        let busy = second.iter().find(|s| s.name == "cpu_busy").unwrap().value;
+        assert!((0.0..=100.0).contains(&busy), "{busy}");
+        assert!((1..=6).contains(&processes.len()));
+        assert!(second.iter().all(|s| s.value.is_finite()));
+    }
+
+    #[test]
+    fn a_machine_without_proc_gives_only_the_room_on_its_disk() {
+        let mut machine = Machine::new(Path::new("."), 3);
+        machine.proc = "/nowhere".into();
+        machine.read(Duration::from_secs(1));
+        let (samples, processes) = machine.read(Duration::from_secs(2));
+        assert!(samples.iter().all(|s| s.name.starts_with("filesystem_")) && processes.is_empty());
+    }
+}

@@ -1,0 +1,51 @@
+//! `/proc/pressure/*`: for what share of the time tasks waited for CPU, memory or I/O. Kernels without PSI have none.
+
+use super::{Sample, Ticker, Unit};
+
+/// Microseconds since boot in which some, or all, runnable tasks were stalled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalled {
+    pub some: Option<u64>,
+    pub full: Option<u64>,
+}
+
+pub const RESOURCES: [&str; 3] = ["cpu", "io", "memory"];
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`
+pub fn parse(text: &str) -> Stalled {
+    let total = |kind: &str| {
+        let line = text.lines().find(|line| line.starts_with(kind))?;
+        line.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
+    };
+    Stalled { some: total("some "), full: total("full ") }
+}
+
+pub fn samples(resource: &str, before: &Stalled, now: &Stalled, ticker: &Ticker, out: &mut Vec<Sample>) {
+    for (name, old, new) in
+        [("pressure_some", before.some, now.some), ("pressure_full", before.full, now.full)]
+    {
+        // Microseconds a second, as a share.
+        let share = ticker.rate(old, new).map(|us| (us / 10_000.0).min(100.0));
+        out.extend(share.map(|value| Sample::of(name, resource, value, Unit::Percent)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_stalled_time_over_time() {
+        let text = |some: u64| format!("some avg10=0.12 avg60=0.00 avg300=0.00 total={some}\n");
+        let (before, now) = (parse(&text(1_000_000)), parse(&text(1_500_000)));
+        let mut out = Vec::new();
+        samples("io", &before, &now, &Ticker::seconds(2.0), &mut out);
+        assert_eq!(out, [Sample::of("pressure_some", "io", 25.0, Unit::Percent)]);
+    }
+
+    #[test]
+    fn a_kernel_without_pressure_gives_no_rows() {
+        assert_eq!(parse(""), Stalled::default());
+        assert_eq!(parse("some total=x"), Stalled::default());
+    }
+}

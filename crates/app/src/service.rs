@@ -1,0 +1,145 @@
+//! A database with its server: what `serve` and `demo` run, and what a command runs for itself when no server does.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine;
+use server::Server;
+use types::{Error, Kind, Result};
+use vfs::Env;
+
+use crate::config::Config;
+use crate::control::Control;
+use crate::recorder::Recorder;
+use crate::running::{Running, RunningFile};
+
+/// How long open requests may go on when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct Service {
+    engine: Engine,
+    server: Server,
+    recorder: Option<Recorder>,
+    control: Control,
+    /// Gone before the directory is closed, so that no command looks for a server that is leaving.
+    running: Option<RunningFile>,
+    address: SocketAddr,
+}
+
+impl Service {
+    /// For others: listens where the settings say, and says so in the data directory.
+    pub fn start(config: &Config) -> Result<Self> {
+        crate::port::check(config.server.listen)?;
+        let mut service = Service::open(config, config.server.listen, true)?;
+        let url = service.url();
+        service.running = Some(Running::here(url).write(&config.server.data)?);
+        if config.record.enabled {
+            service.recorder = Some(Recorder::start(service.engine.clone(), &config.record)?);
+        }
+        Ok(service)
+    }
+
+    /// For this command alone: on a free port of this machine, recording nothing.
+    pub fn start_private(config: &Config) -> Result<Self> {
+        Service::open(config, SocketAddr::from(([127, 0, 0, 1], 0)), false)
+    }
+
+    fn open(config: &Config, listen: SocketAddr, record_requests: bool) -> Result<Self> {
+        let data = &config.server.data;
+        let engine = open_engine(data)?;
+        if let Some(error) = engine.status().write_error {
+            tracing::error!("{error}; reads go on, writes are refused; `polynya doctor` shows the extent");
+        }
+        let sql = query::Sql::new(engine.clone(), sql_options(config))?;
+        let options = server::Options {
+            listen,
+            body_bytes_max: usize::try_from(config.server.body_bytes_max.0).unwrap_or(usize::MAX),
+            connections_max: config.server.connections_max,
+            idle_time_max: config.server.idle_timeout.0,
+            body_time_max: config.server.request_timeout.0,
+            record_requests,
+            ..server::Options::default()
+        };
+        let server = Server::start(engine.clone(), Arc::new(sql), options)?;
+        let address = server.local_addr();
+        let control = Control::start(engine.clone(), data)?;
+        Ok(Service { engine, server, recorder: None, control, running: None, address })
+    }
+
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Where this machine's programs reach it.
+    pub fn url(&self) -> String {
+        let ip = match self.address.ip() {
+            ip if !ip.is_unspecified() => ip,
+            std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        };
+        format!("http://{}", SocketAddr::new(ip, self.address.port()))
+    }
+
+    /// Answers what was asked already, then closes the directory.
+    pub fn stop(self) -> Result<()> {
+        let Service { engine, server, recorder, control, running, .. } = self;
+        drop(running);
+        drop(control);
+        if let Some(recorder) = recorder {
+            recorder.stop();
+        }
+        server.stop(STOP_PATIENCE);
+        engine.close()
+    }
+}
+
+fn sql_options(config: &Config) -> query::Options {
+    let mut options = query::Options::new(config.server.data.join("spill"));
+    if config.sql.threads > 0 {
+        options.threads = config.sql.threads;
+    }
+    options.memory_bytes = usize::try_from(config.sql.memory_bytes_max.0).unwrap_or(usize::MAX);
+    options.concurrent_max = config.sql.concurrent_max.max(1);
+    options.deadline = config.sql.deadline.0;
+    options
+}
+
+/// Opens a data directory; what may go wrong is said in one sentence with its cure.
+pub fn open_engine(data: &Path) -> Result<Engine> {
+    Engine::open(Env::real(), data, engine::Options::default()).map_err(|error| explain(data, error))
+}
+
+fn explain(data: &Path, error: Error) -> Error {
+    let place = data.display();
+    let is_io = |kind| {
+        let source = std::error::Error::source(&error).and_then(|s| s.downcast_ref::<std::io::Error>());
+        source.is_some_and(|source| source.kind() == kind)
+    };
+    match error.kind() {
+        Kind::InUse => match Running::find(data) {
+            Some(running) => Error::new(
+                Kind::InUse,
+                format!("a server is running on {place} already, at {} (pid {})", running.url, running.pid),
+            )
+            .hint(format!("use it, stop it with `kill {}`, or name another directory with --data", running.pid)),
+            None => Error::new(Kind::InUse, format!("{place} is open in another process"))
+                .hint("wait for that command to end, or name another directory with --data"),
+        },
+        Kind::DiskFull => Error::new(Kind::DiskFull, format!("there is no room on the disk of {place}"))
+            .hint("free some or name a directory on another disk with --data"),
+        Kind::Io if is_io(std::io::ErrorKind::PermissionDenied) => {
+            Error::new(Kind::Io, format!("this user may not write in {place}"))
+                .hint("change its owner or name another directory with --data")
+        }
+        Kind::Io if is_io(std::io::ErrorKind::ReadOnlyFilesystem) => {
+            Error::new(Kind::Io, format!("{place} is on a file system that is mounted read-only"))
+                .hint("name another directory with --data")
+        }
+        Kind::Io if is_io(std::io::ErrorKind::NotADirectory) || is_io(std::io::ErrorKind::AlreadyExists) => {
+            Error::invalid(format!("{place} is no directory")).hint("name another one with --data")
+        }
+        _ => error,
+    }
+}

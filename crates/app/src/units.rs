@@ -1,0 +1,187 @@
+//! Sizes and times as people write them: `64 MiB`, `30 s`. Used in settings, flags and what commands print.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A number of bytes: `65536`, `64 KiB`, `1.5 GB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteSize(pub u64);
+
+/// A length of time: `150 s`, `250 ms`, `5 min`, `24 h`. A bare number is seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+const SIZES: [(&str, f64); 9] = [
+    ("", 1.0),
+    ("B", 1.0),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("TB", 1e12),
+];
+
+const SPANS: [(&str, f64); 9] = [
+    ("", 1.0),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("sec", 1.0),
+    ("min", 60.0),
+    ("m", 60.0),
+    ("h", 3_600.0),
+    ("d", 86_400.0),
+    ("days", 86_400.0),
+];
+
+/// `"1.5 GB"` as 1.5 times the factor of `GB`.
+fn parse(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.replace('_', "").parse().ok()?;
+    let (_, factor) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()))?;
+    let value = number * factor;
+    (value.is_finite() && value >= 0.0).then_some(value)
+}
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = parse(text, &SIZES).filter(|bytes| *bytes < 1e18);
+        bytes.map(|bytes| ByteSize(bytes as u64)).ok_or_else(|| format!("`{text}` is no size; write one like `64 MiB`"))
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds = parse(text, &SPANS).filter(|seconds| *seconds < 1e9);
+        let span = seconds.map(|seconds| Span(Duration::from_secs_f64(seconds)));
+        span.ok_or_else(|| format!("`{text}` is no length of time; write one like `30 s` or `5 min`"))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        match units.iter().find(|(_, shift)| self.0 >> shift > 0) {
+            None => write!(f, "{} B", self.0),
+            Some((unit, shift)) if self.0.trailing_zeros() >= *shift => write!(f, "{} {unit}", self.0 >> shift),
+            Some((unit, shift)) => write!(f, "{:.1} {unit}", self.0 as f64 / (1_u64 << shift) as f64),
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        match millis {
+            _ if millis > 0 && millis % 3_600_000 == 0 => write!(f, "{} h", millis / 3_600_000),
+            _ if millis > 0 && millis % 60_000 == 0 && millis >= 300_000 => write!(f, "{} min", millis / 60_000),
+            _ if millis % 1_000 == 0 => write!(f, "{} s", millis / 1_000),
+            _ => write!(f, "{millis} ms"),
+        }
+    }
+}
+
+/// A setting may be a bare number or text with a unit.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(f64),
+    Text(String),
+}
+
+fn read<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let text = match Written::deserialize(deserializer)? {
+        Written::Number(number) => number.to_string(),
+        Written::Text(text) => text,
+    };
+    text.parse().map_err(de::Error::custom)
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read(deserializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read(deserializer)
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 row`, `2 rows`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_read_and_printed() {
+        for (text, bytes, printed) in [
+            ("64 MiB", 64 << 20, "64 MiB"),
+            ("64mib", 64 << 20, "64 MiB"),
+            ("1.5 GB", 1_500_000_000, "1.4 GiB"),
+            ("17", 17, "17 B"),
+            ("1_000", 1_000, "1000 B"),
+        ] {
+            let size: ByteSize = text.parse().unwrap();
+            assert_eq!((size.0, size.to_string().as_str()), (bytes, printed));
+        }
+        for (text, millis, printed) in
+            [("150 s", 150_000, "150 s"), ("250ms", 250, "250 ms"), ("5 min", 300_000, "5 min"), ("24h", 86_400_000, "24 h")]
+        {
+            let span: Span = text.parse().unwrap();
+            assert_eq!((span.0.as_millis(), span.to_string().as_str()), (millis, printed));
+        }
+        for bad in ["", "x", "5 parsec", "-1", "1e99", "MiB"] {
+            assert!(bad.parse::<ByteSize>().is_err(), "{bad}");
+            assert!(bad.parse::<Span>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(123), "123");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "row"), "1 row");
+    }
+}

@@ -1,0 +1,67 @@
+//! What goes wrong is said in one sentence with its cure.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::polynya::Place;
+
+#[test]
+fn a_taken_port_is_named_with_its_holder() {
+    let place = Place::new();
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = held.local_addr().unwrap().to_string();
+    let said = place.fails(&["serve", "--listen", &listen]);
+    assert!(said.contains("is taken") && said.contains(&std::process::id().to_string()), "{said}");
+    assert!(!place.path("polynya-data").exists(), "nothing is made before it is known that it can serve");
+}
+
+#[test]
+fn a_wrong_setting_names_the_nearest_one() {
+    let place = Place::new();
+    place.write("polynya.toml", "[server]\nlissten = \"127.0.0.1:1\"\n");
+    let said = place.fails(&["config"]);
+    assert!(said.contains("polynya.toml") && said.contains("did you mean `server.listen`"), "{said}");
+    std::fs::remove_file(place.path("polynya.toml")).unwrap();
+    let said = place.fails(&["config", "--set", "sql.treads=1"]);
+    assert!(said.contains("did you mean `sql.threads`"), "{said}");
+    let said = place.fails(&["config", "--config", "nowhere.toml"]);
+    assert!(said.contains("polynya config --example"), "{said}");
+}
+
+#[test]
+fn a_directory_without_data_says_how_to_make_some() {
+    let place = Place::new();
+    for args in [&["sql", "SELECT 1"][..], &["tables"], &["key", "list"]] {
+        let said = place.fails(args);
+        assert!(said.contains("there is no data in ./polynya-data") && said.contains("polynya demo"), "{said}");
+    }
+    assert!(!place.path("polynya-data").exists(), "asking makes nothing");
+    let output = place.run(&["doctor", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2), "it could not be checked");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_said_so() {
+    let place = Place::new();
+    place.write("file", "x");
+    let said = place.fails(&["ingest", "file", "--data", "file/data", "--format", "csv", "--table", "t"]);
+    assert!(said.contains("--data") || said.contains("directory"), "{said}");
+    if rustix::process::getuid().is_root() {
+        // Nothing is forbidden to root; the case below needs a user.
+        return;
+    }
+    let locked = place.path("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o500)).unwrap();
+    let said = place.fails(&["serve", "--listen", "127.0.0.1:0", "--data", "locked/data"]);
+    assert!(said.contains("may not write") && said.contains("--data"), "{said}");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_said_so() {
+    let place = Place::new();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let said = place.fails(&["tables", "--url", &format!("http://{free}")]);
+    assert!(said.contains("no server answers at") && said.contains("polynya serve"), "{said}");
+    assert!(place.fails(&["tables", "--url", "https://example.org"]).contains("http://"));
+}

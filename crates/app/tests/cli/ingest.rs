@@ -1,0 +1,148 @@
+//! Files that come in, interrupted wherever.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::polynya::{Place, is_sound, text};
+
+#[test]
+fn a_file_is_read_once_however_often_the_command_is_given() {
+    let _limit = testkit::limit(180);
+    let place = Place::new();
+    let line = |path: &str| format!("1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] \"GET {path} HTTP/1.1\" 200 5 \"-\" \"curl\"\n");
+    place.write("access.log", &(line("/a") + &line("/b") + "broken\n"));
+    let said = place.ok(&["ingest", "access.log"]);
+    assert!(said.contains("access: 3 rows") && said.contains("1 line could not be taken apart"), "{said}");
+    assert!(place.ok(&["ingest", "access.log"]).contains("nothing new"));
+    let mut file = std::fs::OpenOptions::new().append(true).open(place.path("access.log")).unwrap();
+    file.write_all(line("/c").as_bytes()).unwrap();
+    assert!(place.ok(&["ingest", "access.log"]).contains("1 row from"));
+    assert_eq!(place.number("SELECT count(*) FROM access"), 4);
+    assert_eq!(place.number("SELECT count(*) FROM access WHERE path = '/c' AND status = 200"), 1);
+    // Rotated: another file of the same name.
+    place.write("access.log", &(line("/new").replace("1.2.3.4", "5.6.7.8")));
+    place.ok(&["ingest", "access.log"]);
+    assert_eq!(place.number("SELECT count(*) FROM access"), 5);
+    place.ok(&["ingest", "access.log", "--again"]);
+    assert_eq!(place.number("SELECT count(*) FROM access"), 6);
+}
+
+#[test]
+fn standard_input_and_packed_files_come_in() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    let mut child = place
+        .command(&["ingest", "-", "--table", "piped", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"a\":1}\n{\"a\":2}\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["rows"], &said["table"]), (&2.into(), &"piped".into()));
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(b"a,b\n1,x\n").unwrap();
+    std::fs::write(place.path("packed.csv.gz"), gzip.finish().unwrap()).unwrap();
+    place.ok(&["ingest", "packed.csv.gz"]);
+    assert_eq!(place.number("SELECT a FROM packed WHERE b = 'x'"), 1);
+}
+
+#[test]
+fn a_bad_line_is_named_and_what_came_before_is_kept() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("bad.csv", "id,zip\n1,2\n2,x\n");
+    place.ok(&["ingest", "bad.csv", "--table", "fine"]);
+    place.write("typed.csv", "id,zip\n1,2\n2,x\n");
+    let said = place.fails(&["ingest", "typed.csv", "--column", "zip:int64"]);
+    assert!(said.contains("line 3, column `zip`: `x` is no int64") && said.contains("--column 'zip:string'"), "{said}");
+    place.write("bad.ndjson", "{\"a\":1}\n{\"a\":\n");
+    let said = place.fails(&["ingest", "bad.ndjson"]);
+    assert!(said.contains("bad.ndjson") && said.contains("nothing of it is stored"), "{said}");
+    assert!(place.fails(&["ingest", "missing.csv"]).contains("there is no file"));
+}
+
+/// About 60 MB in pieces of 4 MB.
+fn big(place: &Place) -> i64 {
+    let rows = 400_000;
+    let file = std::fs::File::create(place.path("big.ndjson")).unwrap();
+    let mut out = std::io::BufWriter::new(file);
+    let filling = "x".repeat(120);
+    for i in 0..rows {
+        writeln!(out, "{{\"n\":{i},\"filling\":\"{filling}\"}}").unwrap();
+    }
+    out.flush().unwrap();
+    rows
+}
+
+/// Every number once: none missing, none twice.
+fn check(place: &Place, rows: i64) {
+    assert_eq!(place.number("SELECT count(*) FROM big"), rows);
+    assert_eq!(place.number("SELECT count(DISTINCT n) FROM big"), rows);
+    assert_eq!(place.number("SELECT sum(n) FROM big"), rows * (rows - 1) / 2);
+    assert!(place.ok(&["ingest", "big.ndjson"]).contains("nothing new"));
+}
+
+/// Starts the command and kills it once it got somewhere; at different moments in different rounds.
+fn interrupt(place: &Place, round: u64) {
+    let mut child = place.command(&["ingest", "big.ndjson"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_millis(300 + 400 * round);
+    while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    // It may have ended by itself.
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_command_beside_a_server_goes_on_without_a_gap_or_a_repetition() {
+    let _limit = testkit::limit(300);
+    let place = Place::new();
+    let rows = big(&place);
+    let server = place.serve(&["serve"]);
+    for round in 0..3 {
+        interrupt(&place, round);
+    }
+    let said = place.ok(&["ingest", "big.ndjson"]);
+    assert!(said.starts_with("big: "), "{said}");
+    check(&place, rows);
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_killed_command_that_had_the_directory_open_goes_on_too() {
+    let _limit = testkit::limit(300);
+    let place = Place::new();
+    let rows = big(&place);
+    for round in 0..3 {
+        interrupt(&place, round);
+        if place.path("polynya-data/log").exists() {
+            assert!(is_sound(&place, &place.path("polynya-data")));
+        }
+    }
+    place.ok(&["ingest", "big.ndjson"]);
+    check(&place, rows);
+}
+
+#[test]
+fn a_killed_server_is_no_gap_either() {
+    let _limit = testkit::limit(300);
+    let place = Place::new();
+    let rows = big(&place);
+    let server = place.serve(&["serve"]);
+    let mut child = place.command(&["ingest", "big.ndjson"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_millis(900);
+    while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    server.kill();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() || text(&output.stderr).contains("the same command goes on"), "{}", text(&output.stderr));
+    let server = place.serve(&["serve"]);
+    place.ok(&["ingest", "big.ndjson"]);
+    check(&place, rows);
+    assert!(server.stop().success());
+}

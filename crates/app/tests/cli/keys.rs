@@ -1,0 +1,32 @@
+//! Keys through the data directory, beside a running server and without one.
+
+use crate::polynya::Place;
+
+#[test]
+fn from_the_first_key_on_every_request_needs_one() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    let server = place.serve(&["serve"]);
+    assert_eq!(server.ask("GET", "/v1/tables", &[], "").0, 200);
+    let made: serde_json::Value =
+        serde_json::from_str(&place.ok(&["key", "create", "reader", "--scope", "read", "--tables", "a,lab.*", "--json"])).unwrap();
+    let secret = made["secret"].as_str().unwrap();
+    assert_eq!(server.ask("GET", "/v1/tables", &[], "").0, 401);
+    let bearer = format!("Authorization: Bearer {secret}");
+    assert_eq!(server.ask("GET", "/v1/tables", &[&bearer], "").0, 200);
+    assert_eq!(server.ask("PUT", "/v1/tables/t", &[&bearer], "{\"columns\":[]}").0, 403);
+    assert!(place.fails(&["tables"]).contains("key"));
+    place.ok(&["tables", "--key", secret]);
+    let list = place.ok(&["key", "list"]);
+    assert!(list.contains("reader") && list.contains("main.a, lab.*") && !list.contains(secret), "{list}");
+    assert!(server.stop().success());
+
+    // Without a server the owner of the directory does the same; nobody is locked out.
+    assert!(place.fails(&["key", "create", "reader", "--scope", "read"]).contains("already"));
+    let shown = place.ok(&["key", "create", "me", "--scope", "admin"]);
+    assert!(shown.starts_with("pk_") && shown.contains("not shown again"), "{shown}");
+    place.ok(&["key", "remove", "reader"]);
+    place.ok(&["key", "remove", "me"]);
+    assert!(place.ok(&["key", "list"]).contains("There is no key"));
+    assert!(place.fails(&["key", "remove", "me"]).contains("me"));
+}

@@ -1,0 +1,48 @@
+//! Servers that start, stop, and stand in each other's way.
+
+use crate::polynya::{Place, is_sound};
+
+#[test]
+fn a_server_stops_in_order_and_starts_again_with_its_data() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    let server = place.serve(&["serve"]);
+    let (status, body) = server.ask("POST", "/v1/tables/events/rows", &["Content-Type: application/json"], "{\"kind\":\"a\"}");
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(place.number("SELECT count(*) FROM events"), 1);
+    let said = place.fails(&["serve", "--listen", "127.0.0.1:0"]);
+    assert!(said.contains("already") && said.contains(&server.url), "{said}");
+    let status = server.stop();
+    assert_eq!(status.code(), Some(0));
+    assert!(!place.path("polynya-data/server.json").exists() && !place.path("polynya-data/control.sock").exists());
+    assert_eq!(place.number("SELECT count(*) FROM events"), 1, "without a server");
+    assert!(is_sound(&place, &place.path("polynya-data")));
+}
+
+#[test]
+fn a_killed_server_is_not_looked_for() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    let server = place.serve(&["serve"]);
+    server.ask("POST", "/v1/tables/events/rows", &["Content-Type: application/json"], "{\"kind\":\"a\"}");
+    server.kill();
+    assert!(place.path("polynya-data/server.json").exists(), "left behind");
+    assert!(is_sound(&place, &place.path("polynya-data")));
+    assert_eq!(place.number("SELECT count(*) FROM events"), 1);
+    let server = place.serve(&["serve"]);
+    assert_eq!(place.number("SELECT count(*) FROM events"), 1);
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_log_of_json_lines_is_json() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    let mut server = place.serve(&["serve", "--log-json"]);
+    let stderr = server.child.stderr.take().unwrap();
+    assert!(server.stop().success());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut { stderr }, &mut said).unwrap();
+    assert!(said.lines().count() >= 2);
+    assert!(said.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{said}");
+}

@@ -1,0 +1,58 @@
+//! Questions and their answers, without a server.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::polynya::{Place, text};
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("people.csv", "name,age,zip\nAnn,41,01234\n\"Bo, jr\",7,99999\n");
+    place.ok(&["ingest", "people.csv"]);
+    place
+}
+
+#[test]
+fn an_answer_comes_as_lines_of_json_or_as_csv() {
+    let _limit = testkit::limit(120);
+    let place = place();
+    let json = place.ok(&["sql", "SELECT name, age FROM people ORDER BY age"]);
+    assert_eq!(json, "{\"name\":\"Bo, jr\",\"age\":7}\n{\"name\":\"Ann\",\"age\":41}\n");
+    let csv = place.ok(&["sql", "--csv", "SELECT name, zip FROM people ORDER BY age"]);
+    assert_eq!(csv.replace('\r', ""), "name,zip\n\"Bo, jr\",99999\nAnn,01234\n");
+    let found = place.ok(&["sql", "SELECT age FROM people WHERE name = $1", "-p", "Ann"]);
+    assert_eq!(found, "{\"age\":41}\n");
+}
+
+#[test]
+fn statements_come_from_files_and_pipes() {
+    let _limit = testkit::limit(120);
+    let place = place();
+    place.write("q.sql", "-- two\nSELECT 1 AS a;\nSELECT ';' AS b;\n");
+    assert_eq!(place.ok(&["sql", "-f", "q.sql"]), "{\"a\":1}\n{\"b\":\";\"}\n");
+    let mut child =
+        place.command(&["sql"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"SELECT count(*) AS n FROM people").unwrap();
+    assert_eq!(text(&child.wait_with_output().unwrap().stdout), "{\"n\":2}\n");
+}
+
+#[test]
+fn a_wrong_statement_is_one_sentence_with_near_names() {
+    let _limit = testkit::limit(120);
+    let place = place();
+    let said = place.fails(&["sql", "SELECT * FROM peple"]);
+    assert!(said.contains("people"), "{said}");
+}
+
+#[test]
+fn tables_are_listed_and_described() {
+    let _limit = testkit::limit(120);
+    let place = place();
+    let list = place.ok(&["tables"]);
+    assert!(list.contains("people") && list.contains("rows"), "{list}");
+    let one = place.ok(&["tables", "people"]);
+    assert!(one.contains("zip") && one.contains("string") && one.contains("int64"), "{one}");
+    let json: serde_json::Value = serde_json::from_str(&place.ok(&["tables", "people", "--json"])).unwrap();
+    assert_eq!(json["rows"], 2);
+    assert!(place.fails(&["tables", "peple"]).contains("people"));
+}

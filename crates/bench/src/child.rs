@@ -1,0 +1,200 @@
+//! A server of our own: started with a data directory of its own, watched by its process id, stopped or killed.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use types::{Error, Kind, Result};
+
+use crate::http::Client;
+use crate::target::Target;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub program: PathBuf,
+    /// `{data}` and `{listen}` are replaced by the directory and the address.
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// The data directory is made in here. It should be on the disk that matters, which a `tmpfs` is not.
+    pub root: PathBuf,
+    pub ready_within: Duration,
+    pub stop_within: Duration,
+}
+
+impl Options {
+    /// `PROGRAM serve --data … --listen …`, its directory below the current one.
+    pub fn new(program: impl Into<PathBuf>) -> Options {
+        Options {
+            program: program.into(),
+            args: ["serve", "--data", "{data}", "--listen", "{listen}"].map(String::from).to_vec(),
+            env: Vec::new(),
+            root: PathBuf::from("."),
+            ready_within: Duration::from_secs(60),
+            stop_within: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A data directory and an address, over as many starts as wanted. Removed with the value unless kept.
+#[derive(Debug)]
+pub struct Home {
+    options: Options,
+    directory: tempfile::TempDir,
+    listen: String,
+    starts: usize,
+}
+
+/// A running server. Killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    target: Target,
+    ready_after: Duration,
+    log: PathBuf,
+}
+
+impl Home {
+    pub fn new(options: Options) -> Result<Home> {
+        let directory =
+            tempfile::Builder::new().prefix("polynya-bench-").tempdir_in(&options.root).map_err(|error| {
+                Error::io(format_args!("making a directory in {}", options.root.display()), error)
+            })?;
+        fs::create_dir(directory.path().join("data"))
+            .map_err(|error| Error::io("making the server's data directory", error))?;
+        // Free now; should somebody take it before the server does, the server says so and the start fails.
+        let listen = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .map_err(|error| Error::io("looking for a free port", error))?
+            .to_string();
+        Ok(Home { options, directory, listen, starts: 0 })
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// Leaves the directory where it is, to look at what went wrong.
+    pub fn keep(self) -> PathBuf {
+        self.directory.keep()
+    }
+
+    /// Starts the server and waits until `/ready` says yes.
+    pub fn start(&mut self) -> Result<Server> {
+        let mut server = self.spawn()?;
+        server.wait_until_ready(self.options.ready_within)?;
+        Ok(server)
+    }
+
+    /// Starts the server without waiting for it.
+    pub fn spawn(&mut self) -> Result<Server> {
+        self.starts += 1;
+        let log = self.directory.path().join(format!("server-{}.log", self.starts));
+        let what = |error| Error::io(format_args!("starting {}", self.options.program.display()), error);
+        let output = File::create(&log).map_err(what)?;
+        let data = self.data();
+        let args = self.options.args.iter().map(|arg| match arg.as_str() {
+            "{data}" => data.clone().into_os_string(),
+            other => OsString::from(other.replace("{listen}", &self.listen)),
+        });
+        let child = Command::new(&self.options.program)
+            .args(args)
+            .env("POLYNYA_DATA", &data)
+            .env("POLYNYA_LISTEN", &self.listen)
+            .envs(self.options.env.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().map_err(what)?)
+            .stderr(output)
+            .spawn()
+            .map_err(what)?;
+        let target = Target::new(&self.listen)?.pid(child.id()).data(&data);
+        Ok(Server { child, target, ready_after: Duration::ZERO, log })
+    }
+}
+
+impl Server {
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// From the start to the first yes of `/ready`.
+    pub fn ready_after(&self) -> Duration {
+        self.ready_after
+    }
+
+    /// Where its output goes.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    pub fn wait_until_ready(&mut self, within: Duration) -> Result<()> {
+        let since = Instant::now();
+        let mut client = Client::new(&self.target).timeout(Duration::from_secs(1));
+        loop {
+            let ended = self.child.try_wait().map_err(|error| Error::io("watching the server", error))?;
+            if let Some(status) = ended {
+                return Err(self.error(&format!("the server ended with {status} before it was ready")));
+            }
+            if client.request("GET", "/ready", "", b"").is_ok_and(|answer| answer.is_success()) {
+                self.ready_after = since.elapsed();
+                return Ok(());
+            }
+            if since.elapsed() > within {
+                return Err(self.error(&format!("the server was not ready within {within:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// `kill -9`, to this process and no other, and waits for its end.
+    pub fn kill(&mut self) -> Result<()> {
+        // Our own child is not reaped before `wait`, so its id cannot belong to anybody else.
+        self.child
+            .kill()
+            .and_then(|()| self.child.wait())
+            .map(drop)
+            .map_err(|error| Error::io("killing the server", error))
+    }
+
+    /// SIGTERM, and waits for its end.
+    pub fn stop(&mut self, within: Duration) -> Result<ExitStatus> {
+        let what = |error| Error::io("stopping the server", error);
+        let since = Instant::now();
+        if let Some(status) = self.child.try_wait().map_err(what)? {
+            return Ok(status);
+        }
+        rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM)
+            .map_err(|error| what(error.into()))?;
+        loop {
+            if let Some(status) = self.child.try_wait().map_err(what)? {
+                return Ok(status);
+            }
+            if since.elapsed() > within {
+                return Err(self.error(&format!("the server did not stop within {within:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn error(&self, message: &str) -> Error {
+        let output = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = output.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join(" / ");
+        let last = if last.is_empty() { "nothing".into() } else { last };
+        Error::new(Kind::Io, format!("{message}; it printed: {last}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already, which is as good.
+        let _ = self.kill();
+    }
+}

@@ -1,0 +1,127 @@
+//! The control thread: what the machine itself did to a thread that wanted nothing but to sleep.
+//!
+//! It sleeps in steps of one millisecond and records by how much each step was late. A stall that it saw too is the
+//! machine's (a neighbour, the hypervisor, too few cores), one that it did not see is the program's.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::{Latency, Summary};
+use crate::pace;
+
+const STEP: Duration = Duration::from_millis(1);
+
+/// A running control thread.
+pub struct Control {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Latency>,
+    before: CpuTime,
+    since: Instant,
+}
+
+/// What the machine did meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hiccups {
+    /// How late 1 ms sleeps ended.
+    pub late: Summary,
+    /// Share of all cores' time that the hypervisor gave to others, 0 to 1.
+    pub steal: f64,
+    /// Share of all cores' time that any process used, 0 to 1, this benchmark and its server included.
+    pub busy: f64,
+}
+
+impl Control {
+    pub fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new()
+            .name("bench-control".into())
+            .spawn({
+                let stop = stop.clone();
+                move || sleep_until_told(&stop)
+            })
+            .expect("a thread for the control measurement");
+        Control { stop, thread, before: CpuTime::read(), since: Instant::now() }
+    }
+
+    pub fn stop(self) -> Hiccups {
+        self.stop.store(true, Ordering::Relaxed);
+        let late = self.thread.join().expect("the control thread only sleeps");
+        let after = CpuTime::read();
+        let total = (after.total - self.before.total).max(1) as f64;
+        // Too short to have a tick: nothing can be said.
+        let share = |ticks: u64| if self.since.elapsed() < STEP * 20 { 0.0 } else { ticks as f64 / total };
+        Hiccups {
+            late: late.summary(),
+            steal: share(after.steal - self.before.steal),
+            busy: share(after.busy - self.before.busy),
+        }
+    }
+}
+
+fn sleep_until_told(stop: &AtomicBool) -> Latency {
+    pace::sleep_precisely();
+    let mut late = Latency::default();
+    while !stop.load(Ordering::Relaxed) {
+        let before = Instant::now();
+        std::thread::sleep(STEP);
+        late.record(before.elapsed().saturating_sub(STEP));
+    }
+    late
+}
+
+/// The machine's CPU time since boot, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct CpuTime {
+    total: u64,
+    busy: u64,
+    steal: u64,
+}
+
+impl CpuTime {
+    fn read() -> Self {
+        fs::read_to_string("/proc/stat").map(|stat| CpuTime::parse(&stat)).unwrap_or_default()
+    }
+
+    /// First line: `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guest is part of user.
+    fn parse(stat: &str) -> Self {
+        let fields: Vec<u64> = stat
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_ascii_whitespace()
+            .skip(1)
+            .take(8)
+            .map(|field| field.parse().unwrap_or(0))
+            .collect();
+        let at = |index: usize| fields.get(index).copied().unwrap_or(0);
+        let total = fields.iter().sum();
+        CpuTime { total, busy: total - at(3) - at(4) - at(7), steal: at(7) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_of_proc_stat_is_read() {
+        let time = CpuTime::parse("cpu  10 2 5 100 7 1 3 4 9 9\ncpu0 1 1 1 1\n");
+        assert_eq!((time.total, time.busy, time.steal), (132, 21, 4));
+        assert_eq!(CpuTime::parse("").total, 0);
+    }
+
+    #[test]
+    fn the_control_thread_counts_its_steps() {
+        let _limit = testkit::limit(30);
+        let control = Control::start();
+        std::thread::sleep(Duration::from_millis(50));
+        let hiccups = control.stop();
+        assert!(hiccups.late.count >= 1, "{hiccups:?}");
+        assert!(hiccups.late.longest_ms >= hiccups.late.p50_ms);
+    }
+}

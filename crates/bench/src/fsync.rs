@@ -1,0 +1,92 @@
+//! What one flush costs in a directory: the floor under every durable acknowledgement.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use types::{Error, Result};
+
+use crate::latency::{Latency, Summary};
+use crate::machine;
+
+const BLOCK: usize = 4096;
+/// The probe writes over the same space again and again, as a recycled log file does.
+const BLOCKS: u64 = 64;
+
+/// Flushes measured in a directory, beside a run and not during it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fsync {
+    pub file_system: String,
+    /// One `fdatasync` after a write of 4 KiB into space that was written before.
+    pub latency: Summary,
+}
+
+/// Collects probes from before and after a run.
+pub(crate) struct Probe<'a> {
+    directory: &'a Path,
+    latency: Latency,
+}
+
+impl<'a> Probe<'a> {
+    pub(crate) fn new(directory: &'a Path) -> Self {
+        Probe { directory, latency: Latency::default() }
+    }
+
+    /// Up to 200 flushes, at most half a second.
+    pub(crate) fn measure(&mut self) -> Result<()> {
+        let path = self.directory.join(format!(".polynya-bench-fsync-{}", std::process::id()));
+        let measured = self.measure_in(&path);
+        // Also after a failure: the probe leaves nothing behind.
+        let removed = fs::remove_file(&path);
+        measured.and(removed).map_err(|error| {
+            Error::io(format_args!("measuring fsync in {}", self.directory.display()), error)
+        })
+    }
+
+    fn measure_in(&mut self, path: &Path) -> std::io::Result<()> {
+        let file = File::create(path)?;
+        let block = [0x5a; BLOCK];
+        for n in 0..BLOCKS {
+            file.write_all_at(&block, n * BLOCK as u64)?;
+        }
+        file.sync_all()?;
+        let started = Instant::now();
+        for n in 0..200 {
+            file.write_all_at(&block, (n % BLOCKS) * BLOCK as u64)?;
+            let before = Instant::now();
+            file.sync_data()?;
+            self.latency.record(before.elapsed());
+            if started.elapsed() > Duration::from_millis(500) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Fsync {
+        Fsync { file_system: machine::file_system(self.directory), latency: self.latency.summary() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_measures_and_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut probe = Probe::new(directory.path());
+        probe.measure().expect("the directory can be written");
+        let fsync = probe.finish();
+        assert!(fsync.latency.count > 0);
+        assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_is_named() {
+        let error = Probe::new(Path::new("/nonexistent-polynya")).measure().expect_err("no such directory");
+        assert!(error.message().contains("/nonexistent-polynya"), "{error}");
+    }
+}

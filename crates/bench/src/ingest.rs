@@ -1,0 +1,271 @@
+//! `polynya bench ingest`: events in, acknowledged, counted.
+//!
+//! Batches of JSON events from a pool that a seed determines, at full speed or at a rate, over 1, 10, 50 and 500
+//! connections. A run fails on any answer but 2xx, on an answer whose count is not the batch's, and when the table
+//! afterwards holds another number of rows than were acknowledged.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use types::{Error, Result};
+
+use crate::Progress;
+use crate::ab::{self, Side};
+use crate::events::Pool;
+use crate::http::{Client, excerpt};
+use crate::load::{Load, Request, Requests, Stream};
+use crate::pace::Pace;
+use crate::report::Report;
+use crate::run::{Run, Timing};
+use crate::target::Target;
+use crate::wire;
+
+/// What an acknowledgement promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ack {
+    /// The rows survive a crash.
+    #[default]
+    Durable,
+    /// The rows were admitted; they become durable and visible a moment later.
+    Memory,
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub target: Target,
+    /// One run for each.
+    pub connections: Vec<usize>,
+    /// Events per request; 1 sends single objects.
+    pub batch: usize,
+    /// Events a second over all connections; `None` sends as fast as answers come.
+    pub rate: Option<f64>,
+    pub timing: Timing,
+    /// Made by the first insert if it is missing, and then dropped at the end.
+    pub table: String,
+    pub ack: Ack,
+    pub seed: u64,
+    /// Different events before the pool starts again.
+    pub pool_events: usize,
+    /// Threads that generate load. More than one only pays on machines with cores to spare.
+    pub threads: usize,
+    /// Rest between runs, so that what one left behind does not slow the next.
+    pub settle: Duration,
+}
+
+impl Options {
+    /// What issue 1 asks for: batches of 100 over 1, 10, 50 and 500 connections, as fast as possible.
+    pub fn new(target: Target) -> Options {
+        Options {
+            target,
+            connections: vec![1, 10, 50, 500],
+            batch: 100,
+            rate: None,
+            timing: Timing::default(),
+            table: "bench_events".into(),
+            ack: Ack::Durable,
+            seed: 1,
+            pool_events: 25_600,
+            threads: 1,
+            settle: Duration::from_secs(1),
+        }
+    }
+
+    fn pool(&self) -> Result<Pool> {
+        Pool::new(self.seed, self.pool_events.div_ceil(self.batch.max(1)).max(1), self.batch)
+    }
+}
+
+/// Runs the workload. Failures of the load are in the report; an error means that nothing could be measured.
+pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+    let mut report = Report::new("ingest", options.seed);
+    let pool = options.pool()?;
+    describe(options, &pool, &mut report);
+    let mut client = Client::new(&options.target);
+    let was_there = wire::exists(&mut client, &options.table)?;
+    for (index, connections) in options.connections.iter().enumerate() {
+        if index > 0 {
+            std::thread::sleep(options.settle);
+        }
+        progress(&format!("ingest: {connections} connections, {} events a request", options.batch));
+        let run = measure(options, &pool, *connections, &mut client)?;
+        let failed = !run.failures.is_empty();
+        report.runs.push(run);
+        if failed {
+            break;
+        }
+    }
+    // What a failed run left behind is evidence.
+    if !was_there && report.failures().is_empty() {
+        client.json("DELETE", &format!("/v1/tables/{}", options.table), None)?;
+    }
+    Ok(report)
+}
+
+/// One run with so many connections, its rows counted before and after. For comparisons, too.
+pub fn run_once(options: &Options, connections: usize) -> Result<Run> {
+    measure(options, &options.pool()?, connections, &mut Client::new(&options.target))
+}
+
+/// Two servers or two configurations, interleaved: `pairs` runs each with so many connections. The sides should differ
+/// in one thing; that their work is the same is checked by its hash.
+pub fn compare(
+    a: (&str, &Options),
+    b: (&str, &Options),
+    connections: usize,
+    pairs: usize,
+    progress: Progress<'_>,
+) -> Result<Report> {
+    let mut report = Report::new("ingest, compared", a.1.seed);
+    let pools = (a.1.pool()?, b.1.pool()?);
+    if pools.0.hash() != pools.1.hash() && a.1.batch == b.1.batch {
+        return Err(Error::invalid("expected the same work on both sides, found different seeds or pools"));
+    }
+    describe(a.1, &pools.0, &mut report);
+    report.set("connections", connections);
+    let mut runs = Vec::new();
+    let compared = ab::compare(a.0, b.0, pairs, |side| {
+        let ((name, options), pool) = if side == Side::A { (a, &pools.0) } else { (b, &pools.1) };
+        progress(&format!("{name}: {connections} connections"));
+        let mut run = measure(options, pool, connections, &mut Client::new(&options.target))?;
+        run.name = name.to_owned();
+        let mut figures = run.figures.clone();
+        let warm = run.stream("events").warm;
+        figures.extend([("p50_ms".to_string(), warm.p50_ms), ("p99_ms".to_string(), warm.p99_ms)]);
+        let failed = run.failures.first().cloned();
+        runs.push(run);
+        std::thread::sleep(options.settle);
+        failed.map_or(Ok(figures), |why| Err(Error::invalid(why)))
+    });
+    report.runs = runs;
+    match compared {
+        Ok(comparisons) => report.comparisons = comparisons,
+        // A failed run ends the comparison; the report tells which and why.
+        Err(_) if !report.failures().is_empty() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(report)
+}
+
+fn measure(options: &Options, pool: &Pool, connections: usize, client: &mut Client) -> Result<Run> {
+    let writer = Writer::new(&options.target, pool, &options.table, options.ack, client)?;
+    let pace = match options.rate {
+        Some(events) if events > 0.0 => Pace::Open { per_second: events / options.batch as f64 },
+        Some(events) => return Err(Error::invalid(format!("expected a rate above zero, found {events}"))),
+        None => Pace::Closed,
+    };
+    let stream = writer.stream("events", connections, pace).threads(options.threads);
+    let load = Load::new(&options.target, options.timing).stream(stream);
+    let mut run = load.run(&format!("{connections} × {}", options.batch))?;
+    let acknowledged = run.stream("events").units_in_all;
+    writer.check(acknowledged, client, &mut run);
+    let events = run.stream("events");
+    run.figures.insert("body_bytes_per_event".into(), pool.bytes_per_event());
+    run.figures.insert("events_per_s".into(), events.units_per_second);
+    let per_event = 1e6 / events.units.max(1) as f64;
+    run.figures.insert("client_cpu_us_per_event".into(), run.client.cpu_seconds * per_event);
+    if let Some(server) = &run.server {
+        run.figures.insert("server_cpu_us_per_event".into(), server.cpu_seconds * per_event);
+    }
+    Ok(run)
+}
+
+fn describe(options: &Options, pool: &Pool, report: &mut Report) {
+    report.work_hash = pool.hash().to_owned();
+    report.set("batch", options.batch);
+    report.set("connections", format!("{:?}", options.connections));
+    report.set("rate", options.rate.map_or("as fast as possible".into(), |rate| format!("{rate} events/s")));
+    report.set("warm", format!("{:?}", options.timing.warm));
+    report.set("measure", format!("{:?}", options.timing.measure));
+    report.set("table", &options.table);
+    report.set("ack", format!("{:?}", options.ack).to_lowercase());
+    report.set("threads", options.threads);
+    report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
+}
+
+/// Writes a pool into a table, and afterwards compares rows stored with rows acknowledged.
+pub(crate) struct Writer {
+    requests: Arc<[Bytes]>,
+    batch: u64,
+    table: String,
+    ack: Ack,
+    rows_before: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        target: &Target,
+        pool: &Pool,
+        table: &str,
+        ack: Ack,
+        client: &mut Client,
+    ) -> Result<Writer> {
+        let ack_mode = if ack == Ack::Memory { "?ack=memory" } else { "" };
+        Ok(Writer {
+            requests: pool.requests(target, &format!("/v1/tables/{table}/rows{ack_mode}")).into(),
+            batch: pool.batch() as u64,
+            table: table.to_owned(),
+            ack,
+            rows_before: wire::count_or_none(client, table)?,
+        })
+    }
+
+    pub(crate) fn stream<'a>(&self, name: &str, connections: usize, pace: Pace) -> Stream<'a> {
+        let (requests, batch) = (self.requests.clone(), self.batch);
+        Stream::new(name, connections, pace, move |thread| {
+            // Threads start in different places, so that they do not send the same events at the same time.
+            Box::new(Batches { requests: requests.clone(), next: thread * 37, batch })
+        })
+    }
+
+    /// Adds a failure to the run if the table does not hold what it acknowledged. A run that failed already is left
+    /// alone: requests in flight then have no known end.
+    pub(crate) fn check(&self, acknowledged: u64, client: &mut Client, run: &mut Run) {
+        if !run.failures.is_empty() {
+            return;
+        }
+        let expected = self.rows_before + acknowledged;
+        match self.count_when_visible(expected, client) {
+            Ok(stored) if stored == expected => {}
+            Ok(stored) => run.failures.push(format!(
+                "rows stored differ from rows acknowledged: {} has {stored}, expected {} before and {acknowledged} acknowledged",
+                self.table, self.rows_before
+            )),
+            Err(error) => run.failures.push(format!("counting the rows of {} failed: {error}", self.table)),
+        }
+    }
+
+    fn count_when_visible(&self, expected: u64, client: &mut Client) -> Result<u64> {
+        // Durable rows are visible when they are acknowledged; waiting would hide that they are not.
+        let patience = if self.ack == Ack::Memory { Duration::from_secs(30) } else { Duration::ZERO };
+        let since = Instant::now();
+        loop {
+            let stored = wire::count_or_none(client, &self.table)?;
+            if stored >= expected || since.elapsed() >= patience {
+                return Ok(stored);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+struct Batches {
+    requests: Arc<[Bytes]>,
+    next: usize,
+    batch: u64,
+}
+
+impl Requests for Batches {
+    fn next(&mut self) -> Request {
+        let bytes = self.requests[self.next % self.requests.len()].clone();
+        self.next = self.next.wrapping_add(1);
+        Request { bytes, tag: 0 }
+    }
+
+    fn answered(&mut self, _: u64, body: &[u8]) -> Result<u64, String> {
+        match wire::count_in(body) {
+            Some(count) if count == self.batch => Ok(count),
+            _ => Err(format!("expected {} events acknowledged, found {}", self.batch, excerpt(body))),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the workloads say to Polynya beside the load: tables, SQL, counts.
+
+use serde_json::{Value, json};
+use types::{Error, Result};
+
+use crate::http::Client;
+
+/// A table's name as an SQL identifier.
+pub(crate) fn quoted(table: &str) -> String {
+    table.split('.').map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect::<Vec<_>>().join(".")
+}
+
+/// The rows of a statement. A truncated answer is an error: nothing may be concluded from half a result.
+pub(crate) fn sql(client: &mut Client, text: &str, params: Value) -> Result<Vec<Vec<Value>>> {
+    let answer = client.json("POST", "/v1/sql", Some(&json!({"sql": text, "params": params})))?;
+    if answer["truncated"].as_bool() == Some(true) {
+        return Err(Error::invalid(format!("the answer to {text:?} was truncated")));
+    }
+    let rows = answer["rows"]
+        .as_array()
+        .ok_or_else(|| Error::invalid(format!("expected rows in the answer to {text:?}, found {answer}")))?;
+    Ok(rows.iter().map(|row| row.as_array().cloned().unwrap_or_default()).collect())
+}
+
+/// A whole number of the wire, where integers beyond 2^53 are strings.
+pub(crate) fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// `SELECT count(*)`.
+pub(crate) fn count(client: &mut Client, table: &str) -> Result<u64> {
+    let rows = sql(client, &format!("SELECT count(*) FROM {}", quoted(table)), json!([]))?;
+    rows.first()
+        .and_then(|row| row.first())
+        .and_then(whole)
+        .ok_or_else(|| Error::invalid(format!("expected the number of rows of {table}, found {rows:?}")))
+}
+
+pub(crate) fn exists(client: &mut Client, table: &str) -> Result<bool> {
+    let answer = client.request("GET", &format!("/v1/tables/{table}"), "", b"")?;
+    match answer.status {
+        200..=299 => Ok(true),
+        404 => Ok(false),
+        status => Err(Error::invalid(format!("asking for table {table} was answered with {status}"))),
+    }
+}
+
+/// The rows of a table now; 0 if there is none.
+pub(crate) fn count_or_none(client: &mut Client, table: &str) -> Result<u64> {
+    if exists(client, table)? { count(client, table) } else { Ok(0) }
+}
+
+/// Makes the table, dropping one that is there: benchmarks own the names they are given.
+pub(crate) fn recreate(client: &mut Client, table: &str, definition: &Value) -> Result<()> {
+    let path = format!("/v1/tables/{table}");
+    if exists(client, table)? {
+        client.json("DELETE", &path, None)?;
+    }
+    client.json("PUT", &path, Some(definition)).map(drop)
+}
+
+/// The number after `"count":` in an answer, without parsing the rest.
+pub(crate) fn count_in(body: &[u8]) -> Option<u64> {
+    const KEY: &[u8] = b"\"count\":";
+    let at = body.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let digits = body[at..].trim_ascii_start();
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_of_an_answer_is_found() {
+        assert_eq!(count_in(br#"{"count":100,"first_row_id":1}"#), Some(100));
+        assert_eq!(count_in(br#"{"lsn": 7, "count": 5}"#), Some(5));
+        assert_eq!(count_in(br#"{"counts":1}"#), None);
+        assert_eq!(count_in(br#"{"count":"x"}"#), None);
+    }
+
+    #[test]
+    fn names_become_exact_identifiers() {
+        assert_eq!(quoted("main.a\"b"), "\"main\".\"a\"\"b\"");
+    }
+}

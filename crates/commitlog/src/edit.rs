@@ -1,0 +1,234 @@
+//! Edits of the manifest: changes to what exists, as opposed to rows of it.
+//!
+//! An edit is a log record like any other, so a change of definition, a sealed segment and a materializer's
+//! checkpoint stand at one lsn and share the log's durability. The manifest is what the edits add up to.
+
+use types::codec::{Decoder, Encoder};
+use types::{
+    Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, Scope, SegmentId, TableDef, TableId, TableSet,
+};
+
+/// One change of the manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Edit {
+    CreateTable(TableDef),
+    /// The whole new definition.
+    AlterTable(TableDef),
+    DropTable(TableId),
+    /// Rows of the head are now in a segment.
+    Seal {
+        table: TableId,
+        segment: SegmentMeta,
+    },
+    /// Neighbouring segments became one, or none if no row of theirs was live.
+    Compact {
+        table: TableId,
+        inputs: Vec<SegmentId>,
+        output: Option<SegmentMeta>,
+    },
+    /// How far a materializer has come in a table's change feed.
+    Checkpoint {
+        materializer: String,
+        table: TableId,
+        /// The last row id it has consumed.
+        row: RowId,
+        /// The last lsn whose deletes it has consumed.
+        lsn: Lsn,
+        /// Its own; opaque here.
+        state: Vec<u8>,
+    },
+    PutKey(ApiKey),
+    RemoveKey {
+        name: String,
+    },
+}
+
+/// What the manifest knows of a segment: enough to plan without opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentMeta {
+    pub id: SegmentId,
+    /// The first row id of its range; segments of a table hold disjoint ascending ranges.
+    pub first_row: RowId,
+    /// The last row id of its range, inclusive. Ids in between may be missing: their rows were deleted.
+    pub last_row: RowId,
+    /// Rows stored.
+    pub rows: u64,
+    /// Bytes of the Arrow file and its sidecar.
+    pub bytes: u64,
+    /// The schema its batches were written under.
+    pub schema_version: SchemaVersion,
+    /// `_time` of its first row.
+    pub first_time: Micros,
+    /// `_time` of its last row.
+    pub last_time: Micros,
+    pub first_lsn: Lsn,
+    pub last_lsn: Lsn,
+    /// CRC32C of the sidecar file, which in turn holds the CRC of each block of the Arrow file.
+    pub crc: u32,
+}
+
+/// An API key. The secret itself is stored nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    pub name: String,
+    /// BLAKE3 of the secret.
+    pub hash: [u8; 32],
+    pub scope: Scope,
+    pub tables: TableSet,
+    pub created: Micros,
+}
+
+const CREATE_TABLE: u8 = 1;
+const ALTER_TABLE: u8 = 2;
+const DROP_TABLE: u8 = 3;
+const SEAL: u8 = 4;
+const COMPACT: u8 = 5;
+const CHECKPOINT: u8 = 6;
+const PUT_KEY: u8 = 7;
+const REMOVE_KEY: u8 = 8;
+
+impl Edit {
+    pub fn encode(&self, e: &mut Encoder) {
+        match self {
+            Edit::CreateTable(def) => {
+                e.u8(CREATE_TABLE);
+                def.encode(e);
+            }
+            Edit::AlterTable(def) => {
+                e.u8(ALTER_TABLE);
+                def.encode(e);
+            }
+            Edit::DropTable(table) => {
+                e.u8(DROP_TABLE);
+                e.varint(table.0.into());
+            }
+            Edit::Seal { table, segment } => {
+                e.u8(SEAL);
+                e.varint(table.0.into());
+                segment.encode(e);
+            }
+            Edit::Compact { table, inputs, output } => {
+                e.u8(COMPACT);
+                e.varint(table.0.into());
+                e.list(inputs, |e, id| e.varint(id.0));
+                e.option(output.as_ref(), |e, segment| segment.encode(e));
+            }
+            Edit::Checkpoint { materializer, table, row, lsn, state } => {
+                e.u8(CHECKPOINT);
+                e.str(materializer);
+                e.varint(table.0.into());
+                e.varint(row.0);
+                e.varint(lsn.0);
+                e.blob(state);
+            }
+            Edit::PutKey(key) => {
+                e.u8(PUT_KEY);
+                key.encode(e);
+            }
+            Edit::RemoveKey { name } => {
+                e.u8(REMOVE_KEY);
+                e.str(name);
+            }
+        }
+    }
+
+    /// [`Kind::Damaged`] if the bytes hold no edit, [`Kind::Newer`] if they hold one that this version does not know.
+    pub fn decode(d: &mut Decoder<'_>) -> Result<Self> {
+        Ok(match d.u8()? {
+            CREATE_TABLE => Edit::CreateTable(TableDef::decode(d)?),
+            ALTER_TABLE => Edit::AlterTable(TableDef::decode(d)?),
+            DROP_TABLE => Edit::DropTable(TableId(d.varint32()?)),
+            SEAL => Edit::Seal { table: TableId(d.varint32()?), segment: SegmentMeta::decode(d)? },
+            COMPACT => Edit::Compact {
+                table: TableId(d.varint32()?),
+                inputs: d.list(|d| d.varint().map(SegmentId))?,
+                output: d.option(SegmentMeta::decode)?,
+            },
+            CHECKPOINT => Edit::Checkpoint {
+                materializer: d.str()?.to_owned(),
+                table: TableId(d.varint32()?),
+                row: RowId(d.varint()?),
+                lsn: Lsn(d.varint()?),
+                state: d.blob()?.to_vec(),
+            },
+            PUT_KEY => Edit::PutKey(ApiKey::decode(d)?),
+            REMOVE_KEY => Edit::RemoveKey { name: d.str()?.to_owned() },
+            tag => {
+                return Err(Error::new(Kind::Newer, format!("an edit of unknown kind {tag}"))
+                    .hint("open this directory with the newer Polynya that wrote it"));
+            }
+        })
+    }
+}
+
+impl SegmentMeta {
+    pub fn encode(&self, e: &mut Encoder) {
+        e.varint(self.id.0);
+        e.varint(self.first_row.0);
+        e.varint(self.last_row.0);
+        e.varint(self.rows);
+        e.varint(self.bytes);
+        e.varint(self.schema_version.0.into());
+        e.i64(self.first_time);
+        e.i64(self.last_time);
+        e.varint(self.first_lsn.0);
+        e.varint(self.last_lsn.0);
+        e.u32(self.crc);
+    }
+
+    pub fn decode(d: &mut Decoder<'_>) -> Result<Self> {
+        let meta = SegmentMeta {
+            id: SegmentId(d.varint()?),
+            first_row: RowId(d.varint()?),
+            last_row: RowId(d.varint()?),
+            rows: d.varint()?,
+            bytes: d.varint()?,
+            schema_version: SchemaVersion(d.varint32()?),
+            first_time: d.i64()?,
+            last_time: d.i64()?,
+            first_lsn: Lsn(d.varint()?),
+            last_lsn: Lsn(d.varint()?),
+            crc: d.u32()?,
+        };
+        if meta.first_row > meta.last_row || meta.rows > meta.last_row.0 - meta.first_row.0 + 1 {
+            return Err(d.damaged("a segment with more rows than row ids"));
+        }
+        Ok(meta)
+    }
+}
+
+impl ApiKey {
+    pub fn encode(&self, e: &mut Encoder) {
+        e.str(&self.name);
+        e.bytes.extend_from_slice(&self.hash);
+        e.u8(match self.scope {
+            Scope::Read => 1,
+            Scope::Write => 2,
+            Scope::Admin => 3,
+        });
+        let only = match &self.tables {
+            TableSet::All => None,
+            TableSet::Only(names) => Some(names),
+        };
+        e.option(only, |e, names| e.list(names, |e, name| e.str(name)));
+        e.i64(self.created);
+    }
+
+    pub fn decode(d: &mut Decoder<'_>) -> Result<Self> {
+        let name = d.str()?.to_owned();
+        let mut hash = [0; 32];
+        hash.copy_from_slice(d.take(32)?);
+        let scope = match d.u8()? {
+            1 => Scope::Read,
+            2 => Scope::Write,
+            3 => Scope::Admin,
+            other => return Err(d.damaged(format!("{other} is no scope"))),
+        };
+        let only = d.option(|d| d.list(|d| d.str().map(str::to_owned)))?;
+        let tables = only.map_or(TableSet::All, TableSet::Only);
+        Ok(ApiKey { name, hash, scope, tables, created: d.i64()? })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Making, recycling and removing files: everything that need not happen while a commit waits.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use types::{Error, Lsn, Result};
+use vfs::Access;
+
+use crate::layout::FILE_HEADER_BYTES;
+use crate::shared::{Leftover, Shared, Spare};
+
+const SPARE_SUFFIX: &str = ".spare";
+/// Finds the spares that an earlier opening left.
+pub(crate) fn find_spares(shared: &Shared) -> Result<()> {
+    let entries =
+        shared.env.disk.list(&shared.dir).map_err(|e| Error::io("listing the log's directory", e))?;
+    let mut state = shared.state.lock();
+    for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
+        let Some(number) = entry.name.strip_suffix(SPARE_SUFFIX) else { continue };
+        let Ok(number) = u64::from_str_radix(number, 16) else { continue };
+        let path = shared.dir.join(&entry.name);
+        let opened = shared.env.disk.open(&path, Access::ReadWrite);
+        let file =
+            opened.map_err(|e| Error::io("opening a spare log file", e).with("file", path.display()))?;
+        state.next_spare = state.next_spare.max(number.saturating_add(1));
+        state.spares.push(Spare { path, file, len: entry.len });
+    }
+    Ok(())
+}
+
+/// A spare of at least `len` bytes: one that is ready, or made now.
+pub(crate) fn take_spare(shared: &Shared, len: u64) -> Result<Spare> {
+    let ready = {
+        let mut state = shared.state.lock();
+        // A spare left by a crash may be shorter than it should be; a longer one is as good.
+        let best = state.spares.iter().rposition(|spare| spare.len >= len);
+        let any = best.or(state.spares.len().checked_sub(1));
+        any.map(|i| state.spares.remove(i))
+    };
+    let mut spare = match ready {
+        Some(spare) => spare,
+        None => return make_spare(shared, len),
+    };
+    if spare.len < len {
+        if let Err(error) = allocate(&spare, len) {
+            shared.state.lock().spares.push(spare);
+            return Err(error);
+        }
+        spare.len = len;
+    }
+    Ok(spare)
+}
+
+fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
+    let path = next_spare_path(shared);
+    let made = shared.env.disk.create(&path);
+    let file = made.map_err(|e| Error::io("making a log file", e).with("file", path.display()))?;
+    let mut spare = Spare { path, file, len: 0 };
+    if let Err(error) = allocate(&spare, len) {
+        // What little space it got is better left to those who may free more.
+        let _ = shared.env.disk.remove(&spare.path);
+        return Err(error);
+    }
+    spare.len = len;
+    Ok(spare)
+}
+
+fn next_spare_path(shared: &Shared) -> PathBuf {
+    let mut state = shared.state.lock();
+    let number = state.next_spare;
+    state.next_spare += 1;
+    shared.dir.join(format!("{number:016x}{SPARE_SUFFIX}"))
+}
+
+fn allocate(spare: &Spare, len: u64) -> Result<()> {
+    let failed = |e: io::Error| {
+        Error::io("taking space for the log", e)
+            .with("file", spare.path.display())
+            .hint("free some space on the disk; writes resume by themselves")
+    };
+    // The disk takes it in small steps, each waited for, so that the log's own fsync finds little queued before it.
+    spare.file.allocate(len).and_then(|()| spare.file.sync()).map_err(failed)
+}
+
+/// Makes spares until as many are ready as the options ask for.
+pub(crate) fn prepare(shared: &Shared) -> Result<()> {
+    let _one_at_a_time = shared.keeping.lock();
+    shared.check()?;
+    clear_leftovers(shared)?;
+    while shared.state.lock().spares.len() < shared.options.spare_files {
+        let spare = make_spare(shared, file_bytes(shared))?;
+        shared.state.lock().spares.push(spare);
+    }
+    Ok(())
+}
+
+/// The length that files get unless a frame needs more.
+pub(crate) fn file_bytes(shared: &Shared) -> u64 {
+    shared.options.file_bytes.max(2 * FILE_HEADER_BYTES)
+}
+
+/// Lets go of files that end below `below`.
+pub(crate) fn trim(shared: &Shared, below: Lsn) -> Result<()> {
+    let _one_at_a_time = shared.keeping.lock();
+    shared.check()?;
+    {
+        let mut state = shared.state.lock();
+        let below = below.min(shared.durable_lsn().next());
+        // Never the newest: its header says where the log goes on.
+        let gone = state.files.iter().take(state.files.len().saturating_sub(1));
+        let gone = gone.take_while(|entry| entry.last_lsn < below).count();
+        let entries: Vec<_> = state.files.drain(..gone).collect();
+        state.leftovers.extend(entries.into_iter().map(|e| Leftover { path: e.path, file: e.file }));
+        shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
+    }
+    clear_leftovers(shared)
+}
+
+/// Turns leftovers into spares, or removes them if there are enough. Their names need not vanish durably: a file that
+/// comes back after a crash is one that recovery does not need, or has another file's header by then.
+pub(crate) fn clear_leftovers(shared: &Shared) -> Result<()> {
+    loop {
+        let leftover = {
+            let mut state = shared.state.lock();
+            if state.leftovers.is_empty() {
+                return Ok(());
+            }
+            state.leftovers.remove(0)
+        };
+        if let Err(error) = clear(shared, &leftover) {
+            let error = Error::io("removing a log file", error).with("file", leftover.path.display());
+            shared.state.lock().leftovers.insert(0, leftover);
+            return Err(error);
+        }
+    }
+}
+
+fn clear(shared: &Shared, leftover: &Leftover) -> io::Result<()> {
+    let len = leftover.file.len()?;
+    let usual = (file_bytes(shared)..=2 * file_bytes(shared)).contains(&len);
+    if !usual || shared.state.lock().spares.len() >= shared.options.spare_files {
+        return remove_if_there(shared, &leftover.path);
+    }
+    let path = next_spare_path(shared);
+    shared.env.disk.rename(&leftover.path, &path)?;
+    shared.state.lock().spares.push(Spare { path, file: Arc::clone(&leftover.file), len });
+    Ok(())
+}
+
+/// Removes spares beyond what the options ask for: they may ask for fewer than last time.
+pub(crate) fn remove_excess_spares(shared: &Shared) -> Result<()> {
+    loop {
+        let spare = {
+            let mut state = shared.state.lock();
+            if state.spares.len() <= shared.options.spare_files {
+                return Ok(());
+            }
+            state.spares.remove(0)
+        };
+        remove_if_there(shared, &spare.path)
+            .map_err(|e| Error::io("removing a spare log file", e).with("file", spare.path.display()))?;
+    }
+}
+
+fn remove_if_there(shared: &Shared, path: &Path) -> io::Result<()> {
+    match shared.env.disk.remove(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! Opening a log.
+
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use types::{Error, Kind, Lsn, Result};
+use vfs::Env;
+
+use crate::keep;
+use crate::layout::FILE_HEADER_BYTES;
+use crate::record::Frame;
+use crate::recover::{self, Role, Walk};
+use crate::shared::{Entry, Leftover, Shared};
+use crate::writer::Writer;
+
+/// The log of one data directory.
+#[derive(Debug)]
+pub struct Log;
+
+/// How a log is kept.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Length that files are preallocated with. A frame that is longer gets a file of its own length.
+    pub file_bytes: u64,
+    /// Files kept ready beyond the current one: made by [`crate::Preallocator::prepare`], or left over from a trim.
+    pub spare_files: usize,
+    /// For measurements only: sleeps this long before each fsync of the log, to see the server as it would be on a
+    /// slower disk. Never set outside benchmarks and tests.
+    pub sync_delay: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { file_bytes: 64 << 20, spare_files: 2, sync_delay: None }
+    }
+}
+
+/// What [`Log::open`] found.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    /// The last lsn replayed or skipped; all up to it are durable. `replay_from - 1` if there was none.
+    pub last_lsn: Lsn,
+    /// Frames handed to the caller.
+    pub frames: u64,
+    /// Bytes of frames read.
+    pub bytes: u64,
+    /// Bytes of the torn tail that were cut, as far as they can be told from never written ones: commits that were
+    /// not acknowledged. 0 after a clean close.
+    pub torn_bytes: u64,
+    /// Set if bytes that were durable once are not what was written. Commits before the damage were replayed; the
+    /// writer refuses every append with this error, which is [`Kind::Damaged`] and names file and offset.
+    pub damage: Option<Error>,
+}
+
+impl Log {
+    /// Recovers the log in `dir` (made if missing) and readies it for appending.
+    ///
+    /// `replay_from` is the first lsn that the caller does not have yet: its manifest, durable, vouches for everything
+    /// below. Frames with any lsn at or above it are handed to `visit` in order, whole: the first may begin below
+    /// `replay_from`, and the caller skips those commits. Frames wholly below are checked, not decoded; files wholly
+    /// below are not even read. An error of `visit` ends the opening.
+    ///
+    /// On return everything handed over is durable, also what was read but had never been synced. A new file is started,
+    /// whose first lsn bounds what is valid in the files before it.
+    ///
+    /// The caller holds the directory's lock. Fails with [`Kind::Newer`] if a newer version wrote the log, with
+    /// [`Kind::Io`] if the machine cannot read it. Damage is no error: see [`Recovery::damage`]; then nothing on disk is
+    /// changed. A full disk is none either: appends fail until there is room.
+    pub fn open(
+        env: &Env,
+        dir: &Path,
+        options: Options,
+        replay_from: Lsn,
+        visit: &mut dyn FnMut(Frame) -> Result<()>,
+    ) -> Result<(Writer, Recovery)> {
+        make_dir(env, dir)?;
+        let walk = recover::walk(env, dir, replay_from, visit)?;
+        let last_lsn = Lsn(walk.next_lsn.0 - 1);
+        let recovery = Recovery {
+            last_lsn,
+            frames: walk.frames,
+            bytes: walk.bytes,
+            torn_bytes: walk.torn_bytes,
+            damage: walk.damage.clone(),
+        };
+        let shared =
+            Arc::new(Shared::new(env.clone(), dir.to_owned(), options, last_lsn, recovery.damage.clone()));
+        adopt(&shared, &walk);
+        let mut writer = Writer::new(Arc::clone(&shared), walk.next_lsn, walk.epoch_max + 1);
+        if recovery.damage.is_none() {
+            keep::find_spares(&shared)?;
+            match writer.start_with(&walk) {
+                Ok(()) => {
+                    keep::clear_leftovers(&shared)?;
+                    keep::remove_excess_spares(&shared)?;
+                }
+                Err(error) if error.kind() == Kind::DiskFull => rewrite(&shared, &walk)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((writer, recovery))
+    }
+}
+
+/// Makes the directory durably. An existing one too: who made it may have been killed before it was durable.
+fn make_dir(env: &Env, dir: &Path) -> Result<()> {
+    let failed = |e| Error::io("making the log's directory", e).with("directory", dir.display());
+    env.disk.create_dir_all(dir).map_err(failed)?;
+    match dir.parent() {
+        Some(parent) => env.disk.sync_dir(parent).map_err(failed),
+        None => Ok(()),
+    }
+}
+
+/// With no room for a new file, makes durable in its place what was read without evidence that it ever was. Written
+/// anew, not just synced: if a sync failed before the restart, the machine may hold those pages as clean although the
+/// disk never got them.
+fn rewrite(shared: &Shared, walk: &Walk) -> Result<()> {
+    let Some(first) = walk.undurable.front() else { return Ok(()) };
+    for (i, found) in walk.files.iter().enumerate().skip(first.file) {
+        if found.role != Role::Live {
+            continue;
+        }
+        let failed = |e| Error::io("securing the log's tail", e).with("file", found.path.display());
+        // If not even its first frame is known to be durable, then neither is its header.
+        let whole = i > first.file || first.offset == FILE_HEADER_BYTES;
+        let mut position = if whole { 0 } else { first.offset };
+        let mut block = vec![0; 1 << 20];
+        while position < found.end {
+            let count = (found.end - position).min(block.len() as u64) as usize;
+            found.file.read_at(&mut block[..count], position).map_err(failed)?;
+            found.file.write_at(&[IoSlice::new(&block[..count])], position).map_err(failed)?;
+            position += count as u64;
+        }
+        found.file.sync().map_err(failed)?;
+    }
+    shared.env.disk.sync_dir(&shared.dir).map_err(|e| Error::io("securing the log's tail", e))
+}
+
+/// Hands the files that were found to the open log.
+fn adopt(shared: &Shared, walk: &Walk) {
+    let mut state = shared.state.lock();
+    for found in &walk.files {
+        let (path, file) = (found.path.clone(), Arc::clone(&found.file));
+        match found.role {
+            Role::Void if walk.damage.is_none() => state.voids.push(Leftover { path, file }),
+            Role::Void => {}
+            Role::Below | Role::Live => {
+                // Both have a header.
+                let first_lsn = found.header.map_or(found.next_lsn, |header| header.first_lsn);
+                state.files.push(Entry { path, file, first_lsn, last_lsn: Lsn(found.next_lsn.0 - 1) });
+            }
+        }
+    }
+    shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
+}

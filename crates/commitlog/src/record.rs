@@ -1,0 +1,90 @@
+//! What a frame says: sections, applied in order.
+
+use arrow::array::RecordBatch;
+use types::{Lsn, Micros, RowId, SchemaVersion, TableId};
+
+use crate::edit::Edit;
+
+/// A commit's share of a section's rows or row ids, in order: `count` of them belong to the commit at
+/// `first_lsn + lsn_offset` of the frame. Offsets of one section ascend strictly; counts add up to the section's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub lsn_offset: u32,
+    pub count: u32,
+}
+
+/// New row versions of one table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows {
+    pub table: TableId,
+    /// The schema that `batch` was written under.
+    pub schema_version: SchemaVersion,
+    /// Row id of the first row; the others follow without gaps.
+    pub first_row: RowId,
+    pub runs: Vec<Run>,
+    /// The user columns only (`_row_id` and `_time` follow from `first_row` and the frame's time), each field with its
+    /// column id in the metadata as [`types::Schema::to_arrow`] makes it.
+    pub batch: RecordBatch,
+}
+
+/// Row versions that end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletes {
+    pub table: TableId,
+    pub runs: Vec<Run>,
+    pub rows: Vec<RowId>,
+}
+
+/// The answer once given to a request with an idempotency key, so that its repetition gets the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    pub lsn_offset: u32,
+    /// Within which `key` is unique: principal and route, as the engine sees fit.
+    pub scope: String,
+    pub key: String,
+    pub answer: Vec<u8>,
+}
+
+/// Where a feed stands in what it pulls in; moves in the same commit as the rows it brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    pub lsn_offset: u32,
+    pub name: String,
+    pub value: Vec<u8>,
+}
+
+/// One part of a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Section {
+    Rows(Rows),
+    Deletes(Deletes),
+    Idempotency(Idempotency),
+    Cursor(Cursor),
+    Edit { lsn_offset: u32, edit: Edit },
+}
+
+/// One commit group as recovery reads it back.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Lsn of its first commit; those of the others follow without gaps.
+    pub first_lsn: Lsn,
+    /// How many commits; at least 1.
+    pub commits: u32,
+    /// `_time` of all its rows.
+    pub time: Micros,
+    /// The highest lsn known to be durable when it was written.
+    pub durable_lsn: Lsn,
+    pub sections: Vec<Section>,
+    /// Epoch of the file it stands in.
+    pub epoch: u64,
+    /// Where it starts in that file.
+    pub offset: u64,
+    /// How long it is there, padding included.
+    pub bytes: u64,
+}
+
+impl Frame {
+    pub fn last_lsn(&self) -> Lsn {
+        Lsn(self.first_lsn.0 + u64::from(self.commits) - 1)
+    }
+}

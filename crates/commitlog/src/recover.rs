@@ -1,0 +1,402 @@
+//! Reading a log from its files: which frames are valid, where the log ends, and whether that end is a torn tail or
+//! damage. Changes nothing; [`crate::Log::open`] and [`crate::verify()`] both build on it.
+//!
+//! The rule for an end that should not be one: everything at or below the highest `durable_lsn` that can be read
+//! anywhere was durable, so if it cannot be read now it was damaged; everything above it was never acknowledged, so it
+//! may be cut. What can be read includes frames behind the bad one, which a scan finds.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+use types::{Error, Kind, Lsn, Result};
+use vfs::{Access, Env, File};
+
+use crate::batch::SchemaReader;
+use crate::layout::{FILE_HEADER_BYTES, FileHeader, FrameHeader, HeaderRead};
+use crate::record::Frame;
+use crate::section;
+use crate::source::Source;
+
+pub(crate) const LOG_SUFFIX: &str = ".log";
+
+/// The file name of an epoch.
+pub(crate) fn log_name(epoch: u64) -> String {
+    format!("{epoch:016x}{LOG_SUFFIX}")
+}
+
+/// A file of the log as found.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    /// From its name.
+    pub epoch: u64,
+    pub name: String,
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+    pub len: u64,
+    /// `None` if the file was never taken into use, or is damaged.
+    pub header: Option<FileHeader>,
+    pub role: Role,
+    /// Lsn after the last frame found; meaningful for [`Role::Live`].
+    pub next_lsn: Lsn,
+    /// Where the last frame found ends.
+    pub end: u64,
+    pub frames: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Holds nothing that counts: recycle it once a new file is in place.
+    Void,
+    /// All its lsns are below what the caller wants: not read.
+    Below,
+    /// Read.
+    Live,
+}
+
+/// What reading a log came to.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// By epoch.
+    pub files: Vec<LogFile>,
+    pub next_lsn: Lsn,
+    /// The highest lsn that is known to be durable.
+    pub durable_lsn: Lsn,
+    /// The valid frames that are not known to be durable, in order. (They may be: no later frame says so.)
+    pub undurable: VecDeque<Undurable>,
+    pub damage: Option<Error>,
+    pub frames: u64,
+    pub bytes: u64,
+    pub torn_bytes: u64,
+    /// The highest epoch seen in a name or header.
+    pub epoch_max: u64,
+}
+
+/// A valid frame that is not known to be durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undurable {
+    /// Index into [`Walk::files`].
+    pub file: usize,
+    pub offset: u64,
+    pub header: FrameHeader,
+}
+
+/// Finds the log's files in `dir`, by epoch.
+fn find(env: &Env, dir: &Path) -> Result<Vec<LogFile>> {
+    let entries = env.disk.list(dir).map_err(|e| Error::io("listing the log's directory", e))?;
+    let mut files = Vec::new();
+    for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
+        let Some(number) = entry.name.strip_suffix(LOG_SUFFIX) else { continue };
+        let Ok(epoch) = u64::from_str_radix(number, 16) else { continue };
+        if entry.name != log_name(epoch) {
+            continue;
+        }
+        let path = dir.join(&entry.name);
+        let opened = env.disk.open(&path, Access::ReadWrite).map_err(|e| Error::io("opening a log file", e));
+        let file = opened.map_err(|e| e.with("file", path.display()))?;
+        files.push(LogFile {
+            epoch,
+            name: entry.name,
+            path,
+            len: entry.len,
+            file,
+            header: None,
+            role: Role::Void,
+            next_lsn: Lsn(0),
+            end: FILE_HEADER_BYTES,
+            frames: 0,
+        });
+    }
+    files.sort_by_key(|file| file.epoch);
+    Ok(files)
+}
+
+/// Reads the log in `dir` from `replay_from` on and hands its frames to `visit`.
+pub(crate) fn walk(
+    env: &Env,
+    dir: &Path,
+    replay_from: Lsn,
+    visit: &mut dyn FnMut(Frame) -> Result<()>,
+) -> Result<Walk> {
+    let vouched = Lsn(replay_from.0.max(1) - 1);
+    let mut walk = Walk {
+        files: find(env, dir)?,
+        next_lsn: vouched.next(),
+        durable_lsn: vouched,
+        undurable: VecDeque::new(),
+        damage: None,
+        frames: 0,
+        bytes: 0,
+        torn_bytes: 0,
+        epoch_max: 0,
+    };
+    for file in &mut walk.files {
+        walk.epoch_max = walk.epoch_max.max(file.epoch);
+        match read_header(file)? {
+            HeaderRead::Good(header) => {
+                walk.epoch_max = walk.epoch_max.max(header.epoch);
+                // A header of another epoch is that of a recycled file one of whose renamings was lost.
+                file.header = Some(header).filter(|header| header.epoch == file.epoch);
+            }
+            HeaderRead::Newer(version) => {
+                return Err(Error::new(
+                    Kind::Newer,
+                    format!("a log of format {version}; this Polynya reads format 1"),
+                )
+                .with("file", file.path.display())
+                .hint("open this directory with the newer Polynya that wrote it"));
+            }
+            HeaderRead::Bad => {}
+        }
+    }
+    assign_roles(&mut walk.files, replay_from);
+    let headers = walk.files.iter().filter(|file| file.role != Role::Void).filter_map(|file| file.header);
+    walk.durable_lsn = headers.map(|header| header.durable_lsn).fold(walk.durable_lsn, Lsn::max);
+    Reader { walk, replay_from, schemas: SchemaReader::default() }.read(visit)
+}
+
+fn read_header(file: &LogFile) -> Result<HeaderRead> {
+    if file.len < FILE_HEADER_BYTES {
+        return Ok(HeaderRead::Bad);
+    }
+    let mut bytes = vec![0; FILE_HEADER_BYTES as usize];
+    file.file.read_at(&mut bytes, 0).map_err(|e| failed(file, e))?;
+    Ok(FileHeader::read(&bytes))
+}
+
+/// A file's frames count below the first lsn of every later file only: what an earlier opening cut stays cut.
+fn assign_roles(files: &mut [LogFile], replay_from: Lsn) {
+    let mut bound = Lsn(u64::MAX);
+    for file in files.iter_mut().rev() {
+        let Some(header) = file.header else { continue };
+        if header.first_lsn < bound {
+            file.role = if bound <= replay_from { Role::Below } else { Role::Live };
+            file.next_lsn = if file.role == Role::Below { bound } else { header.first_lsn };
+            bound = header.first_lsn;
+        }
+    }
+}
+
+/// How reading one file ended.
+enum End {
+    /// Where the next file goes on, or at the mark of a clean close.
+    Clean,
+    /// At something that is no frame.
+    Bad { offset: u64 },
+    /// At a frame whose checksum holds and whose content makes no sense.
+    Nonsense { offset: u64, error: Error },
+}
+
+struct Reader {
+    walk: Walk,
+    replay_from: Lsn,
+    schemas: SchemaReader,
+}
+
+impl Reader {
+    fn read(mut self, visit: &mut dyn FnMut(Frame) -> Result<()>) -> Result<Walk> {
+        let live: Vec<usize> = self.indices(Role::Live);
+        match live.first().and_then(|i| self.walk.files[*i].header) {
+            Some(first) if first.first_lsn > self.walk.next_lsn => {
+                let (expected, found) = (self.walk.next_lsn, first.first_lsn);
+                self.walk.damage = Some(
+                    Error::damaged(format!(
+                        "the log begins with lsn {found}, {expected} expected: files are missing"
+                    ))
+                    .with("file", self.walk.files[live[0]].path.display()),
+                );
+                return Ok(self.walk);
+            }
+            Some(first) => self.walk.next_lsn = first.first_lsn,
+            None => return self.nothing_live(),
+        }
+        for (n, &i) in live.iter().enumerate() {
+            let next_live = live.get(n + 1).copied();
+            let bound =
+                next_live.and_then(|j| self.walk.files[j].header).map_or(Lsn(u64::MAX), |h| h.first_lsn);
+            match self.read_file(i, bound, visit)? {
+                End::Clean => {}
+                End::Bad { offset } => {
+                    self.judge(i, offset)?;
+                    break;
+                }
+                End::Nonsense { offset, error } => {
+                    self.walk.damage = Some(self.place(error, i, offset));
+                    break;
+                }
+            }
+        }
+        if self.walk.damage.is_none() {
+            self.vouched_is_there(&live);
+        }
+        // What lies behind the end counts no longer.
+        if self.walk.damage.is_none() {
+            let next_lsn = self.walk.next_lsn;
+            for file in &mut self.walk.files {
+                if file.role == Role::Live
+                    && file.frames == 0
+                    && file.header.is_some_and(|h| h.first_lsn >= next_lsn)
+                {
+                    file.role = Role::Void;
+                }
+            }
+        }
+        Ok(self.walk)
+    }
+
+    fn indices(&self, role: Role) -> Vec<usize> {
+        (0..self.walk.files.len()).filter(|i| self.walk.files[*i].role == role).collect()
+    }
+
+    /// The caller's manifest vouches for lsns below `replay_from`, so a log that ends before them has lost something.
+    fn vouched_is_there(&mut self, live: &[usize]) {
+        if self.walk.next_lsn < self.replay_from {
+            let last = live.iter().copied().rfind(|i| self.walk.files[*i].frames > 0).unwrap_or(live[0]);
+            let error = Error::damaged(format!(
+                "the log ends before lsn {}, but the manifest already knows lsn {}",
+                self.walk.next_lsn,
+                self.replay_from.0 - 1
+            ));
+            let offset = self.walk.files[last].end;
+            self.walk.damage = Some(self.place(error, last, offset));
+        }
+    }
+
+    /// No file has a header of its own: a new log, or one that never got beyond making its first file, or a lost one.
+    fn nothing_live(mut self) -> Result<Walk> {
+        let evidence = self.evidence(None)?;
+        if evidence >= self.walk.next_lsn || self.replay_from.0 > 1 {
+            let found = match self.walk.files.first() {
+                Some(_) => "no log file has a readable header",
+                None => "there is no log file",
+            };
+            self.walk.damage = Some(Error::damaged(format!(
+                "{found}, but lsn {} was written",
+                evidence.max(self.walk.durable_lsn)
+            )));
+        }
+        Ok(self.walk)
+    }
+
+    /// Reads frames of one file until something ends it.
+    fn read_file(&mut self, i: usize, bound: Lsn, visit: &mut dyn FnMut(Frame) -> Result<()>) -> Result<End> {
+        let found = &self.walk.files[i];
+        let Some(file_header) = found.header else { return Ok(End::Bad { offset: 0 }) };
+        let mut source = Source::new(Arc::clone(&found.file), found.len);
+        let mut offset = FILE_HEADER_BYTES;
+        while self.walk.next_lsn < bound {
+            let header = source.bytes(offset, 64).map_err(|e| failed(&self.walk.files[i], e))?;
+            let header = header.and_then(|b| FrameHeader::read(b, file_header.epoch, Some(file_header.salt)));
+            let Some(header) = header.filter(|h| h.first_lsn == self.walk.next_lsn && h.next_lsn() <= bound)
+            else {
+                return Ok(End::Bad { offset });
+            };
+            let wanted = header.next_lsn() > self.replay_from && !header.is_mark();
+            let sound = source.frame(offset, &header, wanted).map_err(|e| failed(&self.walk.files[i], e))?;
+            let Some(bytes) = sound else { return Ok(End::Bad { offset }) };
+            self.walk.bytes += header.frame_len();
+            self.durable(header.durable_lsn);
+            if header.is_mark() {
+                self.walk.files[i].end = offset + header.frame_len();
+                return Ok(if bound == Lsn(u64::MAX) { End::Clean } else { End::Bad { offset } });
+            }
+            if let Some(bytes) = bytes {
+                match self.decode(&bytes, &header, offset) {
+                    Ok(frame) => visit(frame)?,
+                    Err(error) if error.kind() == Kind::Damaged => {
+                        return Ok(End::Nonsense { offset, error });
+                    }
+                    Err(error) => return Err(self.place(error, i, offset)),
+                }
+                self.walk.frames += 1;
+            }
+            if header.next_lsn().0 - 1 > self.walk.durable_lsn.0 {
+                self.walk.undurable.push_back(Undurable { file: i, offset, header });
+            }
+            offset += header.frame_len();
+            self.walk.next_lsn = header.next_lsn();
+            let found = &mut self.walk.files[i];
+            (found.end, found.next_lsn) = (offset, header.next_lsn());
+            found.frames += 1;
+        }
+        Ok(End::Clean)
+    }
+
+    fn decode(&mut self, bytes: &Buffer, header: &FrameHeader, offset: u64) -> Result<Frame> {
+        Ok(Frame {
+            first_lsn: header.first_lsn,
+            commits: header.commits,
+            time: header.time,
+            durable_lsn: header.durable_lsn,
+            sections: section::decode_frame(bytes, header, &mut self.schemas)?,
+            epoch: header.epoch,
+            offset,
+            bytes: header.frame_len(),
+        })
+    }
+
+    fn durable(&mut self, lsn: Lsn) {
+        self.walk.durable_lsn = self.walk.durable_lsn.max(lsn);
+        let durable = self.walk.durable_lsn.next();
+        while self.walk.undurable.front().is_some_and(|frame| frame.header.next_lsn() <= durable) {
+            self.walk.undurable.pop_front();
+        }
+    }
+
+    /// Decides whether the bad bytes at `offset` of file `i` are damage or the torn tail.
+    fn judge(&mut self, i: usize, offset: u64) -> Result<()> {
+        let missing = self.walk.next_lsn;
+        let evidence = self.evidence(Some((i, offset)))?.max(self.walk.durable_lsn);
+        if evidence >= missing {
+            let mut error = Error::damaged(format!(
+                "lsn {missing} was durable (the log knows of durable lsn {evidence}), but its frame cannot be read"
+            ));
+            let bad: Vec<&str> = self.walk.files[i + 1..]
+                .iter()
+                .filter(|file| file.header.is_none())
+                .map(|file| file.name.as_str())
+                .collect();
+            if !bad.is_empty() {
+                error = error.with("files without a readable header", bad.join(", "));
+            }
+            self.walk.damage = Some(self.place(error, i, offset));
+        }
+        Ok(())
+    }
+
+    /// The highest durable lsn claimed by frames from the given place on, or by any file if there is none. Their headers
+    /// suffice, as they carry their own checksum. Counts what is there as torn on the way.
+    fn evidence(&mut self, from: Option<(usize, u64)>) -> Result<Lsn> {
+        let mut highest = Lsn(0);
+        let first = from.map_or(0, |(i, _)| i);
+        for i in first..self.walk.files.len() {
+            let file = &self.walk.files[i];
+            let start = match from {
+                Some((bad, offset)) if bad == i => offset,
+                _ => FILE_HEADER_BYTES,
+            };
+            if let Some(header) = file.header {
+                highest = highest.max(header.durable_lsn);
+            }
+            let salt = file.header.map(|header| header.salt);
+            let mut source = Source::new(Arc::clone(&file.file), file.len);
+            let scan = source.scan(start, file.epoch, salt).map_err(|e| failed(file, e))?;
+            highest = highest.max(scan.durable_lsn);
+            self.walk.torn_bytes += scan.end.saturating_sub(start);
+        }
+        Ok(highest)
+    }
+
+    fn place(&self, error: Error, i: usize, offset: u64) -> Error {
+        error
+            .with("file", self.walk.files[i].path.display())
+            .with("offset", offset)
+            .with("lsn", self.walk.next_lsn)
+            .hint("restore the directory from a backup, or run `polynya doctor` to see what is left")
+    }
+}
+
+fn failed(file: &LogFile, error: std::io::Error) -> Error {
+    Error::io("reading a log file", error).with("file", file.path.display())
+}

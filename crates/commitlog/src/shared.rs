@@ -1,0 +1,138 @@
+//! What the handles on an open log share.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use types::{Error, Kind, Lsn, Result};
+use vfs::{Env, File};
+
+use crate::log::Options;
+use crate::stats::Counters;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub env: Env,
+    pub dir: PathBuf,
+    pub options: Options,
+    pub counters: Counters,
+    /// The highest durable lsn.
+    pub durable: AtomicU64,
+    /// The highest appended lsn. Written under `state`.
+    pub appended: AtomicU64,
+    /// The lists. Never held during I/O, so that an append and a sync do not wait for each other.
+    pub state: Mutex<State>,
+    /// Held during a sync: one at a time.
+    pub syncing: Mutex<()>,
+    /// Held while files are made, recycled or removed in the background: one at a time.
+    pub keeping: Mutex<()>,
+    latched: OnceLock<Error>,
+    /// Set at opening: the log is damaged and only its readable part was replayed.
+    pub damage: Option<Error>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Files in use by epoch; the last is the current one.
+    pub files: Vec<Entry>,
+    /// Files that were written since their last sync began, in the order of writing.
+    pub dirty: Vec<Arc<dyn File>>,
+    /// Names changed that a durable frame needs.
+    pub dir_dirty: bool,
+    /// Ready to be used, newest last.
+    pub spares: Vec<Spare>,
+    /// What no longer counts, to be made spares or removed when somebody has time.
+    pub leftovers: Vec<Leftover>,
+    /// Void files that wait for the first new file to be durable before they may become leftovers: until then one of
+    /// their headers may be what bounds an older file.
+    pub voids: Vec<Leftover>,
+    pub next_spare: u64,
+}
+
+/// A file in use.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+    pub first_lsn: Lsn,
+    /// `first_lsn - 1` while it holds no frame.
+    pub last_lsn: Lsn,
+}
+
+/// A file that holds nothing that counts and waits to be written.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+    pub len: u64,
+}
+
+/// A file whose frames are no longer needed.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+}
+
+impl State {
+    /// A new file and its name are durable.
+    pub(crate) fn new_file_is_durable(&mut self) {
+        let voids = std::mem::take(&mut self.voids);
+        self.leftovers.extend(voids);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        env: Env,
+        dir: PathBuf,
+        options: Options,
+        last_lsn: Lsn,
+        damage: Option<Error>,
+    ) -> Self {
+        Shared {
+            env,
+            dir,
+            options,
+            counters: Counters::default(),
+            durable: AtomicU64::new(last_lsn.0),
+            appended: AtomicU64::new(last_lsn.0),
+            state: Mutex::default(),
+            syncing: Mutex::default(),
+            keeping: Mutex::default(),
+            latched: OnceLock::new(),
+            damage,
+        }
+    }
+
+    pub(crate) fn durable_lsn(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn appended_lsn(&self) -> Lsn {
+        Lsn(self.appended.load(Ordering::Acquire))
+    }
+
+    /// Fails if nothing may be written any more.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.damage.as_ref().or(self.latched.get()) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn latched(&self) -> Option<&Error> {
+        self.latched.get()
+    }
+
+    /// Latches the log for ever. The first failure is the one that is told.
+    pub(crate) fn latch(&self, error: &Error) -> Error {
+        let latched =
+            Error::new(Kind::Latched, format!("the log accepts no more writes: {}", error.message()))
+                .with("directory", self.dir.display())
+                .hint("check the disk, then restart; everything acknowledged is kept")
+                .caused_by(error.clone());
+        self.latched.get_or_init(|| latched).clone()
+    }
+}

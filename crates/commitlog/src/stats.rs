@@ -1,0 +1,170 @@
+//! Counters that anybody may read at any time without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use types::Lsn;
+
+/// Buckets per doubling of the duration.
+const STEPS: u64 = 8;
+/// Microseconds up to 2^40, about 12 days.
+const BUCKETS: usize = (40 * STEPS) as usize;
+
+/// How long something took, as counts in buckets of at most 1/8 relative width. Two of them taken at different times
+/// subtract to what happened in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Latency {
+    buckets: Vec<u64>,
+}
+
+impl Latency {
+    /// How many events were measured.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// What came after `earlier` was taken.
+    #[must_use]
+    pub fn since(&self, earlier: &Latency) -> Latency {
+        let pairs = self.buckets.iter().zip(&earlier.buckets);
+        Latency { buckets: pairs.map(|(now, then)| now.saturating_sub(*then)).collect() }
+    }
+
+    /// The duration that a share `q` (0 to 1) of the events did not exceed, rounded up to its bucket's end; zero if
+    /// there was none.
+    pub fn quantile(&self, q: f64) -> Duration {
+        let wanted = ((self.count() as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (i, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return Duration::from_micros(bucket_end(i));
+            }
+        }
+        Duration::ZERO
+    }
+
+    pub fn max(&self) -> Duration {
+        self.quantile(1.0)
+    }
+}
+
+/// What the log has done since it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// The highest lsn appended.
+    pub appended_lsn: Lsn,
+    /// The highest durable lsn.
+    pub durable_lsn: Lsn,
+    /// Frames appended.
+    pub frames: u64,
+    /// Bytes of frames appended.
+    pub bytes_written: u64,
+    /// Successful fsyncs of log files.
+    pub syncs: u64,
+    /// How often the log went on in a new file.
+    pub rotations: u64,
+    /// Log files in use, spares excluded.
+    pub files: u64,
+    /// Duration of each fsync, [`crate::Options::sync_delay`] included.
+    pub sync_latency: Latency,
+}
+
+/// The counters themselves. Written with relaxed order: they inform, nothing depends on them.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub frames: AtomicU64,
+    pub bytes_written: AtomicU64,
+    pub syncs: AtomicU64,
+    pub rotations: AtomicU64,
+    pub files: AtomicU64,
+    sync_latency: Box<[AtomicU64]>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            frames: AtomicU64::default(),
+            bytes_written: AtomicU64::default(),
+            syncs: AtomicU64::default(),
+            rotations: AtomicU64::default(),
+            files: AtomicU64::default(),
+            sync_latency: (0..BUCKETS).map(|_| AtomicU64::default()).collect(),
+        }
+    }
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn synced(&self, took: Duration) {
+        Counters::add(&self.syncs, 1);
+        Counters::add(&self.sync_latency[bucket(took)], 1);
+    }
+
+    pub(crate) fn read(&self, appended_lsn: Lsn, durable_lsn: Lsn) -> Stats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            appended_lsn,
+            durable_lsn,
+            frames: get(&self.frames),
+            bytes_written: get(&self.bytes_written),
+            syncs: get(&self.syncs),
+            rotations: get(&self.rotations),
+            files: get(&self.files),
+            sync_latency: Latency { buckets: self.sync_latency.iter().map(get).collect() },
+        }
+    }
+}
+
+/// The first 16 buckets hold one microsecond each; from there on each doubling has [`STEPS`].
+fn bucket(took: Duration) -> usize {
+    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    if us < 2 * STEPS {
+        return us as usize;
+    }
+    let shift = u64::from(us.ilog2()) - 3;
+    ((shift * STEPS + (us >> shift)) as usize).min(BUCKETS - 1)
+}
+
+/// The longest duration in the bucket, in microseconds.
+fn bucket_end(i: usize) -> u64 {
+    let i = i as u64;
+    if i < 2 * STEPS {
+        return i;
+    }
+    let shift = i / STEPS - 1;
+    ((STEPS + i % STEPS + 1) << shift) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_at_most_an_eighth_too_high_and_never_too_low() {
+        for us in (0..5000).chain((1..35).map(|p| (1 << p) - 1)).chain((1..35).map(|p| 1 << p)) {
+            let end = bucket_end(bucket(Duration::from_micros(us)));
+            assert!(end >= us && end - us <= us / 8, "{us} µs reads as {end}");
+        }
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn counts_of_an_interval_are_a_difference() {
+        let counters = Counters::default();
+        counters.synced(Duration::from_micros(10));
+        let before = counters.read(Lsn(1), Lsn(1)).sync_latency;
+        for us in 1..=100 {
+            counters.synced(Duration::from_micros(us * 1000));
+        }
+        let interval = counters.read(Lsn(1), Lsn(1)).sync_latency.since(&before);
+        assert_eq!(interval.count(), 100);
+        let p50 = interval.quantile(0.5);
+        assert!(p50 >= Duration::from_millis(50) && p50 <= Duration::from_millis(57), "{p50:?}");
+        assert!(interval.max() >= Duration::from_millis(100));
+        assert_eq!(before.since(&before).quantile(0.99), Duration::ZERO);
+    }
+}

@@ -1,0 +1,170 @@
+//! A crash at every call of a seeded workload: every synced commit is there, content equal, no gap (L1, L2).
+
+mod common;
+
+use common::*;
+use polynya_commitlog::Writer;
+use sim::SimEnv;
+use testkit::{Rng, for_each_seed};
+use types::{Lsn, Result};
+
+/// What must be true of the log, kept outside of the machine that crashes.
+#[derive(Clone, Debug)]
+struct Model {
+    /// All frames appended and not cut, oldest first, trimmed ones included.
+    frames: Vec<Written>,
+    /// Every commit up to here was acknowledged.
+    acknowledged: u64,
+    /// The manifest's promise: the log is opened from here.
+    from: u64,
+    /// A frame whose append had not returned when the machine crashed.
+    doubtful: Option<Written>,
+}
+
+impl Model {
+    fn new() -> Self {
+        Model { frames: Vec::new(), acknowledged: 0, from: 1, doubtful: None }
+    }
+
+    /// Compares what recovery found with what must and may be there, and takes it for the truth from now on.
+    fn recovered(&mut self, found: Vec<Written>, last_lsn: Lsn) {
+        let mut possible = self.frames.clone();
+        possible.extend(self.doubtful.take());
+        let below = possible.iter().take_while(|frame| frame.last_lsn() < self.from).count();
+        let (trimmed, wanted) = possible.split_at(below);
+        assert!(
+            wanted.starts_with(&found),
+            "recovery made something up or left a gap (L2):\n{found:?}\nof {wanted:?}"
+        );
+        let last = found.last().map_or(self.from - 1, Written::last_lsn);
+        assert_eq!(last, last_lsn.0);
+        assert!(
+            last >= self.acknowledged,
+            "lsn {} was acknowledged, {last} is the last (L1)",
+            self.acknowledged
+        );
+        self.frames = trimmed.iter().cloned().chain(found).collect();
+        // Whoever opened the log has shown it to readers.
+        self.acknowledged = last;
+    }
+}
+
+fn open_and_check(machine: &SimEnv, model: &mut Model) -> Result<Writer> {
+    let (writer, recovery, found) = open(&machine.env(), model.from)?;
+    assert_eq!(told(recovery.damage), None, "a crash is no damage");
+    model.recovered(found, recovery.last_lsn);
+    Ok(writer)
+}
+
+/// Some steps of everything the log can do. Ends with an error where the machine crashed.
+fn work(machine: &SimEnv, model: &mut Model, rng: &mut Rng, steps: u64) -> Result<()> {
+    let mut writer = open_and_check(machine, model)?;
+    for _ in 0..steps {
+        match rng.below(12) {
+            0..5 => {
+                let bytes = *rng.pick(&[10, 400, 2500, 6000, 20_000]);
+                let (builder, written) = random_frame(rng, writer.next_lsn(), bytes);
+                model.doubtful = Some(written);
+                writer.append(builder)?;
+                model.frames.extend(model.doubtful.take());
+            }
+            5..8 => model.acknowledged = writer.syncer().sync()?.0,
+            8 => writer.preallocator().prepare()?,
+            9 => {
+                // The manifest has what is durable; what it has the log may forget.
+                model.from =
+                    rng.range(model.from..model.acknowledged.max(model.from) + 2).min(model.acknowledged + 1);
+                writer.trim(Lsn(model.from))?;
+            }
+            10 => {
+                writer.close()?;
+                model.acknowledged = model.frames.last().map_or(0, Written::last_lsn).max(model.acknowledged);
+                writer = open_and_check(machine, model)?;
+            }
+            _ => {
+                // A process that was killed without a word, and its successor on the same machine.
+                drop(writer);
+                writer = open_and_check(machine, model)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs the seed's workload with a crash at call `at`, then recovers, crashing again in the recovery now and then, and
+/// works on. True if the workload was over before it could crash.
+fn crash_and_recover(seed: u64, at: u64) -> bool {
+    let mut rng = Rng::new(seed);
+    let mut machine = SimEnv::new(seed);
+    let mut model = Model::new();
+    machine.disk.crash_at(at);
+    let finished = work(&machine, &mut model, &mut rng.fork(), 14).is_ok();
+    let mut rng = Rng::new(seed ^ at << 32);
+    for round in 0..4 {
+        machine = if rng.one_in(4) { machine.kill() } else { machine.crash(&mut rng) };
+        let again = if round < 3 { rng.range(1..60) } else { u64::MAX };
+        machine.disk.crash_at(machine.disk.calls().saturating_add(again));
+        let worked = work(&machine, &mut model, &mut rng, 4);
+        assert!(worked.is_ok() || machine.disk.is_dead(), "{worked:?}");
+    }
+    finished
+}
+
+fn check(seed: u64, at: u64) -> bool {
+    let checked = std::panic::catch_unwind(|| crash_and_recover(seed, at));
+    checked.unwrap_or_else(|panic| {
+        eprintln!("seed {seed}, crash at call {at}");
+        std::panic::resume_unwind(panic)
+    })
+}
+
+#[test]
+fn acknowledged_commits_survive_a_crash_at_every_call() {
+    let _limit = testkit::limit(300);
+    for_each_seed(12, |seed| {
+        let mut at = 1;
+        while !check(seed, at) {
+            at += 1;
+        }
+        assert!(at > 20, "seed {seed} makes only {at} calls");
+    });
+}
+
+#[test]
+fn acknowledged_commits_survive_a_crash_at_some_call_of_many_workloads() {
+    let _limit = testkit::limit(300);
+    for_each_seed(300, |seed| {
+        let seed = seed + 1000;
+        let mut rng = Rng::new(!seed);
+        for _ in 0..6 {
+            let at = rng.range(1..120);
+            check(seed, at);
+        }
+    });
+}
+
+#[test]
+fn a_failing_disk_loses_nothing_that_was_acknowledged() {
+    let _limit = testkit::limit(300);
+    for_each_seed(300, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut machine = SimEnv::new(seed);
+        let mut model = Model::new();
+        work(&machine, &mut model, &mut rng, 6).unwrap();
+        for _ in 0..3 {
+            machine = machine.kill();
+            // After the directory exists durably: that is the data directory's own affair.
+            let writer = open_and_check(&machine, &mut model).unwrap();
+            drop(writer);
+            machine = machine.kill();
+            if rng.one_in(2) {
+                machine.disk.fail_sync(rng.range(2..12));
+            } else {
+                machine.disk.fail_write(rng.range(1..12));
+            }
+            let _ = work(&machine, &mut model, &mut rng, 12);
+            machine = if rng.one_in(2) { machine.kill() } else { machine.crash(&mut rng) };
+        }
+        work(&machine, &mut model, &mut rng, 3).unwrap();
+    });
+}

@@ -1,0 +1,703 @@
+//! The commit thread's state: the tips, the log's writer, and what is applied but not durable yet.
+//!
+//! One group at a time: check each transaction against the tips (which include everything before it in the group),
+//! apply it, write one frame for all, and once that is durable publish one root and answer. A transaction is checked as
+//! a whole before any of it is applied, so it happens or it does not.
+//!
+//! What was applied but cannot be logged (a failed write) is never published: the log is latched then, writes are
+//! refused, and reopening recovers the durable state.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::{concat_batches, filter_record_batch};
+use commitlog::edit::{ApiKey, Edit};
+use commitlog::frame;
+use commitlog::record::{Deletes, Rows, Run};
+use table::Tip;
+use types::schema::TABLES_MAX;
+use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, name};
+
+use crate::inbox::{BackgroundEdit, Done, Request, Taken};
+use crate::prepare::{Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, with_columns};
+use crate::reaper;
+use crate::root::{Meta, Root};
+use crate::shared::{Obsolete, Shared};
+use crate::transaction::Committed;
+
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+    log: commitlog::Writer,
+    tips: HashMap<TableId, Tip>,
+    /// By full name.
+    names: HashMap<Arc<str>, TableId>,
+    meta: Meta,
+    meta_changed: bool,
+    last_time: Micros,
+    /// The newest root that was built; published once durable.
+    newest: Root,
+    /// Tables changed since `newest` was built.
+    dirty: BTreeSet<TableId>,
+    /// Names gone since `newest` was built.
+    gone: Vec<Arc<str>>,
+    /// Applied and written since the last sync began, to be answered after the next.
+    waiting: Vec<(Done, Committed)>,
+    in_flight: Option<InFlight>,
+    /// Set when the tips got ahead of the log: no root may be built from them any more.
+    broken: Option<Error>,
+}
+
+/// A sync under way, and what its end makes true.
+struct InFlight {
+    root: Arc<Root>,
+    answers: Vec<(Done, Committed)>,
+}
+
+/// What one checked transaction will do; applying it cannot fail for a reason of the user's.
+enum Action {
+    Create(TableDef),
+    Alter(TableDef),
+    Drop(TableId),
+    Rows { table: TableId, version: SchemaVersion, batch: RecordBatch, deletes: Vec<RowId> },
+    PutKey(ApiKey),
+    RemoveKey(String),
+}
+
+/// A commit group in the making.
+struct Group {
+    frame: frame::Builder,
+    answers: Vec<(Done, Committed)>,
+    /// Appends to keyless tables, gathered so that many small commits make one batch.
+    staged: Vec<Staged>,
+}
+
+struct Staged {
+    table: TableId,
+    version: SchemaVersion,
+    first_row: RowId,
+    rows: u64,
+    runs: Vec<Run>,
+    batches: Vec<RecordBatch>,
+}
+
+impl Group {
+    fn lsn(&self, offset: u32) -> Lsn {
+        Lsn(self.frame.first_lsn().0 + u64::from(offset))
+    }
+}
+
+impl Core {
+    pub fn new(shared: Arc<Shared>, log: commitlog::Writer, tips: HashMap<TableId, Tip>, meta: Meta) -> Self {
+        let names = tips.iter().map(|(id, tip)| (Arc::from(tip.def().name.as_str()), *id)).collect();
+        let newest = Root::clone(&shared.root.load());
+        Core {
+            log,
+            tips,
+            names,
+            meta,
+            meta_changed: false,
+            last_time: newest.time,
+            newest,
+            dirty: BTreeSet::new(),
+            gone: Vec::new(),
+            waiting: Vec::new(),
+            in_flight: None,
+            broken: None,
+            shared,
+        }
+    }
+
+    pub fn syncing(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// Does what was taken from the inbox. Returns whether a sync should start now.
+    pub fn step(&mut self, taken: Taken) -> bool {
+        if let Some(result) = taken.synced {
+            self.synced(result);
+        }
+        if !taken.requests.is_empty() {
+            self.commit(taken.requests);
+        }
+        self.begin_sync()
+    }
+
+    /// Ends the log cleanly after everything was answered.
+    pub fn close(self) -> Result<()> {
+        debug_assert!(self.waiting.is_empty() && self.in_flight.is_none(), "everything was answered");
+        self.log.close()
+    }
+
+    /// Builds the root that the next sync makes true. False if nothing was written since the last, or if one runs.
+    fn begin_sync(&mut self) -> bool {
+        if let Some(error) = &self.broken {
+            // Written and perhaps durable one day, but never to be shown: the writers learn that it is unknown.
+            self.waiting.drain(..).for_each(|(answer, _)| answer(Err(error.clone())));
+            return false;
+        }
+        if self.in_flight.is_some() || self.log.next_lsn() == self.newest.lsn.next() {
+            return false;
+        }
+        let root = self.build_root();
+        self.in_flight = Some(InFlight { root, answers: std::mem::take(&mut self.waiting) });
+        true
+    }
+
+    /// A sync ended: publish and answer, or refuse everything from now on.
+    fn synced(&mut self, result: Result<Lsn>) {
+        let Some(done) = self.in_flight.take() else { return };
+        match result {
+            Ok(durable) => {
+                assert!(durable >= done.root.lsn, "L1: a root is published only when its last commit is durable");
+                let old = self.shared.root.swap(done.root);
+                // A simulator has no reaper: what goes when must follow from the seed alone.
+                if !self.shared.stepped {
+                    reaper::retire(old);
+                }
+                for (answer, committed) in done.answers {
+                    answer(Ok(committed));
+                }
+            }
+            Err(error) => {
+                self.shared.refuse_writes(error.clone());
+                self.broken = Some(error.clone());
+                let waiting = std::mem::take(&mut self.waiting);
+                for (answer, _) in done.answers.into_iter().chain(waiting) {
+                    answer(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, requests: Vec<Request>) {
+        // Room is made sure of before anything is applied: a full disk then refuses the group and changes nothing.
+        match self.shared.check_log().and_then(|()| self.log.reserve(frame_bytes(&requests))) {
+            Ok(false) => {}
+            Ok(true) => self.prepare_files(),
+            Err(error) => {
+                if error.kind() == Kind::Latched {
+                    self.shared.refuse_writes(error.clone());
+                }
+                requests.into_iter().for_each(|request| request.refuse(error.clone()));
+                return;
+            }
+        }
+        self.last_time = self.shared.env.clock.now().max(self.last_time);
+        let frame = frame::Builder::new(self.log.next_lsn(), self.last_time);
+        let mut group = Group { frame, answers: Vec::with_capacity(requests.len()), staged: Vec::new() };
+        let outcome = requests.into_iter().try_for_each(|request| self.request(&mut group, request));
+        match outcome.and_then(|()| self.flush_staged(&mut group)).and_then(|()| self.write(group.frame)) {
+            Ok(()) => self.waiting.extend(group.answers),
+            Err(error) => {
+                self.shared.refuse_writes(error.clone());
+                self.broken = Some(error.clone());
+                group.answers.into_iter().for_each(|(answer, _)| answer(Err(error.clone())));
+            }
+        }
+    }
+
+    fn write(&mut self, frame: frame::Builder) -> Result<()> {
+        if frame.is_empty() {
+            return Ok(());
+        }
+        let counters = &self.shared.counters;
+        counters.groups.add(1);
+        counters.commits.add(frame.commits().into());
+        if self.log.append(frame)?.rotated {
+            self.prepare_files();
+        }
+        Ok(())
+    }
+
+    /// The log went on in a new file: another one should be ready when this one is full.
+    fn prepare_files(&self) {
+        self.shared.background.lock().preallocate = true;
+        self.shared.wake_background();
+    }
+
+    /// Takes one request into the group. An error means that the tips are in doubt; a refused request is no error.
+    fn request(&mut self, group: &mut Group, request: Request) -> Result<()> {
+        match request {
+            Request::Write { prepared, done } => match self.check(group, prepared) {
+                Ok(actions) => {
+                    let committed = self.apply(group, actions)?;
+                    group.answers.push((done, committed));
+                }
+                Err(error) => {
+                    if matches!(error.kind(), Kind::Conflict | Kind::Exists) {
+                        self.shared.counters.conflicts.add(1);
+                    }
+                    done(Err(error));
+                }
+            },
+            // Writes nothing to the log, so there is nothing to wait for.
+            Request::Edit { edit: BackgroundEdit::Trim { below }, done } => {
+                done(self.log.trim(below).map(|()| Committed::default()));
+            }
+            Request::Edit { edit, done } => {
+                let committed = self.edit(group, edit)?;
+                group.answers.push((done, committed));
+            }
+        }
+        Ok(())
+    }
+
+    // ---- checking ----
+
+    /// Checks a transaction against the tips without changing them.
+    fn check(&mut self, group: &mut Group, prepared: Prepared) -> Result<Vec<Action>> {
+        // Definitions as this transaction leaves them, by full name.
+        let mut defs: HashMap<String, TableDef> = HashMap::new();
+        let mut actions = Vec::with_capacity(prepared.ops.len());
+        for op in prepared.ops {
+            match op {
+                PreparedOp::CreateTable { mut def, if_absent } => {
+                    match self.names.get(def.name.as_str()) {
+                        Some(_) if if_absent && def.id != TableId(0) => continue,
+                        // It came into being since the definition was made, maybe with other columns.
+                        Some(_) if if_absent => return Err(changed_since(&def.name)),
+                        Some(_) => return Err(exists(&def.name)),
+                        None if def.id != TableId(0) => return Err(changed_since(&def.name)),
+                        None => {}
+                    }
+                    self.check_table_name(&def.name, defs.len())?;
+                    def.id = TableId(self.meta.next_table.0 + defs.len() as u32);
+                    defs.insert(def.name.clone(), def.clone());
+                    actions.push(Action::Create(def));
+                }
+                PreparedOp::DropTable { table, if_exists } => match self.names.get(table.as_str()) {
+                    Some(id) => actions.push(Action::Drop(*id)),
+                    None if if_exists => {}
+                    None => return Err(Error::not_found(format!("there is no table `{table}`"))),
+                },
+                PreparedOp::AddColumns { table, base, columns } => {
+                    let def = self.def_in(&defs, &table)?;
+                    if def.schema.version != base {
+                        return Err(changed_since(&table));
+                    }
+                    if let Some(def) = with_columns(def, &columns)? {
+                        defs.insert(table, def.clone());
+                        actions.push(Action::Alter(def));
+                    }
+                }
+                PreparedOp::Insert(insert) => {
+                    let table = self.check_target(&defs, &insert.target)?;
+                    actions.push(self.check_insert(group, &defs, table, insert)?);
+                }
+                PreparedOp::Delete { target, rows, must_exist } => {
+                    let table = self.check_target(&defs, &target)?;
+                    let deletes = self.check_live(table, rows, must_exist)?;
+                    actions.push(self.deletes(table, deletes));
+                }
+                PreparedOp::DeleteKeys { target, keys } => {
+                    let table = self.check_target(&defs, &target)?;
+                    let mut deletes = Vec::with_capacity(keys.len());
+                    for key in &keys {
+                        deletes.extend(self.find_again(table, &target, key)?);
+                    }
+                    actions.push(self.deletes(table, deletes));
+                }
+                PreparedOp::PutKey(api_key) => actions.push(Action::PutKey(api_key)),
+                PreparedOp::RemoveKey { name } => {
+                    if !self.meta.keys.iter().any(|key| key.name == name) {
+                        return Err(Error::not_found(format!("there is no key `{}`", name::printable(&name))));
+                    }
+                    actions.push(Action::RemoveKey(name));
+                }
+            }
+        }
+        Ok(actions)
+    }
+
+    fn check_table_name(&self, full_name: &str, more: usize) -> Result<()> {
+        if self.names.len() + more >= TABLES_MAX {
+            return Err(Error::new(Kind::TooLarge, format!("a database has at most {TABLES_MAX} tables"))
+                .hint("keep rows of one shape in one table, told apart by a column"));
+        }
+        let folded = full_name.to_lowercase();
+        match self.names.keys().find(|taken| taken.to_lowercase() == folded) {
+            Some(taken) => Err(exists(taken)),
+            None => Ok(()),
+        }
+    }
+
+    fn def_in<'a>(&'a self, defs: &'a HashMap<String, TableDef>, table: &str) -> Result<&'a TableDef> {
+        if let Some(def) = defs.get(table) {
+            return Ok(def);
+        }
+        match self.names.get(table).and_then(|id| self.tips.get(id)) {
+            Some(tip) => Ok(tip.def()),
+            None => Err(Error::not_found(format!("table `{}` is gone", name::short_table_name(table)))),
+        }
+    }
+
+    /// The id of the table that an operation was prepared for, if it is still that table.
+    fn check_target(&self, defs: &HashMap<String, TableDef>, target: &Target) -> Result<TableId> {
+        let id = self.def_in(defs, &target.table)?.id;
+        if target.id.is_some_and(|expected| expected != id) {
+            return Err(changed_since(&target.table));
+        }
+        Ok(id)
+    }
+
+    fn check_insert(
+        &self,
+        group: &Group,
+        defs: &HashMap<String, TableDef>,
+        table: TableId,
+        insert: Insert,
+    ) -> Result<Action> {
+        let Insert { target, version, batch, keys, rule, replaces } = insert;
+        let def = self.def_in(defs, &target.table)?;
+        debug_assert!(def.schema.version >= version, "definitions only go forward");
+        let lacks_column = def.schema.columns.len() > batch.num_columns()
+            && def.schema.columns[batch.num_columns()..].iter().any(|c| !c.nullable && c.default.is_none());
+        if lacks_column {
+            return Err(changed_since(&target.table));
+        }
+        let mut deletes = self.check_live(table, replaces, true)?;
+        let ended = deletes.len();
+        let mut skip = Vec::new();
+        for (row, key) in keys.iter().enumerate() {
+            let current = self.find_again(table, &target, key)?;
+            match (&rule, current) {
+                (Rule::Expect(expected), current) => {
+                    if current != expected[row] {
+                        return Err(unexpected(def, &batch, row, expected[row], current));
+                    }
+                    deletes.extend(current);
+                }
+                (_, None) => {}
+                (Rule::Refuse, Some(current)) => {
+                    // A row that this very operation ends does not stand in the way of its successor.
+                    if deletes[..ended].binary_search(&current).is_err() {
+                        return Err(key_taken(def, &batch, row));
+                    }
+                }
+                (Rule::Replace, Some(current)) => deletes.push(current),
+                (Rule::Skip, Some(_)) => skip.push(row),
+            }
+        }
+        debug_assert!(keys.is_empty() || group.staged.iter().all(|s| s.table != table), "keyed rows are not staged");
+        let batch = if skip.is_empty() { batch } else { without(&batch, &skip)? };
+        Ok(Action::Rows { table, version, batch, deletes })
+    }
+
+    fn find_again(&self, table: TableId, target: &Target, key: &Key) -> Result<Option<RowId>> {
+        match (self.tips.get(&table), &target.base) {
+            (None, _) => Ok(None),
+            (Some(tip), Some(base)) => tip.find_again(base, &key.bytes, key.found),
+            (Some(tip), None) => tip.find(&key.bytes),
+        }
+    }
+
+    /// Those of `rows` (ascending) that are live.
+    fn check_live(&self, table: TableId, rows: Vec<RowId>, must_exist: bool) -> Result<Vec<RowId>> {
+        let mut live = Vec::with_capacity(rows.len());
+        for row in rows {
+            let is_live = self.tips.get(&table).map_or(Ok(false), |tip| tip.is_live(row))?;
+            if is_live {
+                live.push(row);
+            } else if must_exist {
+                return Err(Error::conflict("a row that was to be changed has been changed or deleted meanwhile")
+                    .with("row id", row)
+                    .hint("read it again and retry"));
+            }
+        }
+        Ok(live)
+    }
+
+    fn deletes(&self, table: TableId, deletes: Vec<RowId>) -> Action {
+        let schema = std::sync::Arc::new(arrow::datatypes::Schema::empty());
+        let version = self.tips.get(&table).map_or(SchemaVersion(1), |tip| tip.def().schema.version);
+        Action::Rows { table, version, batch: RecordBatch::new_empty(schema), deletes }
+    }
+
+    // ---- applying ----
+
+    fn apply(&mut self, group: &mut Group, actions: Vec<Action>) -> Result<Committed> {
+        let offset = group.frame.commit();
+        let lsn = group.lsn(offset);
+        let mut committed = Committed { lsn, ..Committed::default() };
+        for action in actions {
+            match action {
+                Action::Rows { table, version, batch, deletes } => {
+                    self.apply_rows(group, offset, table, version, batch, deletes, &mut committed)?;
+                }
+                Action::Create(def) => {
+                    group.frame.edit(offset, Edit::CreateTable(def.clone()));
+                    self.create(def);
+                }
+                Action::Alter(def) => {
+                    self.flush_staged(group)?;
+                    group.frame.edit(offset, Edit::AlterTable(def.clone()));
+                    self.dirty.insert(def.id);
+                    if let Some(tip) = self.tips.get_mut(&def.id) {
+                        tip.set_def(def)?;
+                    }
+                }
+                Action::Drop(table) => {
+                    self.flush_staged(group)?;
+                    group.frame.edit(offset, Edit::DropTable(table));
+                    self.drop_table(table, lsn);
+                }
+                Action::PutKey(api_key) => {
+                    group.frame.edit(offset, Edit::PutKey(api_key.clone()));
+                    put_key(&mut self.meta, api_key);
+                    self.meta_changed = true;
+                }
+                Action::RemoveKey(name) => {
+                    self.meta.keys.retain(|key| key.name != name);
+                    self.meta_changed = true;
+                    group.frame.edit(offset, Edit::RemoveKey { name });
+                }
+            }
+        }
+        self.shared.counters.rows.add(committed.count);
+        self.shared.counters.deletes.add(committed.deleted);
+        Ok(committed)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
+    fn apply_rows(
+        &mut self,
+        group: &mut Group,
+        offset: u32,
+        table: TableId,
+        version: SchemaVersion,
+        batch: RecordBatch,
+        deletes: Vec<RowId>,
+        committed: &mut Committed,
+    ) -> Result<()> {
+        let lsn = group.lsn(offset);
+        let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
+        let count = batch.num_rows() as u64;
+        if count > 0 {
+            let run = Run { lsn_offset: offset, count: count as u32 };
+            let staged = group.staged.iter_mut().find(|s| s.table == table);
+            let first_row = match staged {
+                Some(staged) if staged.version == version => {
+                    let first_row = RowId(staged.first_row.0 + staged.rows);
+                    match staged.runs.last_mut() {
+                        // Several inserts of one transaction.
+                        Some(last) if last.lsn_offset == offset => last.count += run.count,
+                        _ => staged.runs.push(run),
+                    }
+                    staged.rows += count;
+                    staged.batches.push(batch);
+                    first_row
+                }
+                other => {
+                    let behind = other.map_or(tip.next_row(), |s| RowId(s.first_row.0 + s.rows));
+                    let staged = Staged {
+                        table,
+                        version,
+                        first_row: behind,
+                        rows: count,
+                        runs: vec![run],
+                        batches: vec![batch],
+                    };
+                    // At most one open stage a table: an older schema's rows go out first.
+                    if group.staged.iter().any(|s| s.table == table) {
+                        self.flush_staged(group)?;
+                    }
+                    group.staged.push(staged);
+                    behind
+                }
+            };
+            committed.first_row = Some(first_row);
+            committed.last_row = Some(RowId(first_row.0 + count - 1));
+            committed.count += count;
+        }
+        // Later commits of the group may ask for these rows by key or id.
+        let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
+        let keyed = tip.def().is_keyed();
+        if !deletes.is_empty() {
+            committed.deleted += tip.delete(deletes.iter().copied(), lsn);
+            let runs = vec![Run { lsn_offset: offset, count: deletes.len() as u32 }];
+            group.frame.deletes(Deletes { table, runs, rows: deletes });
+        }
+        self.dirty.insert(table);
+        if keyed {
+            self.flush_staged(group)?;
+        }
+        Ok(())
+    }
+
+    /// Appends what is staged to the tips and to the frame.
+    fn flush_staged(&mut self, group: &mut Group) -> Result<()> {
+        for staged in std::mem::take(&mut group.staged) {
+            let Staged { table, version, first_row, runs, mut batches, .. } = staged;
+            let batch = if batches.len() == 1 {
+                batches.remove(0)
+            } else {
+                concat_batches(&batches[0].schema(), &batches)
+                    .map_err(|e| Error::internal(format!("joining the rows of a group failed: {e}")))?
+            };
+            let lsn_runs: Vec<(Lsn, u64)> =
+                runs.iter().map(|run| (group.lsn(run.lsn_offset), u64::from(run.count))).collect();
+            let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a staged table has no tip"))?;
+            debug_assert_eq!(tip.next_row(), first_row, "row ids are given without gaps");
+            tip.append(first_row, group.frame.time(), &lsn_runs, &batch)?;
+            group.frame.rows(Rows { table, schema_version: version, first_row, runs, batch });
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, def: TableDef) {
+        self.meta.next_table = def.id.next();
+        self.meta_changed = true;
+        self.names.insert(Arc::from(def.name.as_str()), def.id);
+        self.dirty.insert(def.id);
+        self.tips.insert(def.id, Tip::new(def));
+    }
+
+    fn drop_table(&mut self, table: TableId, lsn: Lsn) {
+        let Some(tip) = self.tips.remove(&table) else { return };
+        if let Some((full_name, _)) = self.names.remove_entry(tip.def().name.as_str()) {
+            self.gone.push(full_name);
+        }
+        self.dirty.remove(&table);
+        self.meta.checkpoints.retain(|(_, of), _| *of != table);
+        self.meta_changed = true;
+        let snapshot = tip.snapshot(lsn);
+        self.retire_segments(table, snapshot.segments().cloned(), lsn);
+    }
+
+    fn retire_segments(&self, table: TableId, segments: impl Iterator<Item = Arc<table::Segment>>, since: Lsn) {
+        let mut background = self.shared.background.lock();
+        background.obsolete.extend(segments.map(|segment| Obsolete { table, segment, since }));
+        drop(background);
+        self.shared.wake_background();
+    }
+
+    fn edit(&mut self, group: &mut Group, edit: BackgroundEdit) -> Result<Committed> {
+        let (table, inputs, output) = match edit {
+            BackgroundEdit::Trim { .. } => return Ok(Committed::default()),
+            BackgroundEdit::Seal { table, segment } => (table, Vec::new(), Some(segment)),
+            BackgroundEdit::Compact { table, inputs, output } => (table, inputs, output),
+        };
+        // Rows staged by earlier transactions of the group go first: row ids and sections keep their order.
+        self.flush_staged(group)?;
+        let offset = group.frame.commit();
+        let lsn = group.lsn(offset);
+        let committed = Committed { lsn, ..Committed::default() };
+        let Some(tip) = self.tips.get_mut(&table) else {
+            // The table was dropped meanwhile; nobody needs what was made.
+            self.retire_segments(table, output.into_iter(), lsn);
+            return Ok(committed);
+        };
+        if inputs.is_empty() {
+            let Some(segment) = output else { return Ok(committed) };
+            group.frame.edit(offset, Edit::Seal { table, segment: segment.meta().clone() });
+            tip.apply_seal(segment)?;
+        } else {
+            let before = tip.snapshot(lsn);
+            let meta = output.as_ref().map(|segment| segment.meta().clone());
+            group.frame.edit(offset, Edit::Compact { table, inputs: inputs.clone(), output: meta });
+            tip.apply_compact(&inputs, output)?;
+            let replaced = before.segments().filter(|s| inputs.contains(&s.id())).cloned();
+            self.retire_segments(table, replaced, lsn);
+        }
+        self.dirty.insert(table);
+        Ok(committed)
+    }
+
+    // ---- publishing ----
+
+    /// The root as of everything written so far.
+    fn build_root(&mut self) -> Arc<Root> {
+        let lsn = Lsn(self.log.next_lsn().0 - 1);
+        let root = &mut self.newest;
+        let counters = &self.shared.counters;
+        let mut head_bytes = counters.head_bytes.get();
+        let mut seal = false;
+        for full_name in self.gone.drain(..) {
+            if let Some(old) = root.tables.remove(&full_name) {
+                head_bytes -= old.head_bytes();
+            }
+        }
+        for table in std::mem::take(&mut self.dirty) {
+            let Some(tip) = self.tips.get(&table) else { continue };
+            let snapshot = tip.snapshot(lsn);
+            let options = &self.shared.options;
+            seal |= snapshot.head_bytes() >= options.seal_bytes || snapshot.head_rows() >= options.seal_rows;
+            head_bytes += snapshot.head_bytes();
+            if let Some(old) = root.tables.insert(Arc::from(tip.def().name.as_str()), snapshot) {
+                head_bytes -= old.head_bytes();
+            }
+        }
+        counters.head_bytes.set(head_bytes);
+        if std::mem::take(&mut self.meta_changed) {
+            root.meta = Arc::new(self.meta.clone());
+        }
+        root.lsn = lsn;
+        root.time = self.last_time;
+        root.made = self.shared.env.clock.monotonic();
+        if seal || head_bytes >= self.shared.options.debt_soft_bytes / 2 {
+            self.shared.wake_background();
+        }
+        Arc::new(root.clone())
+    }
+}
+
+impl Shared {
+    /// Fails once the log takes nothing more, for whatever reason; unlike [`Shared::check_writable`] it lets through
+    /// what was admitted before the database began to close.
+    fn check_log(&self) -> Result<()> {
+        match self.write_error.load().as_deref() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a manifest at or above `lsn` is durable.
+    pub fn manifest_covers(&self, lsn: Lsn) -> bool {
+        self.manifest_lsn.load(Ordering::Acquire) >= lsn.0
+    }
+}
+
+/// At most how long the frame of these requests will be: their values, an eighth for bitmaps and paddings, and what
+/// each commit and column costs.
+fn frame_bytes(requests: &[Request]) -> u64 {
+    let bytes: u64 = requests.iter().map(Request::bytes).sum();
+    bytes + bytes / 8 + requests.len() as u64 * 512 + 4096
+}
+
+pub(crate) fn put_key(meta: &mut Meta, api_key: ApiKey) {
+    meta.keys.retain(|key| key.name != api_key.name);
+    meta.keys.push(api_key);
+}
+
+/// The refusal that makes a caller read the definition again and retry.
+fn changed_since(full_name: &str) -> Error {
+    Error::conflict(format!("table `{}` changed while the request was prepared", name::short_table_name(full_name)))
+        .with("schema", "changed")
+        .hint("retry the request")
+}
+
+fn unexpected(
+    def: &TableDef,
+    batch: &RecordBatch,
+    row: usize,
+    expected: Option<RowId>,
+    current: Option<RowId>,
+) -> Error {
+    let show = |row: Option<RowId>| row.map_or("no row".to_owned(), |row| format!("row id {row}"));
+    Error::conflict(format!(
+        "the row with {} is not what the request expects: {} expected, {} found",
+        key_text(def, batch, row),
+        show(expected),
+        show(current)
+    ))
+    .with("table", name::short_table_name(&def.name))
+    .hint("read the row again and retry")
+}
+
+/// The batch without these rows (ascending).
+fn without(batch: &RecordBatch, skip: &[usize]) -> Result<RecordBatch> {
+    let keep: BooleanArray = (0..batch.num_rows()).map(|row| Some(skip.binary_search(&row).is_err())).collect();
+    filter_record_batch(batch, &keep).map_err(|e| Error::internal(format!("selecting rows failed: {e}")))
+}

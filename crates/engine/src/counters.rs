@@ -1,0 +1,80 @@
+//! What the engine counts: written by the threads that do the work, read by anybody without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use types::Lsn;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub commits: Counter,
+    pub groups: Counter,
+    pub rows: Counter,
+    pub deletes: Counter,
+    pub refused_busy: Counter,
+    pub conflicts: Counter,
+    /// Bytes of all heads in the newest root.
+    pub head_bytes: Counter,
+    pub seals: Counter,
+    pub compactions: Counter,
+    pub manifests: Counter,
+    pub background_bytes: Counter,
+    pub background_errors: Counter,
+    pub removed_segments: Counter,
+}
+
+/// How the engine is doing. Counts are since it was opened.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The last commit that readers see.
+    pub lsn: Lsn,
+    pub tables: usize,
+    pub commits: u64,
+    /// Commit groups: frames written.
+    pub groups: u64,
+    pub rows: u64,
+    pub deletes: u64,
+    /// Writes refused because too much was waiting.
+    pub refused_busy: u64,
+    pub conflicts: u64,
+    /// Bytes that wait for the commit thread.
+    pub inbox_bytes: u64,
+    /// Bytes of rows that are not in segments yet.
+    pub head_bytes: u64,
+    /// Head and inbox bytes, which ingest is paced by, and where pacing starts and refusal begins.
+    pub debt_bytes: u64,
+    pub debt_soft_bytes: u64,
+    pub debt_hard_bytes: u64,
+    /// Roots that were replaced and are still held by somebody, and the age of the oldest.
+    pub roots_retired: usize,
+    pub oldest_root_age: Duration,
+    pub seals: u64,
+    pub compactions: u64,
+    pub manifests: u64,
+    /// Bytes written by seals and compactions.
+    pub background_bytes: u64,
+    pub background_errors: u64,
+    /// Segments whose files were removed after they were replaced.
+    pub removed_segments: u64,
+    pub log: commitlog::Stats,
+    /// Why writes are refused, if they are for good.
+    pub write_error: Option<types::Error>,
+    pub closing: bool,
+}

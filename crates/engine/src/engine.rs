@@ -1,0 +1,426 @@
+//! The handle on an open database, and its threads.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use commitlog::edit::ApiKey;
+use types::{Error, Kind, Principal, Result};
+use vfs::{Condvar, Env, Lock, Mutex, Rank};
+
+use crate::background;
+use crate::core::Core;
+use crate::counters::Status;
+use crate::inbox::{Done, Request};
+use crate::open;
+use crate::options::Options;
+use crate::pool;
+use crate::prepare;
+use crate::reaper;
+use crate::root::{Root, View};
+use crate::shared::Shared;
+use crate::threads::Class;
+use crate::transaction::{Ack, Committed, Transaction};
+
+/// An open database. Clones are the same database; the last one to go closes it.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    /// What has to end when the database closes; taken by the first to close it.
+    running: Mutex<Option<Running>>,
+    /// The core of a database without threads.
+    stepped: Mutex<Option<Core>>,
+}
+
+struct Running {
+    threads: Option<Threads>,
+    /// Keeps other processes out.
+    lock: Box<dyn Lock>,
+}
+
+struct Threads {
+    commit: JoinHandle<Option<Core>>,
+    sync: JoinHandle<()>,
+    sync_signal: Arc<SyncSignal>,
+}
+
+/// One step of a database without threads, for a simulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write what waits as one group.
+    Commit,
+    /// Sync what was written, publish and answer.
+    Sync,
+    /// One piece of background work; what it made waits for the next commit.
+    Background,
+}
+
+/// How long closing waits for background work before it goes on without it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Opens the database in `dir`, making it if there is none, and recovers what was acknowledged (L1, L2).
+    ///
+    /// Fails with [`Kind::InUse`] while another process has it open, with [`Kind::Newer`] if a newer version wrote it.
+    /// A damaged log is no failure: what could be recovered serves reads, writes are refused, [`Status::write_error`]
+    /// names the place.
+    pub fn open(env: Env, dir: &Path, options: Options) -> Result<Engine> {
+        Self::open_with(env, dir, options, false)
+    }
+
+    /// The same without any thread: nothing happens but by [`Engine::step`]. For simulators.
+    pub fn open_stepped(env: Env, dir: &Path, options: Options) -> Result<Engine> {
+        Self::open_with(env, dir, options, true)
+    }
+
+    fn open_with(env: Env, dir: &Path, options: Options, stepped: bool) -> Result<Engine> {
+        let failed = |what: &str, e| Error::io(format!("{what} {}", dir.display()), e);
+        open::make_dir(&env, dir).map_err(|e| failed("making the directory", e))?;
+        let lock = env.disk.lock(&dir.join("LOCK")).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                Error::new(Kind::InUse, format!("{} is open in another process", dir.display()))
+                    .hint("talk to that process, or stop it first")
+            }
+            _ => failed("locking", e),
+        })?;
+        let opened = open::open(&env, dir, &options)?;
+        let shared = Arc::new(Shared::new(
+            env,
+            dir.to_owned(),
+            options,
+            opened.root,
+            &opened.log,
+            opened.next_segment,
+            opened.manifest_lsn,
+            stepped,
+        ));
+        if let Some(damage) = opened.damage {
+            shared.refuse_writes(damage);
+        }
+        let core = Core::new(shared.clone(), opened.log, opened.tips, opened.meta);
+        let (threads, core) = if stepped {
+            (None, Some(core))
+        } else {
+            (Some(Threads::start(&shared, core)?), None)
+        };
+        let running = Running { threads, lock };
+        Ok(Engine(Arc::new(Inner {
+            shared,
+            running: Mutex::new(Rank::new(44, "engine running"), Some(running)),
+            stepped: Mutex::new(Rank::new(45, "engine core"), core),
+        })))
+    }
+
+    /// The newest published root: one atomic load, never waits (R1).
+    pub fn root(&self) -> Arc<Root> {
+        self.0.shared.root.load_full()
+    }
+
+    /// The newest root as `principal` may see it.
+    pub fn view(&self, principal: &Principal) -> Result<View> {
+        View::new(self.root(), principal)
+    }
+
+    pub fn keys(&self) -> Vec<ApiKey> {
+        self.root().keys().to_vec()
+    }
+
+    /// Prepares a transaction in this thread and queues it. `done` is called once, maybe before this returns, else by the
+    /// commit thread, which it must not block.
+    ///
+    /// [`Kind::Busy`] asks to come again later, [`Kind::Conflict`] to look again and retry, [`Kind::DiskFull`] to wait for
+    /// room; [`Kind::Latched`] and [`Kind::Damaged`] last until the database is reopened.
+    pub fn submit(
+        &self,
+        principal: &Principal,
+        transaction: Transaction,
+        done: impl FnOnce(Result<Committed>) + Send + 'static,
+    ) {
+        let shared = &self.0.shared;
+        let ack = transaction.ack;
+        let prepared = self.admit().and_then(|()| {
+            let root = shared.root.load_full();
+            prepare::prepare(&root, principal, transaction)
+        });
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return done(Err(error)),
+        };
+        let (queued, memory_done): (Done, Option<_>) = match ack {
+            Ack::Durable => (Box::new(done), None),
+            Ack::Memory => (Box::new(|_| ()), Some(done)),
+        };
+        let pushed = shared.inbox.push(Request::Write { prepared, done: queued });
+        if let Err((_, error)) = &pushed
+            && error.kind() == Kind::Busy
+        {
+            shared.counters.refused_busy.add(1);
+        }
+        match (pushed, memory_done) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(done)) => done(Ok(Committed::default())),
+            (Err((request, error)), None) => request.refuse(error),
+            (Err((_, error)), Some(done)) => done(Err(error)),
+        }
+    }
+
+    /// [`Engine::submit`], waiting for the answer. Not for a thread that serves readers.
+    pub fn commit(&self, principal: &Principal, transaction: Transaction) -> Result<Committed> {
+        assert!(!self.0.shared.stepped, "a database without threads answers only when it is stepped");
+        let (sender, receiver) = mpsc::channel();
+        self.submit(principal, transaction, move |result| {
+            // The receiver waits below.
+            let _ = sender.send(result);
+        });
+        receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
+    }
+
+    fn admit(&self) -> Result<()> {
+        let shared = &self.0.shared;
+        shared.check_writable()?;
+        if shared.debt_bytes() >= shared.options.debt_hard_bytes {
+            shared.counters.refused_busy.add(1);
+            shared.wake_background();
+            return Err(Error::new(Kind::Busy, "more was written than could be sealed so far")
+                .hint("send it again a little later"));
+        }
+        Ok(())
+    }
+
+    /// How long an ingest request should wait before it is admitted, so that writers slow down before they are refused.
+    /// Zero while the debt is small. Takes no lock.
+    pub fn pace(&self) -> Duration {
+        let shared = &self.0.shared;
+        let (soft, hard) = (shared.options.debt_soft_bytes, shared.options.debt_hard_bytes);
+        let debt = shared.debt_bytes();
+        if debt <= soft || hard <= soft {
+            return Duration::ZERO;
+        }
+        let excess = ((debt - soft) as f64 / (hard - soft) as f64).min(1.0);
+        shared.options.pace_max.mul_f64(excess * excess)
+    }
+
+    pub fn status(&self) -> Status {
+        let shared = &self.0.shared;
+        let counters = &shared.counters;
+        let root = shared.root.load();
+        let (roots_retired, oldest) = reaper::held();
+        let now = shared.env.clock.monotonic();
+        Status {
+            lsn: root.lsn(),
+            tables: root.table_count(),
+            commits: counters.commits.get(),
+            groups: counters.groups.get(),
+            rows: counters.rows.get(),
+            deletes: counters.deletes.get(),
+            refused_busy: counters.refused_busy.get(),
+            conflicts: counters.conflicts.get(),
+            inbox_bytes: shared.inbox.bytes(),
+            head_bytes: counters.head_bytes.get(),
+            debt_bytes: shared.debt_bytes(),
+            debt_soft_bytes: shared.options.debt_soft_bytes,
+            debt_hard_bytes: shared.options.debt_hard_bytes,
+            roots_retired,
+            oldest_root_age: oldest.map_or(Duration::ZERO, |made| now.saturating_sub(made)),
+            seals: counters.seals.get(),
+            compactions: counters.compactions.get(),
+            manifests: counters.manifests.get(),
+            background_bytes: counters.background_bytes.get(),
+            background_errors: counters.background_errors.get(),
+            removed_segments: counters.removed_segments.get(),
+            log: shared.syncer.stats(),
+            write_error: shared.write_error.load().as_deref().cloned(),
+            closing: shared.closing.load(Ordering::Acquire),
+        }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.0.shared.dir
+    }
+
+    /// What the database knows of the machine.
+    pub fn env(&self) -> &Env {
+        &self.0.shared.env
+    }
+
+    /// One step of a database that was opened without threads. False if there was nothing to do.
+    pub fn step(&self, step: Step) -> bool {
+        let mut stepped = self.0.stepped.lock();
+        let core = stepped.as_mut().expect("opened by `open_stepped` and not closed");
+        let shared = &self.0.shared;
+        match step {
+            Step::Commit => {
+                let taken = shared.inbox.take(shared.options.group_bytes_max);
+                let any = !taken.requests.is_empty();
+                core.step(taken) || any
+            }
+            Step::Sync => {
+                if !core.syncing() {
+                    return false;
+                }
+                shared.inbox.synced(shared.syncer.sync());
+                core.step(shared.inbox.take_synced());
+                true
+            }
+            Step::Background => {
+                drop(stepped);
+                shared.work.store(false, Ordering::Release);
+                background::step(shared)
+            }
+        }
+    }
+
+    /// Refuses new writes, finishes those that were admitted, writes a manifest so that the next opening is quick, and
+    /// ends all threads. Waits at most about 2 s for background work. Later calls, and those of clones, do nothing.
+    pub fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<()> {
+        let Some(running) = self.running.lock().take() else { return Ok(()) };
+        let shared = &self.shared;
+        shared.closing.store(true, Ordering::Release);
+        if !shared.stepped {
+            pool::leave(shared);
+        }
+        // Background work sees the flag at its next tick; what it hands over by then is still taken.
+        let deadline = Instant::now() + CLOSE_PATIENCE;
+        let mut background = shared.background.lock();
+        while background.active > 0 && Instant::now() < deadline {
+            shared.background_left.wait_for(&mut background, Duration::from_millis(50));
+        }
+        drop(background);
+        shared.inbox.close();
+        let core = match running.threads {
+            Some(threads) => threads.join(),
+            None => self.stepped.lock().take(),
+        };
+        let result = match core {
+            Some(core) if shared.write_error.load().is_none() => {
+                background::write_manifest(shared).and_then(|_| core.close())
+            }
+            _ => Ok(()),
+        };
+        drop(running.lock);
+        result
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A database without threads is dropped as in a crash: a simulator wants just that.
+        if !self.shared.stepped {
+            let _ = self.close();
+        }
+    }
+}
+
+/// Asks the sync thread for a sync.
+struct SyncSignal {
+    state: Mutex<SyncState>,
+    asked: Condvar,
+}
+
+#[derive(Default)]
+struct SyncState {
+    asked: bool,
+    ended: bool,
+}
+
+impl Threads {
+    fn start(shared: &Arc<Shared>, core: Core) -> Result<Threads> {
+        let failed = |e| Error::io("starting a thread", e);
+        let sync_signal = Arc::new(SyncSignal {
+            state: Mutex::new(Rank::new(55, "engine sync"), SyncState::default()),
+            asked: Condvar::new(),
+        });
+        let sync = {
+            let (shared, signal) = (shared.clone(), sync_signal.clone());
+            Class::Interactive.spawn("pn-sync", move || run_sync(&shared, &signal)).map_err(failed)?
+        };
+        let commit = {
+            let (shared, signal) = (shared.clone(), sync_signal.clone());
+            Class::Interactive.spawn("pn-commit", move || run_commit(&shared, &signal, core)).map_err(failed)?
+        };
+        pool::join(shared).map_err(failed)?;
+        Ok(Threads { commit, sync, sync_signal })
+    }
+
+    fn join(self) -> Option<Core> {
+        let core = self.commit.join().ok().flatten();
+        self.sync_signal.state.lock().ended = true;
+        self.sync_signal.asked.notify_one();
+        // A sync thread that panicked has nothing left to do.
+        let _ = self.sync.join();
+        core
+    }
+}
+
+/// Small groups are synced by the commit thread itself: two thread switches less for a lone writer.
+const INLINE_SYNC_BYTES: u64 = 64 << 10;
+
+fn run_commit(shared: &Arc<Shared>, signal: &SyncSignal, mut core: Core) -> Option<Core> {
+    let heart = vfs::heartbeat::register(shared.env.clock.clone(), "commit", "interactive");
+    loop {
+        heart.idle();
+        let taken = shared.inbox.wait(shared.options.group_bytes_max, core.syncing(), None);
+        heart.busy();
+        if taken.closed && taken.requests.is_empty() && taken.synced.is_none() && !core.syncing() {
+            return Some(core);
+        }
+        let small = taken.requests.iter().map(Request::bytes).sum::<u64>() <= INLINE_SYNC_BYTES;
+        let step = std::panic::AssertUnwindSafe(|| core.step(taken));
+        match std::panic::catch_unwind(step) {
+            Ok(false) => {}
+            Ok(true) if small && shared.inbox.is_empty() => shared.inbox.synced(shared.syncer.sync()),
+            Ok(true) => {
+                signal.state.lock().asked = true;
+                signal.asked.notify_one();
+            }
+            Err(_) => {
+                // A bug: the tips are in doubt. Readers keep the last root, writers are refused.
+                shared.refuse_writes(
+                    Error::new(Kind::Latched, "the commit thread failed; nothing more is accepted")
+                        .hint("restart Polynya; what was acknowledged is safe"),
+                );
+                refuse_all(shared);
+                return None;
+            }
+        }
+    }
+}
+
+/// Answers whoever still comes after the commit thread is gone, until the database closes.
+fn refuse_all(shared: &Shared) {
+    loop {
+        let taken = shared.inbox.wait(u64::MAX, false, None);
+        let error = shared.check_writable().err();
+        let error = error.unwrap_or_else(|| Error::new(Kind::Latched, "nothing more is accepted"));
+        taken.requests.into_iter().for_each(|request| request.refuse(error.clone()));
+        if taken.closed {
+            return;
+        }
+    }
+}
+
+fn run_sync(shared: &Shared, signal: &SyncSignal) {
+    loop {
+        let mut state = signal.state.lock();
+        while !state.asked && !state.ended {
+            signal.asked.wait(&mut state);
+        }
+        if state.ended {
+            return;
+        }
+        state.asked = false;
+        drop(state);
+        shared.inbox.synced(shared.syncer.sync());
+    }
+}

@@ -1,0 +1,180 @@
+//! Where transactions wait for the commit thread. Bounded in number and bytes (R2); readers never come here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
+use vfs::{Condvar, Mutex, Rank};
+
+use crate::prepare::Prepared;
+use crate::transaction::Committed;
+
+/// Called once with what became of a transaction, from the commit thread: it must not block.
+pub(crate) type Done = Box<dyn FnOnce(Result<Committed>) + Send>;
+
+/// What the commit thread is asked to do.
+pub(crate) enum Request {
+    Write { prepared: Prepared, done: Done },
+    /// What background work made.
+    Edit { edit: BackgroundEdit, done: Done },
+}
+
+/// The result of background work, to be logged and applied.
+#[derive(Debug)]
+pub(crate) enum BackgroundEdit {
+    Seal { table: TableId, segment: Arc<table::Segment> },
+    Compact { table: TableId, inputs: Vec<SegmentId>, output: Option<Arc<table::Segment>> },
+    /// A durable manifest needs no log below this lsn.
+    Trim { below: Lsn },
+}
+
+impl Request {
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Request::Write { prepared, .. } => prepared.bytes,
+            Request::Edit { .. } => 0,
+        }
+    }
+
+    pub fn refuse(self, error: Error) {
+        match self {
+            Request::Write { done, .. } | Request::Edit { done, .. } => done(Err(error)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    requests: VecDeque<Request>,
+    bytes: u64,
+    /// How the last sync ended, if the commit thread has not looked yet.
+    synced: Option<Result<Lsn>>,
+    closed: bool,
+}
+
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    arrived: Condvar,
+    /// Mirrors the state's, to be read without the lock.
+    bytes: AtomicU64,
+    len_max: usize,
+    bytes_max: u64,
+}
+
+/// What the commit thread found when it looked.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub requests: Vec<Request>,
+    pub synced: Option<Result<Lsn>>,
+    pub closed: bool,
+}
+
+impl Inbox {
+    pub fn new(len_max: usize, bytes_max: u64) -> Self {
+        let state = Mutex::new(Rank::new(50, "engine inbox"), State::default());
+        Inbox { state, arrived: Condvar::new(), bytes: AtomicU64::new(0), len_max, bytes_max }
+    }
+
+    /// Queues a request, or gives it back: [`Kind::Closed`] after [`Inbox::close`], [`Kind::Busy`] when full. Background
+    /// edits are taken even then: they make room.
+    pub fn push(&self, request: Request) -> std::result::Result<(), (Request, Error)> {
+        let mut state = self.state.lock();
+        let refusal = if state.closed {
+            Some(Error::new(Kind::Closed, "the database is closing"))
+        } else if matches!(request, Request::Write { .. })
+            && (state.requests.len() >= self.len_max || state.bytes + request.bytes() > self.bytes_max)
+            && !state.requests.is_empty()
+        {
+            Some(Error::new(Kind::Busy, "too many writes are waiting").hint("send it again a little later"))
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            return Err((request, error));
+        }
+        let had_enough = state.requests.is_empty() || state.enough_for_a_frame();
+        state.bytes += request.bytes();
+        state.requests.push_back(request);
+        // The commit thread sleeps only while there is nothing, or while it gathers: wake it at both edges, not at
+        // every request.
+        let wake = state.requests.len() == 1 || (!had_enough && state.enough_for_a_frame());
+        self.bytes.store(state.bytes, Ordering::Relaxed);
+        drop(state);
+        if wake {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    pub fn synced(&self, result: Result<Lsn>) {
+        self.state.lock().synced = Some(result);
+        self.arrived.notify_one();
+    }
+
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Bytes that wait. Takes no lock.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().requests.is_empty()
+    }
+
+    /// Takes up to `bytes_max` of what waits (at least one request) without waiting.
+    pub fn take(&self, bytes_max: u64) -> Taken {
+        self.take_from(&mut self.state.lock(), bytes_max)
+    }
+
+    /// Takes how the last sync ended, and no request.
+    pub fn take_synced(&self) -> Taken {
+        Taken { synced: self.state.lock().synced.take(), ..Taken::default() }
+    }
+
+    /// Waits until there is something to do, or for `patience`. While a sync runs (`syncing`) a few small requests are
+    /// left to gather: they could not become durable before the next sync anyway, and one frame for all is cheaper.
+    pub fn wait(&self, bytes_max: u64, syncing: bool, patience: Option<Duration>) -> Taken {
+        let mut state = self.state.lock();
+        loop {
+            let ready = !state.requests.is_empty() && (!syncing || state.enough_for_a_frame());
+            if ready || state.synced.is_some() || (state.closed && !syncing) {
+                return self.take_from(&mut state, bytes_max);
+            }
+            match patience {
+                None => self.arrived.wait(&mut state),
+                Some(patience) if self.arrived.wait_for(&mut state, patience) => {}
+                Some(_) => return self.take_from(&mut state, bytes_max),
+            }
+        }
+    }
+
+    fn take_from(&self, state: &mut State, bytes_max: u64) -> Taken {
+        let mut taken = Taken { requests: Vec::new(), synced: state.synced.take(), closed: state.closed };
+        let mut bytes = 0;
+        while let Some(request) = state.requests.front() {
+            if !taken.requests.is_empty() && bytes + request.bytes() > bytes_max {
+                break;
+            }
+            bytes += request.bytes();
+            taken.requests.extend(state.requests.pop_front());
+        }
+        state.bytes -= bytes;
+        self.bytes.store(state.bytes, Ordering::Relaxed);
+        taken
+    }
+}
+
+impl State {
+    /// While a sync runs, a frame is written once this much waits: enough that its cost per request is small, and early
+    /// enough that writing overlaps with the sync.
+    fn enough_for_a_frame(&self) -> bool {
+        self.bytes >= 256 << 10 || self.requests.len() >= 64
+    }
+}

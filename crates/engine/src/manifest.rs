@@ -1,0 +1,182 @@
+//! The manifest: what the log's edits add up to, as one file, so that opening needs only the log's last part.
+//!
+//! `manifest-<lsn in hex>`: the state of every table at that lsn but for the rows of its head, which are in the log
+//! from `replay_from` on. Written under a temporary name, synced, renamed, and the directory synced, before anything
+//! it makes superfluous is removed. The newest one counts; the bytes are drawn in `docs/format.md`.
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+
+use commitlog::edit::ApiKey;
+use types::codec::{Decoder, Encoder};
+use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableId};
+use vfs::{Access, Env};
+
+use crate::root::{Checkpoint, Meta, Root};
+
+const MAGIC: &[u8; 8] = b"polynyaM";
+const VERSION: u32 = 1;
+const PREFIX: &str = "manifest-";
+const TEMPORARY: &str = "manifest.tmp";
+
+/// Everything that is true of a database at one lsn, but for the rows that are still in the log.
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    /// The last commit it contains.
+    pub lsn: Lsn,
+    /// `_time` of that commit.
+    pub time: Micros,
+    /// The log is needed from here on: head rows of commits at or below `lsn` may stand there.
+    pub replay_from: Lsn,
+    pub next_table: TableId,
+    /// No segment ever had this id or a higher one.
+    pub next_segment: SegmentId,
+    pub keys: Vec<ApiKey>,
+    /// By materializer and table: row, lsn, the materializer's own state.
+    pub checkpoints: Vec<(String, TableId, RowId, Lsn, Vec<u8>)>,
+    pub tables: Vec<table::State>,
+}
+
+impl Manifest {
+    pub(crate) fn of(root: &Root, next_segment: SegmentId) -> Manifest {
+        let mut replay_from = root.lsn.next();
+        for snapshot in root.tables() {
+            replay_from = snapshot.head_first_lsn().map_or(replay_from, |lsn| lsn.min(replay_from));
+        }
+        let checkpoint = |((name, table), c): (&(String, TableId), &Checkpoint)| {
+            (name.clone(), *table, c.row, c.lsn, c.state.clone())
+        };
+        Manifest {
+            lsn: root.lsn,
+            time: root.time,
+            replay_from,
+            next_table: root.meta.next_table,
+            next_segment,
+            keys: root.meta.keys.clone(),
+            checkpoints: root.meta.checkpoints.iter().map(checkpoint).collect(),
+            tables: root.tables().map(|t| t.state()).collect(),
+        }
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        let checkpoint = |(name, table, row, lsn, state): &(String, TableId, RowId, Lsn, Vec<u8>)| {
+            ((name.clone(), *table), Checkpoint { row: *row, lsn: *lsn, state: state.clone() })
+        };
+        Meta {
+            keys: self.keys.clone(),
+            next_table: self.next_table,
+            checkpoints: self.checkpoints.iter().map(checkpoint).collect(),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::new();
+        e.bytes.extend_from_slice(MAGIC);
+        e.u32(VERSION);
+        e.u64(self.lsn.0);
+        e.i64(self.time);
+        e.u64(self.replay_from.0);
+        e.u32(self.next_table.0);
+        e.u64(self.next_segment.0);
+        e.list(&self.keys, |e, key| key.encode(e));
+        e.list(&self.checkpoints, |e, (name, table, row, lsn, state)| {
+            e.str(name);
+            e.u32(table.0);
+            e.u64(row.0);
+            e.u64(lsn.0);
+            e.blob(state);
+        });
+        e.list(&self.tables, |e, state| state.encode(e));
+        let crc = crc32c::crc32c(&e.bytes);
+        e.u32(crc);
+        e.bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Manifest> {
+        let mut d = Decoder::new(bytes);
+        if d.take(MAGIC.len())? != MAGIC {
+            return Err(Error::damaged("this is no manifest: it does not begin as one"));
+        }
+        let version = d.u32()?;
+        if version > VERSION {
+            return Err(Error::new(Kind::Newer, format!("the manifest has format {version}, this program knows {VERSION}"))
+                .hint("open this directory with the newer Polynya that wrote it"));
+        }
+        let (body, crc) = bytes.split_at(bytes.len() - 4);
+        if crc32c::crc32c(body).to_le_bytes() != crc {
+            return Err(Error::damaged("the manifest's checksum does not fit its bytes"));
+        }
+        let mut d = Decoder::new(&body[d.position()..]);
+        let manifest = Manifest {
+            lsn: Lsn(d.u64()?),
+            time: d.i64()?,
+            replay_from: Lsn(d.u64()?),
+            next_table: TableId(d.u32()?),
+            next_segment: SegmentId(d.u64()?),
+            keys: d.list(ApiKey::decode)?,
+            checkpoints: d.list(|d| {
+                let name = d.str()?.to_owned();
+                Ok((name, TableId(d.u32()?), RowId(d.u64()?), Lsn(d.u64()?), d.blob()?.to_vec()))
+            })?,
+            tables: d.list(table::State::decode)?,
+        };
+        d.finish()?;
+        Ok(manifest)
+    }
+}
+
+/// Reads the newest manifest of a data directory; `None` if it has none yet. [`Kind::Damaged`] names the file.
+pub fn read(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
+    let Some((_, name)) = list(env, dir)?.pop() else { return Ok(None) };
+    let path = dir.join(&name);
+    let read = || -> std::io::Result<Vec<u8>> {
+        let file = env.disk.open(&path, Access::Read)?;
+        let mut bytes = vec![0; file.len()? as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    if bytes.len() < MAGIC.len() + 8 {
+        return Err(Error::damaged("the manifest is cut short").with("file", path.display()));
+    }
+    Manifest::decode(&bytes).map(Some).map_err(|e| e.with("file", path.display()))
+}
+
+/// Makes `manifest` the newest one, durably, and removes its predecessors.
+pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
+    let temporary = dir.join(TEMPORARY);
+    let path = dir.join(format!("{PREFIX}{:016x}", manifest.lsn.0));
+    let bytes = manifest.encode();
+    let write = || -> std::io::Result<()> {
+        if env.disk.exists(&temporary)? {
+            env.disk.remove(&temporary)?;
+        }
+        let file = env.disk.create(&temporary)?;
+        file.write_at(&[IoSlice::new(&bytes)], 0)?;
+        file.sync()?;
+        env.disk.rename(&temporary, &path)?;
+        env.disk.sync_dir(dir)
+    };
+    write().map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
+    for (lsn, name) in list(env, dir)? {
+        if lsn < manifest.lsn {
+            let old: PathBuf = dir.join(&name);
+            env.disk.remove(&old).map_err(|e| Error::io(format!("removing {}", old.display()), e))?;
+        }
+    }
+    Ok(())
+}
+
+/// The manifests in a directory by lsn, oldest first.
+fn list(env: &Env, dir: &Path) -> Result<Vec<(Lsn, String)>> {
+    let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
+    let mut manifests: Vec<(Lsn, String)> = entries
+        .into_iter()
+        .filter_map(|entry| {
+            let lsn = u64::from_str_radix(entry.name.strip_prefix(PREFIX)?, 16).ok()?;
+            Some((Lsn(lsn), entry.name))
+        })
+        .collect();
+    manifests.sort();
+    Ok(manifests)
+}

@@ -1,0 +1,273 @@
+//! Opening a directory: manifest, then the log's last part, then what was left over goes.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use commitlog::edit::{Edit, SegmentMeta};
+use commitlog::record::{Frame, Rows, Section};
+use table::{Segment, Tip, segment};
+use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableDef, TableId};
+use vfs::Env;
+
+use crate::core::put_key;
+use crate::manifest::{self, Manifest};
+use crate::options::Options;
+use crate::root::{Checkpoint, Meta, Root};
+
+/// What opening found.
+pub(crate) struct Opened {
+    pub log: commitlog::Writer,
+    pub tips: HashMap<TableId, Tip>,
+    pub meta: Meta,
+    pub root: Root,
+    pub next_segment: SegmentId,
+    pub manifest_lsn: Lsn,
+    /// Set if the log is damaged: what could be recovered serves reads.
+    pub damage: Option<Error>,
+}
+
+/// Recovers the database in `dir`, which must exist and be locked.
+pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
+    make_dirs(env, dir)?;
+    let manifest = match manifest::read(env, dir)? {
+        Some(manifest) => manifest,
+        None => new_manifest(env, dir)?,
+    };
+    let mut replay = Replay::new(env, dir, &manifest)?;
+    let visit = &mut |frame: Frame| replay.frame(frame);
+    let (log, recovery) =
+        commitlog::Log::open(env, &dir.join("log"), options.log.clone(), manifest.replay_from, visit)?;
+    let lsn = recovery.last_lsn.max(manifest.lsn);
+    if recovery.damage.is_none() {
+        if recovery.last_lsn < manifest.lsn {
+            return Err(Error::damaged(format!(
+                "the log ends at lsn {}, the manifest was written at {}",
+                recovery.last_lsn, manifest.lsn
+            ))
+            .with("directory", dir.display())
+            .hint("restore the files of `log/` from a backup"));
+        }
+        replay.remove_orphans()?;
+    }
+    let Replay { tips, meta, time, next_segment, .. } = replay;
+    let snapshot = |tip: &Tip| (Arc::from(tip.def().name.as_str()), tip.snapshot(lsn));
+    let root = Root {
+        lsn,
+        time,
+        made: env.clock.monotonic(),
+        tables: tips.values().map(snapshot).collect(),
+        meta: Arc::new(meta.clone()),
+    };
+    Ok(Opened { log, tips, meta, root, next_segment, manifest_lsn: manifest.lsn, damage: recovery.damage })
+}
+
+/// Makes a directory and its missing parents, each durable by name.
+pub(crate) fn make_dir(env: &Env, dir: &Path) -> std::io::Result<()> {
+    if env.disk.exists(dir)? {
+        return Ok(());
+    }
+    let parent = dir.parent().unwrap_or(Path::new(""));
+    if !parent.as_os_str().is_empty() {
+        make_dir(env, parent)?;
+    }
+    env.disk.create_dir_all(dir)?;
+    env.disk.sync_dir(parent)
+}
+
+fn make_dirs(env: &Env, dir: &Path) -> Result<()> {
+    let make = || -> std::io::Result<()> {
+        for name in ["log", "tables"] {
+            let path = dir.join(name);
+            if !env.disk.exists(&path)? {
+                env.disk.create_dir_all(&path)?;
+            }
+        }
+        env.disk.sync_dir(dir)
+    };
+    make().map_err(|e| Error::io(format!("making the directories in {}", dir.display()), e))
+}
+
+/// A directory without a manifest is new, unless there is something in it that only a manifest could explain.
+fn new_manifest(env: &Env, dir: &Path) -> Result<Manifest> {
+    let list = |name: &str| {
+        env.disk.list(&dir.join(name)).map_err(|e| Error::io(format!("listing {name} in {}", dir.display()), e))
+    };
+    if !list("tables")?.is_empty() || !list("log")?.is_empty() {
+        return Err(Error::damaged(format!("{} holds data but no manifest", dir.display()))
+            .hint("restore the newest `manifest-…` file from a backup"));
+    }
+    let manifest = Manifest {
+        replay_from: Lsn(1),
+        next_table: TableId(1),
+        next_segment: SegmentId(1),
+        ..Manifest::default()
+    };
+    manifest::write(env, dir, &manifest)?;
+    Ok(manifest)
+}
+
+/// Applies the log's frames to what the manifest says.
+struct Replay<'a> {
+    env: &'a Env,
+    dir: &'a Path,
+    manifest_lsn: Lsn,
+    tips: HashMap<TableId, Tip>,
+    meta: Meta,
+    time: Micros,
+    next_segment: SegmentId,
+}
+
+impl<'a> Replay<'a> {
+    fn new(env: &'a Env, dir: &'a Path, manifest: &Manifest) -> Result<Self> {
+        let mut replay = Replay {
+            env,
+            dir,
+            manifest_lsn: manifest.lsn,
+            tips: HashMap::new(),
+            meta: manifest.meta(),
+            time: manifest.time,
+            next_segment: manifest.next_segment,
+        };
+        for state in &manifest.tables {
+            let segments =
+                state.segments.iter().map(|meta| replay.open_segment(&state.def, meta.clone())).collect();
+            let id = state.def.id;
+            replay.tips.insert(id, Tip::restore(state.clone(), segments)?);
+        }
+        Ok(replay)
+    }
+
+    fn open_segment(&mut self, def: &TableDef, meta: SegmentMeta) -> Arc<Segment> {
+        self.next_segment = self.next_segment.max(meta.id.next());
+        Segment::open(self.env, &segment::table_dir(self.dir, def.id), def, meta)
+    }
+
+    fn frame(&mut self, frame: Frame) -> Result<()> {
+        let at = |offset: u32| Lsn(frame.first_lsn.0 + u64::from(offset));
+        if frame.last_lsn() > self.manifest_lsn {
+            self.time = self.time.max(frame.time);
+        }
+        for section in frame.sections {
+            match section {
+                Section::Rows(rows) => self.rows(rows, frame.first_lsn, frame.time)?,
+                Section::Deletes(deletes) => {
+                    let mut rows = deletes.rows.into_iter();
+                    for run in &deletes.runs {
+                        let ended: Vec<RowId> = rows.by_ref().take(run.count as usize).collect();
+                        if let Some(tip) = self.tip(deletes.table, at(run.lsn_offset))? {
+                            tip.delete(ended, at(run.lsn_offset));
+                        }
+                    }
+                }
+                Section::Edit { lsn_offset, edit } => {
+                    let lsn = at(lsn_offset);
+                    if lsn > self.manifest_lsn {
+                        self.edit(edit).map_err(|e| e.with("lsn", lsn))?;
+                    }
+                }
+                // Nothing of this version writes them; a directory that has them was written by a later one that
+                // says so in its manifest.
+                Section::Idempotency(_) | Section::Cursor(_) => {
+                    return Err(Error::new(Kind::Newer, "the log holds records that this program does not know")
+                        .hint("open this directory with the newer Polynya that wrote it"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: Rows, first_lsn: Lsn, time: Micros) -> Result<()> {
+        let Rows { table, first_row, runs, batch, .. } = rows;
+        let runs: Vec<(Lsn, u64)> = runs
+            .iter()
+            .map(|run| (Lsn(first_lsn.0 + u64::from(run.lsn_offset)), u64::from(run.count)))
+            .collect();
+        let Some(last) = runs.last() else { return Ok(()) };
+        if let Some(tip) = self.tip(table, last.0)? {
+            tip.append(first_row, time, &runs, &batch)?;
+        }
+        Ok(())
+    }
+
+    /// The table that a record speaks of. One that the manifest does not have was dropped before it was written.
+    fn tip(&mut self, table: TableId, lsn: Lsn) -> Result<Option<&mut Tip>> {
+        match self.tips.get_mut(&table) {
+            Some(tip) => Ok(Some(tip)),
+            None if lsn <= self.manifest_lsn => Ok(None),
+            None => Err(Error::damaged("the log speaks of a table that does not exist")
+                .with("table id", table)
+                .with("lsn", lsn)),
+        }
+    }
+
+    fn edit(&mut self, edit: Edit) -> Result<()> {
+        match edit {
+            Edit::CreateTable(def) => {
+                self.meta.next_table = self.meta.next_table.max(def.id.next());
+                self.tips.insert(def.id, Tip::new(def));
+            }
+            Edit::AlterTable(def) => {
+                if let Some(tip) = self.tips.get_mut(&def.id) {
+                    tip.set_def(def)?;
+                }
+            }
+            Edit::DropTable(table) => {
+                self.tips.remove(&table);
+                self.meta.checkpoints.retain(|(_, of), _| *of != table);
+            }
+            Edit::Seal { table, segment } => self.add_segment(table, segment, |tip, s| tip.apply_seal(s))?,
+            Edit::Compact { table, inputs, output: Some(meta) } => {
+                self.add_segment(table, meta, |tip, s| tip.apply_compact(&inputs, Some(s)))?;
+            }
+            Edit::Compact { table, inputs, output: None } => {
+                if let Some(tip) = self.tips.get_mut(&table) {
+                    tip.apply_compact(&inputs, None)?;
+                }
+            }
+            Edit::Checkpoint { materializer, table, row, lsn, state } => {
+                self.meta.checkpoints.insert((materializer, table), Checkpoint { row, lsn, state });
+            }
+            Edit::PutKey(api_key) => put_key(&mut self.meta, api_key),
+            Edit::RemoveKey { name } => self.meta.keys.retain(|key| key.name != name),
+        }
+        Ok(())
+    }
+
+    fn add_segment(
+        &mut self,
+        table: TableId,
+        meta: SegmentMeta,
+        apply: impl FnOnce(&mut Tip, Arc<Segment>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(def) = self.tips.get(&table).map(|tip| tip.def().clone()) else { return Ok(()) };
+        let segment = self.open_segment(&def, meta);
+        match self.tips.get_mut(&table) {
+            Some(tip) => apply(tip, segment),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what an interrupted seal, compaction, drop or manifest left behind: files that nothing names.
+    fn remove_orphans(&self) -> Result<()> {
+        let disk = &self.env.disk;
+        let list = |path: &Path| disk.list(path).map_err(|e| Error::io(format!("listing {}", path.display()), e));
+        let tables = self.dir.join("tables");
+        for entry in list(&tables)?.into_iter().filter(|entry| entry.is_dir) {
+            let dir = tables.join(&entry.name);
+            let tip = entry.name.parse().ok().and_then(|id| self.tips.get(&TableId(id)));
+            let snapshot = tip.map(|tip| tip.snapshot(Lsn(0)));
+            let known: Vec<String> =
+                snapshot.iter().flat_map(|s| s.segments()).flat_map(|s| segment::file_names(s.id())).collect();
+            for file in list(&dir)?.into_iter().filter(|file| !file.is_dir && !known.contains(&file.name)) {
+                let path = dir.join(&file.name);
+                disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
+            }
+            if tip.is_none() {
+                // Left in place if somebody else's files are in it.
+                let _ = disk.remove_dir(&dir);
+            }
+        }
+        Ok(())
+    }
+}

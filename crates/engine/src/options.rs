@@ -1,0 +1,44 @@
+//! How a database is run. Every limit that bounds a queue, a buffer or a file stands here (R2).
+
+use std::time::Duration;
+
+/// Settings of one database. The defaults suit a machine with 2 cores and 2 GiB.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub log: commitlog::Options,
+    /// A table's head is sealed into a segment once it holds this many bytes.
+    pub seal_bytes: u64,
+    /// A table's head is sealed once it holds this many rows.
+    pub seal_rows: u64,
+    /// Log files that may be kept for the sake of unsealed rows; beyond it the table whose rows hold the log back is
+    /// sealed, however small its head.
+    pub log_files_max: u64,
+    /// Debt (head and inbox bytes) from which ingest is slowed down.
+    pub debt_soft_bytes: u64,
+    /// Debt at which writes are refused with [`types::Kind::Busy`].
+    pub debt_hard_bytes: u64,
+    /// Transactions and bytes that may wait for the commit thread.
+    pub inbox_len_max: usize,
+    pub inbox_bytes_max: u64,
+    /// A commit group takes at most this many bytes.
+    pub group_bytes_max: u64,
+    /// The longest that [`crate::Engine::pace`] asks an ingest request to wait.
+    pub pace_max: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            log: commitlog::Options::default(),
+            seal_bytes: 48 << 20,
+            seal_rows: 1 << 20,
+            log_files_max: 8,
+            debt_soft_bytes: 192 << 20,
+            debt_hard_bytes: 512 << 20,
+            inbox_len_max: 16_384,
+            inbox_bytes_max: 192 << 20,
+            group_bytes_max: 16 << 20,
+            pace_max: Duration::from_millis(250),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The background pool: a few threads of the lowest class for all databases of the process.
+//!
+//! A database that may have work sets its flag and wakes the pool; a pool thread does one piece of it and goes on to
+//! the next database, so that many databases share the threads fairly. No flag, no work: an idle process sleeps.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
+
+use vfs::{Condvar, Mutex, Rank};
+
+use crate::background;
+use crate::shared::Shared;
+use crate::threads::Class;
+
+struct Pool {
+    members: Mutex<Members>,
+    woken: Condvar,
+}
+
+#[derive(Default)]
+struct Members {
+    databases: Vec<Weak<Shared>>,
+    next: usize,
+    threads: usize,
+}
+
+fn pool() -> &'static Pool {
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    POOL.get_or_init(|| Pool {
+        members: Mutex::new(Rank::new(42, "engine background pool"), Members::default()),
+        woken: Condvar::new(),
+    })
+}
+
+/// Two, so that a long compaction of one table leaves a thread to seal others; more on larger machines.
+fn threads_wanted() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| (n.get() / 2).max(2))
+}
+
+/// Takes part from now on, until dropped.
+pub(crate) fn join(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let pool = pool();
+    let mut members = pool.members.lock();
+    members.databases.retain(|m| m.strong_count() > 0);
+    members.databases.push(Arc::downgrade(shared));
+    while members.threads < threads_wanted() {
+        Class::Background.spawn(&format!("pn-background-{}", members.threads), run)?;
+        members.threads += 1;
+    }
+    drop(members);
+    pool.woken.notify_one();
+    Ok(())
+}
+
+pub(crate) fn leave(shared: &Arc<Shared>) {
+    pool().members.lock().databases.retain(|m| !std::ptr::eq(m.as_ptr(), Arc::as_ptr(shared)));
+}
+
+pub(crate) fn wake() {
+    pool().woken.notify_one();
+}
+
+fn run() {
+    let pool = pool();
+    loop {
+        let mut members = pool.members.lock();
+        let shared = loop {
+            match next(&mut members) {
+                Some(shared) => break shared,
+                None => pool.woken.wait(&mut members),
+            }
+        };
+        drop(members);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| background::step(&shared)));
+        match outcome {
+            // There may be more: leave the flag up for whoever comes next.
+            Ok(true) => {
+                shared.work.store(true, Ordering::Release);
+                pool.woken.notify_one();
+            }
+            Ok(false) => {}
+            Err(_) => shared.counters.background_errors.add(1),
+        }
+    }
+}
+
+/// The next database in turn that may have work; its flag is lowered before the work is looked for, so that a wake that
+/// comes in between is not lost.
+fn next(members: &mut Members) -> Option<Arc<Shared>> {
+    let count = members.databases.len();
+    for i in 0..count {
+        let position = (members.next + i) % count;
+        if let Some(shared) = members.databases[position].upgrade()
+            && shared.work.swap(false, Ordering::AcqRel)
+        {
+            members.next = position + 1;
+            return Some(shared);
+        }
+    }
+    None
+}

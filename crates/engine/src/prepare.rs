@@ -1,0 +1,435 @@
+//! The part of a write that runs in the caller's thread: bringing rows to the schema and looking their keys up, all
+//! against one root. The commit thread re-checks only what changed since.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use commitlog::edit::ApiKey;
+use types::{
+    DataType, Error, Kind, Principal, Result, RowId, SchemaVersion, Scope, TableDef, TableId, Value, key, name,
+};
+
+use crate::root::{Root, View};
+use crate::transaction::{Mode, NewColumn, Op, Transaction};
+
+/// A transaction ready for the commit thread.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub ops: Vec<PreparedOp>,
+    /// About how many bytes of rows it brings; counts against the inbox and the debt.
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum PreparedOp {
+    CreateTable { def: TableDef, if_absent: bool },
+    DropTable { table: String, if_exists: bool },
+    AddColumns { table: String, base: SchemaVersion, columns: Vec<NewColumn> },
+    Insert(Insert),
+    Delete { target: Target, rows: Vec<RowId>, must_exist: bool },
+    DeleteKeys { target: Target, keys: Vec<Key> },
+    PutKey(ApiKey),
+    RemoveKey { name: String },
+}
+
+/// The table an operation was prepared for.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Full name.
+    pub table: String,
+    /// `None` if the same transaction creates it.
+    pub id: Option<TableId>,
+    /// What the keys were looked up in; `None` if the same transaction creates the table.
+    pub base: Option<Arc<table::Snapshot>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Insert {
+    pub target: Target,
+    /// The schema that `batch` was brought to.
+    pub version: SchemaVersion,
+    /// User columns with their ids.
+    pub batch: RecordBatch,
+    /// One a row for a keyed table, empty for a keyless one.
+    pub keys: Vec<Key>,
+    pub rule: Rule,
+    /// Row versions that must be live and end: what an update replaces.
+    pub replaces: Vec<RowId>,
+}
+
+/// A key and where the caller's snapshot has it.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub bytes: Box<[u8]>,
+    pub found: Option<RowId>,
+}
+
+/// What happens where a live row has the key already.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Refuse,
+    Replace,
+    Skip,
+    /// One a row.
+    Expect(Vec<Option<RowId>>),
+}
+
+/// Checks a transaction and does the heavy part of it.
+pub(crate) fn prepare(root: &Arc<Root>, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
+    principal.require(Scope::Write)?;
+    let view = View::new(root.clone(), principal)?;
+    let mut preparer = Preparer { view, principal, internal: transaction.internal, tables: HashMap::new(), bytes: 0 };
+    let ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
+    Ok(Prepared { ops, bytes: preparer.bytes })
+}
+
+struct Preparer<'a> {
+    view: View,
+    principal: &'a Principal,
+    internal: bool,
+    /// What the transaction's earlier operations made of the tables it touches, by full name.
+    tables: HashMap<String, Touched>,
+    bytes: u64,
+}
+
+/// A table as this transaction sees it.
+struct Touched {
+    def: Arc<TableDef>,
+    base: Option<Arc<table::Snapshot>>,
+    /// An earlier operation changed its rows.
+    rows_changed: bool,
+    dropped: bool,
+}
+
+impl Preparer<'_> {
+    fn op(&mut self, op: Op) -> Result<PreparedOp> {
+        Ok(match op {
+            Op::CreateTable { def, if_absent } => self.create(def, if_absent)?,
+            Op::DropTable { table, if_exists } => {
+                let full_name = self.writable_name(&table)?;
+                match self.touch(&full_name) {
+                    Ok(touched) => {
+                        touched.dropped = true;
+                        PreparedOp::DropTable { table: touched.def.name.clone(), if_exists }
+                    }
+                    Err(e) if if_exists && e.kind() == Kind::NotFound => {
+                        PreparedOp::DropTable { table: full_name, if_exists }
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            Op::AddColumns { table, columns } => self.add_columns(&table, columns)?,
+            Op::Insert { table, batch, mode } => {
+                let (rule, mode_name) = match mode {
+                    Mode::Append => (Rule::Refuse, "append"),
+                    Mode::Upsert => (Rule::Replace, "upsert"),
+                    Mode::InsertIfAbsent => (Rule::Skip, "insert_if_absent"),
+                    Mode::CompareAndSet(expected) => (Rule::Expect(expected), "compare-and-set"),
+                };
+                PreparedOp::Insert(self.insert(&table, &batch, rule, mode_name, Vec::new())?)
+            }
+            Op::Update { table, mut old, batch } => {
+                old.sort_unstable();
+                old.dedup();
+                PreparedOp::Insert(self.insert(&table, &batch, Rule::Refuse, "update", old)?)
+            }
+            Op::Delete { table, mut rows, must_exist } => {
+                rows.sort_unstable();
+                rows.dedup();
+                self.bytes += rows.len() as u64 * 8;
+                PreparedOp::Delete { target: self.rows_target(&table)?, rows, must_exist }
+            }
+            Op::DeleteKeys { table, keys } => self.delete_keys(&table, &keys)?,
+            Op::PutKey(api_key) => {
+                self.principal.require(Scope::Admin)?;
+                PreparedOp::PutKey(api_key)
+            }
+            Op::RemoveKey { name } => {
+                self.principal.require(Scope::Admin)?;
+                PreparedOp::RemoveKey { name }
+            }
+        })
+    }
+
+    /// The full name, if this transaction may write there.
+    fn writable_name(&self, table: &str) -> Result<String> {
+        let full_name = name::full_table_name(table)?;
+        let reserved = full_name.split('.').next() == Some(name::RESERVED_NAMESPACE);
+        if reserved && !self.internal {
+            return Err(Error::new(
+                Kind::Forbidden,
+                format!("tables of the namespace `{}` are written by Polynya alone", name::RESERVED_NAMESPACE),
+            )
+            .with("table", full_name)
+            .hint("choose another namespace"));
+        }
+        Ok(full_name)
+    }
+
+    fn touch(&mut self, full_name: &str) -> Result<&mut Touched> {
+        // A name that differs by case only must meet the same entry.
+        let snapshot = match self.tables.contains_key(full_name) {
+            true => None,
+            false => Some(self.view.table(full_name)?),
+        };
+        let actual = snapshot.as_ref().map_or_else(|| full_name.to_owned(), |s| s.def().name.clone());
+        let touched = match self.tables.entry(actual) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let base = snapshot.expect("a table that was not touched yet was looked up");
+                let def = base.def().clone();
+                entry.insert(Touched { def, base: Some(base), rows_changed: false, dropped: false })
+            }
+        };
+        if touched.dropped {
+            return Err(Error::not_found(format!("table `{full_name}` was dropped earlier in the same transaction")));
+        }
+        Ok(touched)
+    }
+
+    fn create(&mut self, mut def: TableDef, if_absent: bool) -> Result<PreparedOp> {
+        let full_name = self.writable_name(&def.name)?;
+        if !self.principal.may_see(&full_name) {
+            return Err(Error::new(
+                Kind::Forbidden,
+                format!("key `{}` may not create table `{}`", self.principal.name, name::printable(&full_name)),
+            ));
+        }
+        def.name.clone_from(&full_name);
+        self.bytes += def.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
+        match self.touch(&full_name).map(|touched| touched.def.clone()) {
+            Ok(existing) if if_absent => {
+                Ok(PreparedOp::CreateTable { def: (*existing).clone(), if_absent })
+            }
+            Ok(_) => Err(exists(&full_name)),
+            Err(e) if e.kind() == Kind::NotFound && !self.tables.contains_key(&full_name) => {
+                let new = Arc::new(def.clone());
+                self.tables.insert(full_name, Touched { def: new, base: None, rows_changed: false, dropped: false });
+                Ok(PreparedOp::CreateTable { def, if_absent })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn add_columns(&mut self, table: &str, columns: Vec<NewColumn>) -> Result<PreparedOp> {
+        let full_name = self.writable_name(table)?;
+        let touched = self.touch(&full_name)?;
+        let base = touched.def.schema.version;
+        if let Some(changed) = with_columns(&touched.def, &columns)? {
+            touched.def = Arc::new(changed);
+        }
+        let def = touched.def.clone();
+        self.bytes += def.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
+        Ok(PreparedOp::AddColumns { table: def.name.clone(), base, columns })
+    }
+
+    /// Notes that the transaction changes rows of a table, and says which table that is.
+    fn rows_target(&mut self, table: &str) -> Result<Target> {
+        let full_name = self.writable_name(table)?;
+        let touched = self.touch(&full_name)?;
+        if touched.rows_changed && touched.def.is_keyed() {
+            return Err(Error::invalid(format!(
+                "a transaction may change the rows of a table with a primary key once; `{}` comes a second time",
+                name::short_table_name(&touched.def.name)
+            ))
+            .hint("send the changes as one operation, or as several transactions"));
+        }
+        touched.rows_changed = true;
+        let id = touched.base.as_ref().map(|base| base.def().id);
+        Ok(Target { table: touched.def.name.clone(), id, base: touched.base.clone() })
+    }
+
+    fn insert(
+        &mut self,
+        table: &str,
+        batch: &RecordBatch,
+        rule: Rule,
+        mode: &str,
+        replaces: Vec<RowId>,
+    ) -> Result<Insert> {
+        let target = self.rows_target(table)?;
+        let def = self.tables[&target.table].def.clone();
+        if let Rule::Expect(expected) = &rule {
+            if !def.is_keyed() {
+                return Err(Error::invalid(format!("{mode} needs a table with a primary key"))
+                    .with("table", &target.table));
+            }
+            if expected.len() != batch.num_rows() {
+                return Err(Error::invalid(format!(
+                    "compare-and-set needs one expectation a row: {} rows, {} expectations",
+                    batch.num_rows(),
+                    expected.len()
+                )));
+            }
+        }
+        // The snapshot keeps what conforming needs, unless this transaction changed the definition.
+        let batch = match &target.base {
+            Some(base) if base.def().schema.version == def.schema.version => base.conform(batch),
+            _ => table::conform(batch, &def),
+        }
+        .map_err(|e| e.with("table", name::short_table_name(&target.table)))?;
+        self.bytes += batch_bytes(&batch);
+        if !def.is_keyed() {
+            if rule == Rule::Skip {
+                return Err(Error::invalid(format!("{mode} needs a table with a primary key"))
+                    .with("table", &target.table));
+            }
+            return Ok(Insert { version: def.schema.version, target, batch, keys: Vec::new(), rule, replaces });
+        }
+        let keys = encode_keys(&def, &batch);
+        let (batch, keys) = distinct(&def, batch, keys, &rule)?;
+        let keys = find_all(target.base.as_deref(), keys)?;
+        Ok(Insert { version: def.schema.version, target, batch, keys, rule, replaces })
+    }
+
+    fn delete_keys(&mut self, table: &str, keys: &[Vec<Value>]) -> Result<PreparedOp> {
+        let target = self.rows_target(table)?;
+        let def = &self.tables[&target.table].def;
+        if !def.is_keyed() {
+            return Err(Error::invalid(format!(
+                "table `{}` has no primary key to delete by",
+                name::short_table_name(&target.table)
+            ))
+            .hint("use SQL: DELETE FROM … WHERE …"));
+        }
+        let types: Vec<DataType> = def.key_columns().map(|c| c.data_type.clone()).collect();
+        let mut encoded =
+            keys.iter().map(|k| key::encode_values(&types, k).map(Vec::into_boxed_slice)).collect::<Result<Vec<_>>>()?;
+        encoded.sort_unstable();
+        encoded.dedup();
+        self.bytes += encoded.iter().map(|k| k.len() as u64).sum::<u64>();
+        let keys = find_all(target.base.as_deref(), encoded)?;
+        Ok(PreparedOp::DeleteKeys { target, keys })
+    }
+}
+
+/// The definition with these columns added and its version one higher; `None` if all of them exist already.
+pub(crate) fn with_columns(def: &TableDef, columns: &[NewColumn]) -> Result<Option<TableDef>> {
+    let mut changed = def.clone();
+    for column in columns {
+        let existing = changed.schema.column_named(&column.name).filter(|c| c.name == column.name);
+        if let Some(existing) = existing {
+            if existing.data_type.to_string() == column.data_type.to_string() {
+                continue;
+            }
+            return Err(Error::new(
+                Kind::Exists,
+                format!("column `{}` exists as {}, not as {}", existing.name, existing.data_type, column.data_type),
+            )
+            .with("table", &def.name));
+        }
+        if !column.nullable && column.default.is_none() {
+            return Err(Error::invalid(format!(
+                "column `{}` is NOT NULL and has no default, so the rows that exist could not have it",
+                name::printable(&column.name)
+            ))
+            .hint("give it a default or let it be null"));
+        }
+        changed.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
+    }
+    if changed.schema.columns.len() == def.schema.columns.len() {
+        return Ok(None);
+    }
+    changed.schema.version = def.schema.version.next();
+    Ok(Some(changed))
+}
+
+pub(crate) fn exists(full_name: &str) -> Error {
+    Error::new(Kind::Exists, format!("there is a table `{}` already", name::short_table_name(full_name)))
+}
+
+/// The refusal of a row whose key is taken; shows the key's values.
+pub(crate) fn key_taken(def: &TableDef, batch: &RecordBatch, row: usize) -> Error {
+    Error::new(Kind::Exists, format!("a row with {} exists already", key_text(def, batch, row)))
+        .with("table", name::short_table_name(&def.name))
+}
+
+pub(crate) fn key_text(def: &TableDef, batch: &RecordBatch, row: usize) -> String {
+    let part = |column: &types::Column| {
+        let array = batch.column_by_name(&column.name)?;
+        let value = Value::from_array(array, &column.data_type, row);
+        let text = match value {
+            Value::String(text) => format!("'{}'", name::printable(&text)),
+            Value::Bool(v) => v.to_string(),
+            Value::Int32(v) | Value::Date(v) => v.to_string(),
+            Value::Int64(v) | Value::Timestamp(v) => v.to_string(),
+            other => format!("{other:?}"),
+        };
+        Some(format!("{} = {text}", column.name))
+    };
+    def.key_columns().filter_map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// Bytes that the rows take in the log: their values, buffers shared with other rows left out, and a column's overhead.
+pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
+    let bytes = |c: &Arc<dyn Array>| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size());
+    let columns = batch.columns();
+    (columns.iter().map(bytes).sum::<usize>() + columns.len() * 128) as u64
+}
+
+fn encode_keys(def: &TableDef, batch: &RecordBatch) -> Vec<Box<[u8]>> {
+    let types: Vec<DataType> = def.key_columns().map(|c| c.data_type.clone()).collect();
+    let columns: Vec<&dyn Array> = def
+        .key_columns()
+        .map(|c| batch.column_by_name(&c.name).expect("a conformed batch has every column").as_ref())
+        .collect();
+    let mut buffer = Vec::new();
+    (0..batch.num_rows())
+        .map(|row| {
+            buffer.clear();
+            key::encode_row(&types, &columns, row, &mut buffer);
+            buffer.as_slice().into()
+        })
+        .collect()
+}
+
+/// Leaves one row a key: the last where rows replace, the first where they are skipped; elsewhere a repetition is an
+/// error.
+fn distinct(
+    def: &TableDef,
+    batch: RecordBatch,
+    keys: Vec<Box<[u8]>>,
+    rule: &Rule,
+) -> Result<(RecordBatch, Vec<Box<[u8]>>)> {
+    let mut rows: HashMap<&[u8], u32> = HashMap::with_capacity(keys.len());
+    let mut repeated = false;
+    for (row, key) in keys.iter().enumerate() {
+        match rows.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(row as u32);
+            }
+            Entry::Occupied(mut entry) => match rule {
+                Rule::Replace => {
+                    repeated = true;
+                    entry.insert(row as u32);
+                }
+                Rule::Skip => repeated = true,
+                Rule::Refuse | Rule::Expect(_) => {
+                    let text = key_text(def, &batch, row);
+                    return Err(Error::new(Kind::Exists, format!("two rows of the request have {text}"))
+                        .with("table", name::short_table_name(&def.name)));
+                }
+            },
+        }
+    }
+    if !repeated {
+        return Ok((batch, keys));
+    }
+    let mut kept: Vec<u32> = rows.into_values().collect();
+    kept.sort_unstable();
+    let keys = kept.iter().map(|row| keys[*row as usize].clone()).collect();
+    let batch = take_record_batch(&batch, &UInt32Array::from(kept))
+        .map_err(|e| Error::internal(format!("selecting rows failed: {e}")))?;
+    Ok((batch, keys))
+}
+
+fn find_all(base: Option<&table::Snapshot>, keys: Vec<Box<[u8]>>) -> Result<Vec<Key>> {
+    let find = |bytes: Box<[u8]>| {
+        let found = base.map_or(Ok(None), |base| base.find(&bytes))?;
+        Ok(Key { bytes, found })
+    };
+    keys.into_iter().map(find).collect()
+}

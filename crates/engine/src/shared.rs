@@ -1,0 +1,144 @@
+//! What the threads of one database share.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
+use vfs::{Condvar, Env, Mutex};
+
+use crate::counters::Counters;
+use crate::inbox::Inbox;
+use crate::options::Options;
+use crate::pool;
+use crate::root::Root;
+
+pub(crate) struct Shared {
+    pub env: Env,
+    pub dir: PathBuf,
+    pub options: Options,
+    /// What readers see. Stored by the commit thread alone.
+    pub root: ArcSwap<Root>,
+    pub inbox: Inbox,
+    pub counters: Counters,
+    pub syncer: commitlog::Syncer,
+    pub preallocator: commitlog::Preallocator,
+    pub background: Mutex<Background>,
+    pub background_left: Condvar,
+    /// Set when there may be background work; the pool looks at it.
+    pub work: AtomicBool,
+    pub closing: AtomicBool,
+    /// Set once writes are refused for good: damage found at opening, or a latched log.
+    pub write_error: ArcSwapOption<Error>,
+    next_segment: AtomicU64,
+    /// The lsn of the newest durable manifest.
+    pub manifest_lsn: AtomicU64,
+    /// No thread runs: a simulator steps everything.
+    pub stepped: bool,
+}
+
+/// What background work is under way or due.
+#[derive(Default)]
+pub(crate) struct Background {
+    /// Tables that a seal or compaction works on: one at a time each.
+    pub busy: BTreeSet<TableId>,
+    /// Tables whose segments may be worth compacting.
+    pub compactable: BTreeSet<TableId>,
+    /// Replaced segments whose files wait for the last reader and for a manifest at or above the lsn.
+    pub obsolete: Vec<Obsolete>,
+    pub manifest_running: bool,
+    /// Log bytes written when the newest manifest was made.
+    pub manifest_log_bytes: u64,
+    pub preallocate: bool,
+    pub preallocating: bool,
+    /// Pool threads inside this database.
+    pub active: usize,
+}
+
+/// A segment that no newer root has.
+pub(crate) struct Obsolete {
+    pub table: TableId,
+    pub segment: Arc<table::Segment>,
+    pub since: Lsn,
+}
+
+impl Shared {
+    #[allow(clippy::too_many_arguments, reason = "called once, by open")]
+    pub fn new(
+        env: Env,
+        dir: PathBuf,
+        options: Options,
+        root: Root,
+        log: &commitlog::Writer,
+        next_segment: SegmentId,
+        manifest_lsn: Lsn,
+        stepped: bool,
+    ) -> Self {
+        let inbox = Inbox::new(options.inbox_len_max, options.inbox_bytes_max);
+        let background = Background {
+            compactable: root.tables().map(|t| t.def().id).collect(),
+            preallocate: true,
+            ..Background::default()
+        };
+        let counters = Counters::default();
+        counters.head_bytes.set(root.tables().map(|t| t.head_bytes()).sum());
+        Shared {
+            env,
+            dir,
+            options,
+            root: ArcSwap::from_pointee(root),
+            inbox,
+            counters,
+            syncer: log.syncer(),
+            preallocator: log.preallocator(),
+            background: Mutex::new(vfs::Rank::new(48, "engine background"), background),
+            background_left: Condvar::new(),
+            work: AtomicBool::new(true),
+            closing: AtomicBool::new(false),
+            write_error: ArcSwapOption::empty(),
+            next_segment: AtomicU64::new(next_segment.0),
+            manifest_lsn: AtomicU64::new(manifest_lsn.0),
+            stepped,
+        }
+    }
+
+    /// A segment id that nobody had before.
+    pub fn take_segment_id(&self) -> SegmentId {
+        SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn next_segment(&self) -> SegmentId {
+        SegmentId(self.next_segment.load(Ordering::Relaxed))
+    }
+
+    /// Lets the background pool look for work here.
+    pub fn wake_background(&self) {
+        if !self.work.swap(true, Ordering::AcqRel) && !self.stepped {
+            pool::wake();
+        }
+    }
+
+    /// Fails once the database is closing or refuses writes for good.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::new(Kind::Closed, "the database is closing"));
+        }
+        match self.write_error.load().as_deref() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses all writes from now on. The first reason stays.
+    pub fn refuse_writes(&self, error: Error) {
+        let error = Arc::new(error);
+        self.write_error.rcu(|old| old.clone().or_else(|| Some(error.clone())));
+    }
+
+    /// Bytes that were accepted and are not in segments yet: what ingest is paced by.
+    pub fn debt_bytes(&self) -> u64 {
+        self.inbox.bytes() + self.counters.head_bytes.get()
+    }
+}

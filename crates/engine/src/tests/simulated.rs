@@ -1,0 +1,482 @@
+//! The engine on a simulated machine: crashes at any I/O call, inside recovery too, compared with a plain map.
+//!
+//! The model keeps the state after every lsn. After a crash the engine must stand at an lsn that is not below the last
+//! one acknowledged and not above the last one written, with exactly the model's state there (L1, L2), a change feed
+//! that replays to it (M1), and no file that nothing names (G1).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sim::{Rng, SimEnv};
+use types::{Kind, Lsn, Principal, RowId, Value};
+
+use super::support::{batch, contents, keyed, plain};
+use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
+
+const DIR: &str = "db";
+
+fn options() -> Options {
+    Options {
+        log: commitlog::Options { file_bytes: 24 << 10, spare_files: 1, ..Default::default() },
+        seal_rows: 40,
+        seal_bytes: 1 << 20,
+        log_files_max: 3,
+        ..Options::default()
+    }
+}
+
+/// A table as the model has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct ModelTable {
+    keyed: bool,
+    rows: BTreeMap<RowId, (i64, i64)>,
+    next_row: u64,
+}
+
+type State = BTreeMap<String, ModelTable>;
+
+/// What a request will do once it is its turn.
+#[derive(Clone, Debug)]
+enum Effect {
+    Create { table: String, keyed: bool },
+    Drop { table: String },
+    Upsert { tables: Vec<String>, rows: Vec<(i64, i64)> },
+    Delete { table: String, rows: Vec<RowId> },
+    DeleteKeys { table: String, keys: Vec<i64> },
+    /// A seal or compaction: takes an lsn, changes no row.
+    Nothing,
+}
+
+impl ModelTable {
+    fn insert(&mut self, rows: &[(i64, i64)]) {
+        let mut last: BTreeMap<i64, usize> = BTreeMap::new();
+        for (i, row) in rows.iter().enumerate() {
+            last.insert(row.0, i);
+        }
+        for (i, row) in rows.iter().enumerate() {
+            if self.keyed {
+                if last[&row.0] != i {
+                    continue;
+                }
+                self.rows.retain(|_, old| old.0 != row.0);
+            }
+            self.next_row += 1;
+            self.rows.insert(RowId(self.next_row), *row);
+        }
+    }
+}
+
+/// Applies an effect; false if the engine must refuse it.
+fn apply(state: &mut State, effect: &Effect) -> bool {
+    match effect {
+        Effect::Create { table, keyed } => {
+            if state.contains_key(table) {
+                return false;
+            }
+            state.insert(table.clone(), ModelTable { keyed: *keyed, ..ModelTable::default() });
+        }
+        Effect::Drop { table } => return state.remove(table).is_some(),
+        Effect::Upsert { tables, rows } => {
+            if tables.iter().any(|table| !state.contains_key(table)) {
+                return false;
+            }
+            tables.iter().for_each(|table| state.get_mut(table).unwrap().insert(rows));
+        }
+        Effect::Delete { table, rows } => {
+            let Some(table) = state.get_mut(table) else { return false };
+            rows.iter().for_each(|row| {
+                table.rows.remove(row);
+            });
+        }
+        Effect::DeleteKeys { table, keys } => {
+            let Some(table) = state.get_mut(table) else { return false };
+            table.rows.retain(|_, row| !keys.contains(&row.0));
+        }
+        Effect::Nothing => {}
+    }
+    true
+}
+
+struct Run {
+    engine: Engine,
+    /// The state after each lsn, from `base` on.
+    states: Vec<State>,
+    base: u64,
+    /// Queued, in order.
+    queue: Vec<Effect>,
+    /// The highest lsn that was answered.
+    acknowledged: Arc<AtomicU64>,
+    held: Vec<(Arc<Root>, State)>,
+}
+
+impl Run {
+    fn new(engine: Engine, base: u64, state: State) -> Self {
+        let acknowledged = Arc::new(AtomicU64::new(base));
+        Run { engine, states: vec![state], base, queue: Vec::new(), acknowledged, held: Vec::new() }
+    }
+
+    fn at(&self, lsn: Lsn) -> &State {
+        &self.states[(lsn.0 - self.base) as usize]
+    }
+
+    fn last(&self) -> u64 {
+        self.base + self.states.len() as u64 - 1
+    }
+
+    fn submit(&mut self, ops: Vec<Op>, effect: Effect) {
+        let acknowledged = self.acknowledged.clone();
+        self.queue.push(effect);
+        let queued = Arc::new(AtomicU64::new(1));
+        let answered = queued.clone();
+        self.engine.submit(&Principal::local(), Transaction::new(ops), move |result| {
+            answered.store(0, Ordering::Relaxed);
+            if let Ok(committed) = result {
+                acknowledged.fetch_max(committed.lsn.0, Ordering::Relaxed);
+            }
+        });
+        if queued.load(Ordering::Relaxed) == 0 {
+            // Refused while it was prepared.
+            self.queue.pop();
+        }
+    }
+
+    /// One random request over the tables as published.
+    fn write(&mut self, rng: &mut Rng) {
+        let published = self.at(self.engine.root().lsn()).clone();
+        // Definitions change only between groups: what happens to a request whose table goes away under it is tested
+        // elsewhere.
+        let quiet = self.queue.is_empty() && self.engine.root().lsn().0 == self.last();
+        let tables: Vec<String> = published.keys().cloned().collect();
+        if tables.is_empty() || (quiet && tables.len() < 3 && rng.one_in(8)) {
+            if !quiet {
+                return;
+            }
+            let table = ["a", "b", "c"].into_iter().find(|t| !published.contains_key(*t)).unwrap().to_owned();
+            let keyed_table = rng.chance(0.7);
+            let def = if keyed_table { keyed(&table) } else { plain(&table) };
+            let op = Op::CreateTable { def, if_absent: false };
+            return self.submit(vec![op], Effect::Create { table, keyed: keyed_table });
+        }
+        let table = rng.pick(&tables).clone();
+        if quiet && rng.one_in(60) {
+            let op = Op::DropTable { table: table.clone(), if_exists: false };
+            return self.submit(vec![op], Effect::Drop { table });
+        }
+        let model = &published[&table];
+        match rng.below(10) {
+            0 if !model.rows.is_empty() => {
+                let ids: Vec<RowId> = model.rows.keys().copied().collect();
+                let rows: Vec<RowId> = (0..rng.range(1..6)).map(|_| *rng.pick(&ids)).collect();
+                let op = Op::Delete { table: table.clone(), rows: rows.clone(), must_exist: false };
+                self.submit(vec![op], Effect::Delete { table, rows });
+            }
+            1 | 2 if model.keyed => {
+                let keys: Vec<i64> = (0..rng.range(1..6)).map(|_| rng.below(60) as i64).collect();
+                let values = keys.iter().map(|k| vec![Value::Int64(*k)]).collect();
+                let op = Op::DeleteKeys { table: table.clone(), keys: values };
+                self.submit(vec![op], Effect::DeleteKeys { table, keys });
+            }
+            _ => {
+                let rows: Vec<(i64, i64)> =
+                    (0..rng.range(1..12)).map(|_| (rng.below(60) as i64, rng.below(1_000) as i64)).collect();
+                let mut targets: BTreeSet<String> = [table].into();
+                if rng.one_in(4) {
+                    targets.insert(rng.pick(&tables).clone());
+                }
+                let insert = |t: &String| Op::Insert { table: t.clone(), batch: batch(&rows), mode: Mode::Upsert };
+                let ops = targets.iter().map(insert).collect();
+                self.submit(ops, Effect::Upsert { tables: targets.into_iter().collect(), rows });
+            }
+        }
+    }
+
+    fn step(&mut self, rng: &mut Rng) {
+        match rng.below(10) {
+            0..=4 => self.write(rng),
+            5 | 6 => {
+                // What the group will do is known before it is written, so a crash in the middle finds it known.
+                for effect in std::mem::take(&mut self.queue) {
+                    let mut state = self.states.last().unwrap().clone();
+                    if apply(&mut state, &effect) {
+                        self.states.push(state);
+                    }
+                }
+                self.engine.step(Step::Commit);
+            }
+            7 | 8 => {
+                self.engine.step(Step::Sync);
+            }
+            _ => {
+                let made = |engine: &Engine| engine.status().seals + engine.status().compactions;
+                let before = made(&self.engine);
+                self.engine.step(Step::Background);
+                (before..made(&self.engine)).for_each(|_| self.queue.push(Effect::Nothing));
+            }
+        }
+        if self.held.len() < 4 && rng.one_in(40) {
+            let root = self.engine.root();
+            let state = self.at(root.lsn()).clone();
+            self.held.push((root, state));
+        }
+        if rng.one_in(60) {
+            self.held.clear();
+        }
+    }
+
+    fn check_held(&self) {
+        self.held.iter().for_each(|(root, state)| check(root, state, "S1"));
+    }
+}
+
+/// The root is the state, row ids included, by scan, by key and by change feed.
+fn check(root: &Root, state: &State, what: &str) {
+    let names: Vec<String> =
+        root.tables().map(|t| t.def().name.strip_prefix("main.").unwrap().to_owned()).collect();
+    assert_eq!(names, state.keys().cloned().collect::<Vec<_>>(), "{what}: tables at lsn {}", root.lsn());
+    for (name, model) in state {
+        let table = root.table(&format!("main.{name}")).unwrap();
+        let found = contents(table);
+        let extra: Vec<_> = found.iter().filter(|(row, v)| model.rows.get(row) != Some(v)).collect();
+        let missing: Vec<_> = model.rows.iter().filter(|(row, v)| found.get(row) != Some(v)).collect();
+        assert!(
+            extra.is_empty() && missing.is_empty(),
+            "{what}: table {name} at lsn {}: {extra:?} should not be there, {missing:?} are missing",
+            root.lsn()
+        );
+        if model.keyed {
+            for id in 0..60i64 {
+                let bytes = types::key::encode_values(&[types::DataType::Int64], &[Value::Int64(id)]).unwrap();
+                let expected = model.rows.iter().find(|(_, row)| row.0 == id).map(|(row, _)| *row);
+                assert_eq!(table.find(&bytes).unwrap(), expected, "{what}: key {id} of {name}");
+            }
+        }
+        check_feed(table, model, what);
+    }
+}
+
+/// M1: the change feed, replayed from its floor over nothing, has the table's rows of that time on.
+fn check_feed(table: &table::Snapshot, model: &ModelTable, what: &str) {
+    let floor = table.history_floor();
+    let mut replayed: BTreeMap<RowId, (i64, i64)> = BTreeMap::new();
+    let mut after = floor;
+    while after < table.lsn() {
+        let changes = table.changes(after, 7, table.all_columns()).unwrap();
+        assert!(changes.next > after, "{what}: the feed goes on");
+        for inserted in &changes.inserted {
+            let column = |i: usize| {
+                let array = inserted.batch.column(i);
+                (0..array.len())
+                    .map(|row| match Value::from_array(array, &types::DataType::Int64, row) {
+                        Value::Int64(v) => v,
+                        other => panic!("{other:?}"),
+                    })
+                    .collect::<Vec<_>>()
+            };
+            for ((row, id), v) in column(0).into_iter().zip(column(2)).zip(column(3)) {
+                replayed.insert(RowId(row as u64), (id, v));
+            }
+        }
+        for (row, _) in &changes.deleted {
+            replayed.remove(row);
+        }
+        after = changes.next;
+    }
+    if floor == Lsn(0) {
+        assert_eq!(replayed, model.rows, "{what}: the change feed");
+    } else {
+        assert!(replayed.iter().all(|(row, values)| model.rows.get(row) == Some(values)), "{what}: the change feed");
+    }
+}
+
+/// G1 the other way round: right after recovery no segment file is there that no table has.
+fn check_no_orphans(machine: &SimEnv, root: &Root) {
+    let known: BTreeSet<String> = root
+        .tables()
+        .flat_map(|t| {
+            let dir = table::segment::table_dir(Path::new(DIR), t.def().id);
+            t.segments()
+                .flat_map(|s| table::segment::file_names(s.id()))
+                .map(move |file| dir.join(file).display().to_string())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let prefix = format!("{DIR}/tables/");
+    let there: BTreeSet<String> = machine
+        .disk
+        .files()
+        .iter()
+        .map(|path| path.display().to_string().trim_start_matches('/').to_owned())
+        .filter(|path| path.starts_with(&prefix))
+        .collect();
+    assert_eq!(there, known, "the files in tables/ are those that the tables name");
+}
+
+/// Opens after a crash, crashing again inside recovery now and then.
+fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
+    for attempt in 0.. {
+        if attempt < 4 && rng.chance(0.6) {
+            machine.disk.crash_at(rng.range(1..60));
+        }
+        match Engine::open_stepped(machine.env(), Path::new(DIR), options()) {
+            Ok(engine) if !machine.disk.is_dead() => return (machine, engine),
+            Ok(engine) => drop(engine),
+            Err(error) => assert!(machine.disk.is_dead(), "recovery failed: {error}"),
+        }
+        machine = machine.crash(rng);
+    }
+    unreachable!("an attempt without a crash succeeds")
+}
+
+/// Several lives of one database.
+fn lives(seed: u64, lives: usize, steps: u64, crash_within: u64) -> u64 {
+    let mut rng = Rng::new(seed);
+    let machine = SimEnv::new(seed);
+    let (mut machine, engine) = reopen(machine, &mut rng);
+    let mut run = Run::new(engine, 0, State::new());
+    for _ in 0..lives {
+        machine.disk.crash_at(rng.range(1..crash_within));
+        for _ in 0..steps {
+            run.step(&mut rng);
+            if machine.disk.is_dead() {
+                break;
+            }
+        }
+        run.check_held();
+        let acknowledged = run.acknowledged.load(Ordering::Relaxed);
+        let Run { engine, states, base, held, .. } = run;
+        drop((engine, held));
+        let after = machine.crash(&mut rng);
+        let (reopened, engine) = reopen(after, &mut rng);
+        machine = reopened;
+        let root = engine.root();
+        let lsn = root.lsn();
+        assert!(engine.status().write_error.is_none(), "a crash is no damage: {:?}", engine.status().write_error);
+        assert!(lsn.0 >= acknowledged, "L1: lsn {acknowledged} was acknowledged, {lsn} recovered");
+        let last = base + states.len() as u64 - 1;
+        assert!(lsn.0 <= last, "L2: lsn {lsn} recovered, {last} is the last one written");
+        let state = states[(lsn.0 - base) as usize].clone();
+        check(&root, &state, "L2");
+        check_no_orphans(&machine, &root);
+        drop(root);
+        run = Run::new(engine, lsn.0, state);
+    }
+    machine.trace_hash()
+}
+
+#[test]
+fn acknowledged_commits_survive_crashes_at_random_calls() {
+    let _limit = testkit::limit(900);
+    testkit::for_each_seed(150, |seed| {
+        lives(seed, 4, 600, 400);
+    });
+}
+
+#[test]
+fn acknowledged_commits_survive_a_crash_at_every_single_call() {
+    let _limit = testkit::limit(900);
+    let seed = 4;
+    let workload = |crash_at: Option<u64>| {
+        let mut rng = Rng::new(seed);
+        let machine = SimEnv::new(seed);
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        let opened = machine.disk.calls();
+        if let Some(call) = crash_at {
+            machine.disk.crash_at(call);
+        }
+        let mut run = Run::new(engine, 0, State::new());
+        for _ in 0..700 {
+            run.step(&mut rng);
+            if machine.disk.is_dead() {
+                break;
+            }
+        }
+        (machine, run, opened)
+    };
+    let (machine, run, opened) = workload(None);
+    let status = run.engine.status();
+    assert!(status.seals > 0 && status.compactions > 0 && status.manifests > 0, "{status:?}");
+    let calls = machine.disk.calls() - opened;
+    drop(run);
+    for call in 1..=calls {
+        let (machine, run, _) = workload(Some(call));
+        let acknowledged = run.acknowledged.load(Ordering::Relaxed);
+        let Run { engine, states, held, .. } = run;
+        drop((engine, held));
+        let mut rng = Rng::new(call);
+        let (machine, engine) = reopen(machine.crash(&mut rng), &mut rng);
+        let root = engine.root();
+        assert!(root.lsn().0 >= acknowledged, "L1: crash at call {call} of {calls}");
+        let state = states.get(root.lsn().0 as usize).unwrap_or_else(|| panic!("L2: crash at call {call}"));
+        check(&root, state, &format!("crash at call {call}"));
+        check_no_orphans(&machine, &root);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let _limit = testkit::limit(120);
+    for seed in 0..3 {
+        assert_eq!(lives(seed, 2, 300, 200), lives(seed, 2, 300, 200), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_durable_log_is_told_and_nothing_wrong_is_served() {
+    let _limit = testkit::limit(300);
+    testkit::for_each_seed(60, |seed| {
+        let mut rng = Rng::new(seed);
+        let machine = SimEnv::new(seed);
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        let mut run = Run::new(engine, 0, State::new());
+        for _ in 0..200 {
+            run.step(&mut rng);
+        }
+        let Run { engine, states, held, .. } = run;
+        drop((engine, held));
+        let machine = machine.kill();
+        let logs: Vec<_> =
+            machine.disk.files().into_iter().filter(|p| p.extension().is_some_and(|e| e == "log")).collect();
+        let path = rng.pick(&logs).clone();
+        let len = machine.disk.contents(&path).unwrap().len() as u64;
+        machine.disk.flip_bit(&path, rng.below(len));
+        match Engine::open_stepped(machine.env(), Path::new(DIR), options()) {
+            // Cut, refused or untouched: in every case what is served is a state that was.
+            Ok(engine) => check(&engine.root(), &states[engine.root().lsn().0 as usize], "a flipped bit"),
+            Err(error) => assert!(matches!(error.kind(), Kind::Damaged | Kind::Newer), "{error}"),
+        }
+    });
+}
+
+#[test]
+fn reads_and_writes_that_fail_are_reported_and_lose_nothing_acknowledged() {
+    let _limit = testkit::limit(300);
+    testkit::for_each_seed(100, |seed| {
+        let mut rng = Rng::new(seed);
+        let machine = SimEnv::new(seed);
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        let mut run = Run::new(engine, 0, State::new());
+        for step in 0..400 {
+            if step == 150 {
+                match rng.below(3) {
+                    0 => machine.disk.fail_write(rng.range(1..40)),
+                    1 => machine.disk.fail_sync(rng.range(1..20)),
+                    _ => machine.disk.fail_read(rng.range(1..10)),
+                }
+            }
+            run.step(&mut rng);
+        }
+        run.check_held();
+        let acknowledged = run.acknowledged.load(Ordering::Relaxed);
+        let published = run.engine.root();
+        check(&published, run.at(published.lsn()), "after a failure");
+        drop(published);
+        let Run { engine, states, held, .. } = run;
+        drop((engine, held));
+        let (_machine, engine) = reopen(machine.crash(&mut rng), &mut Rng::new(1));
+        let lsn = engine.root().lsn();
+        assert!(lsn.0 >= acknowledged, "L1: {acknowledged} acknowledged, {lsn} recovered");
+        check(&engine.root(), &states[lsn.0 as usize], "after a failure and a crash");
+    });
+}

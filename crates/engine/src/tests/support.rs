@@ -1,0 +1,66 @@
+//! What the engine's tests share: small batches, and a table as a map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use types::{DataType, RowId, TableDef, TableId, Value};
+
+/// A keyed table `(id int64 primary key, v int64, s string)`.
+pub fn keyed(name: &str) -> TableDef {
+    let mut def = plain(name);
+    def.set_primary_key(&["id".into()]).unwrap();
+    def
+}
+
+/// The same columns without a key.
+pub fn plain(name: &str) -> TableDef {
+    let mut def = TableDef::new(TableId(0), format!("main.{name}"));
+    def.add_column("id", &DataType::Int64, true, None).unwrap();
+    def.add_column("v", &DataType::Int64, true, None).unwrap();
+    def.add_column("s", &DataType::String, true, None).unwrap();
+    def
+}
+
+/// Rows `(id, v)` with `s` made of both.
+pub fn batch(rows: &[(i64, i64)]) -> RecordBatch {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.0)));
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.1)));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(text)));
+    RecordBatch::try_from_iter([("id", ids), ("v", values), ("s", texts)]).unwrap()
+}
+
+fn text(row: &(i64, i64)) -> String {
+    format!("{}/{}", row.0, row.1)
+}
+
+/// The live rows `(id, v)` by row id; checks that `s` fits them and that row ids ascend.
+pub fn contents(snapshot: &table::Snapshot) -> BTreeMap<RowId, (i64, i64)> {
+    let mut rows = BTreeMap::new();
+    let mut last = RowId(0);
+    for piece in snapshot.pieces() {
+        let batch = piece.read(snapshot.all_columns()).unwrap();
+        for row in 0..batch.num_rows() {
+            let int = |column: &str| {
+                match Value::from_array(batch.column_by_name(column).unwrap(), &DataType::Int64, row) {
+                    Value::Int64(v) => v,
+                    other => panic!("{column} is {other:?}"),
+                }
+            };
+            let id = RowId(int("_row_id") as u64);
+            assert!(id > last, "row ids ascend");
+            last = id;
+            let pair = (int("id"), int("v"));
+            let s = Value::from_array(batch.column_by_name("s").unwrap(), &DataType::String, row);
+            assert_eq!(s, Value::String(text(&pair)));
+            rows.insert(id, pair);
+        }
+    }
+    assert_eq!(rows.len() as u64, snapshot.rows(), "the count of rows is the number of rows");
+    rows
+}
+
+/// The same as `id → v`.
+pub fn by_id(snapshot: &table::Snapshot) -> BTreeMap<i64, i64> {
+    contents(snapshot).into_values().collect()
+}

@@ -1,0 +1,48 @@
+//! Thread classes: what runs at which priority. Fixed when a thread starts.
+//!
+//! On Linux the nice value belongs to the thread. A class that is 10 higher gets about a tenth of a busy core's time,
+//! so a point read does not wait behind an analytical query or a compaction (R3).
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// What a thread is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Lookups, pages, cached answers, and the commit path that all writers wait for: nice 0.
+    Interactive,
+    /// Decoding of ingested rows and analytical SQL: nice 10.
+    Work,
+    /// Sealing, compaction, indexes: nice 19.
+    Background,
+}
+
+impl Class {
+    pub fn nice(self) -> i32 {
+        match self {
+            Class::Interactive => 0,
+            Class::Work => 10,
+            Class::Background => 19,
+        }
+    }
+
+    /// Puts the calling thread into this class; to be called once, when it starts. Without the right to do so (a
+    /// process started at a higher nice value cannot lower it) the thread stays where it is.
+    pub fn enter(self) {
+        if self != Class::Interactive {
+            let _ = rustix::process::setpriority_process(None, self.nice());
+        }
+    }
+
+    /// Starts a named thread of this class.
+    pub fn spawn<T: Send + 'static>(
+        self,
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
+        Builder::new().name(name.to_owned()).spawn(move || {
+            self.enter();
+            body()
+        })
+    }
+}

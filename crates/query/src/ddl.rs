@@ -1,0 +1,217 @@
+//! CREATE TABLE to a definition.
+
+use datafusion::sql::sqlparser::ast::{
+    ColumnOption, CreateTable, CreateTableOptions, Expr, Ident, IndexColumn, SqlOption, TableConstraint,
+    Value as SqlValue,
+};
+use types::{Error, Result, TableDef, TableId, Value, name};
+
+use crate::names::Written;
+use crate::{literal, sql_type};
+
+/// The definition that a CREATE TABLE asks for. Of CREATE TABLE AS, all but the columns.
+pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
+    refuse_what_is_missing(create)?;
+    let full_name = name::full_table_name(&Written::of(&create.name)?.text())?;
+    let mut def = TableDef::new(TableId(0), full_name);
+    let mut key: Vec<String> = Vec::new();
+    for column in &create.columns {
+        let data_type = sql_type::from_sql(&column.data_type)
+            .map_err(|e| e.with("column", name::printable(&column.name.value)))?;
+        let (mut nullable, mut default) = (true, None);
+        for option in &column.options {
+            match &option.option {
+                ColumnOption::Null => nullable = true,
+                ColumnOption::NotNull => nullable = false,
+                ColumnOption::PrimaryKey(_) if key.is_empty() => key.push(column.name.value.clone()),
+                ColumnOption::PrimaryKey(_) => {
+                    return Err(Error::invalid("two columns are declared PRIMARY KEY")
+                        .hint("write PRIMARY KEY (a, b) after the columns"));
+                }
+                ColumnOption::Default(expr) => {
+                    let value = literal::value(expr, &data_type, &[]).ok_or_else(|| {
+                        Error::invalid(format!("DEFAULT {expr} is not there yet")).hint("a default is a literal")
+                    })?;
+                    default = Some(value.map_err(|e| e.with("column", name::printable(&column.name.value)))?);
+                }
+                other => return Err(later(&format!("`{other}` on a column"))),
+            }
+        }
+        let default = default.filter(|value| *value != Value::Null);
+        def.add_column(&column.name.value, &data_type, nullable, default)?;
+    }
+    for constraint in &create.constraints {
+        match constraint {
+            TableConstraint::PrimaryKey(primary) if key.is_empty() => {
+                key = primary.columns.iter().map(key_column).collect::<Result<_>>()?;
+            }
+            TableConstraint::PrimaryKey(_) => return Err(Error::invalid("two primary keys are declared")),
+            other => return Err(later(&format!("`{other}`"))),
+        }
+    }
+    if create.query.is_none() {
+        if def.schema.columns.is_empty() {
+            return Err(Error::invalid("a table needs a column"));
+        }
+        def.set_primary_key(&key)?;
+        options(&create.table_options, &mut def)?;
+    }
+    Ok(def)
+}
+
+/// The options of CREATE TABLE … WITH (…). The columns must be there.
+pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<()> {
+    let given = match given {
+        CreateTableOptions::None => return Ok(()),
+        CreateTableOptions::With(options) => options,
+        other => return Err(later(&format!("`{other}`"))),
+    };
+    for option in given {
+        let SqlOption::KeyValue { key, value } = option else {
+            return Err(Error::invalid(format!("`{option}` is no option")).hint("write WITH (name = value)"));
+        };
+        let wrong = |expected: &str| Error::invalid(format!("{expected} is expected for `{key}`, {value} was given"));
+        match key.value.to_ascii_lowercase().as_str() {
+            "lake" => match text(value).as_deref() {
+                Some("true" | "on") => def.options.lake = Some(true),
+                Some("false" | "off") => def.options.lake = Some(false),
+                _ => return Err(wrong("true or false")),
+            },
+            "retention" => {
+                let micros = text(value).and_then(|text| duration(&text)).ok_or_else(|| wrong("a time as '7 days'"))?;
+                if def.is_keyed() {
+                    return Err(Error::invalid("rows of a table with a key are not removed by age")
+                        .hint("leave `retention` out, or the key"));
+                }
+                def.options.retention = Some(micros);
+            }
+            "time" => {
+                let wanted = text(value).ok_or_else(|| wrong("a column"))?;
+                let column = def.schema.column_named(&wanted).ok_or_else(|| wrong("a column"))?;
+                if column.data_type != types::DataType::Timestamp {
+                    return Err(wrong("a timestamp column"));
+                }
+                def.time = Some(column.id);
+            }
+            "partition_by" => {
+                let by = text(value).ok_or_else(|| wrong("text"))?;
+                def.options.partition_by = by.split(',').map(|part| part.trim().to_owned()).collect();
+            }
+            other => {
+                return Err(Error::invalid(format!("`{}` is no option of a table", name::printable(other)))
+                    .hint("options are lake, retention, time and partition_by"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Identifier(ident) => Some(ident.value.clone()),
+        Expr::Value(value) => match &value.value {
+            SqlValue::Boolean(v) => Some(v.to_string()),
+            SqlValue::SingleQuotedString(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `7 days`, `24h`, `90 minutes` in microseconds.
+fn duration(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let count: i64 = text[..digits].parse().ok().filter(|count| *count > 0)?;
+    let seconds = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "s" | "second" | "seconds" => 1,
+        "m" | "min" | "minute" | "minutes" => 60,
+        "h" | "hour" | "hours" => 3_600,
+        "d" | "day" | "days" => 86_400,
+        "w" | "week" | "weeks" => 604_800,
+        _ => return None,
+    };
+    count.checked_mul(seconds)?.checked_mul(1_000_000)
+}
+
+fn key_column(column: &IndexColumn) -> Result<String> {
+    match &column.column.expr {
+        Expr::Identifier(Ident { value, .. }) => Ok(value.clone()),
+        other => Err(Error::invalid(format!("`{other}` cannot be part of a key")).hint("a key is made of columns")),
+    }
+}
+
+fn refuse_what_is_missing(create: &CreateTable) -> Result<()> {
+    let missing = [
+        (create.or_replace, "CREATE OR REPLACE TABLE"),
+        (create.temporary, "CREATE TEMPORARY TABLE"),
+        (create.external, "CREATE EXTERNAL TABLE"),
+        (create.like.is_some(), "CREATE TABLE … LIKE"),
+        (create.clone.is_some(), "CREATE TABLE … CLONE"),
+        (create.inherits.is_some(), "INHERITS"),
+        (create.partition_by.is_some(), "PARTITION BY after CREATE TABLE"),
+        (create.partition_of.is_some(), "PARTITION OF"),
+        (create.on_commit.is_some(), "ON COMMIT"),
+    ];
+    match missing.into_iter().find(|(asked, _)| *asked) {
+        Some((_, what)) => Err(later(what)),
+        None => Ok(()),
+    }
+}
+
+/// What a later version will do.
+pub(crate) fn later(what: &str) -> Error {
+    Error::invalid(format!("{} is not there yet", name::printable(what)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+    use datafusion::sql::sqlparser::ast::Statement;
+
+    fn def(text: &str) -> Result<TableDef> {
+        let Statement::CreateTable(create) = parse::statement(text, 10_000)? else { panic!("a table") };
+        definition(&create)
+    }
+
+    #[test]
+    fn columns_defaults_and_keys_are_read() {
+        let def = def("create table sensors.T (
+            a bigint not null, B text default 'it''s', c decimal(10,2) default -1.5, d timestamptz, primary key (a, b)
+        ) with (lake = false)")
+        .unwrap();
+        assert_eq!(def.name, "sensors.T");
+        assert_eq!(def.schema.columns.iter().map(|c| c.nullable).collect::<Vec<_>>(), [false, false, true, true]);
+        assert_eq!(def.schema.columns[1].default, Some(Value::String("it's".into())));
+        assert_eq!(def.schema.columns[2].default, Some(Value::Decimal(-150)));
+        assert_eq!(def.primary_key.len(), 2);
+        assert_eq!(def.options.lake, Some(false));
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let with = |options: &str| def(&format!("create table t (x int, at timestamp) with ({options})"));
+        assert_eq!(with("retention = '2 days'").unwrap().options.retention, Some(172_800_000_000));
+        assert_eq!(with("time = 'AT'").unwrap().time, Some(types::ColumnId(17)));
+        assert_eq!(with("partition_by = 'days(at), x'").unwrap().options.partition_by, ["days(at)", "x"]);
+        for bad in ["lake = 3", "retention = 'soon'", "time = 'x'", "speed = 'high'"] {
+            assert!(with(bad).is_err(), "{bad}");
+        }
+        assert!(def("create table t (x int primary key) with (retention = '1h')").is_err());
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_plainly() {
+        for text in [
+            "create table t (x int unique)",
+            "create table t (x int references y(z))",
+            "create table t (x int check (x > 0))",
+            "create temporary table t (x int)",
+            "create table t (x int default random())",
+        ] {
+            let error = def(text).unwrap_err();
+            assert!(error.message().contains("not there yet"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Literals as values of a column, without a planner: what INSERT … VALUES and DEFAULT are mostly made of.
+
+use datafusion::sql::sqlparser::ast::{Expr, UnaryOperator, Value as SqlValue};
+use types::{DataType, Error, Kind, Result, Value};
+
+use crate::convert;
+
+/// The value of an expression that is a literal or a parameter; `None` for anything that has to be evaluated.
+pub(crate) fn value(expr: &Expr, data_type: &DataType, params: &[Value]) -> Option<Result<Value>> {
+    match expr {
+        Expr::Nested(inner) => value(inner, data_type, params),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match expr.as_ref() {
+            Expr::Value(literal) => match &literal.value {
+                SqlValue::Number(digits, _) => Some(number(&format!("-{digits}"), data_type)),
+                _ => None,
+            },
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Plus, expr } => value(expr, data_type, params),
+        Expr::Value(literal) => match &literal.value {
+            SqlValue::Null => Some(Ok(Value::Null)),
+            SqlValue::Boolean(v) => Some(match data_type {
+                DataType::Bool => Ok(Value::Bool(*v)),
+                DataType::String => Ok(Value::String(v.to_string())),
+                DataType::Json => Ok(Value::Json(v.to_string())),
+                other => Err(misfit(other, "bool")),
+            }),
+            SqlValue::Number(digits, _) => Some(number(digits, data_type)),
+            SqlValue::SingleQuotedString(text) | SqlValue::EscapedStringLiteral(text) => {
+                Some(convert::text_to_value(text, data_type))
+            }
+            SqlValue::DollarQuotedString(text) => Some(convert::text_to_value(&text.value, data_type)),
+            SqlValue::Placeholder(text) => {
+                let index: usize = text.strip_prefix('$')?.parse().ok()?;
+                let given = params.get(index.checked_sub(1)?)?;
+                Some(convert::value_to_column(given, data_type).map_err(|e| e.with("parameter", text)))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn number(digits: &str, data_type: &DataType) -> Result<Value> {
+    match data_type {
+        DataType::Int32
+        | DataType::Int64
+        | DataType::Float32
+        | DataType::Float64
+        | DataType::Decimal { .. }
+        | DataType::String
+        | DataType::Json => convert::text_to_value(digits, data_type),
+        other => Err(misfit(other, "a number")),
+    }
+}
+
+fn misfit(expected: &DataType, found: &str) -> Error {
+    Error::new(Kind::Schema, format!("{expected} expected, {found} found"))
+}

@@ -1,0 +1,515 @@
+//! Names in a statement: exact, else the only one that differs by case; quoted ones exact.
+//!
+//! DataFusion folds unquoted names to lower case or takes them exactly; neither is what DESIGN promises. So it is told
+//! to take names exactly, and [`bind`] rewrites the statement first: every unquoted name that is not found as written
+//! but fits exactly one known name becomes that name. Known are the columns of the tables that the statement
+//! mentions and the aliases that it introduces; qualified names look only at what they are qualified by.
+//!
+//! `_row_id` and `_time` are columns of every table, and `*` does not mean them. A table shows them to DataFusion only
+//! in statements that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)`. (A `*` over
+//! several relations is then expanded relation by relation, so that columns joined by USING appear twice.)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Value,
+    VisitMut, VisitorMut, WildcardAdditionalOptions, visit_expressions, visit_relations,
+};
+use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
+
+/// A table as a statement names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Written {
+    pub namespace: Option<(String, bool)>,
+    /// The name and whether it was quoted.
+    pub table: (String, bool),
+}
+
+/// What `bind` asks about the database.
+pub(crate) trait Tables {
+    /// The full name and the columns of a table.
+    fn table(&mut self, written: &Written) -> Result<(String, Vec<String>)>;
+}
+
+impl Written {
+    pub fn of(object: &ObjectName) -> Result<Self> {
+        let part = |part: &ObjectNamePart| match part {
+            ObjectNamePart::Identifier(ident) => Ok((ident.value.clone(), ident.quote_style.is_some())),
+            ObjectNamePart::Function(_) => Err(Error::invalid(format!("`{object}` is no table name"))),
+        };
+        match object.0.as_slice() {
+            [table] => Ok(Written { namespace: None, table: part(table)? }),
+            [namespace, table] => Ok(Written { namespace: Some(part(namespace)?), table: part(table)? }),
+            _ => Err(Error::invalid(format!("`{object}` is no table name"))
+                .hint("names are `table` or `namespace.table`")),
+        }
+    }
+
+    /// `[namespace.]table` as it was written.
+    pub fn text(&self) -> String {
+        match &self.namespace {
+            Some((namespace, _)) => format!("{namespace}.{}", self.table.0),
+            None => self.table.0.clone(),
+        }
+    }
+
+    /// Whether a table of this full name is what was meant: quoted parts must agree exactly.
+    pub fn admits(&self, full_name: &str) -> bool {
+        let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
+        let namespace_fits = self.namespace.as_ref().is_none_or(|(text, quoted)| !quoted || text == namespace);
+        namespace_fits && (!self.table.1 || self.table.0 == table)
+    }
+}
+
+/// Rewrites the names of a statement. Returns whether a system column is mentioned, so that tables must show theirs.
+pub(crate) fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result<bool> {
+    let system = mentions_system(statement);
+    let mut known = Known { system, ..Known::default() };
+    known.collect_ctes(statement);
+    let mut relations = BindRelations { known: &mut known, tables };
+    if let ControlFlow::Break(error) = statement.visit(&mut relations) {
+        return Err(error);
+    }
+    let mut collect = CollectAliases { known: &mut known };
+    let _ = statement.visit(&mut collect);
+    let mut rewrite = Rewrite { known: &known };
+    let _ = statement.visit(&mut rewrite);
+    Ok(system)
+}
+
+/// Names near `wanted` for the hint of an error: close in letters, or with it inside.
+pub(crate) fn near<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let wanted = wanted.to_lowercase();
+    let mut ranked: Vec<(usize, &str)> = names
+        .into_iter()
+        .filter_map(|candidate| {
+            let folded = candidate.to_lowercase();
+            let distance = distance(&wanted, &folded);
+            let close = distance <= wanted.chars().count().max(3) / 3;
+            let inside = wanted.len() >= 3 && (folded.contains(&wanted) || wanted.contains(&folded));
+            (close || inside).then_some((distance, candidate))
+        })
+        .collect();
+    ranked.sort();
+    ranked.dedup();
+    ranked.truncate(3);
+    ranked.into_iter().map(|(_, candidate)| name::printable(candidate)).collect()
+}
+
+/// Levenshtein's.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn is_system(text: &str) -> bool {
+    text.eq_ignore_ascii_case(ROW_ID_NAME) || text.eq_ignore_ascii_case(TIME_NAME)
+}
+
+fn mentions_system(statement: &Statement) -> bool {
+    visit_expressions(statement, |expr| {
+        let found = match expr {
+            Expr::Identifier(ident) => is_system(&ident.value),
+            Expr::CompoundIdentifier(parts) => parts.iter().any(|ident| is_system(&ident.value)),
+            _ => false,
+        };
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .is_break()
+}
+
+/// The relations that a statement reads, by full name; not CTEs. For errors and tests.
+pub(crate) fn relations(statement: &Statement) -> Vec<ObjectName> {
+    let mut all = Vec::new();
+    let _: ControlFlow<()> = visit_relations(statement, |relation| {
+        all.push(relation.clone());
+        ControlFlow::Continue(())
+    });
+    all
+}
+
+/// The highest `$n` of a statement.
+pub(crate) fn parameters(statement: &Statement) -> Result<usize> {
+    let mut highest = 0;
+    let broken = visit_expressions(statement, |expr| {
+        let Expr::Value(value) = expr else { return ControlFlow::Continue(()) };
+        let Value::Placeholder(text) = &value.value else { return ControlFlow::Continue(()) };
+        match text.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()) {
+            Some(n @ 1..=1000) => {
+                highest = highest.max(n);
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Break(text.clone()),
+        }
+    });
+    match broken {
+        ControlFlow::Break(text) => {
+            Err(Error::invalid(format!("`{text}` is no parameter")).hint("parameters are $1, $2, … up to $1000"))
+        }
+        ControlFlow::Continue(()) => Ok(highest),
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    system: bool,
+    ctes: BTreeSet<String>,
+    /// By table name or alias: its columns.
+    relations: BTreeMap<String, BTreeSet<String>>,
+    /// Every column and alias.
+    columns: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
+    /// Names by which tables (not subqueries or CTEs) are known.
+    tables: BTreeSet<String>,
+}
+
+impl Known {
+    fn collect_ctes(&mut self, statement: &mut Statement) {
+        struct Collect<'a>(&'a mut BTreeSet<String>);
+        impl VisitorMut for Collect<'_> {
+            type Break = ();
+            fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+                if let Some(with) = &query.with {
+                    self.0.extend(with.cte_tables.iter().map(|cte| cte.alias.name.value.clone()));
+                }
+                ControlFlow::Continue(())
+            }
+        }
+        let _ = statement.visit(&mut Collect(&mut self.ctes));
+    }
+
+    fn cte(&self, ident: &Ident) -> Option<&String> {
+        pick(ident, &self.ctes)
+    }
+
+    fn add_alias(&mut self, alias: &TableAlias) {
+        let columns = alias.columns.iter().map(|c| c.name.value.clone());
+        let of_alias = self.relations.entry(alias.name.value.clone()).or_default();
+        of_alias.extend(columns.clone());
+        self.columns.extend(columns);
+    }
+
+    fn rename(&self, ident: &mut Ident, among: &BTreeSet<String>) -> bool {
+        match pick(ident, among) {
+            Some(name) => {
+                ident.value.clone_from(name);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn qualifier(&self, ident: &Ident) -> Option<&String> {
+        if self.relations.contains_key(&ident.value) {
+            return self.relations.get_key_value(&ident.value).map(|(key, _)| key);
+        }
+        if ident.quote_style.is_some() {
+            return None;
+        }
+        let keys: Vec<&String> = self.relations.keys().collect();
+        name::resolve(&ident.value, keys.iter().map(|k| k.as_str())).map(|i| keys[i])
+    }
+}
+
+/// The name that `ident` means among `names`.
+fn pick<'a>(ident: &Ident, names: &'a BTreeSet<String>) -> Option<&'a String> {
+    if let Some(exact) = names.get(&ident.value) {
+        return Some(exact);
+    }
+    if ident.quote_style.is_some() {
+        return None;
+    }
+    let all: Vec<&String> = names.iter().collect();
+    name::resolve(&ident.value, all.iter().map(|n| n.as_str())).map(|i| all[i])
+}
+
+/// Pass 1: tables are looked up, and named as they are called.
+struct BindRelations<'a> {
+    known: &'a mut Known,
+    tables: &'a mut dyn Tables,
+}
+
+impl BindRelations<'_> {
+    fn bind(&mut self, object: &mut ObjectName) -> Result<()> {
+        if let [ObjectNamePart::Identifier(ident)] = object.0.as_mut_slice()
+            && let Some(cte) = self.known.cte(ident).cloned()
+        {
+            ident.value = cte;
+            return Ok(());
+        }
+        let written = Written::of(object)?;
+        let (full_name, mut columns) = self.tables.table(&written)?;
+        if self.known.system {
+            columns.extend([ROW_ID_NAME.to_owned(), TIME_NAME.to_owned()]);
+        }
+        let (namespace, table) = full_name.split_once('.').expect("a full name has two parts");
+        // A table of the default namespace is called by its last name, unless a CTE of this name is in the way.
+        let bare = namespace == name::DEFAULT_NAMESPACE && !self.known.ctes.contains(table);
+        let parts = if bare { vec![table] } else { vec![namespace, table] };
+        *object = ObjectName(parts.into_iter().map(|p| ObjectNamePart::Identifier(Ident::with_quote('"', p))).collect());
+        self.known.namespaces.insert(namespace.to_owned());
+        self.known.tables.insert(table.to_owned());
+        self.known.columns.extend(columns.iter().cloned());
+        self.known.relations.entry(table.to_owned()).or_default().extend(columns);
+        Ok(())
+    }
+}
+
+impl VisitorMut for BindRelations<'_> {
+    type Break = Error;
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        let TableFactor::Table { name: object, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
+        if args.is_some() {
+            return ControlFlow::Continue(());
+        }
+        match self.bind(object) {
+            Ok(()) => {}
+            Err(error) => return ControlFlow::Break(error),
+        }
+        let Some(ObjectNamePart::Identifier(last)) = object.0.last() else { return ControlFlow::Continue(()) };
+        let is_cte = object.0.len() == 1 && self.known.ctes.contains(&last.value);
+        if let Some(alias) = alias {
+            self.known.add_alias(alias);
+            if !is_cte {
+                let columns = self.known.relations.get(&last.value).cloned().unwrap_or_default();
+                self.known.relations.entry(alias.name.value.clone()).or_default().extend(columns);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Pass 2: names that the statement itself introduces.
+struct CollectAliases<'a> {
+    known: &'a mut Known,
+}
+
+impl VisitorMut for CollectAliases<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let Some(with) = &query.with {
+            for cte in &with.cte_tables {
+                self.known.add_alias(&cte.alias);
+            }
+        }
+        each_select(&mut query.body, &mut |select| {
+            for item in &select.projection {
+                if let SelectItem::ExprWithAlias { alias, .. } = item {
+                    self.known.columns.insert(alias.value.clone());
+                }
+            }
+        });
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        match factor {
+            TableFactor::Table { alias: Some(alias), .. }
+            | TableFactor::Derived { alias: Some(alias), .. }
+            | TableFactor::TableFunction { alias: Some(alias), .. }
+            | TableFactor::Function { alias: Some(alias), .. }
+            | TableFactor::UNNEST { alias: Some(alias), .. }
+            | TableFactor::NestedJoin { alias: Some(alias), .. } => self.known.add_alias(alias),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Pass 3: columns are named as they are called, and `*` leaves the system columns out.
+struct Rewrite<'a> {
+    known: &'a Known,
+}
+
+impl Rewrite<'_> {
+    fn compound(&self, parts: &mut [Ident]) {
+        // namespace.table.column
+        if parts.len() >= 3 && pick(&parts[0], &self.known.namespaces).is_some() {
+            if let Some(table) = self.known.qualifier(&parts[1]).cloned() {
+                let columns = &self.known.relations[&table];
+                if self.known.rename(&mut parts[2], columns) {
+                    self.known.rename(&mut parts[0], &self.known.namespaces);
+                    parts[1].value = table;
+                    return;
+                }
+            }
+        }
+        match self.known.qualifier(&parts[0]).cloned() {
+            Some(relation) => {
+                let columns = &self.known.relations[&relation];
+                if parts.len() > 1 && !self.known.rename(&mut parts[1], columns) {
+                    // A subquery's columns are not tracked by relation.
+                    self.known.rename(&mut parts[1], &self.known.columns);
+                }
+                parts[0].value = relation;
+            }
+            // column.field
+            None => {
+                self.known.rename(&mut parts[0], &self.known.columns);
+            }
+        }
+    }
+
+    fn select(&self, select: &mut Select) {
+        for from in &mut select.from {
+            for join in &mut from.joins {
+                if let Some(JoinConstraint::Using(columns)) = constraint(&mut join.join_operator) {
+                    for column in columns {
+                        if let [ObjectNamePart::Identifier(ident)] = column.0.as_mut_slice() {
+                            self.known.rename(ident, &self.known.columns);
+                        }
+                    }
+                }
+            }
+        }
+        if self.known.system {
+            self.hide_system(select);
+        }
+        for item in &mut select.projection {
+            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), _) = item
+                && let Some(ObjectNamePart::Identifier(ident)) = object.0.last_mut()
+                && let Some(relation) = self.known.qualifier(ident)
+            {
+                ident.value.clone_from(relation);
+            }
+        }
+    }
+
+    fn hide_system(&self, select: &mut Select) {
+        let relations: Vec<(ObjectName, bool)> = select.from.iter().flat_map(|from| self.named(from)).collect();
+        let whole = relations.len() == select.from.iter().map(|from| 1 + from.joins.len()).sum::<usize>();
+        let mut projection = Vec::with_capacity(select.projection.len());
+        for mut item in std::mem::take(&mut select.projection) {
+            match &mut item {
+                SelectItem::Wildcard(options) if plain(options) => match relations.as_slice() {
+                    [(_, true)] if whole => options.opt_exclude = Some(system_columns()),
+                    several if whole && several.iter().any(|(_, is_table)| *is_table) => {
+                        for (relation, is_table) in several {
+                            let mut options = options.clone();
+                            options.opt_exclude = is_table.then(system_columns);
+                            let kind = SelectItemQualifiedWildcardKind::ObjectName(relation.clone());
+                            projection.push(SelectItem::QualifiedWildcard(kind, options));
+                        }
+                        continue;
+                    }
+                    _ => {}
+                },
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), options)
+                    if plain(options) =>
+                {
+                    let last = |name: &ObjectName| name.0.last().map(ToString::to_string).unwrap_or_default();
+                    let wanted = last(object).trim_matches('"').to_lowercase();
+                    let found = relations.iter().find(|(r, _)| last(r).trim_matches('"').to_lowercase() == wanted);
+                    if found.is_some_and(|(_, is_table)| *is_table) {
+                        options.opt_exclude = Some(system_columns());
+                    }
+                }
+                _ => {}
+            }
+            projection.push(item);
+        }
+        select.projection = projection;
+    }
+
+    /// The names of the relations of a FROM item, and which of them are tables with system columns.
+    fn named(&self, from: &TableWithJoins) -> Vec<(ObjectName, bool)> {
+        let factors = std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation));
+        factors
+            .filter_map(|factor| match factor {
+                TableFactor::Table { name: object, alias, args, .. } => {
+                    let is_cte = object.0.len() == 1
+                        && matches!(&object.0[0], ObjectNamePart::Identifier(i) if self.known.ctes.contains(&i.value));
+                    let information = object.0.len() == 2
+                        && matches!(&object.0[0], ObjectNamePart::Identifier(i) if i.value == "information_schema");
+                    let called = alias.as_ref().map_or_else(|| object.clone(), called);
+                    Some((called, !is_cte && !information && args.is_none()))
+                }
+                TableFactor::Derived { alias: Some(alias), .. }
+                | TableFactor::UNNEST { alias: Some(alias), .. }
+                | TableFactor::Function { alias: Some(alias), .. } => Some((called(alias), false)),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+fn called(alias: &TableAlias) -> ObjectName {
+    ObjectName(vec![ObjectNamePart::Identifier(alias.name.clone())])
+}
+
+fn plain(options: &WildcardAdditionalOptions) -> bool {
+    options.opt_exclude.is_none() && options.opt_except.is_none()
+}
+
+fn system_columns() -> ExcludeSelectItem {
+    ExcludeSelectItem::Multiple(vec![Ident::new(ROW_ID_NAME), Ident::new(TIME_NAME)])
+}
+
+fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    match operator {
+        JoinOperator::Join(c)
+        | JoinOperator::Inner(c)
+        | JoinOperator::Left(c)
+        | JoinOperator::LeftOuter(c)
+        | JoinOperator::Right(c)
+        | JoinOperator::RightOuter(c)
+        | JoinOperator::FullOuter(c)
+        | JoinOperator::CrossJoin(c)
+        | JoinOperator::Semi(c)
+        | JoinOperator::LeftSemi(c)
+        | JoinOperator::RightSemi(c)
+        | JoinOperator::Anti(c)
+        | JoinOperator::LeftAnti(c)
+        | JoinOperator::RightAnti(c) => Some(c),
+        _ => None,
+    }
+}
+
+impl VisitorMut for Rewrite<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        each_select(&mut query.body, &mut |select| self.select(select));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Identifier(ident) => {
+                self.known.rename(ident, &self.known.columns);
+            }
+            Expr::CompoundIdentifier(parts) => self.compound(parts),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The SELECTs of one query's body; those of queries within it are visited by themselves.
+fn each_select(body: &mut SetExpr, visit: &mut dyn FnMut(&mut Select)) {
+    match body {
+        SetExpr::Select(select) => visit(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            each_select(left, visit);
+            each_select(right, visit);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+use crate::parse;
+
+/// `main.Events(id, Kind, "größe")`, `main.users(id, name, Name2)`, `sensors.t(x)`.
+struct Fixed;
+
+impl Tables for Fixed {
+    fn table(&mut self, written: &Written) -> Result<(String, Vec<String>)> {
+        let all = [
+            ("main.Events", vec!["id", "Kind", "größe"]),
+            ("main.users", vec!["id", "name", "Name2"]),
+            ("sensors.t", vec!["x"]),
+        ];
+        let text = match &written.namespace {
+            Some((namespace, _)) => format!("{namespace}.{}", written.table.0),
+            None => format!("main.{}", written.table.0),
+        };
+        let found = name::resolve(&text, all.iter().map(|(n, _)| *n)).filter(|i| written.admits(all[*i].0));
+        let (full_name, columns) = found.map(|i| &all[i]).ok_or_else(|| Error::not_found(written.text()))?;
+        Ok(((*full_name).into(), columns.iter().map(|c| (*c).into()).collect()))
+    }
+}
+
+fn bound(text: &str) -> String {
+    let mut statement = parse::statement(text, 10_000).unwrap();
+    bind(&mut statement, &mut Fixed).unwrap_or_else(|e| panic!("{text}: {e}"));
+    statement.to_string()
+}
+
+#[test]
+fn an_unquoted_name_finds_the_only_one_that_differs_by_case() {
+    assert_eq!(
+        bound("select ID, kind, GRÖSSE, GRÖßE from events where KIND = 'a'"),
+        r#"SELECT id, Kind, GRÖSSE, größe FROM "Events" WHERE Kind = 'a'"#
+    );
+    assert_eq!(bound("select E.KIND from EVENTS e"), r#"SELECT e.Kind FROM "Events" e"#);
+    assert_eq!(bound("select SENSORS.T.X from sensors.T"), r#"SELECT sensors.t.x FROM "sensors"."t""#);
+    assert_eq!(bound("select events.id from main.events"), r#"SELECT Events.id FROM "Events""#);
+}
+
+#[test]
+fn a_quoted_name_is_exact() {
+    assert_eq!(bound(r#"select "ID" from "Events""#), r#"SELECT "ID" FROM "Events""#);
+    let mut statement = parse::statement(r#"select 1 from "events""#, 1_000).unwrap();
+    assert!(bind(&mut statement, &mut Fixed).is_err());
+}
+
+#[test]
+fn aliases_and_ctes_are_names_too() {
+    assert_eq!(
+        bound("with A as (select id as Total from events) select total from a order by TOTAL"),
+        r#"WITH A AS (SELECT id AS Total FROM "Events") SELECT Total FROM A ORDER BY Total"#
+    );
+    assert_eq!(
+        bound("select x.N from (select name as n from users) X"),
+        r#"SELECT X.n FROM (SELECT name AS n FROM "users") X"#
+    );
+    assert_eq!(
+        bound("select * from events join users using (ID)"),
+        r#"SELECT * FROM "Events" JOIN "users" USING(id)"#
+    );
+    // The CTE hides the table of the same name; the table is still there under its full name.
+    assert_eq!(
+        bound("with users as (select 1) select * from users, main.users"),
+        r#"WITH users AS (SELECT 1) SELECT * FROM users, "main"."users""#
+    );
+}
+
+#[test]
+fn a_star_leaves_the_system_columns_out() {
+    assert_eq!(bound("select * from users"), r#"SELECT * FROM "users""#);
+    assert_eq!(
+        bound("select *, _row_id from users"),
+        r#"SELECT * EXCLUDE (_row_id, _time), _row_id FROM "users""#
+    );
+    assert_eq!(
+        bound("select * from users u join events on u.id = events.id order by u._row_id"),
+        r#"SELECT u.* EXCLUDE (_row_id, _time), "Events".* EXCLUDE (_row_id, _time) FROM "users" u JOIN "Events" ON u.id = Events.id ORDER BY u._row_id"#
+    );
+    assert_eq!(
+        bound("select * from (select _row_id from users) x"),
+        r#"SELECT * FROM (SELECT _row_id FROM "users") x"#
+    );
+    assert_eq!(
+        bound("select U.* from users u order by _TIME"),
+        r#"SELECT u.* EXCLUDE (_row_id, _time) FROM "users" u ORDER BY _time"#
+    );
+}
+
+#[test]
+fn near_names_are_offered() {
+    assert_eq!(near("evnts", ["events", "users", "even"]), ["events"]);
+    assert_eq!(near("temperature", ["temp", "time"]), ["temp"]);
+    assert!(near("x", ["events"]).is_empty());
+}
+
+#[test]
+fn parameters_are_counted_by_the_highest() {
+    let count = |text: &str| parameters(&parse::statement(text, 1_000).unwrap());
+    assert_eq!(count("select $1, $3 from users where id = $2").unwrap(), 3);
+    assert_eq!(count("select 1").unwrap(), 0);
+    assert!(count("select $0").is_err());
+    assert!(count("select $x").is_err());
+}

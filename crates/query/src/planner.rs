@@ -1,0 +1,375 @@
+//! Text to an optimized plan, and a plan to a stream of batches.
+//!
+//! What depends only on the text, the parameters' types and the definitions of the tables is kept (O1): a statement
+//! that was planned before only gets today's snapshots and values put in. Functions, rules, configuration and the
+//! task context are made once and shared by all statements.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::{DataType as Arrow, FieldRef, SchemaRef};
+use datafusion::catalog::TableProvider;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ParamValues, TableReference};
+use datafusion::datasource::cte_worktable::CteWorkTable;
+use datafusion::datasource::{DefaultTableSource, provider_as_source};
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
+use datafusion::logical_expr::{
+    AggregateUDF, Expr, LogicalPlan, ScalarUDF, TableSource, Volatility, WindowUDF,
+};
+use datafusion::optimizer::analyzer::Analyzer;
+use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
+use datafusion::optimizer::{ApplyOrder, OptimizerRule};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
+use datafusion::sql::planner::{PlannerContext, SqlToRel};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
+use engine::View;
+use table::Snapshot;
+use types::{Error, Result, SchemaVersion, TableId};
+
+use crate::catalog;
+use crate::error::from_datafusion;
+use crate::names::{self, Tables, Written};
+use crate::options::Options;
+use crate::params::Params;
+use crate::provider::Provider;
+use crate::sql_type;
+use crate::uuid::{TextMeetsUuid, UuidFunction};
+
+/// Plans kept; beyond it all are forgotten at once.
+const PLANS_MAX: usize = 512;
+
+/// Makes plans. One for all statements.
+pub(crate) struct Planner {
+    state: SessionState,
+    context: Arc<TaskContext>,
+    plans: Mutex<HashMap<Key, Arc<Kept>>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    text: String,
+    types: Vec<Arrow>,
+}
+
+/// A plan that may be used again while its names mean the same tables with the same columns.
+struct Kept {
+    plan: LogicalPlan,
+    tables: Vec<(Written, TableId, SchemaVersion)>,
+}
+
+/// A plan with its tables and values in place.
+pub(crate) struct Planned {
+    plan: LogicalPlan,
+    state: Option<SessionState>,
+}
+
+impl Planner {
+    pub fn new(options: &Options, runtime: Arc<RuntimeEnv>) -> Self {
+        let mut config = SessionConfig::new()
+            .with_target_partitions(options.threads.max(1))
+            .with_batch_size(table::BATCH_ROWS)
+            .with_create_default_catalog_and_schema(false)
+            .with_information_schema(false);
+        let settings = config.options_mut();
+        settings.sql_parser.enable_ident_normalization = false;
+        settings.sql_parser.map_string_types_to_utf8view = false;
+        settings.sql_parser.collect_spans = true;
+        settings.execution.time_zone = Some("UTC".into());
+        // Each sorting partition sets this aside for merging; a small pool must still have room to sort.
+        let per_part = options.memory_bytes / options.threads.max(1) / 8;
+        settings.execution.sort_spill_reservation_bytes = per_part.min(10 << 20);
+        let mut rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
+            vec![Arc::new(TextMeetsUuid::new())];
+        rules.extend(Analyzer::new().rules);
+        let mut state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_default_features()
+            .with_analyzer_rules(rules)
+            .with_type_planner(Arc::new(OurTypes))
+            .build();
+        use datafusion::execution::FunctionRegistry;
+        for function in [UuidFunction::from_text(), UuidFunction::to_text()] {
+            state.register_udf(function).expect("the registry takes functions");
+        }
+        let context = state.task_ctx();
+        Planner { state, context, plans: Mutex::default() }
+    }
+
+    pub fn context(&self) -> Arc<TaskContext> {
+        self.context.clone()
+    }
+
+    /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
+    pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
+        let key = Key { text: text.to_owned(), types: params.types() };
+        let Some(kept) = self.lock().get(&key).cloned() else { return Ok(None) };
+        let mut snapshots: HashMap<TableId, Arc<Snapshot>> = HashMap::new();
+        for (written, id, version) in &kept.tables {
+            let Ok(snapshot) = view.table(&written.text()) else { return Ok(None) };
+            let def = snapshot.def();
+            if def.id != *id || def.schema.version != *version || !written.admits(&def.name) {
+                return Ok(None);
+            }
+            snapshots.insert(*id, snapshot);
+        }
+        let plan = rebind(kept.plan.clone(), &snapshots).map_err(from_datafusion)?;
+        let plan = self.fill(plan, params)?;
+        Ok(Some(Planned { plan, state: None }))
+    }
+
+    /// Plans a query (or its EXPLAIN), whose parameters were counted. With `text`, the plan is kept for [`Planner::again`].
+    pub fn plan(&self, mut statement: Statement, params: &Params, view: &View, text: Option<&str>) -> Result<Planned> {
+        let mut tables = ViewTables { view, found: HashMap::new(), written: Vec::new(), passing: false };
+        let system = names::bind(&mut statement, &mut tables)?;
+        let sources = tables.sources(system)?;
+        let keep = !tables.passing && !matches!(statement, Statement::Explain { .. });
+        let written = std::mem::take(&mut tables.written);
+
+        let catalog = Catalog { state: &self.state, sources };
+        let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
+        let plan = SqlToRel::new(&catalog)
+            .sql_statement_to_plan_with_context(statement, &mut context)
+            .map_err(from_datafusion)?;
+        let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
+
+        let mut state = self.state.clone();
+        state.mark_start_execution();
+        if !keep {
+            // Values are known: the optimizer may use them.
+            let plan = self.substitute(plan, params)?;
+            let plan = state.optimize(&plan).map_err(from_datafusion)?;
+            return Ok(Planned { plan, state: Some(state) });
+        }
+        let plan = state.optimize(&plan).map_err(from_datafusion)?;
+        if let Some(text) = text {
+            let mut plans = self.lock();
+            if plans.len() >= PLANS_MAX {
+                plans.clear();
+            }
+            let key = Key { text: text.to_owned(), types: params.types() };
+            plans.insert(key, Arc::new(Kept { plan: plan.clone(), tables: written }));
+        }
+        let plan = self.fill(plan, params)?;
+        Ok(Planned { plan, state: Some(state) })
+    }
+
+    /// The physical plan.
+    pub async fn physical(&self, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
+        let state = planned.state.as_ref().unwrap_or(&self.state);
+        state.query_planner().create_physical_plan(&planned.plan, state).await.map_err(from_datafusion)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Kept>>> {
+        // Nothing is done under it that could panic, and a plan is whole or absent.
+        self.plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Puts the values into an optimized plan, and folds what becomes constant by them.
+    fn fill(&self, plan: LogicalPlan, params: &Params) -> Result<LogicalPlan> {
+        if params.values.is_empty() {
+            return Ok(plan);
+        }
+        let plan = self.substitute(plan, params)?;
+        let rule = SimplifyExpressions::new();
+        let folded = match rule.apply_order() {
+            Some(ApplyOrder::BottomUp) => plan.transform_up_with_subqueries(|plan| rule.rewrite(plan, &self.state)),
+            Some(ApplyOrder::TopDown) => plan.transform_down_with_subqueries(|plan| rule.rewrite(plan, &self.state)),
+            None => rule.rewrite(plan, &self.state),
+        };
+        folded.map(|folded| folded.data).map_err(from_datafusion)
+    }
+
+    fn substitute(&self, plan: LogicalPlan, params: &Params) -> Result<LogicalPlan> {
+        if params.values.is_empty() {
+            return Ok(plan);
+        }
+        let values = params.scalars.iter().map(|v| ScalarAndMetadata::new(v.clone(), None)).collect();
+        plan.replace_params_with_values(&ParamValues::List(values)).map_err(from_datafusion)
+    }
+}
+
+/// Whether a plan holds a function whose value belongs to one moment, as `now()`: then it is not kept.
+fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::ScalarFunction(function) = expr {
+                    found |= function.func.signature().volatility == Volatility::Stable;
+                }
+                Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })
+        })?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Puts today's snapshots into a plan.
+fn rebind(plan: LogicalPlan, snapshots: &HashMap<TableId, Arc<Snapshot>>) -> DfResult<LogicalPlan> {
+    let bound = plan.transform_up_with_subqueries(|plan| {
+        let LogicalPlan::TableScan(mut scan) = plan else { return Ok(Transformed::no(plan)) };
+        let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
+        let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
+        let Some(provider) = provider else { return Ok(Transformed::no(LogicalPlan::TableScan(scan))) };
+        let snapshot = snapshots
+            .get(&provider.snapshot().def().id)
+            .ok_or_else(|| DataFusionError::Internal("a kept plan reads a table that it does not list".into()))?;
+        scan.source = provider_as_source(Arc::new(provider.at(snapshot.clone())));
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    })?;
+    Ok(bound.data)
+}
+
+/// The tables that one statement names, all out of one view (S2).
+struct ViewTables<'a> {
+    view: &'a View,
+    found: HashMap<String, Found>,
+    written: Vec<(Written, TableId, SchemaVersion)>,
+    /// Whether something is read that holds for this statement alone.
+    passing: bool,
+}
+
+enum Found {
+    Table(Arc<Snapshot>),
+    Information(Arc<dyn TableProvider>),
+}
+
+impl ViewTables<'_> {
+    fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
+        let source = |found: Found| match found {
+            Found::Table(snapshot) => provider_as_source(Arc::new(Provider::new(snapshot, system))),
+            Found::Information(provider) => provider_as_source(provider),
+        };
+        Ok(self.found.drain().map(|(name, found)| (name, source(found))).collect())
+    }
+}
+
+impl Tables for ViewTables<'_> {
+    fn table(&mut self, written: &Written) -> Result<(String, Vec<String>)> {
+        if let Some((full_name, provider)) = catalog::information(self.view, written)? {
+            self.passing = true;
+            let columns = provider.schema().fields().iter().map(|f| f.name().clone()).collect();
+            self.found.insert(full_name.clone(), Found::Information(provider));
+            return Ok((full_name, columns));
+        }
+        let snapshot = table(self.view, written)?;
+        let def = snapshot.def().clone();
+        self.written.push((written.clone(), def.id, def.schema.version));
+        self.found.insert(def.name.clone(), Found::Table(snapshot));
+        Ok((def.name.clone(), def.schema.columns.iter().map(|c| c.name.clone()).collect()))
+    }
+}
+
+/// The table that is meant by what is written.
+pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
+    let snapshot = view.table(&written.text())?;
+    let full_name = &snapshot.def().name;
+    if !written.admits(full_name) {
+        return Err(Error::not_found(format!("there is no table `{}`", types::name::printable(&written.text())))
+            .hint(format!("did you mean `{}`? A quoted name is taken exactly", types::name::short_table_name(full_name))));
+    }
+    Ok(snapshot)
+}
+
+/// Names of types in CAST.
+#[derive(Debug)]
+struct OurTypes;
+
+impl TypePlanner for OurTypes {
+    fn plan_type(&self, sql: &SqlType) -> DfResult<Option<Arrow>> {
+        Ok(sql_type::cast_target(sql))
+    }
+}
+
+/// What DataFusion may see while it plans one statement.
+struct Catalog<'a> {
+    state: &'a SessionState,
+    /// By full name.
+    sources: HashMap<String, Arc<dyn TableSource>>,
+}
+
+impl ContextProvider for Catalog<'_> {
+    fn get_table_source(&self, name: TableReference) -> DfResult<Arc<dyn TableSource>> {
+        let namespace = name.schema().unwrap_or(types::name::DEFAULT_NAMESPACE);
+        let full_name = format!("{namespace}.{}", name.table());
+        self.sources.get(&full_name).cloned().ok_or_else(|| {
+            let text = types::name::printable(&name.to_string());
+            DataFusionError::External(Box::new(Error::not_found(format!("there is no table `{text}`"))))
+        })
+    }
+
+    fn get_table_function_source(&self, name: &str, args: Vec<Expr>) -> DfResult<Arc<dyn TableSource>> {
+        let function = self.state.table_functions().get(&name.to_lowercase()).ok_or_else(|| {
+            DataFusionError::Plan(format!("there is no table function `{}`", types::name::printable(name)))
+        })?;
+        let schema = DFSchema::empty();
+        let fold = |arg: Expr| -> DfResult<Expr> {
+            use datafusion::logical_expr::simplify::SimplifyContext;
+            use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+            let simplifier = ExprSimplifier::new(
+                SimplifyContext::default().with_config_options(self.state.config_options().clone()),
+            );
+            simplifier.simplify(simplifier.coerce(arg, &schema)?)
+        };
+        let args = args.into_iter().map(fold).collect::<DfResult<Vec<_>>>()?;
+        Ok(provider_as_source(function.create_table_provider(&args)?))
+    }
+
+    fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> DfResult<Arc<dyn TableSource>> {
+        Ok(provider_as_source(Arc::new(CteWorkTable::new(name, schema))))
+    }
+
+    fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
+        self.state.expr_planners()
+    }
+
+    fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
+        Some(Arc::new(OurTypes))
+    }
+
+    fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        self.state.scalar_functions().get(name).cloned()
+    }
+
+    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        self.state.aggregate_functions().get(name).cloned()
+    }
+
+    fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        self.state.window_functions().get(name).cloned()
+    }
+
+    fn get_variable_type(&self, _: &[String]) -> Option<Arrow> {
+        None
+    }
+
+    fn get_variable_field(&self, _: &[String]) -> Option<FieldRef> {
+        None
+    }
+
+    fn options(&self) -> &ConfigOptions {
+        self.state.config_options()
+    }
+
+    fn udf_names(&self) -> Vec<String> {
+        self.state.scalar_functions().keys().cloned().collect()
+    }
+
+    fn udaf_names(&self) -> Vec<String> {
+        self.state.aggregate_functions().keys().cloned().collect()
+    }
+
+    fn udwf_names(&self) -> Vec<String> {
+        self.state.window_functions().keys().cloned().collect()
+    }
+}

@@ -1,0 +1,176 @@
+//! A table's snapshot as DataFusion's table: which columns it has, how filters narrow it, how it is split.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Constraint, Constraints, Result};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use table::{Piece, Projection, Snapshot};
+use types::{ColumnId, ROW_ID, RowId, TIME};
+
+use crate::prune::{self, Place};
+use crate::scan::{Part, Scan};
+
+/// One table at one lsn. Its columns are the user's; the system columns follow in statements that name one of them.
+#[derive(Debug)]
+pub(crate) struct Provider {
+    snapshot: Arc<Snapshot>,
+    schema: SchemaRef,
+    /// The column ids of `schema`.
+    columns: Vec<ColumnId>,
+    constraints: Constraints,
+    system: bool,
+}
+
+impl Provider {
+    pub fn new(snapshot: Arc<Snapshot>, system: bool) -> Self {
+        let (schema, columns) = visible(&snapshot, system);
+        let key: Vec<usize> =
+            snapshot.def().primary_key.iter().filter_map(|id| columns.iter().position(|c| c == id)).collect();
+        let mut constraints = Vec::new();
+        if !key.is_empty() {
+            constraints.push(Constraint::PrimaryKey(key));
+        }
+        let constraints = Constraints::new_unverified(constraints);
+        Provider { snapshot, schema, columns, constraints, system }
+    }
+
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// The same table at another lsn. Its definition must be the same.
+    pub fn at(&self, snapshot: Arc<Snapshot>) -> Self {
+        debug_assert_eq!(snapshot.def().schema.version, self.snapshot.def().schema.version);
+        Provider {
+            snapshot,
+            schema: self.schema.clone(),
+            columns: self.columns.clone(),
+            constraints: self.constraints.clone(),
+            system: self.system,
+        }
+    }
+}
+
+fn visible(snapshot: &Snapshot, system: bool) -> (SchemaRef, Vec<ColumnId>) {
+    // Stored batches begin with the system columns; `*` should not.
+    let stored = snapshot.arrow_schema().fields();
+    let mut fields = stored[2..].to_vec();
+    let mut columns: Vec<ColumnId> = snapshot.def().schema.columns.iter().map(|c| c.id).collect();
+    if system {
+        fields.extend_from_slice(&stored[..2]);
+        columns.extend([ROW_ID, TIME]);
+    }
+    (Arc::new(ArrowSchema::new(fields)), columns)
+}
+
+#[async_trait]
+impl TableProvider for Provider {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        // They narrow the scan by piece; DataFusion filters the rows.
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let columns: Vec<ColumnId> = match projection {
+            Some(wanted) => wanted.iter().map(|i| self.columns[*i]).collect(),
+            None => self.columns.clone(),
+        };
+        let ours = |error| DataFusionError::External(Box::new(error));
+        let projection = self.snapshot.projection(&columns).map_err(ours)?;
+        let tests = prune::tests(filters, self.snapshot.def());
+        let parts = match prune::place(&self.snapshot, &tests).map_err(ours)? {
+            Place::Rows(rows) => vec![Part::Rows(rows)],
+            Place::Range(first, end) => {
+                let fits = |piece: &Piece| {
+                    let (low, high) = piece.row_range();
+                    high >= first && low < end && (tests.is_empty() || prune::may_match(piece, &tests))
+                };
+                let pieces: Vec<Piece> = if first >= end {
+                    Vec::new()
+                } else {
+                    self.snapshot.pieces().into_iter().filter(fits).collect()
+                };
+                // A limit that comes this far applies to all rows: no filter stands above.
+                let pieces = if filters.is_empty() { enough(pieces, limit) } else { pieces };
+                split(pieces, state.config().target_partitions())
+            }
+        };
+        let exact = filters.is_empty();
+        Ok(Arc::new(Scan::new(self.snapshot.clone(), projection, parts, exact, limit.filter(|_| exact))))
+    }
+}
+
+/// The first pieces that hold `limit` rows.
+fn enough(mut pieces: Vec<Piece>, limit: Option<usize>) -> Vec<Piece> {
+    let Some(limit) = limit else { return pieces };
+    let mut rows = 0;
+    let wanted = pieces.iter().take_while(|piece| {
+        let more = rows < limit;
+        rows += piece.rows();
+        more
+    });
+    let count = wanted.count();
+    pieces.truncate(count);
+    pieces
+}
+
+/// Neighbouring pieces in at most `count` parts of about equal rows, so that each part is in row-id order.
+fn split(pieces: Vec<Piece>, count: usize) -> Vec<Part> {
+    let total: usize = pieces.iter().map(Piece::rows).sum();
+    // One more thread is worth it from a full batch on.
+    let count = count.min(total.div_ceil(table::BATCH_ROWS)).max(1);
+    let target = total.div_ceil(count).max(1);
+    let mut parts = Vec::with_capacity(count);
+    let mut part = Vec::new();
+    let mut rows = 0;
+    for piece in pieces {
+        rows += piece.rows();
+        part.push(piece);
+        if rows >= target && parts.len() + 1 < count {
+            parts.push(Part::Pieces(std::mem::take(&mut part)));
+            rows = 0;
+        }
+    }
+    if !part.is_empty() || parts.is_empty() {
+        parts.push(Part::Pieces(part));
+    }
+    parts
+}
+
+/// The position of the row id among a projection's columns.
+pub(crate) fn position(projection: &Projection, wanted: ColumnId) -> Option<usize> {
+    projection.columns().position(|column| column == wanted)
+}
+
+/// Row ids as the engine takes them.
+pub(crate) fn row_ids(column: &arrow::array::Int64Array) -> impl Iterator<Item = RowId> + '_ {
+    column.values().iter().map(|v| RowId(*v as u64))
+}

@@ -1,0 +1,284 @@
+//! What a filter says about where the rows can be: row-id ranges, keys, and zones that cannot match.
+//!
+//! Everything here may only leave out rows that the filter would refuse; DataFusion applies the filter itself again.
+
+use std::cmp::Ordering;
+
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use table::{Piece, Snapshot, Zone};
+use types::{ColumnId, DataType, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value, key};
+
+/// A key lookup, or a lookup by row id, finds at most this many rows; beyond it a scan is not slower.
+const LOOKUPS_MAX: usize = 1_024;
+
+/// What is known about a filter's result before it is evaluated.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Test {
+    Compare { column: ColumnId, op: Operator, value: Value },
+    OneOf { column: ColumnId, values: Vec<Value> },
+    IsNull(ColumnId),
+    IsNotNull(ColumnId),
+    And(Vec<Test>),
+    Or(Vec<Test>),
+    Unknown,
+}
+
+/// Where the rows can be.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Place {
+    /// These and no others, in ascending order; some may not be live.
+    Rows(Vec<RowId>),
+    /// From the first to before the second.
+    Range(RowId, RowId),
+}
+
+/// The tests of a scan's filters, which all must hold.
+pub(crate) fn tests(filters: &[Expr], def: &TableDef) -> Vec<Test> {
+    let mut all = Vec::new();
+    for filter in filters {
+        flatten(test(filter, def), &mut all);
+    }
+    all
+}
+
+fn flatten(test: Test, all: &mut Vec<Test>) {
+    match test {
+        Test::And(parts) => parts.into_iter().for_each(|part| flatten(part, all)),
+        Test::Unknown => {}
+        other => all.push(other),
+    }
+}
+
+fn test(expr: &Expr, def: &TableDef) -> Test {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+            Test::And(vec![test(left, def), test(right, def)])
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+            Test::Or(vec![test(left, def), test(right, def)])
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => compare(left, *op, right, def)
+            .or_else(|| compare(right, op.swap()?, left, def))
+            .unwrap_or(Test::Unknown),
+        Expr::InList(InList { expr, list, negated: false }) => one_of(expr, list, def).unwrap_or(Test::Unknown),
+        Expr::Between(between) if !between.negated => {
+            let low = compare(&between.expr, Operator::GtEq, &between.low, def).unwrap_or(Test::Unknown);
+            let high = compare(&between.expr, Operator::LtEq, &between.high, def).unwrap_or(Test::Unknown);
+            Test::And(vec![low, high])
+        }
+        Expr::IsNull(inner) => column(inner, def).map_or(Test::Unknown, |(id, _)| Test::IsNull(id)),
+        Expr::IsNotNull(inner) => column(inner, def).map_or(Test::Unknown, |(id, _)| Test::IsNotNull(id)),
+        Expr::Alias(alias) => test(&alias.expr, def),
+        _ => Test::Unknown,
+    }
+}
+
+fn compare(left: &Expr, op: Operator, right: &Expr, def: &TableDef) -> Option<Test> {
+    if !matches!(op, Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
+        return None;
+    }
+    let (id, data_type) = column(left, def)?;
+    Some(Test::Compare { column: id, op, value: literal(right, &data_type)? })
+}
+
+fn one_of(expr: &Expr, list: &[Expr], def: &TableDef) -> Option<Test> {
+    let (id, data_type) = column(expr, def)?;
+    let values: Option<Vec<Value>> = list.iter().map(|item| literal(item, &data_type)).collect();
+    Some(Test::OneOf { column: id, values: values? })
+}
+
+fn column(expr: &Expr, def: &TableDef) -> Option<(ColumnId, DataType)> {
+    let Expr::Column(column) = expr else { return None };
+    match column.name.as_str() {
+        ROW_ID_NAME => Some((ROW_ID, DataType::Int64)),
+        TIME_NAME => Some((TIME, DataType::Timestamp)),
+        name => def.schema.columns.iter().find(|c| c.name == name).map(|c| (c.id, c.data_type.clone())),
+    }
+}
+
+/// A literal as a value of the column's type. Types without a total order that zones share (floats have NaN) and
+/// those without an order are left out.
+fn literal(expr: &Expr, data_type: &DataType) -> Option<Value> {
+    let Expr::Literal(scalar, _) = expr else { return None };
+    Some(match (scalar, data_type) {
+        (ScalarValue::Boolean(Some(v)), DataType::Bool) => Value::Bool(*v),
+        (ScalarValue::Int32(Some(v)), DataType::Int32) => Value::Int32(*v),
+        (ScalarValue::Int64(Some(v)), DataType::Int64) => Value::Int64(*v),
+        (ScalarValue::Date32(Some(v)), DataType::Date) => Value::Date(*v),
+        (ScalarValue::TimestampMicrosecond(Some(v), Some(_)), DataType::Timestamp) => Value::Timestamp(*v),
+        (ScalarValue::Decimal128(Some(v), _, scale), DataType::Decimal { scale: wanted, .. })
+            if *scale == *wanted as i8 =>
+        {
+            Value::Decimal(*v)
+        }
+        (ScalarValue::FixedSizeBinary(16, Some(v)), DataType::Uuid) => Value::Uuid(v.as_slice().try_into().ok()?),
+        (ScalarValue::Binary(Some(v)), DataType::Binary) => Value::Binary(v.clone()),
+        (ScalarValue::Utf8(Some(v)), DataType::String) => Value::String(v.clone()),
+        (ScalarValue::Utf8View(Some(v)), DataType::String) => Value::String(v.clone()),
+        _ => return None,
+    })
+}
+
+/// Where the rows of `snapshot` that pass `tests` can be.
+pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {
+    if let Some(rows) = by_row_id(tests) {
+        return Ok(Place::Rows(rows));
+    }
+    if let Some(rows) = by_key(snapshot, tests)? {
+        return Ok(Place::Rows(rows));
+    }
+    let (mut first, mut end) = (RowId(0), snapshot.next_row());
+    for test in tests {
+        let Test::Compare { column, op, value } = test else { continue };
+        match (*column, value) {
+            (ROW_ID, Value::Int64(v)) => {
+                let v = RowId((*v).max(0) as u64);
+                let negative = matches!(value, Value::Int64(..0));
+                match op {
+                    Operator::GtEq if !negative => first = first.max(v),
+                    Operator::Gt if !negative => first = first.max(v.next()),
+                    Operator::Lt if !negative => end = end.min(v),
+                    Operator::LtEq if !negative => end = end.min(RowId(v.0.saturating_add(1))),
+                    Operator::Lt | Operator::LtEq | Operator::Eq => end = first,
+                    _ => {}
+                }
+            }
+            (TIME, Value::Timestamp(v)) => match op {
+                Operator::GtEq => first = first.max(snapshot.row_at_time(*v)?),
+                Operator::Gt => first = first.max(snapshot.row_at_time(v.saturating_add(1))?),
+                Operator::Lt => end = end.min(snapshot.row_at_time(*v)?),
+                Operator::LtEq => end = end.min(snapshot.row_at_time(v.saturating_add(1))?),
+                _ => {
+                    first = first.max(snapshot.row_at_time(*v)?);
+                    end = end.min(snapshot.row_at_time(v.saturating_add(1))?);
+                }
+            },
+            _ => {}
+        }
+    }
+    Ok(Place::Range(first, end.max(first)))
+}
+
+fn by_row_id(tests: &[Test]) -> Option<Vec<RowId>> {
+    let values = constants(tests, ROW_ID)?;
+    if values.len() > LOOKUPS_MAX {
+        return None;
+    }
+    let mut rows: Vec<RowId> = values
+        .iter()
+        .filter_map(|value| match value {
+            Value::Int64(v @ 1..) => Some(RowId(*v as u64)),
+            _ => None,
+        })
+        .collect();
+    rows.sort_unstable();
+    rows.dedup();
+    Some(rows)
+}
+
+fn by_key(snapshot: &Snapshot, tests: &[Test]) -> Result<Option<Vec<RowId>>> {
+    let def = snapshot.def();
+    if !def.is_keyed() {
+        return Ok(None);
+    }
+    let mut keys: Vec<Vec<Value>> = vec![Vec::new()];
+    let mut types = Vec::new();
+    for column in def.key_columns() {
+        let Some(values) = constants(tests, column.id) else { return Ok(None) };
+        if keys.len() * values.len() > LOOKUPS_MAX {
+            return Ok(None);
+        }
+        let longer = |key: &Vec<Value>| {
+            let key = key.clone();
+            values.iter().map(move |value| key.iter().cloned().chain([value.clone()]).collect())
+        };
+        keys = keys.iter().flat_map(longer).collect();
+        types.push(column.data_type.clone());
+    }
+    let mut rows = Vec::with_capacity(keys.len());
+    for values in keys {
+        rows.extend(snapshot.find(&key::encode_values(&types, &values)?)?);
+    }
+    rows.sort_unstable();
+    rows.dedup();
+    Ok(Some(rows))
+}
+
+/// The only values that a column can have, if the tests say so.
+fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
+    tests.iter().find_map(|test| match test {
+        Test::Compare { column, op: Operator::Eq, value } if *column == wanted => Some(vec![value.clone()]),
+        Test::OneOf { column, values } if *column == wanted => Some(values.clone()),
+        Test::Or(parts) => {
+            let values: Option<Vec<Vec<Value>>> =
+                parts.iter().map(|part| constants(std::slice::from_ref(part), wanted)).collect();
+            values.map(|values| values.concat())
+        }
+        _ => None,
+    })
+}
+
+/// Whether a piece can hold a row that passes all tests.
+pub(crate) fn may_match(piece: &Piece, tests: &[Test]) -> bool {
+    tests.iter().all(|test| possible(test, &|column| zone(piece, column)))
+}
+
+fn zone(piece: &Piece, column: ColumnId) -> Option<Zone> {
+    if column == ROW_ID {
+        let (first, last) = piece.row_range();
+        let value = |row: RowId| Some(Value::Int64(row.0 as i64));
+        return Some(Zone { min: value(first), max: value(last), nulls: 0 });
+    }
+    piece.zone(column)
+}
+
+fn possible(test: &Test, zone: &dyn Fn(ColumnId) -> Option<Zone>) -> bool {
+    match test {
+        Test::And(parts) => parts.iter().all(|part| possible(part, zone)),
+        Test::Or(parts) => parts.iter().any(|part| possible(part, zone)),
+        Test::Unknown => true,
+        Test::IsNull(column) => zone(*column).is_none_or(|zone| zone.nulls > 0),
+        Test::IsNotNull(column) => zone(*column).is_none_or(|zone| zone.min.is_some()),
+        Test::Compare { column, op, value } => zone(*column).is_none_or(|zone| in_zone(&zone, *op, value)),
+        Test::OneOf { column, values } => {
+            zone(*column).is_none_or(|zone| values.iter().any(|value| in_zone(&zone, Operator::Eq, value)))
+        }
+    }
+}
+
+fn in_zone(zone: &Zone, op: Operator, value: &Value) -> bool {
+    // All values are null: no comparison holds.
+    let Some(min) = &zone.min else { return false };
+    let min_to = order(min, value);
+    let max_to = zone.max.as_ref().and_then(|max| order(max, value));
+    let min_above = min_to == Some(Ordering::Greater);
+    let max_below = max_to == Some(Ordering::Less);
+    match op {
+        Operator::Eq => !min_above && !max_below,
+        Operator::Lt => !matches!(min_to, Some(Ordering::Greater | Ordering::Equal)),
+        Operator::LtEq => !min_above,
+        Operator::Gt => !matches!(max_to, Some(Ordering::Less | Ordering::Equal)),
+        Operator::GtEq => !max_below,
+        _ => true,
+    }
+}
+
+fn order(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        (Value::Int32(a), Value::Int32(b)) => Some(a.cmp(b)),
+        (Value::Int64(a), Value::Int64(b)) => Some(a.cmp(b)),
+        (Value::Date(a), Value::Date(b)) => Some(a.cmp(b)),
+        (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
+        (Value::Decimal(a), Value::Decimal(b)) => Some(a.cmp(b)),
+        (Value::String(a), Value::String(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
+        (Value::Binary(a), Value::Binary(b)) => Some(a.cmp(b)),
+        (Value::Uuid(a), Value::Uuid(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! The door: one statement in, rows or what was done out.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
+use engine::threads::Class;
+use engine::{Committed, Engine, Op, Transaction, View};
+use futures::FutureExt;
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::AbortHandle;
+use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
+
+use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
+use crate::ddl::later;
+use crate::error::from_datafusion;
+use crate::execute::{self, Deadline, Sink};
+use crate::names::{self, Written};
+use crate::options::{Limits, Options};
+use crate::params::Params;
+use crate::planner::{Planned, Planner, table};
+use crate::write::Writer;
+use crate::{catalog, parse};
+
+/// How often a statement that lost against another writer is run again.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// SQL over an engine. Cheap to clone; all clones share threads, memory and limits.
+#[derive(Clone)]
+pub struct Sql(Arc<Handle>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    runtime: Mutex<Option<Runtime>>,
+}
+
+struct Shared {
+    engine: Engine,
+    planner: Planner,
+    options: Options,
+    memory: Arc<RuntimeEnv>,
+    permits: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    started: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Counters for `/metrics`; read without a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Statements that execute, those whose reader is slow included.
+    pub running: usize,
+    /// Statements that wait for one of those to end.
+    pub waiting: usize,
+    /// Statements since the start.
+    pub started: u64,
+    /// Statements that were refused with `Busy`.
+    pub refused: u64,
+    /// Bytes that sorts, joins and groupings hold.
+    pub memory_bytes: usize,
+    /// Bytes of spill files.
+    pub spilled_bytes: u64,
+}
+
+impl Sql {
+    /// Starts the threads. Fails if they cannot be started or the options contradict each other.
+    pub fn new(engine: Engine, options: Options) -> Result<Sql> {
+        let pool = FairSpillPool::new(options.memory_bytes);
+        let consumers = std::num::NonZeroUsize::new(3).expect("3 is not 0");
+        let disk = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::Directories(vec![options.spill_dir.clone()]))
+            .with_max_temp_directory_size(options.spill_bytes_max);
+        let memory = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, consumers)))
+            .with_disk_manager_builder(disk)
+            .build_arc()
+            .map_err(from_datafusion)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads.max(1))
+            .thread_name("polynya-sql")
+            .on_thread_start(|| Class::Work.enter())
+            .enable_time()
+            .build()
+            .map_err(|e| Error::io("starting the threads of SQL", e))?;
+        let shared = Shared {
+            engine,
+            planner: Planner::new(&options, memory.clone()),
+            permits: Arc::new(Semaphore::new(options.concurrent_max.max(1))),
+            options,
+            memory,
+            waiting: AtomicUsize::new(0),
+            started: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        };
+        Ok(Sql(Arc::new(Handle { shared: Arc::new(shared), runtime: Mutex::new(Some(runtime)) })))
+    }
+
+    /// Runs one statement. May be awaited on any runtime; the work is done by SQL's own threads. Dropping the future or
+    /// the answer cancels it (a commit that is on its way may still happen).
+    ///
+    /// Everything that the statement reads stands at one lsn (S2), the newest that is durable when it starts.
+    /// UPDATE and DELETE are refused by the engine if a row that they read has changed; then they run again.
+    pub async fn run(&self, principal: &Principal, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        let job = Job {
+            shared: self.0.shared.clone(),
+            principal: principal.clone(),
+            text: text.to_owned(),
+            params,
+            limits,
+        };
+        let task = {
+            let runtime = self.0.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+            let runtime = runtime.as_ref().ok_or_else(closed)?;
+            runtime.spawn(job.run(sender)).abort_handle()
+        };
+        let mut guard = AbortOnDrop(Some(task));
+        let answer = receiver.await.unwrap_or_else(|_| Err(Error::internal("the statement stopped without an answer")));
+        // From here on the answer's reader keeps it alive.
+        guard.0 = None;
+        answer
+    }
+
+    pub fn status(&self) -> Status {
+        let shared = &self.0.shared;
+        Status {
+            running: shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
+            waiting: shared.waiting.load(Ordering::Relaxed),
+            started: shared.started.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+            memory_bytes: shared.memory.memory_pool.reserved(),
+            spilled_bytes: shared.memory.disk_manager.used_disk_space(),
+        }
+    }
+
+    /// Ends all statements and the threads; answers that are being read end in an error of kind `Closed`. Waits up to a
+    /// second for threads that are in the middle of a batch.
+    pub fn close(&self) {
+        let runtime = self.0.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(runtime) = runtime {
+            // Not in the caller's thread, which may belong to a runtime that must not block.
+            let ended = std::thread::Builder::new()
+                .name("polynya-sql-end".into())
+                .spawn(move || runtime.shutdown_timeout(Duration::from_secs(1)));
+            if let Ok(thread) = ended {
+                // It only waits; a panic there would have no one to tell.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Sql {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sql").field("status", &self.status()).finish()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let runtime = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(runtime) = runtime {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::new(Kind::Closed, "SQL is closed")
+}
+
+struct AbortOnDrop(Option<AbortHandle>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// One statement on SQL's own threads.
+struct Job {
+    shared: Arc<Shared>,
+    principal: Principal,
+    text: String,
+    params: Vec<Value>,
+    limits: Limits,
+}
+
+/// What planning came to.
+enum Outcome {
+    Answer(Answer),
+    /// A query, ready to be run.
+    Query(Planned, Lsn),
+}
+
+impl Job {
+    async fn run(self, sender: oneshot::Sender<Result<Answer>>) {
+        let deadline = Deadline::after(self.limits.deadline.unwrap_or(self.shared.options.deadline));
+        let prepared = deadline.limit(async {
+            let permit = self.shared.admit().await?;
+            let outcome = self.outcome().await?;
+            let ready = match outcome {
+                Outcome::Answer(answer) => Err(answer),
+                Outcome::Query(planned, lsn) => {
+                    Ok((execute::start(&self.shared.planner, &planned).await?, lsn))
+                }
+            };
+            Ok((permit, ready))
+        }
+        .boxed());
+        // A receiver that is gone has cancelled the statement.
+        let (_permit, stream, lsn) = match prepared.await.and_then(|result| result) {
+            Ok((permit, Ok((stream, lsn)))) => (permit, stream, lsn),
+            Ok((_, Err(answer))) => {
+                let _ = sender.send(Ok(answer));
+                return;
+            }
+            Err(error) => {
+                let _ = sender.send(Err(error));
+                return;
+            }
+        };
+        let (batches, waiting) = mpsc::channel(WAITING_BATCHES_MAX);
+        let end = Arc::new(End::default());
+        let rows = Rows::new(stream.schema(), lsn, waiting, end.clone());
+        if sender.send(Ok(Answer::Rows(rows))).is_err() {
+            return;
+        }
+        let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
+        Sink { batches, end, rows_max, overflow: self.limits.overflow }.pump(stream, deadline).await;
+    }
+
+    async fn outcome(&self) -> Result<Outcome> {
+        let shared = &self.shared;
+        let view = shared.engine.view(&self.principal)?;
+        let params = Params::new(self.params.clone())?;
+        if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
+            return Ok(Outcome::Query(planned, view.lsn()));
+        }
+        let statement = parse::statement(&self.text, shared.options.text_bytes_max)?;
+        let parameters = names::parameters(&statement)?;
+        if parameters != params.values.len() {
+            let given = params.values.len();
+            return Err(Error::invalid(format!("the statement has {parameters} parameters, {given} values were given")));
+        }
+        let is_query = match &statement {
+            Statement::Query(query) => query_only(parse::reads_only(query))?,
+            Statement::Explain { statement, .. } => match statement.as_ref() {
+                Statement::Query(query) => query_only(parse::reads_only(query))?,
+                _ => return Err(later("EXPLAIN of a statement that writes")),
+            },
+            _ => false,
+        };
+        if is_query {
+            let planned = shared.planner.plan(statement, &params, &view, Some(&self.text))?;
+            return Ok(Outcome::Query(planned, view.lsn()));
+        }
+        self.command(&statement, &params, &view).await.map(Outcome::Answer)
+    }
+
+    /// Statements that are no queries.
+    async fn command(&self, statement: &Statement, params: &Params, view: &View) -> Result<Answer> {
+        match statement {
+            Statement::ShowTables { .. } => Ok(Answer::Rows(Rows::of(catalog::show_tables(view)?, view.lsn()))),
+            Statement::ExplainTable { table_name, .. } => {
+                let snapshot = table(view, &Written::of(table_name)?)?;
+                Ok(Answer::Rows(Rows::of(catalog::describe(&snapshot)?, view.lsn())))
+            }
+            Statement::CreateTable(_) => self.write(DoneKind::CreateTable, statement, params).await,
+            Statement::Drop { object_type: ObjectType::Table, .. } => {
+                self.write(DoneKind::DropTable, statement, params).await
+            }
+            Statement::Insert(_) => self.write(DoneKind::Insert, statement, params).await,
+            Statement::Update(_) => self.write(DoneKind::Update, statement, params).await,
+            Statement::Delete(_) => self.write(DoneKind::Delete, statement, params).await,
+            other => {
+                let text = other.to_string();
+                let words: Vec<&str> = text.split_whitespace().take(2).collect();
+                Err(later(&words.join(" ")))
+            }
+        }
+    }
+
+    /// Makes a change over a view and commits it; again over a newer one if another writer was faster.
+    async fn write(&self, kind: DoneKind, statement: &Statement, params: &Params) -> Result<Answer> {
+        self.principal.require(Scope::Write)?;
+        let shared = &self.shared;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let view = shared.engine.view(&self.principal)?;
+            let writer = Writer { planner: &shared.planner, view: &view, params };
+            let change = writer.change(statement).await?;
+            if change.ops.is_empty() {
+                return Ok(Answer::Done(Done { kind, count: change.count, lsn: view.lsn() }));
+            }
+            let count = change.count;
+            match self.commit(change.ops).await {
+                Ok(committed) => return Ok(Answer::Done(Done { kind, count, lsn: committed.lsn })),
+                Err(error) if error.kind() == Kind::Conflict && attempt < ATTEMPTS_MAX => {
+                    // The other writer's commit is durable within a sync or two; look again then.
+                    tokio::time::sleep(Duration::from_millis(1 << attempt.min(5))).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn commit(&self, ops: Vec<Op>) -> Result<Committed> {
+        let (sender, receiver) = oneshot::channel();
+        self.shared.engine.submit(&self.principal, Transaction::new(ops), move |result| {
+            // Nobody waits any more if the statement was cancelled.
+            let _ = sender.send(result);
+        });
+        receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
+    }
+}
+
+fn query_only(reads_only: bool) -> Result<bool> {
+    if reads_only { Ok(true) } else { Err(later("a query that writes")) }
+}
+
+impl Shared {
+    /// Waits for a place among the statements that run, in a queue of bounded length.
+    async fn admit(&self) -> Result<OwnedSemaphorePermit> {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            return Ok(permit);
+        }
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        if before >= self.options.waiting_max {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Error::new(
+                Kind::Busy,
+                format!("{} statements run and {before} wait already", self.options.concurrent_max.max(1)),
+            )
+            .hint("try again a little later"));
+        }
+        self.permits.clone().acquire_owned().await.map_err(|_| closed())
+    }
+}

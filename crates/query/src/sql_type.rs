@@ -1,0 +1,269 @@
+//! SQL's names of types, Polynya's types, and Arrow's that come out of expressions.
+
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, TimeUnit};
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, GeometricTypeKind, ObjectNamePart, TimezoneInfo,
+};
+use types::{ColumnId, DataType, Error, Field, Result};
+
+const EXTENSION_KEY: &str = "ARROW:extension:name";
+
+/// The type that a column declared with `sql` has. Nested fields get placeholder ids; `TableDef::add_column`
+/// replaces them.
+pub(crate) fn from_sql(sql: &SqlType) -> Result<DataType> {
+    Ok(match sql {
+        SqlType::Bool | SqlType::Boolean => DataType::Bool,
+        SqlType::TinyInt(_) | SqlType::SmallInt(_) | SqlType::Int2(_) => DataType::Int32,
+        SqlType::Int(_) | SqlType::Integer(_) | SqlType::Int4(_) | SqlType::Int32 => DataType::Int32,
+        SqlType::BigInt(_) | SqlType::Int8(_) | SqlType::Int64 => DataType::Int64,
+        SqlType::Real | SqlType::Float4 | SqlType::Float32 => DataType::Float32,
+        // As PostgreSQL: float(1..24) is single, everything else double.
+        SqlType::Float(ExactNumberInfo::Precision(1..=24)) => DataType::Float32,
+        SqlType::Float(_) | SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float8 | SqlType::Float64 => {
+            DataType::Float64
+        }
+        SqlType::Decimal(info) | SqlType::Numeric(info) | SqlType::Dec(info) => decimal(info)?,
+        SqlType::Text
+        | SqlType::String(_)
+        | SqlType::Varchar(None)
+        | SqlType::CharacterVarying(None)
+        | SqlType::CharVarying(None) => DataType::String,
+        SqlType::Varchar(_)
+        | SqlType::CharacterVarying(_)
+        | SqlType::CharVarying(_)
+        | SqlType::Char(_)
+        | SqlType::Character(_) => {
+            return Err(Error::invalid(format!("`{sql}`: strings have no length limit here")).hint("use text"));
+        }
+        SqlType::Bytea | SqlType::Blob(_) | SqlType::Binary(None) | SqlType::Varbinary(None) => DataType::Binary,
+        SqlType::Date => DataType::Date,
+        SqlType::Timestamp(precision, _) => timestamp(*precision, sql)?,
+        SqlType::Datetime(precision) => timestamp(*precision, sql)?,
+        SqlType::Uuid => DataType::Uuid,
+        SqlType::JSON | SqlType::JSONB => DataType::Json,
+        SqlType::GeometricType(GeometricTypeKind::Point) => DataType::Point,
+        SqlType::Array(ArrayElemTypeDef::SquareBracket(item, None) | ArrayElemTypeDef::AngleBracket(item)) => {
+            let data_type = from_sql(item)?;
+            DataType::List(Box::new(Field { id: ColumnId(0), name: "item".into(), data_type, nullable: true }))
+        }
+        SqlType::Custom(name, arguments) => custom(name.0.as_slice(), arguments)?,
+        SqlType::Unspecified => return Err(Error::invalid("a column without a type").hint("write `name type`")),
+        other => {
+            // What the dialect reads under another name may still be one of ours.
+            return DataType::parse(&other.to_string(), &mut ColumnId(0));
+        }
+    })
+}
+
+fn custom(name: &[ObjectNamePart], arguments: &[String]) -> Result<DataType> {
+    let [ObjectNamePart::Identifier(name)] = name else {
+        return Err(Error::invalid("a type's name has one part"));
+    };
+    let text = match (name.value.to_ascii_lowercase().as_str(), arguments) {
+        (_, []) => name.value.clone(),
+        (word, arguments) => format!("{word}({})", arguments.join(",")),
+    };
+    let text = if text.len() >= 6 && text[..6].eq_ignore_ascii_case("array<") {
+        format!("list<{}", &text[6..])
+    } else {
+        text
+    };
+    DataType::parse(&text, &mut ColumnId(0))
+}
+
+fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
+    let (precision, scale) = match *info {
+        ExactNumberInfo::None => (38, 9),
+        ExactNumberInfo::Precision(precision) => (precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
+    };
+    DataType::parse(&format!("decimal({precision},{scale})"), &mut ColumnId(0))
+}
+
+fn timestamp(precision: Option<u64>, sql: &SqlType) -> Result<DataType> {
+    match precision {
+        None | Some(6) => Ok(DataType::Timestamp),
+        Some(_) => Err(Error::invalid(format!("`{sql}`: timestamps are in microseconds")).hint("use timestamptz")),
+    }
+}
+
+/// The Arrow type that CAST gives, where DataFusion's own choice would not be ours: timestamps are microseconds in
+/// UTC whether or not a zone is mentioned, and our own types exist. `None` leaves it to DataFusion.
+pub(crate) fn cast_target(sql: &SqlType) -> Option<Arrow> {
+    match sql {
+        SqlType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
+        | SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
+        | SqlType::Datetime(None) => Some(DataType::Timestamp.to_arrow()),
+        SqlType::Float(_) | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Interval { .. } => None,
+        SqlType::JSON | SqlType::JSONB | SqlType::Uuid | SqlType::Custom(..) | SqlType::GeometricType(_) => {
+            from_sql(sql).ok().map(|data_type| data_type.to_arrow())
+        }
+        SqlType::CharacterVarying(_) | SqlType::Character(_) => Some(Arrow::Utf8),
+        SqlType::Decimal(ExactNumberInfo::None) | SqlType::Numeric(ExactNumberInfo::None) => {
+            from_sql(sql).ok().map(|data_type| data_type.to_arrow())
+        }
+        _ => None,
+    }
+}
+
+/// The column type that holds what an expression of this Arrow type gives: for CREATE TABLE AS.
+pub(crate) fn from_arrow(field: &ArrowField) -> Result<DataType> {
+    if let Some(data_type) = exact(field) {
+        return Ok(data_type);
+    }
+    let nested = |field: &ArrowField| -> Result<Field> {
+        let data_type = from_arrow(field)?;
+        Ok(Field { id: ColumnId(0), name: field.name().clone(), data_type, nullable: field.is_nullable() })
+    };
+    Ok(match field.data_type() {
+        Arrow::Null => DataType::String,
+        Arrow::Int8 | Arrow::Int16 | Arrow::UInt8 | Arrow::UInt16 => DataType::Int32,
+        Arrow::UInt32 | Arrow::UInt64 => DataType::Int64,
+        Arrow::Float16 => DataType::Float32,
+        Arrow::LargeUtf8 | Arrow::Utf8View => DataType::String,
+        Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => DataType::Binary,
+        Arrow::Date64 => DataType::Date,
+        Arrow::Timestamp(..) => DataType::Timestamp,
+        Arrow::Dictionary(_, value) => from_arrow(&ArrowField::new(field.name(), value.as_ref().clone(), true))?,
+        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => {
+            DataType::List(Box::new(nested(item)?))
+        }
+        Arrow::Struct(fields) => DataType::Struct(fields.iter().map(|f| nested(f)).collect::<Result<_>>()?),
+        other => {
+            return Err(Error::invalid(format!("no column can hold `{}` of type {other}", field.name()))
+                .hint("CAST it to a type that columns have"));
+        }
+    })
+}
+
+/// The type whose Arrow form this is exactly, if any.
+fn exact(field: &ArrowField) -> Option<DataType> {
+    let extension = field.metadata().get(EXTENSION_KEY).map(String::as_str);
+    Some(match field.data_type() {
+        Arrow::Boolean => DataType::Bool,
+        Arrow::Int32 => DataType::Int32,
+        Arrow::Int64 => DataType::Int64,
+        Arrow::Float32 => DataType::Float32,
+        Arrow::Float64 => DataType::Float64,
+        Arrow::Decimal128(precision, scale @ 0..) if *scale as u8 <= *precision => {
+            DataType::Decimal { precision: *precision, scale: *scale as u8 }
+        }
+        Arrow::Utf8 if extension == Some("arrow.json") => DataType::Json,
+        Arrow::Utf8 => DataType::String,
+        Arrow::Binary => DataType::Binary,
+        Arrow::Date32 => DataType::Date,
+        Arrow::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == "UTC" => DataType::Timestamp,
+        Arrow::FixedSizeBinary(16) if extension == Some("arrow.uuid") => DataType::Uuid,
+        Arrow::FixedSizeList(item, len) if *item.data_type() == Arrow::Float32 && *len > 0 => {
+            DataType::Vector(*len as u32)
+        }
+        other if *other == DataType::Point.to_arrow() => DataType::Point,
+        other if *other == DataType::Point3d.to_arrow() => DataType::Point3d,
+        Arrow::List(item) => DataType::List(Box::new(exact_nested(item)?)),
+        Arrow::Struct(fields) => DataType::Struct(fields.iter().map(|f| exact_nested(f)).collect::<Option<_>>()?),
+        _ => return None,
+    })
+}
+
+fn exact_nested(field: &ArrowField) -> Option<Field> {
+    let data_type = exact(field)?;
+    Some(Field { id: ColumnId(0), name: field.name().clone(), data_type, nullable: field.is_nullable() })
+}
+
+/// The name of a field's type in an answer: as `types::DataType` writes it, else Arrow's in lower case.
+pub(crate) fn field_type_name(field: &ArrowField) -> String {
+    if let Some(data_type) = exact(field) {
+        return data_type.to_string();
+    }
+    match field.data_type() {
+        Arrow::LargeUtf8 | Arrow::Utf8View => "string".into(),
+        Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => "binary".into(),
+        Arrow::Timestamp(..) => "timestamp".into(),
+        Arrow::Date64 => "date".into(),
+        Arrow::Time32(_) | Arrow::Time64(_) => "time".into(),
+        Arrow::Interval(_) => "interval".into(),
+        Arrow::Duration(_) => "duration".into(),
+        Arrow::Dictionary(_, value) => {
+            field_type_name(&ArrowField::new(field.name(), value.as_ref().clone(), true))
+        }
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+    use datafusion::sql::sqlparser::ast::Statement;
+
+    fn column_type(text: &str) -> Result<String> {
+        let statement = parse::statement(&format!("create table t (x {text})"), 10_000)?;
+        let Statement::CreateTable(table) = statement else { panic!("a table") };
+        from_sql(&table.columns[0].data_type).map(|t| t.to_string())
+    }
+
+    #[test]
+    fn every_type_has_its_sql_names() {
+        for (sql, ours) in [
+            ("bool", "bool"),
+            ("boolean", "bool"),
+            ("smallint", "int32"),
+            ("INT", "int32"),
+            ("int32", "int32"),
+            ("bigint", "int64"),
+            ("int8", "int64"),
+            ("int64", "int64"),
+            ("real", "float32"),
+            ("float32", "float32"),
+            ("double precision", "float64"),
+            ("float", "float64"),
+            ("float64", "float64"),
+            ("double", "float64"),
+            ("decimal(10,2)", "decimal(10,2)"),
+            ("numeric(5)", "decimal(5,0)"),
+            ("numeric", "decimal(38,9)"),
+            ("text", "string"),
+            ("string", "string"),
+            ("varchar", "string"),
+            ("bytea", "binary"),
+            ("binary", "binary"),
+            ("date", "date"),
+            ("timestamp", "timestamp"),
+            ("timestamptz", "timestamp"),
+            ("timestamp with time zone", "timestamp"),
+            ("uuid", "uuid"),
+            ("json", "json"),
+            ("jsonb", "json"),
+            ("int[]", "list<int32>"),
+            ("text[][]", "list<list<string>>"),
+            ("list<int64>", "list<int64>"),
+            ("array<int64>", "list<int64>"),
+            ("struct<a: int64, b: list<uuid not null>>", "struct<a: int64, b: list<uuid not null>>"),
+            ("vector(384)", "vector(384)"),
+            ("VECTOR(3)", "vector(3)"),
+            ("point", "point"),
+            ("point3d", "point3d"),
+        ] {
+            assert_eq!(column_type(sql).unwrap_or_else(|e| panic!("{sql}: {e}")), ours, "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_type_that_would_be_misunderstood_is_refused() {
+        for sql in ["varchar(10)", "char(3)", "decimal(40,2)", "vector(0)", "timestamp(3)", "money", "list<x>"] {
+            assert!(column_type(sql).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_a_column_holds_is_what_create_table_as_makes() {
+        for text in ["uuid", "json", "point", "vector(3)", "decimal(10,2)", "list<string>", "timestamp"] {
+            let data_type = DataType::parse(text, &mut ColumnId(0)).unwrap();
+            let field = Field { id: ColumnId(0), name: "x".into(), data_type, nullable: true }.to_arrow();
+            assert_eq!(from_arrow(&field).unwrap().to_string(), text);
+            assert_eq!(field_type_name(&field), text);
+        }
+        assert_eq!(from_arrow(&ArrowField::new("n", Arrow::UInt64, true)).unwrap(), DataType::Int64);
+        assert!(from_arrow(&ArrowField::new("n", Arrow::Duration(TimeUnit::Second), true)).is_err());
+    }
+}

@@ -1,0 +1,387 @@
+//! INSERT, UPDATE, DELETE and CREATE TABLE AS as transactions: what they read stands at one lsn, and what they write
+//! is refused if a row that was read has changed since. Whoever runs them then starts again.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Field, Int64Type, Schema, SchemaRef};
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, CreateTable, Delete, Expr, FromTable, Ident, Insert, ObjectName, ObjectNamePart,
+    Query, SelectItem, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Update,
+};
+use engine::{Mode, Op, View};
+use table::Snapshot;
+use types::{Column, Error, Kind, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, Value, name};
+
+use crate::ddl::{self, later};
+use crate::error::quoted;
+use crate::execute::collect;
+use crate::names::{Written, near};
+use crate::params::Params;
+use crate::planner::{Planner, table};
+use crate::provider::row_ids;
+use crate::{convert, literal, parse, sql_type};
+
+/// Expressions of INSERT … VALUES that are evaluated by one query.
+const CELLS_AT_ONCE: usize = 256;
+
+/// What a statement writes, and how many rows it counts.
+pub(crate) struct Change {
+    pub ops: Vec<Op>,
+    pub count: u64,
+}
+
+/// Reads what a writing statement needs, over one view.
+pub(crate) struct Writer<'a> {
+    pub planner: &'a Planner,
+    pub view: &'a View,
+    pub params: &'a Params,
+}
+
+impl Writer<'_> {
+    /// What a statement changes. Only for statements that do.
+    pub async fn change(&self, statement: &Statement) -> Result<Change> {
+        match statement {
+            Statement::CreateTable(create) => match &create.query {
+                Some(query) => self.create_as(create, query).await,
+                None => {
+                    let op = Op::CreateTable { def: ddl::definition(create)?, if_absent: create.if_not_exists };
+                    Ok(Change { ops: vec![op], count: 0 })
+                }
+            },
+            Statement::Drop { if_exists, names, .. } => {
+                Ok(Change { ops: dropped(self.view, names, *if_exists)?, count: 0 })
+            }
+            Statement::Insert(insert) => self.insert(insert).await,
+            Statement::Update(update) => self.update(update).await,
+            Statement::Delete(delete) => self.delete(delete).await,
+            other => Err(Error::internal(format!("`{}` changes nothing", name::printable(&other.to_string())))),
+        }
+    }
+
+    async fn insert(&self, insert: &Insert) -> Result<Change> {
+        refuse_insert(insert)?;
+        let TableObject::TableName(object) = &insert.table else {
+            return Err(later("INSERT into a function"));
+        };
+        let snapshot = table(self.view, &Written::of(object)?)?;
+        let def = snapshot.def();
+        let columns = target_columns(def, &insert.columns)?;
+        let Some(query) = &insert.source else { return Err(later("INSERT … DEFAULT VALUES")) };
+        let batch = match query.body.as_ref() {
+            SetExpr::Values(values) if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() => {
+                let rows: Vec<&[Expr]> = values.rows.iter().map(|row| &row[..]).collect();
+                self.values(&columns, &rows, !insert.columns.is_empty()).await?
+            }
+            _ => self.selected(def, &columns, query, !insert.columns.is_empty()).await?,
+        };
+        let count = batch.num_rows() as u64;
+        if count == 0 {
+            return Ok(Change { ops: Vec::new(), count: 0 });
+        }
+        let op = Op::Insert { table: def.name.clone(), batch, mode: Mode::Append };
+        Ok(Change { ops: vec![op], count })
+    }
+
+    /// The rows of VALUES. Literals become values at once; what has to be evaluated becomes a query.
+    async fn values(&self, columns: &[&Column], rows: &[&[Expr]], listed: bool) -> Result<RecordBatch> {
+        let width = rows.first().map_or(0, |row| row.len());
+        if let Some((i, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != width) {
+            return Err(Error::invalid(format!("row {} has {} values, row 1 has {width}", i + 1, row.len())));
+        }
+        check_width(columns, width, listed)?;
+        let columns = &columns[..width];
+        let mut cells: Vec<Vec<Value>> = vec![Vec::with_capacity(rows.len()); width];
+        let mut pending: Vec<(usize, usize, &Expr)> = Vec::new();
+        for (r, row) in rows.iter().enumerate() {
+            for (c, expr) in row.iter().enumerate() {
+                let column = columns[c];
+                let value = if is_default(expr) {
+                    column.default.clone().unwrap_or(Value::Null)
+                } else {
+                    match literal::value(expr, &column.data_type, &self.params.values) {
+                        Some(value) => value.map_err(|e| place(e, column, r))?,
+                        None => {
+                            pending.push((r, c, expr));
+                            Value::Null
+                        }
+                    }
+                };
+                cells[c].push(value);
+            }
+        }
+        for some in pending.chunks(CELLS_AT_ONCE) {
+            let projection = some.iter().enumerate().map(|(i, (_, _, expr))| named((*expr).clone(), i)).collect();
+            let statement = select(projection, None, None)?;
+            let batch = self.run(statement).await?;
+            if batch.num_rows() != 1 {
+                return Err(Error::internal(format!("VALUES gave {} rows for one", batch.num_rows())));
+            }
+            for (i, (r, c, _)) in some.iter().enumerate() {
+                let column = columns[*c];
+                let array = convert::to_column(batch.column(i), &column.data_type).map_err(|e| place(e, column, *r))?;
+                cells[*c][*r] = Value::from_array(&array, &column.data_type, 0);
+            }
+        }
+        let arrays = columns
+            .iter()
+            .zip(&cells)
+            .map(|(column, cells)| Value::to_array(cells, &column.data_type).map_err(|e| e.with("column", &column.name)))
+            .collect::<Result<Vec<_>>>()?;
+        batch_of(columns, arrays, rows.len())
+    }
+
+    async fn selected(&self, def: &TableDef, columns: &[&Column], query: &Query, listed: bool) -> Result<RecordBatch> {
+        if !parse::reads_only(query) {
+            return Err(later("a query that writes"));
+        }
+        let batch = self.run(Statement::Query(Box::new(query.clone()))).await?;
+        check_width(columns, batch.num_columns(), listed).map_err(|e| e.with("table", &def.name))?;
+        let columns = &columns[..batch.num_columns()];
+        let arrays = columns
+            .iter()
+            .zip(batch.columns())
+            .map(|(column, array)| {
+                convert::to_column(array, &column.data_type).map_err(|e| e.with("column", &column.name))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        batch_of(columns, arrays, batch.num_rows())
+    }
+
+    async fn update(&self, update: &Update) -> Result<Change> {
+        let missing = [
+            (update.from.is_some(), "UPDATE … FROM"),
+            (update.returning.is_some(), "RETURNING"),
+            (update.or.is_some(), "UPDATE OR …"),
+            (update.limit.is_some(), "UPDATE … LIMIT"),
+        ];
+        if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
+            return Err(later(what));
+        }
+        let snapshot = self.one_table(&update.table)?;
+        let def = snapshot.def();
+        let mut sets: Vec<Option<&Expr>> = vec![None; def.schema.columns.len()];
+        for Assignment { target, value } in &update.assignments {
+            let AssignmentTarget::ColumnName(object) = target else { return Err(later("SET (a, b) = …")) };
+            let Some(ObjectNamePart::Identifier(ident)) = object.0.last() else {
+                return Err(Error::invalid(format!("`{object}` is no column")));
+            };
+            let position = column_position(def, ident)?;
+            if sets[position].replace(value).is_some() {
+                return Err(Error::invalid(format!("column `{}` is set twice", def.schema.columns[position].name)));
+            }
+        }
+        let column_item = |(i, column): (usize, &Column)| match sets[i] {
+            Some(expr) if !is_default(expr) => named(expr.clone(), i),
+            _ => named(Expr::Identifier(Ident::with_quote('"', &column.name)), i),
+        };
+        let mut projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new(ROW_ID_NAME)))];
+        projection.extend(def.schema.columns.iter().enumerate().map(column_item));
+        let batch = self.run(select(projection, Some(update.table.clone()), update.selection.clone())?).await?;
+        let rows = batch.num_rows();
+        if rows == 0 {
+            return Ok(Change { ops: Vec::new(), count: 0 });
+        }
+        let columns: Vec<&Column> = def.schema.columns.iter().collect();
+        let arrays = columns
+            .iter()
+            .enumerate()
+            .map(|(i, column)| {
+                if sets[i].is_some_and(is_default) {
+                    let value = column.default.clone().unwrap_or(Value::Null);
+                    return Value::to_array(&vec![value; rows], &column.data_type);
+                }
+                convert::to_column(batch.column(i + 1), &column.data_type).map_err(|e| e.with("column", &column.name))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let op = Op::Update { table: def.name.clone(), old: first_column(&batch), batch: batch_of(&columns, arrays, rows)? };
+        Ok(Change { ops: vec![op], count: rows as u64 })
+    }
+
+    async fn delete(&self, delete: &Delete) -> Result<Change> {
+        let missing = [
+            (delete.using.is_some(), "DELETE … USING"),
+            (delete.returning.is_some(), "RETURNING"),
+            (!delete.tables.is_empty(), "DELETE of several tables"),
+            (!delete.order_by.is_empty() || delete.limit.is_some(), "DELETE … LIMIT"),
+        ];
+        if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
+            return Err(later(what));
+        }
+        let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+        let [from] = from.as_slice() else { return Err(later("DELETE of several tables")) };
+        let snapshot = self.one_table(from)?;
+        let projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new(ROW_ID_NAME)))];
+        let batch = self.run(select(projection, Some(from.clone()), delete.selection.clone())?).await?;
+        let rows = first_column(&batch);
+        let count = rows.len() as u64;
+        if count == 0 {
+            return Ok(Change { ops: Vec::new(), count });
+        }
+        let op = Op::Delete { table: snapshot.def().name.clone(), rows, must_exist: true };
+        Ok(Change { ops: vec![op], count })
+    }
+
+    /// CREATE TABLE … AS: the table and its rows in one commit.
+    async fn create_as(&self, create: &CreateTable, query: &Query) -> Result<Change> {
+        let mut def = ddl::definition(create)?;
+        if !def.schema.columns.is_empty() {
+            return Err(later("CREATE TABLE (columns) AS").hint("name the columns in the query"));
+        }
+        if create.if_not_exists && self.view.find(&def.name).is_some_and(|t| t.def().name == def.name) {
+            return Ok(Change { ops: Vec::new(), count: 0 });
+        }
+        if !parse::reads_only(query) {
+            return Err(later("a query that writes"));
+        }
+        let batch = self.run(Statement::Query(Box::new(query.clone()))).await?;
+        for field in batch.schema().fields() {
+            def.add_column(field.name(), &sql_type::from_arrow(field)?, true, None)?;
+        }
+        ddl::options(&create.table_options, &mut def)?;
+        let columns: Vec<&Column> = def.schema.columns.iter().collect();
+        let arrays = columns
+            .iter()
+            .zip(batch.columns())
+            .map(|(column, array)| {
+                convert::to_column(array, &column.data_type).map_err(|e| e.with("column", &column.name))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let rows = batch_of(&columns, arrays, batch.num_rows())?;
+        let (table, count) = (def.name.clone(), rows.num_rows() as u64);
+        let mut ops = vec![Op::CreateTable { def, if_absent: false }];
+        if count > 0 {
+            ops.push(Op::Insert { table, batch: rows, mode: Mode::Append });
+        }
+        Ok(Change { ops, count })
+    }
+
+    fn one_table(&self, from: &TableWithJoins) -> Result<Arc<Snapshot>> {
+        let TableFactor::Table { name: object, args: None, .. } = &from.relation else {
+            return Err(Error::invalid("a table is expected"));
+        };
+        if !from.joins.is_empty() {
+            return Err(later("writing a join"));
+        }
+        table(self.view, &Written::of(object)?)
+    }
+
+    async fn run(&self, statement: Statement) -> Result<RecordBatch> {
+        let planned = self.planner.plan(statement, self.params, self.view, None)?;
+        let (schema, batches): (SchemaRef, _) = collect(self.planner, &planned).await?;
+        concat_batches(&schema, &batches).map_err(|e| Error::internal(format!("batches of one query differ: {e}")))
+    }
+}
+
+fn refuse_insert(insert: &Insert) -> Result<()> {
+    let missing = [
+        (insert.on.is_some(), "ON CONFLICT"),
+        (insert.returning.is_some(), "RETURNING"),
+        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR …"),
+        (insert.overwrite, "INSERT OVERWRITE"),
+        (insert.partitioned.is_some(), "PARTITION"),
+        (!insert.assignments.is_empty(), "INSERT … SET"),
+    ];
+    match missing.into_iter().find(|(asked, _)| *asked) {
+        Some((_, what)) => Err(later(what)),
+        None => Ok(()),
+    }
+}
+
+/// The columns that an INSERT names; all of them if it names none.
+fn target_columns<'d>(def: &'d TableDef, listed: &[Ident]) -> Result<Vec<&'d Column>> {
+    if listed.is_empty() {
+        return Ok(def.schema.columns.iter().collect());
+    }
+    let mut columns: Vec<&Column> = Vec::with_capacity(listed.len());
+    for ident in listed {
+        let column = &def.schema.columns[column_position(def, ident)?];
+        if columns.iter().any(|c| c.id == column.id) {
+            return Err(Error::invalid(format!("column `{}` is named twice", column.name)));
+        }
+        columns.push(column);
+    }
+    Ok(columns)
+}
+
+fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
+    let names = || def.schema.columns.iter().map(|c| c.name.as_str());
+    let found = if ident.quote_style.is_some() {
+        names().position(|n| n == ident.value)
+    } else {
+        name::resolve(&ident.value, names())
+    };
+    if let Some(position) = found {
+        return Ok(position);
+    }
+    if [ROW_ID_NAME, TIME_NAME].iter().any(|system| ident.value.eq_ignore_ascii_case(system)) {
+        return Err(Error::invalid(format!("`{}` is given by Polynya", name::printable(&ident.value))));
+    }
+    let error = Error::invalid(format!("there is no column `{}`", name::printable(&ident.value))).with("table", &def.name);
+    let near = near(&ident.value, names());
+    if near.is_empty() {
+        return Err(error);
+    }
+    Err(error.hint(format!("did you mean {}?", quoted(&near))))
+}
+
+fn check_width(columns: &[&Column], width: usize, listed: bool) -> Result<()> {
+    if width > columns.len() || (listed && width < columns.len()) {
+        return Err(Error::invalid(format!("{} columns are to be filled, {width} values are given", columns.len())));
+    }
+    Ok(())
+}
+
+fn is_default(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+fn place(error: Error, column: &Column, row: usize) -> Error {
+    let kind = error.kind();
+    let error = error.with("column", &column.name);
+    if kind == Kind::Schema { error.with("row", row + 1) } else { error }
+}
+
+fn batch_of(columns: &[&Column], arrays: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let fields: Vec<Field> =
+        columns.iter().zip(&arrays).map(|(c, a)| Field::new(&c.name, a.data_type().clone(), true)).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)
+        .map_err(|e| Error::internal(format!("converted columns do not make a batch: {e}")))
+}
+
+fn first_column(batch: &RecordBatch) -> Vec<RowId> {
+    row_ids(batch.column(0).as_primitive::<Int64Type>()).collect()
+}
+
+fn named(expr: Expr, i: usize) -> SelectItem {
+    SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("polynya {i}")) }
+}
+
+/// `SELECT projection [FROM from] [WHERE selection]`.
+fn select(projection: Vec<SelectItem>, from: Option<TableWithJoins>, selection: Option<Expr>) -> Result<Statement> {
+    // The parser knows best what an empty SELECT is made of.
+    let mut statement = parse::statement("SELECT 1", 64)?;
+    if let Statement::Query(query) = &mut statement
+        && let SetExpr::Select(select) = query.body.as_mut()
+    {
+        select.projection = projection;
+        select.from = from.into_iter().collect();
+        select.selection = selection;
+    }
+    Ok(statement)
+}
+
+/// The tables that DROP names.
+fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>> {
+    let mut ops = Vec::new();
+    for object in names {
+        match table(view, &Written::of(object)?) {
+            Ok(snapshot) => ops.push(Op::DropTable { table: snapshot.def().name.clone(), if_exists }),
+            Err(error) if if_exists && error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ops)
+}

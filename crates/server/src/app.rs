@@ -1,0 +1,33 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+use types::Lsn;
+
+use crate::assets::Assets;
+use crate::live::Sample;
+use crate::options::Options;
+use crate::record::Recorder;
+use crate::telemetry::Telemetry;
+use crate::work::Pool;
+
+pub struct App {
+    pub engine: engine::Engine,
+    pub sql: query::Sql,
+    pub options: Options,
+    pub telemetry: Telemetry,
+    pub work: Pool,
+    pub recorder: Recorder,
+    pub assets: Assets,
+    /// The newest lsn that readers see, while somebody follows a table.
+    pub lsn: watch::Sender<Lsn>,
+    /// The page's feed: one sample a second for all who watch.
+    pub live: watch::Sender<Arc<Sample>>,
+    /// True once the server stops.
+    pub stopping: watch::Sender<bool>,
+    pub started: Instant,
+}
+
+pub type Shared = Arc<App>;

@@ -1,0 +1,158 @@
+//! Who asks: keys, and who is let in while there are none.
+
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, header};
+use types::Principal;
+
+use crate::failure::{Failure, Result};
+
+/// A new key's secret: `pk_` and 64 hexadecimal digits of randomness. Shown once; only [`hash_of`] it is stored.
+pub fn new_secret(random: &dyn vfs::Random) -> String {
+    let mut bytes = [0; 32];
+    random.fill(&mut bytes);
+    bytes.iter().fold(String::from("pk_"), |mut text, byte| {
+        text.push_str(&format!("{byte:02x}"));
+        text
+    })
+}
+
+/// What is stored of a secret: BLAKE3. A secret has 256 random bits, so no slow hash is needed.
+pub fn hash_of(secret: &str) -> [u8; 32] {
+    *blake3::hash(secret.as_bytes()).as_bytes()
+}
+
+/// Headers that a proxy adds. One of them on a request means that its peer is not who asks.
+const FORWARDED: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+];
+
+/// The principal of a request. `keys` are the database's.
+pub fn principal(keys: &[engine::ApiKey], peer: SocketAddr, request: &Parts) -> Result<Principal> {
+    if keys.is_empty() {
+        return loopback(peer, &request.method, &request.headers);
+    }
+    let hint = "send `Authorization: Bearer pk_…`; `polynya key create NAME --scope read` makes a key";
+    let Some(given) = request.headers.get(header::AUTHORIZATION) else {
+        return Err(Failure::unauthorized("this server wants a key", hint));
+    };
+    let secret = given.to_str().ok().and_then(|text| {
+        let (scheme, secret) = text.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+    });
+    let Some(secret) = secret else {
+        return Err(Failure::unauthorized("the Authorization header holds no bearer key", hint));
+    };
+    let hash = blake3::hash(secret.as_bytes());
+    // `blake3::Hash` compares in constant time.
+    match keys.iter().find(|key| hash == blake3::Hash::from_bytes(key.hash)) {
+        Some(key) => Ok(Principal { name: key.name.clone(), scope: key.scope, tables: key.tables.clone() }),
+        None => Err(Failure::unauthorized("there is no such key", hint)),
+    }
+}
+
+/// Without a key only this machine's own programs are let in: not what a proxy passes on, not what a browser sends
+/// for another site (by its Origin, or by a name that was pointed at this address).
+fn loopback(peer: SocketAddr, method: &Method, headers: &HeaderMap) -> Result<Principal> {
+    let refuse = |message: &str| {
+        Err(Failure::forbidden(
+            message,
+            "while there is no key only direct requests from this machine are answered; make one with `polynya key create`",
+        ))
+    };
+    if !peer.ip().to_canonical().is_loopback() {
+        return refuse("the request comes from another machine");
+    }
+    if let Some(name) = FORWARDED.iter().find(|name| headers.contains_key(**name)) {
+        return refuse(&format!("the request was forwarded (`{name}`)"));
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    if !host.is_some_and(is_local) {
+        return refuse("the Host header names another machine");
+    }
+    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    if !reads && let Some(origin) = headers.get(header::ORIGIN) {
+        let same = origin.to_str().ok().and_then(|o| o.strip_prefix("http://")).is_some_and(|o| Some(o) == host);
+        if !same {
+            return refuse("the request was made by another site's page");
+        }
+    }
+    Ok(Principal::local())
+}
+
+/// Whether a `Host` header names this machine: `localhost`, `127.0.0.1`, `[::1]`, with or without a port.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => name,
+        _ => host,
+    };
+    matches!(name.to_ascii_lowercase().as_str(), "localhost" | "127.0.0.1" | "[::1]")
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{Scope, TableSet};
+
+    use super::*;
+
+    fn parts(method: &str, headers: &[(&str, &str)]) -> Parts {
+        let mut request = http::Request::builder().method(method).uri("/v1/tables");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    const HERE: &str = "127.0.0.1:9";
+
+    #[test]
+    fn without_keys_only_this_machine_is_let_in() {
+        let ask = |peer: &str, method: &str, headers: &[(&str, &str)]| {
+            principal(&[], peer.parse().unwrap(), &parts(method, headers)).map(|p| p.name).map_err(|f| f.status().as_u16())
+        };
+        let host = ("host", "localhost:8484");
+        assert_eq!(ask(HERE, "GET", &[host]), Ok("local".into()));
+        assert_eq!(ask("[::1]:9", "POST", &[("host", "[::1]:8484")]), Ok("local".into()));
+        assert_eq!(ask("[::ffff:127.0.0.1]:9", "GET", &[("host", "127.0.0.1")]), Ok("local".into()));
+        assert_eq!(ask(HERE, "POST", &[host, ("origin", "http://localhost:8484")]), Ok("local".into()));
+        for (peer, method, headers) in [
+            ("192.0.2.1:9", "GET", &[host][..]),
+            (HERE, "GET", &[]),
+            (HERE, "GET", &[("host", "evil.example:8484")]),
+            (HERE, "GET", &[("host", "localhost.evil.example")]),
+            (HERE, "GET", &[host, ("x-forwarded-for", "192.0.2.1")]),
+            (HERE, "GET", &[host, ("via", "1.1 proxy")]),
+            (HERE, "POST", &[host, ("origin", "https://evil.example")]),
+            (HERE, "DELETE", &[host, ("origin", "null")]),
+        ] {
+            assert_eq!(ask(peer, method, headers), Err(403), "{peer} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn with_a_key_the_key_decides() {
+        let secret = "pk_test";
+        let key = engine::ApiKey {
+            name: "reader".into(),
+            hash: hash_of(secret),
+            scope: Scope::Read,
+            tables: TableSet::Only(vec!["main.a".into()]),
+            created: 0,
+        };
+        let ask = |authorization: &[(&str, &str)]| {
+            principal(std::slice::from_ref(&key), "192.0.2.1:9".parse().unwrap(), &parts("GET", authorization))
+        };
+        let found = ask(&[("authorization", "bearer pk_test")]).unwrap();
+        assert_eq!((found.name.as_str(), found.scope), ("reader", Scope::Read));
+        for bad in [&[][..], &[("authorization", "Basic pk_test")], &[("authorization", "Bearer pk_other")]] {
+            assert_eq!(ask(bad).unwrap_err().status().as_u16(), 401);
+        }
+    }
+}

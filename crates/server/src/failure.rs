@@ -1,0 +1,184 @@
+//! Errors on the wire: `{"error": {"code", "message", "hint"}}`, and the one table of statuses and codes.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value as Json, json};
+use types::{Error, Kind};
+
+use crate::wire::{BadRow, Refused};
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub struct Failure {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    hint: Option<String>,
+    rows: Vec<BadRow>,
+    /// The rest of the request cannot be read, so its connection ends after the answer.
+    pub close: bool,
+}
+
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// A kind's status and stable code. Each code has a page in `docs/errors/`.
+fn status_and_code(kind: Kind) -> (StatusCode, &'static str) {
+    match kind {
+        Kind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
+        Kind::Forbidden => (StatusCode::FORBIDDEN, "forbidden"),
+        Kind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+        Kind::Exists => (StatusCode::CONFLICT, "exists"),
+        Kind::Conflict => (StatusCode::CONFLICT, "conflict"),
+        Kind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        Kind::Schema => (StatusCode::UNPROCESSABLE_ENTITY, "schema"),
+        Kind::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        // A statement over its deadline is refused like one that found no place.
+        Kind::Timeout => (StatusCode::TOO_MANY_REQUESTS, "timeout"),
+        Kind::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "disk_full"),
+        Kind::Latched => (StatusCode::SERVICE_UNAVAILABLE, "latched"),
+        Kind::Closed => (StatusCode::SERVICE_UNAVAILABLE, "closed"),
+        Kind::InUse => (StatusCode::SERVICE_UNAVAILABLE, "in_use"),
+        Kind::Damaged => (StatusCode::SERVICE_UNAVAILABLE, "damaged"),
+        Kind::Newer => (StatusCode::SERVICE_UNAVAILABLE, "newer"),
+        Kind::Io => (StatusCode::SERVICE_UNAVAILABLE, "io"),
+        Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+    }
+}
+
+impl Failure {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure { status, code, message: message.into(), hint: Some(hint.into()), rows: Vec::new(), close: false }
+    }
+
+    pub fn unauthorized(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure::new(StatusCode::UNAUTHORIZED, "unauthorized", message, hint)
+    }
+
+    pub fn forbidden(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure::new(StatusCode::FORBIDDEN, "forbidden", message, hint)
+    }
+
+    pub fn not_acceptable(hint: impl Into<String>) -> Self {
+        let message = "none of the media types that `Accept` asks for can be written";
+        Failure::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message, hint)
+    }
+
+    pub fn unsupported(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message, hint)
+    }
+
+    pub fn no_route(path: &str) -> Self {
+        let message = format!("there is nothing at `{}`", types::name::printable(path));
+        Failure::new(StatusCode::NOT_FOUND, "not_found", message, "/openapi.json lists what there is")
+    }
+
+    pub fn method_not_allowed(method: &str) -> Self {
+        let message = format!("this path does not take {method}");
+        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, "see /openapi.json")
+    }
+
+    pub fn body_too_large(bytes_max: usize) -> Self {
+        let message = format!("the body is larger than {} MiB", bytes_max >> 20);
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message, "send the rows in several requests")
+    }
+
+    /// The client stopped in the middle of its body.
+    pub fn slow_body() -> Self {
+        let message = "the body did not come in time";
+        let hint = "send it without long pauses, or in smaller requests";
+        Failure { close: true, ..Failure::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message, hint) }
+    }
+
+    pub fn cut_body() -> Self {
+        let message = "the body ended before it was complete";
+        Failure { close: true, ..Failure::new(StatusCode::BAD_REQUEST, "cut_body", message, "send it again") }
+    }
+
+    #[must_use]
+    pub fn and_close(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The object under `error`.
+    pub fn to_json(&self) -> Json {
+        let mut error = json!({ "code": self.code, "message": self.message });
+        if let Some(hint) = &self.hint {
+            error["hint"] = json!(hint);
+        }
+        if !self.rows.is_empty() {
+            let row = |bad: &BadRow| json!({ "row": bad.row, "column": bad.column, "message": bad.message });
+            error["rows"] = self.rows.iter().map(row).collect();
+        }
+        error
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let (status, code) = status_and_code(error.kind());
+        if status.is_server_error() {
+            tracing::warn!(%error, code, "a request failed");
+        }
+        let mut message = error.message().to_owned();
+        // The table and the row are the request's own; a reader of the message still wants to know which.
+        for (i, (key, value)) in error.context().iter().enumerate() {
+            message += if i == 0 { " (" } else { ", " };
+            message += key;
+            message.push(' ');
+            message += value;
+        }
+        if !error.context().is_empty() {
+            message.push(')');
+        }
+        Failure { status, code, message, hint: error.hint_text().map(Into::into), rows: Vec::new(), close: false }
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Failure { rows: refused.rows, ..Failure::from(refused.error) }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut body = json!({ "error": self.to_json() }).to_string();
+        body.push('\n');
+        let mut response = (self.status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
+        }
+        if self.close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_keeps_its_message_context_and_hint() {
+        let error = Error::new(Kind::Conflict, "somebody was faster").with("table", "main.t").hint("look again");
+        let failure = Failure::from(error);
+        assert_eq!(failure.status(), StatusCode::CONFLICT);
+        assert_eq!(
+            failure.to_json(),
+            json!({"code": "conflict", "message": "somebody was faster (table main.t)", "hint": "look again"})
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! The server: its runtime, its socket, its connections, its end.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use engine::Engine;
+use engine::threads::Class;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+use types::{Error, Kind, Result};
+
+use crate::app::{App, Shared};
+use crate::assets::Assets;
+use crate::connection::{Connection, Stream, Watch};
+use crate::live::{self, Sample};
+use crate::options::Options;
+use crate::record::{self, Recorder};
+use crate::routes;
+use crate::telemetry::{Close, Telemetry};
+use crate::work::Pool;
+
+/// A running server. Dropping it stops it without patience; [`Server::stop`] lets answers end first.
+pub struct Server {
+    app: Shared,
+    local_addr: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl Server {
+    /// Binds, starts the threads and serves. Returns once connections are accepted.
+    ///
+    /// [`Kind::InUse`] if another program listens there. The engine and SQL stay the caller's to close, after
+    /// [`Server::stop`].
+    pub fn start(engine: Engine, sql: query::Sql, options: Options) -> Result<Server> {
+        let runtime = runtime(&engine, &options)?;
+        let listener = {
+            let _inside = runtime.enter();
+            bind(options.listen)?
+        };
+        let local_addr = listener.local_addr().map_err(|e| Error::io("asking for the address", e))?;
+        let (recorder, notes) = Recorder::new(options.record_requests);
+        let app = Arc::new(App {
+            work: Pool::start(options.work_threads, options.work_queue_max)?,
+            lsn: watch::Sender::new(engine.root().lsn()),
+            live: watch::Sender::new(Arc::new(Sample::default())),
+            stopping: watch::Sender::new(false),
+            telemetry: Telemetry::default(),
+            assets: Assets::load(),
+            started: Instant::now(),
+            recorder,
+            engine,
+            sql,
+            options,
+        });
+        let (opened, connections) = mpsc::unbounded_channel();
+        runtime.spawn(sweep(app.clone(), connections));
+        runtime.spawn(live::run(app.clone()));
+        runtime.spawn(live::follow(app.clone()));
+        if let Some(notes) = notes {
+            runtime.spawn(record::run(app.clone(), notes));
+        }
+        runtime.spawn(accept(app.clone(), listener, opened));
+        Ok(Server { app, local_addr, runtime: Some(runtime) })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// What the server counts.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.app.telemetry
+    }
+
+    /// Accepts nothing more, ends feeds, lets answers in flight end until `deadline` has passed, then ends the threads.
+    /// Returns how many connections were cut.
+    pub fn stop(mut self, deadline: Duration) -> usize {
+        self.end(deadline)
+    }
+
+    fn end(&mut self, deadline: Duration) -> usize {
+        let Some(runtime) = self.runtime.take() else { return 0 };
+        self.app.stopping.send_replace(true);
+        let until = Instant::now() + deadline;
+        let open = &self.app.telemetry.connections_open;
+        while open.load(Relaxed) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let cut = open.load(Relaxed);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        cut
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+fn runtime(engine: &Engine, options: &Options) -> Result<Runtime> {
+    thread_local!(static HEART: RefCell<Option<vfs::heartbeat::Heartbeat>> = const { RefCell::new(None) });
+    let beat = |busy: bool| {
+        HEART.with_borrow(|heart| match heart {
+            Some(heart) if busy => heart.busy(),
+            Some(heart) => heart.idle(),
+            None => {}
+        });
+    };
+    let clock = engine.env().clock.clone();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(options.threads.max(1))
+        // Nothing here blocks on purpose; the pool that tokio would make for it stays small.
+        .max_blocking_threads(2)
+        .thread_name("pn-http")
+        .on_thread_start(move || {
+            Class::Interactive.enter();
+            HEART.set(Some(vfs::heartbeat::register(clock.clone(), "http", "interactive")));
+            beat(true);
+        })
+        .on_thread_park(move || beat(false))
+        .on_thread_unpark(move || beat(true))
+        .on_thread_stop(|| HEART.set(None))
+        .enable_all()
+        .build()
+        .map_err(|e| Error::io("starting the server's threads", e))
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AddrInUse => Error::new(Kind::InUse, format!("another program listens on {address}"))
+            .hint("stop it, or choose another address with --listen"),
+        _ => Error::io(format!("listening on {address}"), e),
+    };
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
+    // A restart must not wait for connections of the last run to be forgotten.
+    socket.set_reuseaddr(true).map_err(failed)?;
+    socket.bind(address).map_err(failed)?;
+    socket.listen(4_096).map_err(failed)
+}
+
+async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSender<Arc<Connection>>) {
+    let router = routes::router(&app);
+    let mut stopping = app.stopping.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.changed() => return,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Mostly no file descriptors: some must be closed before the next can be accepted.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        app.telemetry.connections_total.fetch_add(1, Relaxed);
+        let open = Open::new(app.clone());
+        if app.telemetry.connections_open.load(Relaxed) > app.options.connections_max {
+            app.telemetry.closed(Close::TooMany);
+            refuse(socket);
+            continue;
+        }
+        // Answers are small and must not wait for an acknowledgement.
+        let _ = socket.set_nodelay(true);
+        let connection = Connection::new(peer);
+        // Bounded by the number of open connections; the receiver ends with the server.
+        let _ = opened.send(connection.clone());
+        tokio::spawn(serve(app.clone(), router.clone(), socket, connection, open));
+    }
+}
+
+/// Counts a connection as open.
+struct Open(Shared);
+
+impl Open {
+    fn new(app: Shared) -> Self {
+        app.telemetry.connections_open.fetch_add(1, Relaxed);
+        Open(app)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.telemetry.connections_open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// One connection too many: a fresh socket has room for this, so it is written without waiting.
+fn refuse(socket: TcpStream) {
+    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+        connection: close\r\ncontent-length: 111\r\n\r\n\
+        {\"error\":{\"code\":\"too_many_connections\",\"message\":\"too many connections are open\",\"hint\":\"reuse connections\"}}\n";
+    if let Ok(mut socket) = socket.into_std() {
+        // Whoever is gone already needs no answer.
+        let _ = std::io::Write::write(&mut socket, ANSWER);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<Connection>, open: Open) {
+    let service = {
+        let (app, connection) = (app.clone(), connection.clone());
+        service_fn(move |request| {
+            let (app, router, connection) = (app.clone(), router.clone(), connection.clone());
+            async move { Ok::<_, Infallible>(routes::handle(app, router, connection, request).await) }
+        })
+    };
+    let io = TokioIo::new(Stream::new(socket, connection.clone()));
+    let mut http = http1::Builder::new();
+    // The pace of clients is watched by `Connection`, for all phases and without a timer each.
+    http.header_read_timeout(None)
+        .keep_alive(true)
+        .half_close(false)
+        .pipeline_flush(true)
+        .max_headers(app.options.headers_max)
+        .max_buf_size(app.options.head_bytes_max.max(8 << 10));
+    let mut http = pin!(http.serve_connection(io, service));
+    let mut stopping = app.stopping.subscribe();
+    let mut ending = *stopping.borrow();
+    if ending {
+        http.as_mut().graceful_shutdown();
+    }
+    loop {
+        tokio::select! {
+            result = http.as_mut() => {
+                if let Err(error) = result
+                    && (error.is_parse() || error.is_parse_too_large())
+                {
+                    app.telemetry.closed(Close::BadRequest);
+                }
+                break;
+            }
+            reason = connection.ended() => {
+                // An idle connection is closed by hyper, between answers; found here again, it is cut.
+                if reason == Close::Idle && !ending {
+                    app.telemetry.closed(reason);
+                    ending = true;
+                    http.as_mut().graceful_shutdown();
+                } else {
+                    if reason != Close::Idle {
+                        app.telemetry.closed(reason);
+                    }
+                    break;
+                }
+            }
+            _ = stopping.changed(), if !ending => {
+                app.telemetry.closed(Close::Stop);
+                ending = true;
+                http.as_mut().graceful_shutdown();
+            }
+        }
+    }
+    drop(open);
+}
+
+/// Looks at every connection once a second, or more often where limits are short.
+async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>) {
+    let options = &app.options;
+    let shortest = [options.head_time_max, options.answer_pause_max, options.answer_time_max, options.idle_time_max];
+    let shortest = shortest.into_iter().min().unwrap_or_default();
+    let pause = (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
+    let mut watch = Watch::default();
+    let mut stopping = app.stopping.subscribe();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stopping.changed() => return,
+        }
+        while let Ok(connection) = opened.try_recv() {
+            watch.add(&connection);
+        }
+        watch.sweep(options);
+    }
+}

@@ -1,0 +1,160 @@
+//! The page's feed: one sample a second, made once for all who watch.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use types::{Lsn, TableSet, name};
+
+use crate::app::Shared;
+use crate::telemetry::{Class, Recent, WINDOW_SECONDS, Window};
+
+/// Tables shown; a page with more would read none of them.
+const TABLES_MAX: usize = 500;
+
+/// What the page shows for one second.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    made: Option<Instant>,
+    /// Everything but the tables, which differ by who asks (A1).
+    figures: Json,
+    /// By full name.
+    tables: Vec<(String, Json)>,
+    /// The whole for those who may see all.
+    whole: String,
+}
+
+impl Sample {
+    pub fn is_stale(&self) -> bool {
+        self.made.is_none_or(|made| made.elapsed() > Duration::from_millis(1_500))
+    }
+
+    pub fn text(&self, visible: &TableSet) -> String {
+        if *visible == TableSet::All {
+            return self.whole.clone();
+        }
+        let seen = self.tables.iter().filter(|(full_name, _)| visible.contains(full_name));
+        with_tables(&self.figures, seen.map(|(_, table)| table.clone()).collect())
+    }
+}
+
+fn with_tables(figures: &Json, tables: Vec<Json>) -> String {
+    let mut whole = figures.clone();
+    whole["tables"] = Json::from(tables);
+    whole.to_string()
+}
+
+/// Counters of a second ago.
+#[derive(Default)]
+struct Before {
+    rows_in: u64,
+    ingest_bytes: u64,
+    ingest_requests: u64,
+    errors: u64,
+    next_rows: HashMap<String, u64>,
+}
+
+/// Once a second: keeps the windows, and makes a sample while somebody watches.
+pub async fn run(app: Shared) {
+    let mut stopping = app.stopping.subscribe();
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut write, mut read, mut sql) = (Window::default(), Window::default(), Window::default());
+    let mut syncs = std::collections::VecDeque::new();
+    let mut before = Before::default();
+    let mut ticked = Instant::now();
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            _ = stopping.changed() => return,
+        }
+        let seconds = ticked.elapsed().as_secs_f64().max(0.001);
+        ticked = Instant::now();
+        let write = write.tick(app.telemetry.latency(Class::Write));
+        let read = read.tick(app.telemetry.latency(Class::Read));
+        let sql = sql.tick(app.telemetry.latency(Class::Sql));
+        syncs.push_back(app.engine.status().log.sync_latency);
+        if syncs.len() > WINDOW_SECONDS + 1 {
+            syncs.pop_front();
+        }
+        if app.live.receiver_count() == 0 {
+            before.next_rows.clear();
+            continue;
+        }
+        let recent = syncs[syncs.len() - 1].since(&syncs[0]);
+        let fsync = [0.5, 0.99].map(|q| recent.quantile(q).as_secs_f64() * 1e3);
+        let sample = sample(&app, &mut before, seconds, [write, read, sql], fsync);
+        app.live.send_replace(Arc::new(sample));
+    }
+}
+
+fn sample(app: &Shared, before: &mut Before, seconds: f64, recent: [Recent; 3], fsync_ms: [f64; 2]) -> Sample {
+    let telemetry = &app.telemetry;
+    let rate = |now: u64, before: &mut u64| {
+        let rate = now.saturating_sub(*before) as f64 / seconds;
+        *before = now;
+        rounded(rate)
+    };
+    let root = app.engine.root();
+    let mut tables = Vec::new();
+    let mut next_rows = HashMap::new();
+    for table in root.tables().take(TABLES_MAX) {
+        let def = table.def();
+        let next = table.next_row().0;
+        let was = before.next_rows.get(&def.name).copied().unwrap_or(next);
+        next_rows.insert(def.name.clone(), next);
+        tables.push((
+            def.name.clone(),
+            json!({
+                "name": name::short_table_name(&def.name),
+                "rows": table.rows(),
+                "bytes": table.bytes(),
+                "rows_per_s": rounded(next.saturating_sub(was) as f64 / seconds),
+                "keyed": def.is_keyed(),
+                "columns": def.schema.columns.len(),
+            }),
+        ));
+    }
+    before.next_rows = next_rows;
+    let ms = |duration: Duration| (duration.as_secs_f64() * 1e6).round() / 1e3;
+    let latency = |recent: Recent| json!({ "per_s": rounded(recent.per_second), "p50_ms": ms(recent.p50), "p99_ms": ms(recent.p99), "max_ms": ms(recent.max) });
+    let [write, read, sql] = recent;
+    let figures = json!({
+        "time_us": app.engine.env().clock.now(),
+        "uptime_s": app.started.elapsed().as_secs(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "ingest": {
+            "rows_per_s": rate(telemetry.rows_in.load(Relaxed), &mut before.rows_in),
+            "bytes_per_s": rate(telemetry.ingest_bytes.load(Relaxed), &mut before.ingest_bytes),
+            "requests_per_s": rate(telemetry.ingest_requests.load(Relaxed), &mut before.ingest_requests),
+            "p50_ms": ms(write.p50), "p99_ms": ms(write.p99), "max_ms": ms(write.max),
+        },
+        "reads": latency(read),
+        "sql": latency(sql),
+        "log": { "lsn": root.lsn().0, "fsync_p50_ms": rounded(fsync_ms[0]), "fsync_p99_ms": rounded(fsync_ms[1]) },
+        "errors_per_s": rate(telemetry.errors(), &mut before.errors),
+    });
+    let whole = with_tables(&figures, tables.iter().map(|(_, table)| table.clone()).collect());
+    Sample { made: Some(Instant::now()), figures, tables, whole }
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// Tells followers of tables when there is something new. One look at the root for all of them, and none while nobody
+/// follows.
+pub async fn follow(app: Shared) {
+    let mut stopping = app.stopping.subscribe();
+    loop {
+        let pause = if app.lsn.receiver_count() == 0 { 250 } else { 20 };
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(pause)) => {}
+            _ = stopping.changed() => return,
+        }
+        let newest: Lsn = app.engine.root().lsn();
+        app.lsn.send_if_modified(|seen| std::mem::replace(seen, newest) != newest);
+    }
+}

@@ -1,0 +1,178 @@
+//! `/metrics`: everything counted, in Prometheus' text form.
+
+use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::app::App;
+use crate::telemetry::{Class, Close};
+
+/// Upper bounds of the histograms' buckets.
+const BOUNDS_MS: [f64; 16] =
+    [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0];
+
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP polynya_{name} {help}\n# TYPE polynya_{name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str("polynya_");
+        self.0.push_str(name);
+        for (i, (key, label)) in labels.iter().enumerate() {
+            let escaped = label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.0, "{}{key}=\"{escaped}\"", if i == 0 { "{" } else { "," });
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.head(name, kind, help);
+        self.line(name, &[], value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.one(name, "counter", help, value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.one(name, "gauge", help, value);
+    }
+}
+
+/// The whole text. Takes the list locks of locks and heartbeats, so it is not a read path.
+pub fn text(app: &App) -> String {
+    let mut t = Text(String::with_capacity(16 << 10));
+    t.head("info", "gauge", "Version of this server.");
+    t.line("info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    t.gauge("uptime_seconds", "Seconds since the server started.", app.started.elapsed().as_secs());
+    requests(&mut t, app);
+    connections(&mut t, app);
+    engine(&mut t, app);
+    sql(&mut t, app);
+    threads(&mut t);
+    t.0
+}
+
+fn requests(t: &mut Text, app: &App) {
+    let telemetry = &app.telemetry;
+    t.head("requests_total", "counter", "Requests by class of route and class of status.");
+    for class in Class::ALL {
+        for (i, count) in telemetry.statuses(class).into_iter().enumerate() {
+            t.line("requests_total", &[("class", class.name()), ("status", &format!("{}xx", i + 2))], count);
+        }
+    }
+    t.head("request_seconds", "histogram", "From the request's head to its answer's head.");
+    for class in Class::ALL {
+        let counts = telemetry.latency(class).counts();
+        for bound in BOUNDS_MS {
+            let limit = Duration::from_secs_f64(bound / 1e3);
+            let le = format!("{}", bound / 1e3);
+            t.line("request_seconds_bucket", &[("class", class.name()), ("le", &le)], counts.at_most(limit));
+        }
+        t.line("request_seconds_bucket", &[("class", class.name()), ("le", "+Inf")], counts.count());
+        t.line("request_seconds_sum", &[("class", class.name())], counts.sum_us as f64 / 1e6);
+        t.line("request_seconds_count", &[("class", class.name())], counts.count());
+    }
+    t.gauge("requests_running", "Requests whose answer is not read to its end.", telemetry.requests_running.load(Relaxed));
+    t.counter("request_bytes_total", "Bytes of bodies read.", telemetry.bytes_in.load(Relaxed));
+    t.counter("response_bytes_total", "Bytes of bodies sent.", telemetry.bytes_out.load(Relaxed));
+    t.counter("ingested_rows_total", "Rows committed through POST rows.", telemetry.rows_in.load(Relaxed));
+    t.counter("ingested_bytes_total", "Bytes of their bodies as sent.", telemetry.ingest_bytes.load(Relaxed));
+    t.counter("paced_requests_total", "Writes that were made to wait because of debt.", telemetry.paced.load(Relaxed));
+    t.gauge("body_bytes_held", "Bytes of bodies being read or decoded.", telemetry.body_bytes_held.load(Relaxed));
+    t.gauge("body_bytes_held_max", "Their bound.", app.options.body_bytes_total_max);
+    t.counter("unrecorded_requests_total", "Requests that found the recorder's queue full.", telemetry.recorded_dropped.load(Relaxed));
+    t.counter("work_jobs_total", "Jobs given to the work threads.", telemetry.work_jobs.load(Relaxed));
+    t.gauge("work_jobs_waiting", "Jobs that wait for a work thread.", app.work.waiting());
+    t.gauge("work_jobs_waiting_max", "Their bound.", app.options.work_queue_max);
+}
+
+fn connections(t: &mut Text, app: &App) {
+    let telemetry = &app.telemetry;
+    t.gauge("connections_open", "Open connections.", telemetry.connections_open.load(Relaxed));
+    t.gauge("connections_open_max", "Their bound.", app.options.connections_max);
+    t.counter("connections_total", "Connections accepted.", telemetry.connections_total.load(Relaxed));
+    t.head("connections_closed_total", "counter", "Connections that the server ended, by reason.");
+    for reason in Close::ALL {
+        t.line("connections_closed_total", &[("reason", reason.name())], telemetry.closes(*reason));
+    }
+}
+
+fn engine(t: &mut Text, app: &App) {
+    let s = app.engine.status();
+    t.gauge("lsn", "The last commit that readers see.", s.lsn);
+    t.gauge("tables", "Tables.", s.tables);
+    t.counter("commits_total", "Commits.", s.commits);
+    t.counter("commit_groups_total", "Commit groups, each one frame of the log.", s.groups);
+    t.counter("rows_total", "Rows inserted.", s.rows);
+    t.counter("deletes_total", "Row versions ended.", s.deletes);
+    t.counter("refused_busy_total", "Writes refused because too much was waiting.", s.refused_busy);
+    t.counter("conflicts_total", "Transactions that lost against another.", s.conflicts);
+    t.gauge("inbox_bytes", "Bytes that wait for the commit thread.", s.inbox_bytes);
+    t.gauge("head_bytes", "Bytes of rows that are in no segment yet.", s.head_bytes);
+    t.gauge("debt_bytes", "Head and inbox bytes, by which ingest is paced.", s.debt_bytes);
+    t.gauge("debt_soft_bytes", "Debt from which writers wait.", s.debt_soft_bytes);
+    t.gauge("debt_hard_bytes", "Debt at which writers are refused.", s.debt_hard_bytes);
+    t.gauge("roots_retired", "Replaced roots that somebody still holds.", s.roots_retired);
+    t.gauge("oldest_root_seconds", "Age of the oldest of them.", s.oldest_root_age.as_secs_f64());
+    t.counter("seals_total", "Heads sealed into segments.", s.seals);
+    t.counter("compactions_total", "Compactions.", s.compactions);
+    t.counter("manifests_total", "Manifests written.", s.manifests);
+    t.counter("background_bytes_total", "Bytes written by seals and compactions.", s.background_bytes);
+    t.counter("background_errors_total", "Background work that failed.", s.background_errors);
+    t.counter("removed_segments_total", "Segments removed after they were replaced.", s.removed_segments);
+    t.gauge("writes_refused", "1 while writes are refused for good.", u8::from(s.write_error.is_some()));
+    t.gauge("log_durable_lsn", "The last durable commit.", s.log.durable_lsn);
+    t.gauge("log_appended_lsn", "The last commit written to the log.", s.log.appended_lsn);
+    t.counter("log_bytes_total", "Bytes of frames written.", s.log.bytes_written);
+    t.counter("log_frames_total", "Frames written.", s.log.frames);
+    t.counter("log_rotations_total", "Changes to a new log file.", s.log.rotations);
+    t.gauge("log_files", "Log files in use.", s.log.files);
+    t.head("log_fsync_seconds", "summary", "Duration of the log's fsyncs since the start.");
+    for q in [0.5, 0.99, 0.999, 1.0] {
+        let label = q.to_string();
+        t.line("log_fsync_seconds", &[("quantile", &label)], s.log.sync_latency.quantile(q).as_secs_f64());
+    }
+    t.line("log_fsync_seconds_count", &[], s.log.syncs);
+    let mean = if s.groups == 0 { 0.0 } else { s.commits as f64 / s.groups as f64 };
+    t.gauge("commit_group_size_mean", "Commits of a group, on average since the start.", mean);
+    if let Ok(free) = app.engine.env().disk.free_bytes(app.engine.dir()) {
+        t.gauge("disk_free_bytes", "Free bytes where the data is.", free);
+    }
+}
+
+fn sql(t: &mut Text, app: &App) {
+    let s = app.sql.status();
+    t.gauge("sql_running", "Statements that execute.", s.running);
+    t.gauge("sql_waiting", "Statements that wait for one of them to end.", s.waiting);
+    t.counter("sql_statements_total", "Statements.", s.started);
+    t.counter("sql_refused_total", "Statements refused because too many waited.", s.refused);
+    t.gauge("sql_memory_bytes", "Bytes that sorts, joins and groupings hold.", s.memory_bytes);
+    t.gauge("sql_spilled_bytes", "Bytes of spill files.", s.spilled_bytes);
+}
+
+fn threads(t: &mut Text) {
+    let locks = vfs::lock_stats();
+    t.head("lock_acquisitions_total", "counter", "Times a lock was taken.");
+    locks.iter().for_each(|l| t.line("lock_acquisitions_total", &[("lock", l.name)], l.acquisitions));
+    t.head("lock_waits_total", "counter", "Of these, how often another thread held it.");
+    locks.iter().for_each(|l| t.line("lock_waits_total", &[("lock", l.name)], l.waits));
+    t.head("lock_wait_seconds_total", "counter", "The sum of those waits.");
+    locks.iter().for_each(|l| t.line("lock_wait_seconds_total", &[("lock", l.name)], l.waited.as_secs_f64()));
+    t.head("read_path_lock_waits_total", "counter", "Waits of readers; anything but 0 is a defect (R1).");
+    locks.iter().for_each(|l| t.line("read_path_lock_waits_total", &[("lock", l.name)], l.read_path_lock_waits));
+    let beats = vfs::heartbeat::heartbeats();
+    t.head("thread_busy_seconds", "gauge", "How long a serving thread's present turn takes so far.");
+    for beat in &beats {
+        let busy = beat.busy_for.unwrap_or_default().as_secs_f64();
+        t.line("thread_busy_seconds", &[("thread", &beat.name), ("class", beat.class)], busy);
+    }
+    t.head("thread_longest_turn_seconds", "gauge", "The longest turn of a serving thread in the last seconds.");
+    for beat in &beats {
+        let longest = beat.longest_recent.as_secs_f64();
+        t.line("thread_longest_turn_seconds", &[("thread", &beat.name), ("class", beat.class)], longest);
+    }
+}

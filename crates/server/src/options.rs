@@ -1,0 +1,72 @@
+//! How the server is run. Every bound of a request, a connection or a queue stands here (R2).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Settings of one server. The defaults suit a machine with 2 cores and 2 GiB.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Threads of the runtime that accepts, parses and looks up.
+    pub threads: usize,
+    /// Threads that decode bodies and write large answers, in class `Work`.
+    pub work_threads: usize,
+    /// Jobs that may wait for those threads; a further one is answered 429.
+    pub work_queue_max: usize,
+    /// Open connections. A further one gets 503 and is closed.
+    pub connections_max: usize,
+    /// A request's body, as sent and also decompressed.
+    pub body_bytes_max: usize,
+    /// Bodies of all requests together while they are read and decoded; beyond it 429.
+    pub body_bytes_total_max: usize,
+    /// Bodies up to this size are decoded where they were read: cheaper than a change of threads.
+    pub inline_bytes_max: usize,
+    /// A request's line and headers.
+    pub head_bytes_max: usize,
+    pub headers_max: usize,
+    /// How long a client may take to send line and headers.
+    pub head_time_max: Duration,
+    /// How long a body may stand still, and take in all.
+    pub body_pause_max: Duration,
+    pub body_time_max: Duration,
+    /// How long a client may take nothing of its answer, and take to read it in all. The second also ends what a slow
+    /// reader pins: no snapshot outlives it.
+    pub answer_pause_max: Duration,
+    pub answer_time_max: Duration,
+    /// How long a connection may stay open without a request.
+    pub idle_time_max: Duration,
+    /// Rows of one `GET …/rows`.
+    pub rows_limit_max: usize,
+    /// Bytes of one `GET …/rows`; an answer that would be longer stops early and says where to go on.
+    pub rows_bytes_max: usize,
+    /// Whether requests are recorded into `polynya.requests`.
+    pub record_requests: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8484)),
+            threads: cores,
+            work_threads: cores,
+            work_queue_max: 4_096,
+            connections_max: 10_000,
+            body_bytes_max: 64 << 20,
+            body_bytes_total_max: 512 << 20,
+            inline_bytes_max: 16 << 10,
+            head_bytes_max: 64 << 10,
+            headers_max: 64,
+            head_time_max: Duration::from_secs(15),
+            body_pause_max: Duration::from_secs(30),
+            body_time_max: Duration::from_secs(300),
+            answer_pause_max: Duration::from_secs(60),
+            answer_time_max: Duration::from_secs(600),
+            idle_time_max: Duration::from_secs(150),
+            rows_limit_max: 10_000,
+            rows_bytes_max: 32 << 20,
+            record_requests: true,
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The routes: one table of what there is, and the way of a request through it.
+
+mod define;
+mod operations;
+mod page;
+mod read;
+mod sql;
+mod tail;
+mod write;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body::{Body as _, Frame, SizeHint};
+use tower::ServiceExt;
+use types::{Principal, Scope};
+
+use crate::app::Shared;
+use crate::auth;
+use crate::connection::{Connection, Phase};
+use crate::failure::Failure;
+use crate::record::Note;
+use crate::telemetry::Class;
+
+/// A path and method, and what one needs for it.
+#[derive(Debug)]
+pub struct Route {
+    pub method: Method,
+    /// As axum writes it.
+    pub path: &'static str,
+    pub class: Class,
+    /// `None`: open to all who may connect.
+    pub scope: Option<Scope>,
+    /// Whether its requests are recorded.
+    pub recorded: bool,
+}
+
+const fn route(method: Method, path: &'static str, class: Class, scope: Option<Scope>, recorded: bool) -> Route {
+    Route { method, path, class, scope, recorded }
+}
+
+/// Everything there is. `/openapi.json` says the same in prose; a test compares them.
+pub const ROUTES: &[Route] = &[
+    route(Method::GET, "/v1/tables", Class::Read, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}", Class::Read, Some(Scope::Read), true),
+    route(Method::PUT, "/v1/tables/{table}", Class::Define, Some(Scope::Write), true),
+    route(Method::DELETE, "/v1/tables/{table}", Class::Define, Some(Scope::Write), true),
+    route(Method::POST, "/v1/tables/{table}/rows", Class::Write, Some(Scope::Write), true),
+    route(Method::GET, "/v1/tables/{table}/rows", Class::Read, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}/rows/{key}", Class::Read, Some(Scope::Read), true),
+    route(Method::DELETE, "/v1/tables/{table}/rows/{key}", Class::Write, Some(Scope::Write), true),
+    route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
+    // What a statement may do is decided by `engine`, which asks for Write where it writes.
+    route(Method::POST, "/v1/sql", Class::Sql, Some(Scope::Read), true),
+    route(Method::GET, "/health", Class::Other, None, false),
+    route(Method::GET, "/ready", Class::Other, None, false),
+    route(Method::GET, "/metrics", Class::Other, Some(Scope::Read), false),
+    route(Method::GET, "/openapi.json", Class::Other, None, false),
+    route(Method::GET, "/", Class::Other, None, false),
+    route(Method::GET, "/_/", Class::Other, None, false),
+    route(Method::GET, "/_/live", Class::Other, Some(Scope::Read), false),
+    route(Method::GET, "/_/{file}", Class::Other, None, false),
+];
+
+pub fn router(app: &Shared) -> Router {
+    Router::new()
+        .route("/v1/tables", get(define::list))
+        .route("/v1/tables/{table}", get(define::describe).put(define::put).delete(define::drop))
+        .route("/v1/tables/{table}/rows", get(read::rows).post(write::rows))
+        .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
+        .route("/v1/tables/{table}/tail", get(tail::tail))
+        .route("/v1/sql", post(sql::sql))
+        .route("/health", get(operations::health))
+        .route("/ready", get(operations::ready))
+        .route("/metrics", get(operations::metrics))
+        .route("/openapi.json", get(operations::openapi))
+        .route("/", get(page::home))
+        .route("/_/", get(page::index))
+        .route("/_/live", get(page::live))
+        .route("/_/{file}", get(page::file))
+        .method_not_allowed_fallback(|method: Method| async move { Failure::method_not_allowed(method.as_str()) })
+        .route_layer(from_fn_with_state(app.clone(), admit))
+        .fallback(any(|request: Request<Body>| async move { Failure::no_route(request.uri().path()) }))
+        .with_state(app.clone())
+}
+
+/// Found out while a request was admitted; travels with the answer to where it is counted.
+#[derive(Clone, Debug)]
+struct Seen {
+    route: &'static Route,
+    principal: Option<Arc<Principal>>,
+}
+
+/// Put on an answer whose request must not be recorded: it is about the records.
+#[derive(Clone, Copy, Debug)]
+struct Unrecorded;
+
+/// Put on an answer that does not end by itself.
+#[derive(Clone, Copy, Debug)]
+struct Follows;
+
+async fn admit(
+    State(app): State<Shared>,
+    matched: MatchedPath,
+    request: axum::extract::Request,
+    next: Next,
+) -> Response {
+    let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+    let Some(route) = ROUTES.iter().find(|r| r.path == matched.as_str() && r.method == *method) else {
+        return next.run(request).await;
+    };
+    let (mut parts, body) = request.into_parts();
+    let peer = parts.extensions.get::<Arc<Connection>>().expect("set for each request").peer;
+    let root = app.engine.root();
+    let principal = match route.scope {
+        // While there are no keys, not even the page is for everybody. Health always is.
+        None if !root.keys().is_empty() || matches!(route.path, "/health" | "/ready") => Ok(None),
+        scope => auth::principal(root.keys(), peer, &parts)
+            .and_then(|principal| match scope {
+                Some(scope) => principal.require(scope).map(|()| principal).map_err(Failure::from),
+                None => Ok(principal),
+            })
+            .map(|principal| Some(Arc::new(principal))),
+    };
+    drop(root);
+    let (principal, mut response) = match principal {
+        Ok(principal) => {
+            if let Some(principal) = &principal {
+                parts.extensions.insert(principal.clone());
+            }
+            (principal, next.run(Request::from_parts(parts, body)).await)
+        }
+        // What the client still sends was not asked for.
+        Err(failure) => {
+            let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
+            (None, if reads { failure } else { failure.and_close() }.into_response())
+        }
+    };
+    response.extensions_mut().insert(Seen { route, principal });
+    response
+}
+
+/// From a request to its answer, counted and watched.
+pub async fn handle(
+    app: Shared,
+    router: Router,
+    connection: Arc<Connection>,
+    request: Request<hyper::body::Incoming>,
+) -> Response<Answer> {
+    connection.enter(Phase::Working);
+    connection.requests.fetch_add(1, Relaxed);
+    let running = Running::new(app.clone());
+    let started = Instant::now();
+    let method = request.method().clone();
+    // Needed only for the record, so only then kept.
+    let path = app.recorder.is_on().then(|| request.uri().path().to_owned());
+    let bytes_in = request.body().size_hint().exact().unwrap_or(0);
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(connection.clone());
+    let mut response = match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let duration = started.elapsed();
+    let seen = response.extensions_mut().remove::<Seen>();
+    let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
+    app.telemetry.answered(class, response.status().as_u16(), duration);
+    if response.headers().get(header::CONNECTION).is_some_and(|value| value == "close") {
+        connection.unread.store(true, Relaxed);
+    }
+    let recorded = response.extensions_mut().remove::<Unrecorded>().is_none();
+    let note = match (seen, path) {
+        (Some(seen), Some(path)) if recorded && seen.route.recorded => {
+            let table = table_of(&path);
+            let about_itself = table.as_deref().is_some_and(|table| table.starts_with("polynya."));
+            (!about_itself).then(|| Note {
+                time: app.engine.env().clock.now() - duration.as_micros() as i64,
+                method: method.as_str().to_owned(),
+                route: seen.route.path,
+                status: response.status().as_u16(),
+                duration,
+                bytes_in,
+                bytes_out: 0,
+                principal: seen.principal.map(|p| p.name.clone()),
+                table,
+            })
+        }
+        _ => None,
+    };
+    let follows = response.extensions_mut().remove::<Follows>().is_some();
+    connection.enter(if follows { Phase::Following } else { Phase::Answering });
+    response.map(|body| Answer { body, bytes: 0, note, connection, running })
+}
+
+/// The table in a path, as the request named it.
+fn table_of(path: &str) -> Option<String> {
+    let rest = path.strip_prefix("/v1/tables/")?;
+    let table = rest.split('/').next()?;
+    // Only a plain name is worth recording; what is percent-encoded is shown as it came, cut to a sane length.
+    Some(table.chars().take(types::name::PART_CHARS_MAX).collect())
+}
+
+/// Counts a request as running until its answer is gone.
+struct Running(Shared);
+
+impl Running {
+    fn new(app: Shared) -> Self {
+        app.telemetry.requests_running.fetch_add(1, Relaxed);
+        Running(app)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.telemetry.requests_running.fetch_sub(1, Relaxed);
+    }
+}
+
+/// An answer's body. When it is gone the connection is between requests again and the request is recorded.
+pub struct Answer {
+    body: Body,
+    bytes: u64,
+    note: Option<Note>,
+    connection: Arc<Connection>,
+    running: Running,
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.bytes += data.len() as u64;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.connection.enter(Phase::Idle);
+        let app = &self.running.0;
+        app.telemetry.bytes_out.fetch_add(self.bytes, Relaxed);
+        if let Some(mut note) = self.note.take() {
+            note.bytes_out = self.bytes;
+            app.recorder.note(note, &app.telemetry);
+        }
+    }
+}
+
+/// A JSON answer.
+fn json(value: &serde_json::Value) -> Response {
+    let mut text = value.to_string();
+    text.push('\n');
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// Milliseconds with a fraction, as answers show durations.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// A query string, strictly: an unknown or repeated parameter is a mistake worth telling.
+fn query<T: serde::de::DeserializeOwned>(uri: &http::Uri) -> Result<T, Failure> {
+    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|e| {
+        let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+        types::Error::invalid(format!("the query string does not fit: {why}")).hint("/openapi.json lists the parameters").into()
+    })
+}
+
+#[cfg(test)]
+mod tests;

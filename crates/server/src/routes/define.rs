@@ -1,0 +1,140 @@
+//! Tables: listed, described, made, given more columns, dropped.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::{IntoResponse, Response};
+use engine::{NewColumn, Op, Transaction};
+use http::{Request, StatusCode};
+use serde_json::{Value as Json, json};
+use tokio::sync::oneshot;
+use types::{Error, Kind, Principal, TableDef, name};
+
+use super::json;
+use crate::app::Shared;
+use crate::body;
+use crate::failure::Result;
+use crate::wire::definition::{self, Definition, Wanted};
+
+pub async fn list(State(app): State<Shared>, Extension(principal): Extension<Arc<Principal>>) -> Result<Response> {
+    let view = app.engine.view(&principal)?;
+    let tables: Vec<Json> = view.tables().iter().map(|table| shown(table)).collect();
+    Ok(json(&json!({ "tables": tables, "lsn": view.lsn().0 })))
+}
+
+pub async fn describe(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+) -> Result<Response> {
+    Ok(json(&shown(&*app.engine.view(&principal)?.table(&table)?)))
+}
+
+fn shown(table: &table::Snapshot) -> Json {
+    let mut shown = definition::describe(table.def());
+    shown["rows"] = json!(table.rows());
+    shown["bytes"] = json!(table.bytes());
+    shown["lsn"] = json!(table.lsn().0);
+    shown
+}
+
+/// Makes the table, or adds the columns that it lacks. What exists must be as the body says.
+pub async fn put(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let (parts, body) = request.into_parts();
+    let held = body::read(&app, &parts.headers, body).await?;
+    let wanted = Definition::parse(&held.bytes)?;
+    drop(held);
+    let full_name = name::full_table_name(&table)?;
+    for _ in 0..RETRIES {
+        let (op, status) = match app.engine.view(&principal)?.find(&full_name) {
+            None => (Some(Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }), StatusCode::CREATED),
+            Some(existing) => (evolve(existing.def(), &wanted)?, StatusCode::OK),
+        };
+        if let Some(op) = op {
+            match commit(&app, &principal, Transaction::new(vec![op])).await {
+                Ok(_) => {}
+                // Somebody else made or changed the table in between: look again.
+                Err(e) if matches!(e.kind(), Kind::Exists | Kind::Conflict) => continue,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let table = app.engine.view(&principal)?.table(&full_name)?;
+        return Ok((status, json(&shown(&table))).into_response());
+    }
+    Err(Error::conflict("the table is being changed by others all the time").into())
+}
+
+pub const RETRIES: usize = 5;
+
+/// What brings an existing table to a definition: new columns only. `None` if it is there already.
+fn evolve(def: &TableDef, wanted: &Definition) -> Result<Option<Op>> {
+    let differs = |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
+    let mut columns = Vec::new();
+    for Wanted { name, data_type, nullable, default } in wanted.columns()? {
+        let Some(existing) = def.schema.column_named(&name) else {
+            columns.push(NewColumn { name, data_type, nullable, default });
+            continue;
+        };
+        if existing.data_type.to_string() != data_type.to_string() {
+            let what = format!("column `{}` is {}, not {data_type}", existing.name, existing.data_type);
+            return Err(differs(what, "a column keeps its type; add one with another name").into());
+        }
+        if !nullable && existing.nullable {
+            let what = format!("column `{}` is nullable and may hold nulls", existing.name);
+            return Err(differs(what, "add a NOT NULL column with a default instead").into());
+        }
+    }
+    if let Some(key) = &wanted.primary_key {
+        let same = key.len() == def.primary_key.len()
+            && key.iter().zip(def.key_columns()).all(|(wanted, column)| *wanted == column.name);
+        if !same {
+            let key: Vec<&str> = def.key_columns().map(|c| c.name.as_str()).collect();
+            let what = format!("the primary key is ({}) and stays so", key.join(", "));
+            return Err(differs(what, "make a new table and copy the rows").into());
+        }
+    }
+    let options = wanted.time.is_some()
+        || wanted.lake.is_some()
+        || wanted.retention.is_some()
+        || !wanted.partition_by.is_empty()
+        || !wanted.indexes.is_empty();
+    if options {
+        let shown = definition::describe(def);
+        let as_is = wanted.indexes.is_empty()
+            && wanted.time.as_ref().is_none_or(|time| shown["time"] == json!(time))
+            && wanted.lake.is_none_or(|lake| def.options.lake == Some(lake))
+            && wanted.retention.is_none_or(|retention| shown["retention"] == json!(retention))
+            && (wanted.partition_by.is_empty() || wanted.partition_by == def.options.partition_by);
+        if !as_is {
+            let what = "time, lake, retention, partition_by and indexes are set when a table is made".to_owned();
+            return Err(differs(what, "this version adds columns only").into());
+        }
+    }
+    Ok((!columns.is_empty()).then(|| Op::AddColumns { table: def.name.clone(), columns }))
+}
+
+pub async fn drop(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+) -> Result<Response> {
+    let op = Op::DropTable { table, if_exists: false };
+    let committed = commit(&app, &principal, Transaction::new(vec![op])).await?;
+    Ok(json(&json!({ "lsn": committed.lsn.0 })))
+}
+
+/// Submits from here and waits without holding the thread.
+pub async fn commit(app: &Shared, principal: &Principal, transaction: Transaction) -> types::Result<engine::Committed> {
+    let (sender, receiver) = oneshot::channel();
+    app.engine.submit(principal, transaction, move |result| {
+        // The client may be gone; what was committed stays.
+        let _ = sender.send(result);
+    });
+    receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database is closing")))
+}

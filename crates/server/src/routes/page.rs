@@ -1,0 +1,51 @@
+//! The first page and its feed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderMap, header};
+use types::Principal;
+
+use super::Follows;
+use crate::app::Shared;
+use crate::failure::{Failure, Result};
+
+/// Until there is a site, the root leads to the page.
+pub async fn home() -> Redirect {
+    Redirect::temporary("/_/")
+}
+
+pub async fn index(State(app): State<Shared>, headers: HeaderMap) -> Result<Response> {
+    app.assets.answer("", &headers).ok_or_else(|| Failure::no_route("/_/"))
+}
+
+pub async fn file(State(app): State<Shared>, Path(file): Path<String>, headers: HeaderMap) -> Result<Response> {
+    app.assets.answer(&file, &headers).ok_or_else(|| Failure::no_route(&format!("/_/{file}")))
+}
+
+/// One JSON a second as server-sent events; all who watch share its making.
+pub async fn live(State(app): State<Shared>, Extension(principal): Extension<Arc<Principal>>) -> Response {
+    let samples = app.live.subscribe();
+    let stopping = app.stopping.subscribe();
+    let events = stream::unfold((samples, stopping, principal, true), |(mut samples, mut stopping, principal, first)| async move {
+        // What is there already is shown at once, unless nobody watched before and it is old.
+        if !first || samples.borrow().is_stale() {
+            tokio::select! {
+                changed = samples.changed() => changed.ok()?,
+                _ = stopping.changed() => return None,
+            }
+        }
+        let sample = samples.borrow_and_update().clone();
+        let event = Bytes::from(format!("data: {}\n\n", sample.text(&principal.tables)));
+        Some((Ok::<_, Infallible>(event), (samples, stopping, principal, false)))
+    });
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    let mut response = (headers, Body::from_stream(events)).into_response();
+    response.extensions_mut().insert(Follows);
+    response
+}

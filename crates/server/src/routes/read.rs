@@ -1,0 +1,211 @@
+//! Rows out: a range in row-id order, or one by key.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, Request, header};
+use serde::Deserialize;
+use types::{Error, Principal, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, TableDef, name};
+
+use super::query;
+use crate::app::Shared;
+use crate::failure::{Failure, Result};
+use crate::wire::out::{self, Format};
+use crate::wire::{text, value};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    from: Option<u64>,
+    since: Option<String>,
+    limit: Option<u64>,
+    columns: Option<String>,
+}
+
+const LIMIT_DEFAULT: usize = 1_000;
+/// Up to so many rows are read and written where the request was read.
+const INLINE_ROWS_MAX: usize = 200;
+const PAGE_ROWS: usize = 256;
+
+pub const FORMATS: &str =
+    "ask for application/json, application/x-ndjson, text/csv or application/vnd.apache.arrow.stream";
+
+pub fn format_of(headers: &HeaderMap) -> Result<Format> {
+    let accept = headers.get(header::ACCEPT).map(|accept| accept.to_str().unwrap_or(""));
+    Format::negotiate(accept).ok_or_else(|| Failure::not_acceptable(FORMATS))
+}
+
+pub async fn rows(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked: Asked = query(request.uri())?;
+    let format = format_of(request.headers())?;
+    let limit_max = app.options.rows_limit_max;
+    let limit = match asked.limit {
+        None => LIMIT_DEFAULT.min(limit_max),
+        Some(limit) if (1..=limit_max as u64).contains(&limit) => limit as usize,
+        Some(limit) => {
+            return Err(Error::invalid(format!("a limit of {limit} rows; it is 1 to {limit_max}"))
+                .hint("follow `next` with `from=`, or ask for everything with POST /v1/sql")
+                .into());
+        }
+    };
+    let snapshot = app.engine.view(&principal)?.table(&table)?;
+    let since = match &asked.since {
+        None => None,
+        Some(since) => Some(since.parse().ok().or_else(|| text::parse_timestamp(since)).ok_or_else(|| {
+            Error::invalid(format!("since `{}` is no time", name::printable(since)))
+                .hint("use 2026-11-21T08:06:51Z, or microseconds since 1970")
+        })?),
+    };
+    let range = Range { from: asked.from, since, limit, bytes_max: app.options.rows_bytes_max, columns: asked.columns };
+    if limit <= INLINE_ROWS_MAX {
+        return range.read(&snapshot, format);
+    }
+    app.work.run(move || range.read(&snapshot, format)).await?
+}
+
+struct Range {
+    from: Option<u64>,
+    since: Option<types::Micros>,
+    limit: usize,
+    bytes_max: usize,
+    columns: Option<String>,
+}
+
+impl Range {
+    fn read(&self, snapshot: &table::Snapshot, format: Format) -> Result<Response> {
+        let _reading = vfs::read_path();
+        let projection = match &self.columns {
+            None => snapshot.all_columns().clone(),
+            Some(columns) => snapshot.projection(&column_ids(snapshot.def(), columns)?)?,
+        };
+        let mut at = RowId(self.from.unwrap_or(1).max(1));
+        if let Some(since) = self.since {
+            at = at.max(snapshot.row_at_time(since)?);
+        }
+        // Which rows come is read beside what of them is wanted, to know where to go on.
+        let ids = snapshot.projection(&[ROW_ID])?;
+        let mut writer = out::Writer::new(format, projection.schema())?;
+        let mut text = Vec::new();
+        let mut left = self.limit;
+        let mut first = true;
+        if format == Format::Json {
+            text.extend_from_slice(b"{\"rows\":[");
+        }
+        writer.begin(&mut text);
+        let mut next = None;
+        while left > 0 {
+            let want = left.min(PAGE_ROWS);
+            let batch = snapshot.scan_from(at, want, &projection)?;
+            let rows = batch.num_rows();
+            if rows == 0 {
+                break;
+            }
+            let page = snapshot.scan_from(at, want, &ids)?;
+            let row_ids = arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(page.column(0));
+            let mut written = 0;
+            // Some rows at a time, so that large ones end the answer soon after the bound.
+            while written < rows && text.len() < self.bytes_max {
+                let some = batch.slice(written, (rows - written).min(16));
+                match &writer {
+                    out::Writer::Ndjson(json) if format == Format::Json => {
+                        json.objects(&some, &mut first, usize::MAX, &mut text);
+                    }
+                    _ => writer.batch(&some, &mut text)?,
+                }
+                written += some.num_rows();
+            }
+            left -= written;
+            at = RowId(row_ids.value(written - 1) as u64 + 1);
+            if written < rows || left == 0 {
+                next = Some(at).filter(|at| *at < snapshot.next_row());
+                break;
+            }
+            if rows < want {
+                break;
+            }
+        }
+        writer.end(&mut text)?;
+        let next_text = next.map_or_else(|| "null".to_owned(), |next| next.to_string());
+        if format == Format::Json {
+            text.extend_from_slice(format!("],\"next\":{next_text},\"lsn\":{}}}\n", snapshot.lsn()).as_bytes());
+        }
+        let mut response = ([(header::CONTENT_TYPE, format.media_type())], text).into_response();
+        let headers = response.headers_mut();
+        headers.insert("polynya-lsn", HeaderValue::from(snapshot.lsn().0));
+        if let Some(next) = next {
+            headers.insert("polynya-next", HeaderValue::from(next.0));
+        }
+        Ok(response)
+    }
+}
+
+fn column_ids(def: &TableDef, columns: &str) -> Result<Vec<types::ColumnId>> {
+    let mut ids = Vec::new();
+    for wanted in columns.split(',') {
+        ids.push(match wanted {
+            ROW_ID_NAME => ROW_ID,
+            TIME_NAME => TIME,
+            _ => {
+                def.schema
+                    .column_named(wanted)
+                    .ok_or_else(|| {
+                        Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
+                            .with("table", name::short_table_name(&def.name))
+                    })?
+                    .id
+            }
+        });
+    }
+    if ids.len() > types::schema::COLUMNS_MAX + 2 {
+        return Err(Error::invalid("more columns than a table can have").into());
+    }
+    Ok(ids)
+}
+
+pub async fn row(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path((table, key)): Path<(String, String)>,
+) -> Result<Response> {
+    let _reading = vfs::read_path();
+    let snapshot = app.engine.view(&principal)?.table(&table)?;
+    let def = snapshot.def();
+    let row = find(&snapshot, &key)?.ok_or_else(|| no_row(def, &key))?;
+    let batch = snapshot.fetch(&[row], snapshot.all_columns())?;
+    if batch.num_rows() == 0 {
+        return Err(no_row(def, &key).into());
+    }
+    let mut text = Vec::new();
+    out::json::Writer::new(snapshot.arrow_schema()).rows(&batch, &mut text);
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
+    let etag = HeaderValue::from_str(&format!("\"{row}\"")).expect("digits and quotes");
+    response.headers_mut().insert(header::ETAG, etag);
+    Ok(response)
+}
+
+/// The live row that a path's key names: by primary key, or by row id where there is none.
+pub fn find(snapshot: &table::Snapshot, key: &str) -> Result<Option<RowId>> {
+    let def = snapshot.def();
+    if def.is_keyed() {
+        let types: Vec<_> = def.key_columns().map(|c| c.data_type.clone()).collect();
+        let values = value::key(key, &types)?;
+        return Ok(snapshot.find(&types::key::encode_values(&types, &values)?)?);
+    }
+    let row = key.parse().map(RowId).map_err(|_| {
+        Error::invalid(format!("`{}` is no row id", name::printable(key)))
+            .hint("the table has no primary key, so its rows are named by `_row_id`")
+    })?;
+    Ok(snapshot.is_live(row)?.then_some(row))
+}
+
+pub fn no_row(def: &TableDef, key: &str) -> Error {
+    Error::not_found(format!("there is no row `{}`", name::printable(key)))
+        .with("table", name::short_table_name(&def.name))
+}

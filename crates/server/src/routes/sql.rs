@@ -1,0 +1,223 @@
+//! One SQL statement, its rows streamed as they come.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::record_batch::RecordBatch;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::stream;
+use http::{Request, header};
+use query::{Answer, Limits, Overflow};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use types::{Error, Principal, Result as CoreResult};
+
+use super::read::format_of;
+use super::{Unrecorded, milliseconds};
+use crate::app::Shared;
+use crate::body;
+use crate::failure::{Failure, Result};
+use crate::wire::out::{self, Format};
+use crate::wire::value;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    sql: String,
+    #[serde(default)]
+    params: Vec<Json>,
+    /// Rows of the answer at most. Without it a JSON answer ends at [`JSON_ROWS_MAX`] and says `truncated`; the other
+    /// forms, which have no place to say so, have the server's own limit and fail beyond it.
+    rows_max: Option<u64>,
+    /// At most the server's own.
+    deadline_ms: Option<u64>,
+}
+
+const JSON_ROWS_MAX: u64 = 100_000;
+/// An answer up to this size is sent whole, with its length; an error up to here has its own status.
+const WHOLE_BYTES: usize = 64 << 10;
+/// A piece of a longer answer is about this large.
+const PIECE_BYTES: usize = 256 << 10;
+/// Up to so many cells are written where the request was read.
+const INLINE_CELLS: usize = 4_096;
+
+pub async fn sql(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let format = format_of(&parts.headers).map_err(Failure::and_close)?;
+    let held = body::read(&app, &parts.headers, body).await?;
+    let asked: Asked = serde_json::from_slice(&held.bytes).map_err(|e| {
+        Error::invalid(format!("the body is no statement: {e}")).hint(r#"send {"sql":"SELECT 1","params":[]}"#)
+    })?;
+    drop(held);
+    let params = asked.params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
+    // Said where it can be said, else an error: never silence.
+    let (rows_max, overflow) = match (format, asked.rows_max) {
+        (Format::Json, rows_max) => (Some(rows_max.unwrap_or(JSON_ROWS_MAX)), Overflow::Truncate),
+        (_, rows_max) => (rows_max, Overflow::Error),
+    };
+    let limits = Limits { deadline: asked.deadline_ms.map(Duration::from_millis), rows_max, overflow };
+    let about_itself = asked.sql.contains("polynya.");
+    let answered = app.sql.run(&principal, &asked.sql, params, limits).await;
+    let result = match answered {
+        Err(e) => Err(e.into()),
+        Ok(Answer::Done(done)) => Ok(super::json(&json!({
+            "columns": [], "rows": [], "count": done.count, "took_ms": milliseconds(started.elapsed()),
+            "truncated": false, "statement": done.kind.name(), "lsn": done.lsn.0,
+        }))),
+        Ok(Answer::Rows(rows)) => rows_answer(app, rows, format, started).await,
+    };
+    let mut response = result.unwrap_or_else(IntoResponse::into_response);
+    if about_itself {
+        response.extensions_mut().insert(Unrecorded);
+    }
+    Ok(response)
+}
+
+async fn rows_answer(app: Shared, rows: query::Rows, format: Format, started: Instant) -> Result<Response> {
+    let lsn = rows.lsn();
+    let mut encoder = Encoder {
+        writer: out::Writer::new(format, rows.schema())?,
+        format,
+        first: true,
+        count: 0,
+        out: Vec::with_capacity(4 << 10),
+    };
+    encoder.begin(&rows.columns());
+    let mut statement = Statement { app, rows, encoder: Some(encoder), batch: None, started, ended: false };
+    let mut head = Vec::new();
+    while head.len() < WHOLE_BYTES && !statement.ended {
+        // Nothing was sent yet, so an error still has a status of its own.
+        head.append(&mut statement.piece(WHOLE_BYTES).await?);
+    }
+    let headers =
+        [(header::CONTENT_TYPE, format.media_type().to_owned()), (header::HeaderName::from_static("polynya-lsn"), lsn.to_string())];
+    if statement.ended {
+        return Ok((headers, head).into_response());
+    }
+    let rest = stream::unfold((Some(statement), Some(head)), |(statement, head)| async move {
+        let mut statement = statement?;
+        if let Some(head) = head {
+            return Some((Ok(Bytes::from(head)), (Some(statement), None)));
+        }
+        if statement.ended {
+            return None;
+        }
+        match statement.piece(PIECE_BYTES).await {
+            Ok(piece) => Some((Ok(Bytes::from(piece)), (Some(statement), None))),
+            Err(failure) => match statement.farewell(&failure) {
+                Some(last) => Some((Ok(Bytes::from(last)), (None, None))),
+                // A form without a place for an error: the connection breaks, so that nobody takes it for whole.
+                None => Some((Err(std::io::Error::other("the statement failed")), (None, None))),
+            },
+        }
+    });
+    Ok((headers, Body::from_stream(rest)).into_response())
+}
+
+/// A statement whose rows are being written. Dropping it cancels the statement.
+struct Statement {
+    app: Shared,
+    rows: query::Rows,
+    encoder: Option<Encoder>,
+    /// What is left of a batch that is larger than a piece.
+    batch: Option<RecordBatch>,
+    started: Instant,
+    ended: bool,
+}
+
+impl Statement {
+    /// About `bytes` more of the answer; at the end of the rows also what comes behind them.
+    async fn piece(&mut self, bytes: usize) -> Result<Vec<u8>> {
+        let batch = match self.batch.take() {
+            Some(batch) => batch,
+            None => match self.rows.next().await {
+                Some(batch) => batch?,
+                None => {
+                    self.ended = true;
+                    let truncated = self.rows.truncated();
+                    let took = milliseconds(self.started.elapsed());
+                    return self.encoder().end(took, truncated);
+                }
+            },
+        };
+        let rows = batch.num_rows();
+        // Batches may share buffers, so this errs on the side of smaller pieces.
+        let row_bytes = batch.get_array_memory_size() / rows.max(1) + 1;
+        let now = rows.min((bytes / row_bytes).max(1));
+        let part = batch.slice(0, now);
+        self.batch = (now < rows).then(|| batch.slice(now, rows - now));
+        if part.num_rows() * part.num_columns() <= INLINE_CELLS {
+            return self.encoder().batch(&part);
+        }
+        let mut encoder = self.encoder.take().ok_or_else(|| Error::internal("an answer is written twice"))?;
+        let written = self.app.work.run(move || {
+            let written = encoder.batch(&part);
+            (encoder, written)
+        });
+        let (encoder, written) = written.await?;
+        self.encoder = Some(encoder);
+        written
+    }
+
+    fn encoder(&mut self) -> &mut Encoder {
+        self.encoder.as_mut().expect("given back after each piece")
+    }
+
+    /// What ends a broken answer, if its form has a place for an error.
+    fn farewell(&mut self, failure: &Failure) -> Option<Vec<u8>> {
+        let error = failure.to_json();
+        let encoder = self.encoder.as_ref()?;
+        match encoder.format {
+            Format::Json => Some(format!("],\"count\":{},\"truncated\":true,\"error\":{error}}}\n", encoder.count).into()),
+            Format::Ndjson => Some(format!("{}\n", json!({ "error": error })).into()),
+            Format::Csv | Format::ArrowStream => None,
+        }
+    }
+}
+
+struct Encoder {
+    writer: out::Writer,
+    format: Format,
+    first: bool,
+    count: u64,
+    out: Vec<u8>,
+}
+
+impl Encoder {
+    fn begin(&mut self, columns: &[query::AnswerColumn]) {
+        if self.format == Format::Json {
+            let columns: Vec<Json> =
+                columns.iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
+            self.out.extend_from_slice(format!("{{\"columns\":{},\"rows\":[", Json::from(columns)).as_bytes());
+        }
+        self.writer.begin(&mut self.out);
+    }
+
+    fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>> {
+        self.count += batch.num_rows() as u64;
+        match &self.writer {
+            out::Writer::Ndjson(json) if self.format == Format::Json => {
+                json.arrays(batch, &mut self.first, &mut self.out);
+            }
+            _ => self.writer.batch(batch, &mut self.out)?,
+        }
+        Ok(std::mem::take(&mut self.out))
+    }
+
+    fn end(&mut self, took_ms: f64, truncated: bool) -> Result<Vec<u8>> {
+        self.writer.end(&mut self.out)?;
+        if self.format == Format::Json {
+            let end = format!("],\"count\":{},\"took_ms\":{took_ms},\"truncated\":{truncated}}}\n", self.count);
+            self.out.extend_from_slice(end.as_bytes());
+        }
+        Ok(std::mem::take(&mut self.out))
+    }
+}

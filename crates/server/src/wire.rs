@@ -1,0 +1,121 @@
+//! Rows in and rows out: what bytes on the wire mean. No HTTP here beyond the names of media types.
+//!
+//! In: [`json`] (an object, an array, or one object after the other, which is NDJSON) and [`ipc`] (an Arrow stream)
+//! become one [`Rows`]: a record batch by column name and the columns that the table lacks. [`content`] undoes
+//! compression within a bound. Out: [`out`] writes any record batch as JSON, NDJSON, CSV or an Arrow stream.
+//!
+//! Bytes from outside never panic and never make more memory than [`Limits`] allows.
+//!
+//! ## How JSON becomes values
+//!
+//! | column | JSON |
+//! |---|---|
+//! | bool | `true`, `false` |
+//! | int32, int64 | a number without fraction or exponent that fits |
+//! | float32, float64 | a number; an integer only if the float holds it exactly |
+//! | decimal(p,s) | a number, read from its text and never through a float, or the same as a string |
+//! | string | a string |
+//! | json | anything; kept as the text it came as |
+//! | binary | a base64 string |
+//! | date | `"2026-11-21"` |
+//! | timestamp | an RFC 3339 string (no offset means UTC, digits below a microsecond are cut), or an integer: µs since 1970 |
+//! | uuid | a string of 32 hexadecimal digits, hyphens allowed |
+//! | list, vector(n) | an array |
+//! | struct | an object |
+//! | point, point3d | `{"lon":…,"lat":…}` or `[lon,lat]`; `{"x":…,"y":…,"z":…}` or `[x,y,z]` |
+//!
+//! A field without a column becomes one: integer → int64, fraction → float64, string → string, bool → bool, object or
+//! array → json. A field that is null in every row makes no column. A column that met integers first and a fraction
+//! later in the same body is float64. A field given twice in one object, also by two spellings of its case, is refused.
+
+mod column;
+pub mod content;
+pub mod definition;
+pub mod ipc;
+pub mod json;
+pub mod out;
+mod parser;
+pub mod text;
+pub mod value;
+
+use arrow::record_batch::RecordBatch;
+use types::{DataType, Error};
+
+/// What a body became.
+#[derive(Debug)]
+pub struct Rows {
+    /// The user columns that the body mentions, by name; `table::conform` adds the others.
+    pub batch: RecordBatch,
+    /// Columns of `batch` that the table does not have yet, in order of appearance.
+    pub new_columns: Vec<NewColumn>,
+}
+
+/// A column that the body asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewColumn {
+    pub name: String,
+    pub data_type: DataType,
+}
+
+/// How much one body may make.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes that the decoded arrays may take, nulls of absent columns included.
+    pub decoded_bytes_max: usize,
+    /// Bad rows named before decoding stops.
+    pub bad_rows_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { decoded_bytes_max: 512 << 20, bad_rows_max: 10 }
+    }
+}
+
+/// Why a body was refused: the error, and each row at fault up to a limit.
+#[derive(Debug)]
+pub struct Refused {
+    pub error: Error,
+    pub rows: Vec<BadRow>,
+}
+
+/// A row that does not fit. Rows count from 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BadRow {
+    pub row: usize,
+    pub column: Option<String>,
+    pub message: String,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Refused { error, rows: Vec::new() }
+    }
+}
+
+/// Counts down what a body may still allocate.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: usize,
+    total: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(total: usize) -> Self {
+        Budget { left: total, total }
+    }
+
+    pub(crate) fn take(&mut self, bytes: usize) -> types::Result<()> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Error::new(
+                types::Kind::TooLarge,
+                format!("the rows would take more than {} MiB of memory once decoded", self.total >> 20),
+            )
+            .hint("send fewer rows in one body")),
+        }
+    }
+}

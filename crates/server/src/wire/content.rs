@@ -1,0 +1,97 @@
+//! `Content-Encoding`: undone within a bound, so that a small body cannot become a large one.
+
+use std::io::Read;
+
+use types::{Error, Kind, Result};
+
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Identity,
+    Gzip,
+    Zstd,
+}
+
+impl Encoding {
+    /// From the header's value; `None` if we do not know it.
+    pub fn parse(header: &str) -> Option<Self> {
+        match header.trim().to_ascii_lowercase().as_str() {
+            "" | "identity" => Some(Encoding::Identity),
+            "gzip" | "x-gzip" => Some(Encoding::Gzip),
+            "zstd" => Some(Encoding::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// The plain bytes, at most `bytes_max` of them: memory grows with what is really there, never with what a header
+/// claims.
+pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
+    let result = match encoding {
+        Encoding::Identity => return Ok(body.to_vec()),
+        Encoding::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(body), bytes_max),
+        Encoding::Zstd => {
+            let decoder = zstd::stream::read::Decoder::with_buffer(body).and_then(|mut decoder| {
+                // A window of 8 MiB, what the format's specification asks every reader to support.
+                decoder.window_log_max(23)?;
+                Ok(decoder)
+            });
+            decoder.and_then(|decoder| read_bounded(decoder, bytes_max))
+        }
+    };
+    let name = if encoding == Encoding::Gzip { "gzip" } else { "zstd" };
+    match result {
+        Ok(plain) if plain.len() > bytes_max => Err(Error::new(
+            Kind::TooLarge,
+            format!("the body decompresses to more than {} MiB", bytes_max >> 20),
+        )
+        .hint("send it in several requests")),
+        Ok(plain) => Ok(plain),
+        Err(e) => Err(Error::invalid(format!("the body is no complete {name} stream: {e}"))),
+    }
+}
+
+fn read_bounded(reader: impl Read, bytes_max: usize) -> std::io::Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    reader.take(bytes_max as u64 + 1).read_to_end(&mut plain)?;
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn gzip(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn both_encodings_come_back() {
+        let plain = b"{\"a\":1}\n".repeat(1000);
+        assert_eq!(decompress(Encoding::Gzip, &gzip(&plain), 1 << 20).unwrap(), plain);
+        let zstd = zstd::encode_all(&plain[..], 3).unwrap();
+        assert_eq!(decompress(Encoding::Zstd, &zstd, plain.len()).unwrap(), plain);
+    }
+
+    #[test]
+    fn a_bomb_is_refused_at_the_bound() {
+        let bomb = vec![0; 64 << 20];
+        for (encoding, packed) in
+            [(Encoding::Gzip, gzip(&bomb)), (Encoding::Zstd, zstd::encode_all(&bomb[..], 3).unwrap())]
+        {
+            assert!(packed.len() < 100_000);
+            assert_eq!(decompress(encoding, &packed, 1 << 20).unwrap_err().kind(), Kind::TooLarge);
+        }
+    }
+
+    #[test]
+    fn a_cut_or_broken_stream_is_an_error() {
+        let packed = gzip(b"hello hello hello");
+        assert!(decompress(Encoding::Gzip, &packed[..packed.len() - 4], 100).is_err());
+        assert!(decompress(Encoding::Zstd, &packed, 100).is_err());
+    }
+}

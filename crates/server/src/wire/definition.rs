@@ -1,0 +1,230 @@
+//! A table's definition as users write and read it.
+
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use types::{ColumnId, DataType, Error, Kind, Result, TableDef, TableId, Value, name};
+
+/// The body of `PUT /v1/tables/{table}`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    #[serde(default)]
+    pub columns: Vec<ColumnDefinition>,
+    #[serde(default)]
+    pub primary_key: Option<Vec<String>>,
+    pub time: Option<String>,
+    pub lake: Option<bool>,
+    /// Seconds.
+    pub retention: Option<i64>,
+    #[serde(default)]
+    pub partition_by: Vec<String>,
+    #[serde(default)]
+    pub indexes: Vec<Json>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnDefinition {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub data_type: String,
+    pub nullable: Option<bool>,
+    #[serde(default)]
+    pub default: Json,
+}
+
+/// A column as asked for, its texts understood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub name: String,
+    pub data_type: DataType,
+    pub nullable: bool,
+    pub default: Option<Value>,
+}
+
+/// Columns in one definition, so that a body of millions is refused before it is understood.
+const COLUMNS_MAX: usize = types::schema::COLUMNS_MAX;
+
+impl Definition {
+    pub fn parse(body: &[u8]) -> Result<Self> {
+        if body.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Definition::default());
+        }
+        serde_json::from_slice(body).map_err(|e| {
+            Error::invalid(format!("the body is no table definition: {e}"))
+                .hint(r#"send {"columns":[{"name":"id","type":"int64"}],"primary_key":["id"]}"#)
+        })
+    }
+
+    pub fn columns(&self) -> Result<Vec<Wanted>> {
+        if self.columns.len() > COLUMNS_MAX {
+            return Err(Error::new(
+                Kind::Schema,
+                format!("{} columns; a table has at most {COLUMNS_MAX}", self.columns.len()),
+            )
+            .hint("put rarely used fields into one json column"));
+        }
+        self.columns.iter().map(ColumnDefinition::understand).collect()
+    }
+
+    /// The definition of a table that does not exist yet.
+    pub fn new_table(&self, full_name: &str) -> Result<TableDef> {
+        let mut def = TableDef::new(TableId(0), full_name);
+        for column in self.columns()? {
+            def.add_column(&column.name, &column.data_type, column.nullable, column.default).map_err(unprocessable)?;
+        }
+        if let Some(key) = &self.primary_key {
+            def.set_primary_key(key)?;
+        }
+        if let Some(time) = &self.time {
+            let column = def.schema.column_named(time).ok_or_else(|| {
+                Error::invalid(format!("time column `{}` is no column", name::printable(time)))
+            })?;
+            if column.data_type != DataType::Timestamp {
+                return Err(Error::invalid(format!("time column `{}` is a {}", column.name, column.data_type))
+                    .hint("it must be a timestamp"));
+            }
+            def.time = Some(column.id);
+        }
+        if !self.indexes.is_empty() {
+            return Err(Error::invalid("this version builds no indexes yet").hint("leave `indexes` out"));
+        }
+        def.options.lake = self.lake;
+        def.options.retention = match self.retention {
+            None => None,
+            Some(seconds) => Some(
+                seconds
+                    .checked_mul(1_000_000)
+                    .filter(|us| *us > 0)
+                    .ok_or_else(|| Error::invalid(format!("a retention of {seconds} s does not exist")))?,
+            ),
+        };
+        def.options.partition_by = self.partition_by.clone();
+        Ok(def)
+    }
+}
+
+/// Too many columns or two that clash are a fault of the data sent, not of its size in bytes.
+fn unprocessable(error: Error) -> Error {
+    match error.kind() {
+        Kind::TooLarge | Kind::Exists => {
+            let mut changed = Error::new(Kind::Schema, error.message());
+            if let Some(hint) = error.hint_text() {
+                changed = changed.hint(hint);
+            }
+            changed
+        }
+        _ => error,
+    }
+}
+
+impl ColumnDefinition {
+    fn understand(&self) -> Result<Wanted> {
+        name::check_column(&self.name)?;
+        let data_type = DataType::parse(&self.data_type, &mut ColumnId(0))
+            .map_err(|e| e.with("column", name::printable(&self.name)))?;
+        let default = match &self.default {
+            Json::Null => None,
+            given => Some(
+                super::value::of_type(&given.to_string(), &data_type)
+                    .map_err(|e| e.with("default of", name::printable(&self.name)))?,
+            ),
+        };
+        Ok(Wanted { name: self.name.clone(), data_type, nullable: self.nullable.unwrap_or(true), default })
+    }
+}
+
+/// A table as `GET` shows it.
+pub fn describe(def: &TableDef) -> Json {
+    let columns: Vec<Json> = def
+        .schema
+        .columns
+        .iter()
+        .map(|column| {
+            let mut shown = json!({
+                "id": column.id.0,
+                "name": column.name,
+                "type": column.data_type.to_string(),
+                "nullable": column.nullable,
+            });
+            if let Some(default) = &column.default {
+                shown["default"] = show(default, &column.data_type);
+            }
+            shown
+        })
+        .collect();
+    let key: Vec<&str> = def.key_columns().map(|c| c.name.as_str()).collect();
+    let mut shown = json!({
+        "name": name::short_table_name(&def.name),
+        "schema_version": def.schema.version.0,
+        "columns": columns,
+        "primary_key": key,
+    });
+    if let Some(time) = def.time.and_then(|id| def.schema.column(id)) {
+        shown["time"] = json!(time.name);
+    }
+    if let Some(lake) = def.options.lake {
+        shown["lake"] = json!(lake);
+    }
+    if let Some(retention) = def.options.retention {
+        shown["retention"] = json!(retention / 1_000_000);
+    }
+    if !def.options.partition_by.is_empty() {
+        shown["partition_by"] = json!(def.options.partition_by);
+    }
+    shown
+}
+
+/// One value as rows show it.
+fn show(value: &Value, data_type: &DataType) -> Json {
+    let Ok(array) = Value::to_array(std::slice::from_ref(value), data_type) else { return Json::Null };
+    let mut def = TableDef::new(TableId(0), "main.t");
+    if def.add_column("v", data_type, true, None).is_err() {
+        return Json::Null;
+    }
+    let schema = def.schema.to_arrow_user();
+    let Ok(batch) = arrow::record_batch::RecordBatch::try_new(schema.clone(), vec![array]) else { return Json::Null };
+    let mut text = Vec::new();
+    super::out::json::Writer::new(&schema).arrays(&batch, &mut true, &mut text);
+    match serde_json::from_slice::<Json>(&text) {
+        Ok(Json::Array(mut values)) if values.len() == 1 => values.remove(0),
+        _ => Json::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_understood_and_shown_again() {
+        let body = br#"{"columns":[{"name":"id","type":"int64"},{"name":"d","type":"decimal(10,2)","default":"1.50"},
+            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60}"#;
+        let def = Definition::parse(body).unwrap().new_table("main.events").unwrap();
+        let shown = describe(&def);
+        assert_eq!(shown["primary_key"], json!(["id"]));
+        assert_eq!(shown["columns"][0]["nullable"], json!(false));
+        assert_eq!(shown["columns"][1], json!({"id":17,"name":"d","type":"decimal(10,2)","nullable":true,"default":"1.50"}));
+        assert_eq!((&shown["time"], &shown["retention"]), (&json!("at"), &json!(60)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_reason() {
+        for (body, part) in [
+            (r#"{"columns":[{"name":"a","type":"int"},{"name":"A","type":"int"}]}"#, "there is a column `a` already"),
+            (r#"{"columns":[{"name":"a\u0000","type":"int"}]}"#, "control character"),
+            (r#"{"columns":[{"name":"a","type":"integr"}]}"#, "is no data type"),
+            (r#"{"columns":[{"name":"a","type":"int32","default":"x"}]}"#, "int32 expected"),
+            (r#"{"colums":[]}"#, "unknown field `colums`"),
+            (r#"{"primary_key":["x"]}"#, "is no column"),
+            ("[", "no table definition"),
+        ] {
+            let error = Definition::parse(body.as_bytes()).and_then(|d| d.new_table("main.t")).unwrap_err();
+            assert!(error.to_string().contains(part), "{body}: {error}");
+        }
+        let many: Vec<Json> = (0..20_000).map(|i| json!({"name": format!("c{i}"), "type": "int64"})).collect();
+        let body = json!({ "columns": many }).to_string();
+        let error = Definition::parse(body.as_bytes()).unwrap().new_table("main.t").unwrap_err();
+        assert_eq!(error.kind(), Kind::Schema);
+    }
+}

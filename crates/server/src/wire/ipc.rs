@@ -1,0 +1,358 @@
+//! Rows as an Arrow IPC stream.
+//!
+//! The reader of `arrow` validates offsets and text, but it trusts the lengths that messages claim: it allocates what
+//! a compressed buffer says it holds, and a dictionary of one large string can stand for any number of them. So the
+//! messages are walked first ([`check_messages`]), and what a cast would make is counted before it is made.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatchOptions};
+use arrow::compute;
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Schema};
+use arrow::ipc;
+use arrow::ipc::reader::StreamReader;
+use arrow::record_batch::RecordBatch;
+use types::{ColumnId, DataType, Error, Field, Kind, name};
+
+use super::column::null_bytes;
+use super::json::{Target, refused};
+use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows};
+
+/// Reads every batch of a stream into one. Column names are resolved as JSON's are; `table::conform` casts.
+pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+    let mut budget = Budget::new(limits.decoded_bytes_max);
+    check_messages(body, &mut budget)?;
+    // The reader still indexes and multiplies on trust here and there; a panic of its is a bad body, not a bug of ours.
+    let read = catch_unwind(AssertUnwindSafe(|| -> Result<_, arrow::error::ArrowError> {
+        let reader = StreamReader::try_new(body, None)?;
+        let schema = reader.schema();
+        Ok((schema, reader.collect::<Result<Vec<_>, _>>()?))
+    }));
+    let (schema, batches) = match read {
+        Ok(Ok(read)) => read,
+        Ok(Err(e)) => return Err(broken(e).into()),
+        Err(_) => return Err(broken("its parts contradict each other").into()),
+    };
+    let (names, new) = resolve(&schema, target, limits)?;
+    let row_bytes = 16 + target.def.map_or(0, |def| def.schema.columns.iter().map(|c| null_bytes(&c.data_type)).sum());
+    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    budget.take(rows.saturating_mul(row_bytes))?;
+
+    let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::new(); schema.fields().len()];
+    for batch in &batches {
+        for (i, column) in batch.columns().iter().enumerate() {
+            columns[i].push(plain(column, &names[i].0, &mut budget)?);
+        }
+    }
+    let (mut fields, mut arrays, mut new_columns) = (Vec::new(), Vec::new(), Vec::new());
+    for (i, parts) in columns.into_iter().enumerate() {
+        // Only nulls, without a type: no column.
+        if *schema.field(i).data_type() == Arrow::Null {
+            continue;
+        }
+        let (name, existing) = &names[i];
+        let array = if let [one] = parts.as_slice() {
+            one.clone()
+        } else {
+            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+            match parts.is_empty() {
+                true => continue,
+                false => compute::concat(&parts).map_err(broken)?,
+            }
+        };
+        fields.push(ArrowField::new(name, array.data_type().clone(), true));
+        arrays.push(array);
+        if !existing && let Some(new) = new.iter().find(|new| new.name == *name) {
+            new_columns.push(new.clone());
+        }
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(broken)?;
+    Ok(Rows { batch, new_columns })
+}
+
+fn broken(why: impl std::fmt::Display) -> Error {
+    Error::invalid(format!("the body is no Arrow IPC stream that can be read: {why}"))
+        .hint("write it with a stream writer (not a file writer) and send the whole of it")
+}
+
+/// Walks the encapsulated messages: everything must lie inside the body, and claimed sizes are charged.
+fn check_messages(body: &[u8], budget: &mut Budget) -> Result<(), Error> {
+    let cut = || broken("it is cut off");
+    let mut rest = body;
+    let word = |bytes: &[u8]| bytes.first_chunk::<4>().map(|b| u32::from_le_bytes(*b));
+    while !rest.is_empty() {
+        let mut size = word(rest).ok_or_else(cut)?;
+        rest = &rest[4..];
+        if size == u32::MAX {
+            size = word(rest).ok_or_else(cut)?;
+            rest = &rest[4..];
+        }
+        if size == 0 {
+            return Ok(());
+        }
+        let (header, behind) = rest.split_at_checked(size as usize).ok_or_else(cut)?;
+        let message = ipc::root_as_message(header).map_err(|e| broken(format!("a message's header is damaged: {e}")))?;
+        let body_len = usize::try_from(message.bodyLength()).map_err(|_| broken("a message has a negative length"))?;
+        let (data, behind) = behind.split_at_checked(body_len).ok_or_else(cut)?;
+        rest = behind;
+        let batch = match message.header_type() {
+            ipc::MessageHeader::RecordBatch => message.header_as_record_batch(),
+            ipc::MessageHeader::DictionaryBatch => message.header_as_dictionary_batch().and_then(|d| d.data()),
+            _ => continue,
+        };
+        let Some(batch) = batch else { return Err(broken("a message is empty")) };
+        check_batch(&batch, data, budget)?;
+    }
+    Ok(())
+}
+
+fn check_batch(batch: &ipc::RecordBatch<'_>, data: &[u8], budget: &mut Budget) -> Result<(), Error> {
+    let length = |n: i64| usize::try_from(n).map_err(|_| broken("a negative length"));
+    // A column of nulls, or of values without width, has a length that no byte backs.
+    const ROWS_MAX: usize = 1 << 27;
+    let mut lengths = vec![length(batch.length())?];
+    for node in batch.nodes().into_iter().flatten() {
+        lengths.push(length(node.length())?);
+        if length(node.null_count())? > length(node.length())? {
+            return Err(broken("more nulls than values"));
+        }
+    }
+    if lengths.iter().any(|n| *n > ROWS_MAX) {
+        return Err(Error::new(Kind::TooLarge, "a record batch claims more than 134217728 values")
+            .hint("send fewer rows in one body"));
+    }
+    for buffer in batch.buffers().into_iter().flatten() {
+        let (offset, len) = (length(buffer.offset())?, length(buffer.length())?);
+        let end = offset.checked_add(len).ok_or_else(|| broken("a buffer ends nowhere"))?;
+        let bytes = data.get(offset..end).ok_or_else(|| broken("a buffer lies outside its message"))?;
+        let claimed = match (batch.compression().is_some(), bytes.first_chunk::<8>()) {
+            (true, Some(prefix)) => match i64::from_le_bytes(*prefix) {
+                // Not compressed after all.
+                -1 => len,
+                claimed => length(claimed)?,
+            },
+            _ => len,
+        };
+        budget.take(claimed)?;
+    }
+    Ok(())
+}
+
+type Names = Vec<(String, bool)>;
+
+/// The name of each field as the table knows it and whether it is there already, and the columns to add.
+fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Names, Vec<NewColumn>), Refused> {
+    let columns = target.def.map_or(&[][..], |def| &def.schema.columns);
+    let (mut names, mut new, mut bad): (Names, Vec<NewColumn>, Vec<BadRow>) = Default::default();
+    let mut seen = std::collections::HashSet::new();
+    let mut hint = None;
+    for field in schema.fields() {
+        let mut refuse = |message: String| {
+            bad.push(BadRow { row: 1, column: Some(name::printable(field.name())), message });
+        };
+        if !seen.insert(field.name().to_lowercase()) {
+            refuse("the column is given twice".into());
+            continue;
+        }
+        if let Some(i) = name::resolve(field.name(), columns.iter().map(|c| c.name.as_str())) {
+            names.push((columns[i].name.clone(), true));
+            continue;
+        }
+        names.push((field.name().clone(), false));
+        if *field.data_type() == Arrow::Null {
+            continue;
+        }
+        if let Err(error) = name::check_column(field.name()) {
+            refuse(error.message().to_owned());
+        } else if !target.may_add_columns {
+            refuse("the table has no such column".into());
+            hint = Some(format!("add it with PUT /v1/tables/{}, or send without `create=false`", target.table));
+        } else if columns.len() + new.len() >= types::schema::COLUMNS_MAX {
+            refuse(format!("the table would get more than {} columns", types::schema::COLUMNS_MAX));
+        } else {
+            match data_type(field, 0) {
+                Ok(data_type) => new.push(NewColumn { name: field.name().clone(), data_type }),
+                Err(why) => refuse(why),
+            }
+        }
+        if bad.len() >= limits.bad_rows_max {
+            break;
+        }
+    }
+    if bad.is_empty() { Ok((names, new)) } else { Err(refused(bad, limits, hint)) }
+}
+
+/// Our type for a column that arrives as Arrow.
+fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
+    if depth > 16 {
+        return Err("types nest too deep".into());
+    }
+    let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
+    let nested = |item: &ArrowField, name: &str| -> Result<Field, String> {
+        let data_type = data_type(item, depth + 1)?;
+        Ok(Field { id: ColumnId(0), name: name.to_owned(), data_type, nullable: item.is_nullable() })
+    };
+    Ok(match field.data_type() {
+        Arrow::Boolean => DataType::Bool,
+        Arrow::Int8 | Arrow::Int16 | Arrow::Int32 | Arrow::UInt8 | Arrow::UInt16 => DataType::Int32,
+        Arrow::Int64 | Arrow::UInt32 | Arrow::UInt64 => DataType::Int64,
+        Arrow::Float16 | Arrow::Float32 => DataType::Float32,
+        Arrow::Float64 => DataType::Float64,
+        Arrow::Decimal128(p, s) if *s >= 0 && *s as u8 <= *p => DataType::Decimal { precision: *p, scale: *s as u8 },
+        Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View if extension == Some("arrow.json") => DataType::Json,
+        Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View => DataType::String,
+        Arrow::FixedSizeBinary(16) if extension == Some("arrow.uuid") => DataType::Uuid,
+        Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => DataType::Binary,
+        Arrow::Date32 | Arrow::Date64 => DataType::Date,
+        Arrow::Timestamp(..) => DataType::Timestamp,
+        Arrow::FixedSizeList(item, n) if *item.data_type() == Arrow::Float32 && (1..=65_536).contains(n) => {
+            DataType::Vector(*n as u32)
+        }
+        Arrow::List(item) | Arrow::LargeList(item) => DataType::List(Box::new(nested(item, "element")?)),
+        Arrow::Struct(fields) => {
+            let mut members: Vec<Field> = Vec::new();
+            for f in fields {
+                if members.iter().any(|m| m.name.to_lowercase() == f.name().to_lowercase()) {
+                    return Err(format!("the struct has two fields `{}`", name::printable(f.name())));
+                }
+                members.push(nested(f, f.name())?);
+            }
+            DataType::Struct(members)
+        }
+        Arrow::Dictionary(_, value) => data_type(&ArrowField::new("", value.as_ref().clone(), true), depth + 1)?,
+        other => return Err(format!("Arrow's type {other} has no column type here")),
+    })
+}
+
+/// Dictionaries and views as plain strings, what they become charged first.
+fn plain(array: &ArrayRef, name: &str, budget: &mut Budget) -> Result<ArrayRef, Error> {
+    let to = match array.data_type() {
+        Arrow::Dictionary(_, value) => {
+            let dictionary = array.as_any_dictionary();
+            let values = dictionary.values();
+            let mean = values.get_array_memory_size() / values.len().max(1) + 1;
+            // The exact sum for strings, where single values can be large.
+            let bytes = match value.as_ref() {
+                Arrow::Utf8 => {
+                    let values = values.as_string::<i32>();
+                    let keys = dictionary.normalized_keys();
+                    keys.iter().filter(|k| **k < values.len()).map(|k| values.value_length(*k) as usize + 5).sum()
+                }
+                v if v.is_nested() || v.is_run_ends_type() => {
+                    return Err(unsupported(array, name));
+                }
+                v if v.is_primitive() || *v == Arrow::Boolean => mean.min(32) * array.len(),
+                _ => values.get_array_memory_size().saturating_mul(array.len()),
+            };
+            budget.take(bytes)?;
+            value.as_ref().clone()
+        }
+        Arrow::Utf8View => {
+            let views = array.as_string_view();
+            budget.take((0..views.len()).map(|i| (views.views()[i] as u32) as usize + 5).sum())?;
+            Arrow::Utf8
+        }
+        Arrow::BinaryView => {
+            let views = array.as_binary_view();
+            budget.take((0..views.len()).map(|i| (views.views()[i] as u32) as usize + 5).sum())?;
+            Arrow::Binary
+        }
+        Arrow::RunEndEncoded(..) | Arrow::ListView(_) | Arrow::LargeListView(_) | Arrow::Map(..) | Arrow::Union(..) => {
+            return Err(unsupported(array, name));
+        }
+        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => {
+            return if simple(item.data_type()) { Ok(array.clone()) } else { Err(unsupported(array, name)) };
+        }
+        Arrow::Struct(fields) => {
+            let all = fields.iter().all(|f| simple(f.data_type()));
+            return if all { Ok(array.clone()) } else { Err(unsupported(array, name)) };
+        }
+        _ => return Ok(array.clone()),
+    };
+    compute::cast(array, &to).map_err(broken)
+}
+
+/// Whether a nested array's size is what its buffers are.
+fn simple(data_type: &Arrow) -> bool {
+    match data_type {
+        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => simple(item.data_type()),
+        Arrow::Struct(fields) => fields.iter().all(|f| simple(f.data_type())),
+        Arrow::Dictionary(..)
+        | Arrow::Utf8View
+        | Arrow::BinaryView
+        | Arrow::RunEndEncoded(..)
+        | Arrow::ListView(_)
+        | Arrow::LargeListView(_)
+        | Arrow::Map(..)
+        | Arrow::Union(..) => false,
+        _ => true,
+    }
+}
+
+fn unsupported(array: &ArrayRef, name: &str) -> Error {
+    Error::new(Kind::Schema, format!("column `{}` comes as Arrow's {}", name::printable(name), array.data_type()))
+        .hint("cast it to plain strings, numbers, lists or structs first")
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{DictionaryArray, Int32Array, Int64Array, StringArray};
+    use arrow::datatypes::Int32Type;
+    use arrow::ipc::CompressionType;
+    use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
+
+    use super::*;
+
+    fn stream(batches: &[RecordBatch], compression: Option<CompressionType>) -> Vec<u8> {
+        let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+        let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options).unwrap();
+        batches.iter().for_each(|b| writer.write(b).unwrap());
+        writer.into_inner().unwrap()
+    }
+
+    fn batch() -> RecordBatch {
+        RecordBatch::try_from_iter([
+            ("a", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef),
+            ("b", Arc::new(StringArray::from(vec![Some("x"), None]))),
+        ])
+        .unwrap()
+    }
+
+    const TARGET: Target<'static> = Target { table: "t", def: None, may_add_columns: true };
+
+    #[test]
+    fn batches_become_one_with_columns_to_add() {
+        for compression in [None, Some(CompressionType::ZSTD), Some(CompressionType::LZ4_FRAME)] {
+            let rows = decode(&stream(&[batch(), batch()], compression), TARGET, &Limits::default()).unwrap();
+            assert_eq!(rows.batch.num_rows(), 4);
+            let new: Vec<_> = rows.new_columns.iter().map(|c| (c.name.as_str(), c.data_type.to_string())).collect();
+            assert_eq!(new, [("a", "int64".into()), ("b", "string".into())]);
+        }
+    }
+
+    #[test]
+    fn no_flipped_or_missing_byte_panics() {
+        let whole = stream(&[batch(), batch()], Some(CompressionType::ZSTD));
+        for i in 0..whole.len() {
+            for bit in [0x01, 0x80] {
+                let mut flipped = whole.clone();
+                flipped[i] ^= bit;
+                let _ = decode(&flipped, TARGET, &Limits::default());
+            }
+            let _ = decode(&whole[..i], TARGET, &Limits::default());
+        }
+    }
+
+    #[test]
+    fn a_dictionary_of_one_large_string_is_counted_before_it_is_unfolded() {
+        let large = "x".repeat(1 << 20);
+        let keys = Int32Array::from(vec![0; 100_000]);
+        let dictionary =
+            DictionaryArray::<Int32Type>::try_new(keys, Arc::new(StringArray::from(vec![large.as_str()]))).unwrap();
+        let bomb = RecordBatch::try_from_iter([("d", Arc::new(dictionary) as ArrayRef)]).unwrap();
+        let refused = decode(&stream(&[bomb], None), TARGET, &Limits::default()).unwrap_err();
+        assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);
+    }
+}

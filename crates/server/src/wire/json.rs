@@ -1,0 +1,392 @@
+//! Rows as JSON: one object, an array of objects, or objects one after the other (NDJSON).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use types::schema::COLUMNS_MAX;
+use types::{DataType, Error, Kind, TableDef, name};
+
+use super::column::{Column, Fault, end_of};
+use super::parser::{Malformed, Parser};
+use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows};
+
+/// What the rows are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// As users write it, for messages.
+    pub table: &'a str,
+    /// `None` for a table that is yet to be made.
+    pub def: Option<&'a TableDef>,
+    /// Whether a field without a column may become one.
+    pub may_add_columns: bool,
+}
+
+/// Reads every row of a body. If any is bad, none is taken and all bad ones are named, up to a limit.
+pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+    let text = std::str::from_utf8(body).map_err(|e| {
+        Error::invalid(format!("the body is no UTF-8: byte {} cannot stand there", e.valid_up_to()))
+            .hint("JSON is always UTF-8")
+    })?;
+    let mut decoder = Decoder {
+        target,
+        limits,
+        slots: Vec::new(),
+        by_key: HashMap::new(),
+        folded: HashMap::new(),
+        is_folded: false,
+        new_columns: 0,
+        order: Vec::new(),
+        row: 0,
+        row_bytes: 16,
+        bad: Vec::new(),
+        hint: None,
+        budget: Budget::new(limits.decoded_bytes_max),
+        scratch: String::new(),
+    };
+    decoder.row_bytes += target.def.map_or(0, |def| {
+        def.schema.columns.iter().map(|c| super::column::null_bytes(&c.data_type)).sum::<usize>()
+    });
+    let mut parser = Parser::new(text);
+    match decoder.body(&mut parser) {
+        Ok(()) => {}
+        Err(Fault::Malformed(malformed)) => return Err(decoder.malformed(text, malformed)),
+        Err(Fault::Limit(error)) => return Err(error.into()),
+        // Given up after enough bad rows.
+        Err(Fault::Misfit(_)) => {}
+    }
+    decoder.finish()
+}
+
+struct Decoder<'a> {
+    target: Target<'a>,
+    limits: &'a Limits,
+    slots: Vec<Slot>,
+    /// Every spelling of a key met so far.
+    by_key: HashMap<String, usize>,
+    /// Columns and slots by name without case.
+    folded: HashMap<String, Named>,
+    /// Whether the table's columns are in `folded`.
+    is_folded: bool,
+    new_columns: usize,
+    /// Which slot stood at each place of the previous row.
+    order: Vec<usize>,
+    /// The number of rows before the current one.
+    row: usize,
+    /// What a row of nothing but nulls takes.
+    row_bytes: usize,
+    bad: Vec<BadRow>,
+    hint: Option<String>,
+    budget: Budget,
+    scratch: String,
+}
+
+#[derive(Clone, Copy)]
+enum Named {
+    /// A column of the table that this body may not have met yet.
+    Column(usize),
+    Slot(usize),
+}
+
+struct Slot {
+    name: String,
+    /// `"name"` as the previous row spelled it, empty if that has escapes.
+    quoted: Vec<u8>,
+    /// Its place among the table's columns; `None` for a new one.
+    existing: Option<usize>,
+    column: Column,
+    /// One more than the last row that had it.
+    seen: usize,
+}
+
+impl Decoder<'_> {
+    fn body(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+        if p.eat(b'[') {
+            let mut first = true;
+            while !end_of(p, b']', &mut first)? {
+                self.row(p)?;
+            }
+            if p.peek().is_some() {
+                return p.malformed("the end of the body behind `]`").map_err(Fault::from);
+            }
+            return Ok(());
+        }
+        while p.peek().is_some() {
+            self.row(p)?;
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+        if !p.eat(b'{') {
+            return p.malformed("an object (`{`) for each row").map_err(Fault::from);
+        }
+        if self.row % 1024 == 0 && self.row > 0 {
+            self.check_size()?;
+        }
+        let mut first = true;
+        let mut place = 0;
+        while !end_of(p, b'}', &mut first)? {
+            let slot = match self.key(p, place)? {
+                Some(slot) => slot,
+                // A key that cannot be a column was reported.
+                None => {
+                    p.skip()?;
+                    continue;
+                }
+            };
+            place += 1;
+            let row = self.row;
+            let slot_ref = &mut self.slots[slot];
+            if slot_ref.seen > row {
+                let message = format!("the field `{}` is given twice", name::printable(&slot_ref.name));
+                let name = slot_ref.name.clone();
+                self.misfit(Some(name), message)?;
+                p.skip()?;
+                continue;
+            }
+            slot_ref.seen = row + 1;
+            if slot_ref.column.len < row {
+                let missing = row - slot_ref.column.len;
+                slot_ref.column.nulls(missing, &mut self.budget)?;
+            }
+            p.peek();
+            let start = p.at();
+            match slot_ref.column.read(p, &mut self.budget) {
+                Ok(()) => {}
+                Err(Fault::Misfit(message)) => {
+                    let name = slot_ref.name.clone();
+                    p.rewind(start);
+                    let value = p.skip()?;
+                    self.cure(slot, value);
+                    self.misfit(Some(name), message)?;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        self.row += 1;
+        Ok(())
+    }
+
+    /// Reads a key and finds or makes its slot. `None` if there can be no such column.
+    fn key(&mut self, p: &mut Parser<'_>, place: usize) -> Result<Option<usize>, Fault> {
+        if let Some(&slot) = self.order.get(place)
+            && !self.slots[slot].quoted.is_empty()
+            && p.eat_key(&self.slots[slot].quoted)
+        {
+            return Ok(Some(slot));
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if p.peek() != Some(b'"') {
+            return p.malformed("a field name in double quotes").map_err(Fault::from);
+        }
+        let start = p.at();
+        let key = p.string(&mut scratch)?;
+        let raw_len = p.at() - start;
+        p.expect(b':', "`:`")?;
+        let slot = match self.by_key.get(key) {
+            Some(&slot) => Some(slot),
+            None => self.new_key(key)?,
+        };
+        if let Some(slot) = slot {
+            let quoted = &mut self.slots[slot].quoted;
+            quoted.clear();
+            if raw_len == key.len() + 2 {
+                quoted.push(b'"');
+                quoted.extend_from_slice(key.as_bytes());
+                quoted.push(b'"');
+            }
+            match self.order.get_mut(place) {
+                Some(expected) => *expected = slot,
+                // Holes come from keys that were refused; the body fails anyway.
+                None => self.order.push(slot),
+            }
+        }
+        self.scratch = scratch;
+        Ok(slot)
+    }
+
+    /// A spelling that this body had not yet: of a known slot, of a column of the table, or of a new column.
+    fn new_key(&mut self, key: &str) -> Result<Option<usize>, Fault> {
+        let columns = self.target.def.map_or(&[][..], |def| &def.schema.columns);
+        let (known, existing) = match self.find(key, columns) {
+            Some(Named::Slot(slot)) => (Some(slot), None),
+            Some(Named::Column(i)) => (self.slots.iter().position(|s| s.existing == Some(i)), Some(i)),
+            None => (None, None),
+        };
+        let slot = match (known, existing) {
+            (Some(slot), _) => slot,
+            (None, Some(i)) => {
+                let column = Column::new(&columns[i].data_type);
+                let slot = self.slot(&columns[i].name, Some(i), column);
+                self.folded.insert(columns[i].name.to_lowercase(), Named::Slot(slot));
+                slot
+            }
+            (None, None) => {
+                if let Err(error) = name::check_column(key) {
+                    let message = error.message().to_owned();
+                    if key.starts_with('_') {
+                        self.hint.get_or_insert("rename the field; `_row_id` and `_time` are given by the server".into());
+                    }
+                    self.misfit(Some(name::printable(key)), message)?;
+                    return Ok(None);
+                }
+                if !self.target.may_add_columns {
+                    self.hint.get_or_insert(format!(
+                        "add it with PUT /v1/tables/{}, or send without `create=false`",
+                        self.target.table
+                    ));
+                    self.misfit(Some(key.to_owned()), "the table has no such column".into())?;
+                    return Ok(None);
+                }
+                if columns.len() + self.new_columns >= COLUMNS_MAX {
+                    let message = format!(
+                        "row {} would give the table more than {COLUMNS_MAX} columns; `{}` is one too many",
+                        self.row + 1,
+                        name::printable(key)
+                    );
+                    let hint = "put rarely used fields into one nested object, which becomes a json column";
+                    return Err(Error::new(Kind::Schema, message).hint(hint).into());
+                }
+                self.row_bytes += 8;
+                self.new_columns += 1;
+                let slot = self.slot(key, None, Column::waiting());
+                self.folded.insert(key.to_lowercase(), Named::Slot(slot));
+                slot
+            }
+        };
+        self.by_key.insert(key.to_owned(), slot);
+        Ok(Some(slot))
+    }
+
+    /// By exact name, else by name without case; no two columns differ by case alone. The table's columns are put
+    /// into a map only when a body needs it.
+    fn find(&mut self, key: &str, columns: &[types::Column]) -> Option<Named> {
+        if columns.len() <= 64
+            && let Some(i) = columns.iter().position(|c| c.name == key)
+        {
+            return Some(Named::Column(i));
+        }
+        if !std::mem::replace(&mut self.is_folded, true) {
+            for (i, column) in columns.iter().enumerate() {
+                self.folded.entry(column.name.to_lowercase()).or_insert(Named::Column(i));
+            }
+        }
+        self.folded.get(&key.to_lowercase()).copied()
+    }
+
+    fn slot(&mut self, name: &str, existing: Option<usize>, column: Column) -> usize {
+        self.slots.push(Slot { name: name.to_owned(), quoted: Vec::new(), existing, column, seen: 0 });
+        self.slots.len() - 1
+    }
+
+    /// Nulls of columns that rows leave out are made at the end; refuses before that could be too much.
+    fn check_size(&self) -> Result<(), Error> {
+        Budget::new(self.limits.decoded_bytes_max).take(self.row.saturating_mul(self.row_bytes))
+    }
+
+    /// Notes a bad row; gives up after enough of them.
+    fn misfit(&mut self, column: Option<String>, message: String) -> Result<(), Fault> {
+        let row = self.row + 1;
+        if self.bad.last().is_none_or(|last| last.row != row) {
+            self.bad.push(BadRow { row, column, message });
+        }
+        if self.bad.len() >= self.limits.bad_rows_max { Err(Fault::Misfit(String::new())) } else { Ok(()) }
+    }
+
+    /// What would let this value in.
+    fn cure(&mut self, slot: usize, value: &str) {
+        if self.hint.is_some() {
+            return;
+        }
+        let slot = &self.slots[slot];
+        let Some(found) = slot.column.data_type() else { return };
+        let wanted = match (value.as_bytes().first(), found) {
+            (Some(b'"'), DataType::Bool | DataType::Int32 | DataType::Int64 | DataType::Float32 | DataType::Float64) => {
+                "string"
+            }
+            (Some(b'{' | b'['), _) => "json",
+            (Some(b'-' | b'0'..=b'9'), DataType::Int32) if !value.contains(['.', 'e', 'E']) => "int64",
+            (Some(b'-' | b'0'..=b'9'), DataType::Int64) if !value.contains(['.', 'e', 'E']) => "decimal(38,0)",
+            (Some(b'-' | b'0'..=b'9'), DataType::Int32 | DataType::Int64) => "float64",
+            (Some(b'-' | b'0'..=b'9' | b't' | b'f'), DataType::String) => "json",
+            _ => return,
+        };
+        let put = |column: &str| {
+            let column = serde_json::Value::from(column);
+            format!(r#"PUT /v1/tables/{} {{"columns":[{{"name":{column},"type":"{wanted}"}}]}}"#, self.target.table)
+        };
+        self.hint = Some(match (slot.existing, found, wanted) {
+            (None, ..) => format!("declare the column before the first row: {}", put(&slot.name)),
+            (Some(_), DataType::Int32, "int64") => format!("widen the column: {}", put(&slot.name)),
+            (Some(_), ..) => {
+                let other = format!("{}_{}", slot.name, wanted.split('(').next().unwrap_or(wanted));
+                format!("a column widens only without loss; add one and send the value as `{other}`: {}", put(&other))
+            }
+        });
+    }
+
+    fn malformed(&self, text: &str, malformed: Malformed) -> Refused {
+        let row = self.row + 1;
+        let line = 1 + text.as_bytes()[..malformed.at].iter().filter(|b| **b == b'\n').count();
+        let found = match text[malformed.at..].chars().next() {
+            Some(c) => format!("`{}`", c.escape_debug()),
+            None => "the end of the body".into(),
+        };
+        let message =
+            format!("row {row} is no JSON: {} expected at byte {} (line {line}), {found} found", malformed.expected, malformed.at);
+        let error = Error::invalid(&message).hint("send an object, an array of objects, or one object a line");
+        Refused { error, rows: vec![BadRow { row, column: None, message }] }
+    }
+
+    fn finish(mut self) -> Result<Rows, Refused> {
+        if !self.bad.is_empty() {
+            return Err(refused(self.bad, self.limits, self.hint));
+        }
+        self.check_size()?;
+        let rows = self.row;
+        let (mut fields, mut arrays, mut new_columns) = (Vec::new(), Vec::new(), Vec::new());
+        for mut slot in self.slots {
+            let missing = rows - slot.column.len;
+            match slot.column.nulls(missing, &mut self.budget) {
+                Ok(()) => {}
+                Err(Fault::Limit(error)) => return Err(error.into()),
+                Err(_) => unreachable!("nulls fit every column"),
+            }
+            let data_type = slot.column.data_type().cloned();
+            let (Some(data_type), Some(array)) = (data_type, slot.column.finish()?) else { continue };
+            fields.push(Field::new(&slot.name, array.data_type().clone(), true));
+            arrays.push(array);
+            if slot.existing.is_none() {
+                new_columns.push(NewColumn { name: slot.name, data_type });
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)
+            .map_err(|e| Error::internal(format!("decoded rows make no batch: {e}")))?;
+        Ok(Rows { batch, new_columns })
+    }
+}
+
+/// One error for all bad rows: the first is spelled out, the others are counted.
+pub(super) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) -> Refused {
+    let first = &rows[0];
+    let mut message = match &first.column {
+        Some(column) => format!("row {}, column `{column}`: {}", first.row, first.message),
+        None => format!("row {}: {}", first.row, first.message),
+    };
+    if rows.len() >= limits.bad_rows_max {
+        message += &format!("; {} or more rows are bad, reading stopped there", rows.len());
+    } else if rows.len() > 1 {
+        message += &format!("; {} rows are bad in all", rows.len());
+    }
+    let mut error = Error::new(Kind::Schema, message);
+    if let Some(hint) = hint {
+        error = error.hint(hint);
+    }
+    Refused { error, rows }
+}
+
+#[cfg(test)]
+mod tests;

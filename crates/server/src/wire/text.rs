@@ -1,0 +1,350 @@
+//! Single values as text: times, dates, UUIDs, decimals, base64. Read strictly, written in one fixed form.
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// Standard alphabet, padded when written, padding optional when read.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+const DAY_SECONDS: i64 = 86_400;
+
+/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar (Howard Hinnant's algorithm).
+pub fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = i64::from((153 * ((month + 9) % 12) + 2) / 5 + day - 1);
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// The inverse of [`days_from_civil`].
+pub fn civil_from_days(days: i64) -> (i64, u32, u32) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 } as u32;
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// `2026-11-21` as days since 1970-01-01; years 0000 to 9999.
+pub fn parse_date(text: &str) -> Option<i32> {
+    let (days, rest) = date_prefix(text.as_bytes())?;
+    rest.is_empty().then_some(days as i32)
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.iter().try_fold(0u32, |n, b| b.is_ascii_digit().then(|| n * 10 + u32::from(b - b'0')))
+}
+
+fn date_prefix(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    let (date, rest) = bytes.split_at_checked(10)?;
+    if date[4] != b'-' || date[7] != b'-' {
+        return None;
+    }
+    let (year, month, day) = (number(&date[..4])?, number(&date[5..7])?, number(&date[8..])?);
+    if !(1..=12).contains(&month) || day == 0 {
+        return None;
+    }
+    let days = days_from_civil(year.into(), month, day);
+    // A 31st of April would come back as the 1st of May.
+    (civil_from_days(days) == (year.into(), month, day)).then_some((days, rest))
+}
+
+/// An RFC 3339 time as µs since 1970: `T`, `t` or a space in the middle; no offset means UTC; seconds may be absent;
+/// digits below a microsecond are cut.
+pub fn parse_timestamp(text: &str) -> Option<i64> {
+    let (days, rest) = date_prefix(text.as_bytes())?;
+    if rest.is_empty() || !matches!(rest[0], b'T' | b't' | b' ') {
+        return None;
+    }
+    let rest = &rest[1..];
+    let (clock, mut rest) = rest.split_at_checked(5)?;
+    let (hour, minute) = (number(&clock[..2])?, number(&clock[3..])?);
+    if clock[2] != b':' || hour > 23 || minute > 59 {
+        return None;
+    }
+    let mut second = 0;
+    let mut micros: i64 = 0;
+    if rest.first() == Some(&b':') {
+        second = number(rest.get(1..3)?)?;
+        // A leap second counts as the second after it, as POSIX time does.
+        if second > 60 {
+            return None;
+        }
+        rest = &rest[3..];
+        if rest.first() == Some(&b'.') {
+            let digits = rest[1..].iter().take_while(|b| b.is_ascii_digit()).count();
+            if digits == 0 {
+                return None;
+            }
+            for i in 0..6 {
+                micros = micros * 10 + rest[1..=digits].get(i).map_or(0, |b| i64::from(b - b'0'));
+            }
+            rest = &rest[1 + digits..];
+        }
+    }
+    let offset_minutes = match rest {
+        [] | [b'Z' | b'z'] => 0,
+        [sign @ (b'+' | b'-'), hours @ ..] => {
+            let (hours, minutes) = match hours.len() {
+                5 if hours[2] == b':' => (number(&hours[..2])?, number(&hours[3..])?),
+                4 => (number(&hours[..2])?, number(&hours[2..])?),
+                _ => return None,
+            };
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
+            let minutes = i64::from(hours * 60 + minutes);
+            if *sign == b'-' { -minutes } else { minutes }
+        }
+        _ => return None,
+    };
+    let seconds = days * DAY_SECONDS + i64::from(hour * 3600 + minute * 60 + second) - offset_minutes * 60;
+    Some(seconds * 1_000_000 + micros)
+}
+
+/// `2026-11-21`; years beyond four digits get a sign, as ISO 8601 wants.
+pub fn write_date(days: i64, out: &mut Vec<u8>) {
+    let (year, month, day) = civil_from_days(days);
+    if (0..=9999).contains(&year) {
+        digits(year as u64, 4, out);
+    } else {
+        out.push(if year < 0 { b'-' } else { b'+' });
+        digits(year.unsigned_abs(), 6, out);
+    }
+    out.push(b'-');
+    digits(month.into(), 2, out);
+    out.push(b'-');
+    digits(day.into(), 2, out);
+}
+
+/// `2026-11-21T08:06:51.000000`, always six digits, without an offset: the caller adds `Z` for an instant.
+pub fn write_timestamp(micros: i64, out: &mut Vec<u8>) {
+    write_date(micros.div_euclid(DAY_SECONDS * 1_000_000), out);
+    out.push(b'T');
+    write_time(micros.rem_euclid(DAY_SECONDS * 1_000_000), out);
+}
+
+/// `08:06:51.000000`
+pub fn write_time(micros_of_day: i64, out: &mut Vec<u8>) {
+    let seconds = (micros_of_day / 1_000_000) as u64;
+    digits(seconds / 3600, 2, out);
+    out.push(b':');
+    digits(seconds / 60 % 60, 2, out);
+    out.push(b':');
+    digits(seconds % 60, 2, out);
+    out.push(b'.');
+    digits((micros_of_day % 1_000_000) as u64, 6, out);
+}
+
+/// At least `width` digits.
+fn digits(mut value: u64, width: usize, out: &mut Vec<u8>) {
+    let mut buf = [b'0'; 20];
+    let mut at = buf.len();
+    while value > 0 || buf.len() - at < width {
+        at -= 1;
+        buf[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    out.extend_from_slice(&buf[at..]);
+}
+
+/// 32 hexadecimal digits, hyphens allowed between them.
+pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let mut uuid = [0; 16];
+    let mut count = 0;
+    for b in text.bytes() {
+        if b == b'-' && count > 0 {
+            continue;
+        }
+        let digit = (b as char).to_digit(16)? as u8;
+        *uuid.get_mut(count / 2)? |= if count % 2 == 0 { digit << 4 } else { digit };
+        count += 1;
+    }
+    (count == 32 && text.len() <= 36).then_some(uuid)
+}
+
+/// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, lower case.
+pub fn write_uuid(uuid: &[u8], out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            out.push(b'-');
+        }
+        out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    }
+}
+
+/// The unscaled number of a decimal from its text (`-12.50`, `1.25e3`), if it has at most `precision` digits and
+/// nothing below `scale`.
+pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
+    let (negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if whole.is_empty() || (mantissa.len() > whole.len() && fraction.is_empty()) {
+        return None;
+    }
+    let mut value: i128 = 0;
+    for b in whole.bytes().chain(fraction.bytes()) {
+        value = value.checked_mul(10)?.checked_add(i128::from((b as char).to_digit(10)?))?;
+    }
+    if value != 0 {
+        // How many places the digits must move left to be counted in units of `scale`.
+        let shift = i64::from(exponent) + i64::from(scale) - fraction.len() as i64;
+        if shift >= 0 {
+            value = value.checked_mul(10i128.checked_pow(u32::try_from(shift).ok()?)?)?;
+        } else {
+            let unit = 10i128.checked_pow(u32::try_from(-shift).ok()?)?;
+            if value % unit != 0 {
+                return None;
+            }
+            value /= unit;
+        }
+    }
+    (value < 10i128.pow(precision.into())).then_some(if negative { -value } else { value })
+}
+
+/// `-12.50`: exactly `scale` digits behind the point.
+pub fn write_decimal(value: i128, scale: i8, out: &mut Vec<u8>) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    let digits = value.unsigned_abs().to_string();
+    match usize::try_from(scale) {
+        Ok(0) => out.extend_from_slice(digits.as_bytes()),
+        Ok(scale) => {
+            let digits = format!("{digits:0>width$}", width = scale + 1);
+            let (whole, fraction) = digits.split_at(digits.len() - scale);
+            out.extend_from_slice(whole.as_bytes());
+            out.push(b'.');
+            out.extend_from_slice(fraction.as_bytes());
+        }
+        // A negative scale counts in tens, hundreds, ….
+        Err(_) => {
+            out.extend_from_slice(digits.as_bytes());
+            if value != 0 {
+                out.resize(out.len() + usize::from(scale.unsigned_abs()), b'0');
+            }
+        }
+    }
+}
+
+/// Appends the bytes that base64 text stands for; leaves `out` as it was if it is none.
+pub fn parse_base64(text: &str, out: &mut Vec<u8>) -> bool {
+    let before = out.len();
+    let ok = BASE64.decode_vec(text, out).is_ok();
+    if !ok {
+        out.truncate(before);
+    }
+    ok
+}
+
+pub fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    let written = BASE64.encode_slice(bytes, &mut out[start..]).expect("the room was made");
+    out.truncate(start + written);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl Fn(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_day_of_ten_thousand_years_comes_back() {
+        let mut days = days_from_civil(0, 1, 1);
+        assert_eq!((civil_from_days(0), days_from_civil(2000, 3, 1)), ((1970, 1, 1), 11_017));
+        while days < days_from_civil(10_000, 1, 1) {
+            let (y, m, d) = civil_from_days(days);
+            assert_eq!(days_from_civil(y, m, d), days);
+            days += 13;
+        }
+        assert_eq!(written(|out| write_date(i32::MIN.into(), out)), "-5877641-06-23");
+    }
+
+    #[test]
+    fn times_are_read_in_every_allowed_form_and_written_in_one() {
+        for (text, expected) in [
+            ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000"),
+            ("2026-11-21T08:06:51.123456789+02:00", "2026-11-21T06:06:51.123456"),
+            ("2026-11-21 08:06:51.5", "2026-11-21T08:06:51.500000"),
+            ("2024-02-29T23:59:60z", "2024-03-01T00:00:00.000000"),
+            ("1969-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.999999"),
+            ("2026-11-21T08:06-0130", "2026-11-21T09:36:00.000000"),
+        ] {
+            let micros = parse_timestamp(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(written(|out| write_timestamp(micros, out)), expected, "{text}");
+        }
+        for bad in [
+            "", "2026-11-21", "2026-11-31T00:00:00Z", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z",
+            "2026-11-21T24:00:00Z", "2026-11-21T08:06:51.Z", "2026-11-21T08:06:51+2", "2026-11-21T08:06:51Zx",
+            "2026-11-21T08:0é", "20é6-11-21T08:06:51Z",
+        ] {
+            assert_eq!(parse_timestamp(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn decimals_are_exact() {
+        for (text, value) in [
+            ("12.5", Some(1250)),
+            ("-12.50", Some(-1250)),
+            ("12.500", Some(1250)),
+            ("12.505", None),
+            ("1.25e1", Some(1250)),
+            ("125e-1", Some(1250)),
+            ("0e999999999", Some(0)),
+            ("1e999999999", None),
+            ("999.99", Some(99_999)),
+            ("1000", None),
+            ("", None),
+            (".5", None),
+            ("5.", None),
+            ("1_0", None),
+        ] {
+            assert_eq!(parse_decimal(text, 5, 2), value, "{text}");
+        }
+        assert_eq!(written(|out| write_decimal(-5, 2, out)), "-0.05");
+        assert_eq!(written(|out| write_decimal(12_345, 2, out)), "123.45");
+        assert_eq!(written(|out| write_decimal(i128::MIN, 0, out)), i128::MIN.to_string());
+        assert_eq!(written(|out| write_decimal(7, -2, out)), "700");
+    }
+
+    #[test]
+    fn uuids_and_bytes_come_back() {
+        let text = "01234567-89ab-cdef-0123-456789abcdef";
+        let uuid = parse_uuid(text).unwrap();
+        assert_eq!(written(|out| write_uuid(&uuid, out)), text);
+        assert_eq!(parse_uuid(&text.replace('-', "").to_uppercase()), Some(uuid));
+        for bad in ["", "0", &text[1..], "-1234567-89ab-cdef-0123-456789abcdeff", "g1234567-89ab-cdef-0123-456789abcdef"] {
+            assert_eq!(parse_uuid(bad), None, "{bad}");
+        }
+        for bytes in [&b""[..], b"a", b"ab", b"abc", &[0, 255, 254]] {
+            let text = written(|out| write_base64(bytes, out));
+            let mut back = Vec::new();
+            assert!(parse_base64(text.trim_end_matches('='), &mut back) && back == bytes);
+        }
+        let mut out = vec![1];
+        assert!(!parse_base64("a*b", &mut out) && out == [1]);
+    }
+}

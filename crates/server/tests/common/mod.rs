@@ -1,0 +1,212 @@
+//! A server on a directory of its own, and a client that does exactly what it is told: also what a good one would not.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use server::{Options, Server};
+use testkit::TempDir;
+
+pub struct Running {
+    pub server: Option<Server>,
+    pub engine: engine::Engine,
+    pub sql: query::Sql,
+    pub address: SocketAddr,
+    _dir: TempDir,
+}
+
+impl Running {
+    pub fn start(name: &str) -> Running {
+        Running::with(name, |_| {})
+    }
+
+    pub fn with(name: &str, change: impl FnOnce(&mut Options)) -> Running {
+        let dir = testkit::temp_dir(name);
+        let mut options = engine::Options::default();
+        options.log.file_bytes = 4 << 20;
+        let engine = engine::Engine::open(vfs::Env::real(), &dir.path().join("data"), options).unwrap();
+        let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
+        let mut options = Options { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Options::default() };
+        change(&mut options);
+        let server = Server::start(engine.clone(), sql.clone(), options).unwrap();
+        let address = server.local_addr();
+        Running { server: Some(server), engine, sql, address, _dir: dir }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// A request on a connection of its own.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.client().ask(method, path, &[], body.as_bytes())
+    }
+
+    pub fn telemetry(&self) -> &server::telemetry::Telemetry {
+        self.server.as_ref().unwrap().telemetry()
+    }
+
+    /// That the server still does its work: after each misuse.
+    pub fn works(&self) {
+        let answer = self.ask("POST", "/v1/tables/still_works/rows", r#"{"a":1}"#);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let answer = self.ask("GET", "/v1/tables/still_works/rows?limit=1", "");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop(Duration::from_secs(2));
+        }
+        self.sql.close();
+        let _ = self.engine.close();
+    }
+}
+
+pub struct Client {
+    pub reader: BufReader<TcpStream>,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("no JSON ({e}): {}", self.text()))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// `error.code` and `error.message`.
+    pub fn error(&self) -> (String, String) {
+        let error = &self.json()["error"];
+        let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+        (text("code"), text("message"))
+    }
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { reader: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
+    /// Line and headers; `content-length` only if given.
+    pub fn head(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head += "Host: localhost\r\n";
+        }
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += "\r\n";
+        self.send(head.as_bytes()).unwrap();
+    }
+
+    pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let length = body.len().to_string();
+        let mut all = headers.to_vec();
+        if !body.is_empty() {
+            all.push(("Content-Length", &length));
+        }
+        self.head(method, path, &all);
+        // A server that refused early may not read the rest.
+        let _ = self.send(body);
+        self.answer()
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub fn answer_head(&mut self) -> Answer {
+        let status_line = self.line();
+        let status = status_line.split(' ').nth(1).and_then(|s| s.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no answer: {status_line:?}"));
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line();
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').unwrap();
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        Answer { status, headers, body: Vec::new() }
+    }
+
+    pub fn answer(&mut self) -> Answer {
+        let mut answer = self.answer_head();
+        if answer.status == 304 {
+            return answer;
+        }
+        if let Some(length) = answer.header("content-length") {
+            answer.body = vec![0; length.parse().unwrap()];
+            self.reader.read_exact(&mut answer.body).unwrap();
+        } else if answer.header("transfer-encoding") == Some("chunked") {
+            while let Some(mut chunk) = self.chunk() {
+                answer.body.append(&mut chunk);
+            }
+        } else {
+            self.reader.read_to_end(&mut answer.body).unwrap();
+        }
+        answer
+    }
+
+    /// The next piece of a chunked answer; `None` at its end.
+    pub fn chunk(&mut self) -> Option<Vec<u8>> {
+        let size = usize::from_str_radix(&self.line(), 16).expect("a chunk's size");
+        let mut chunk = vec![0; size];
+        self.reader.read_exact(&mut chunk).unwrap();
+        assert_eq!(self.line(), "");
+        (size > 0).then_some(chunk)
+    }
+
+    /// Whether the server closed the connection: nothing more comes.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.reader.read_to_end(&mut rest) {
+            Ok(0) => true,
+            Ok(_) => false,
+            // A reset ends it as well.
+            Err(e) => !matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+        }
+    }
+}
+
+/// What this process takes of the memory, in bytes.
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Waits for something that another thread does; the test's limit ends it if it never happens.
+pub fn wait_until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,126 @@
+// The way to the server: the key, JSON errors, server-sent events.
+
+import { session } from './dom.js';
+
+export class ApiError extends Error {
+  constructor(status, code, message, hint) {
+    super(message);
+    Object.assign(this, { status, code, hint });
+  }
+}
+
+let key = session.get('key', '');
+let onLocked = () => {};
+let unlocked = [];
+
+export const hasKey = () => key !== '';
+export function useKey(value) {
+  key = value.trim();
+  session.set('key', key);
+  for (const wake of unlocked.splice(0)) wake();
+}
+/** `listener(error)` is called when the server refuses for want of a (better) key. */
+export const whenLocked = (listener) => { onLocked = listener; };
+export const nextKey = () => new Promise((resolve) => unlocked.push(resolve));
+
+/** Sends a request; resolves to a successful Response, else throws ApiError (or AbortError). */
+export async function request(path, { headers = {}, ...options } = {}) {
+  let response;
+  try {
+    response = await fetch(path, {
+      ...options, cache: 'no-store', credentials: 'same-origin',
+      headers: key ? { ...headers, authorization: `Bearer ${key}` } : headers,
+    });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ApiError(0, 'unreachable', 'The server did not answer.', 'Is it still running? This page reconnects by itself.');
+  }
+  if (response.ok) return response;
+  let told = {};
+  try { told = (await response.json()).error ?? {}; } catch { /* no JSON: a proxy's answer, perhaps */ }
+  const error = new ApiError(response.status, told.code ?? `http_${response.status}`,
+    told.message ?? `The server answered ${response.status} ${response.statusText}`.trim() + '.', told.hint);
+  error.retryAfter = Number(response.headers.get('retry-after')) || 0;
+  if (response.status === 401 || response.status === 403) onLocked(error);
+  throw error;
+}
+
+export const json = async (path, options) => (await request(path, options)).json();
+export const post = (path, value, signal) => json(path, {
+  method: 'POST', signal, body: JSON.stringify(value), headers: { 'content-type': 'application/json', accept: 'application/json' },
+});
+export const tablePath = (name) => `/v1/tables/${encodeURIComponent(name)}`;
+
+export const pause = (duration, signal) => new Promise((resolve, reject) => {
+  const timer = setTimeout(resolve, duration);
+  signal?.addEventListener('abort', () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+});
+
+/** Calls `take(data)` for each event of a text/event-stream body. EventSource cannot carry a key. */
+export async function readEvents(body, take) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  let data = [];
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split(/\r\n|\n|\r(?!$)/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === '') {
+        if (data.length) take(data.join('\n'));
+        data = [];
+      } else if (line.startsWith('data:')) data.push(line.slice(line[5] === ' ' ? 6 : 5));
+    }
+  }
+}
+
+const SILENCE_MS = 6000;
+const HIDDEN_MS = 60000;
+
+/**
+ * Follows the live feed for as long as the page lives: reconnects with growing pauses, notices a silent connection,
+ * and lets go of the server a minute after the page went into the background.
+ */
+export async function followLive(onSample, onState) {
+  let wait = 500;
+  for (;;) {
+    if (document.hidden) {
+      await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
+      continue;
+    }
+    const abort = new AbortController();
+    let watch = setTimeout(() => abort.abort(), SILENCE_MS);
+    let away;
+    const visibility = () => {
+      clearTimeout(away);
+      if (document.hidden) away = setTimeout(() => abort.abort(), HIDDEN_MS);
+    };
+    document.addEventListener('visibilitychange', visibility);
+    let status = 0;
+    try {
+      const response = await request('/_/live', { signal: abort.signal, headers: { accept: 'text/event-stream' } });
+      await readEvents(response.body, (data) => {
+        clearTimeout(watch);
+        watch = setTimeout(() => abort.abort(), SILENCE_MS);
+        wait = 500;
+        onState('live');
+        onSample(JSON.parse(data));
+      });
+    } catch (error) {
+      status = error.status;
+    }
+    clearTimeout(watch);
+    clearTimeout(away);
+    document.removeEventListener('visibilitychange', visibility);
+    if (status === 401 || status === 403) {
+      onState('locked');
+      await nextKey();
+      wait = 500;
+      continue;
+    }
+    onState('connecting');
+    await pause(wait * (0.75 + Math.random() / 2));
+    wait = Math.min(wait * 2, 10000);
+  }
+}

@@ -1,0 +1,56 @@
+// Small helpers for the page. Data enters the document as text only; nothing here parses markup.
+
+export const $ = (id) => document.getElementById(id);
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+export const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+/** Sets text only when it differs, so that live numbers cost nothing while they stand still. */
+export function text(node, value) {
+  if (node.textContent !== value) node.textContent = value;
+}
+
+export async function copy(value) {
+  try {
+    await navigator.clipboard.writeText(value);
+  } catch {
+    // Without https the clipboard is closed to pages; the old way works on a click.
+    const area = el('textarea');
+    area.value = value;
+    const before = document.activeElement;
+    document.body.append(area);
+    area.select();
+    document.execCommand('copy');
+    area.remove();
+    before?.focus();
+  }
+}
+
+/** What the browser may refuse to keep (private windows, full storage) is simply not kept. */
+export const kept = (storage) => ({
+  get(name, otherwise) {
+    try { return JSON.parse(storage().getItem(`polynya.${name}`)) ?? otherwise; } catch { return otherwise; }
+  },
+  set(name, value) {
+    try { storage().setItem(`polynya.${name}`, JSON.stringify(value)); } catch { /* see above */ }
+  },
+});
+export const local = kept(() => localStorage);
+export const session = kept(() => sessionStorage);
+
+/** Shows a failure: code, message, hint. `node` is a role=alert, so it is read out. */
+export function showError(node, error) {
+  node.replaceChildren();
+  if (error.code) node.append(el('b', {}, error.code), ' ');
+  node.append(error.message);
+  if (error.hint) node.append(el('span', { class: 'hint' }, error.hint));
+  node.hidden = false;
+}

@@ -1,0 +1,93 @@
+// The list of tables, fed by the live feed, and the columns of the chosen one.
+
+import { json, tablePath } from './api.js';
+import { $, el, showError, text } from './dom.js';
+import { bytes, count, plural, short, tableIdentifier } from './format.js';
+import { Grid } from './grid.js';
+import { makeExamples, putSql, runSql } from './sql.js';
+
+// Definitions of all tables come in one answer; beyond this many tables only the chosen one's is fetched.
+const DEFINED_MAX = 2000;
+const COLUMNS = [
+  { name: 'name', chars: 14.5, grow: true }, { name: 'rows', chars: 7.2, end: true }, { name: 'size', chars: 7, end: true },
+  { name: 'rows/s', chars: 6, end: true }, { name: 'cols', title: 'columns', chars: 3.5, end: true }, { name: 'key', chars: 5 },
+];
+
+let tables = [];
+let seen = [];
+let keys = new Map();
+let signature = '';
+let chosen = '';
+let started = false;
+
+const grid = new Grid($('tables'), { label: 'Tables', byRow: true, onMove: (row) => { chosen = seen[row].name; }, onActivate: (row) => choose(seen[row].name) });
+const own = (name) => (name.startsWith('polynya.') ? 1 : 0);
+const rowCount = (n) => (n < 1e6 ? count(n) : short(n));
+grid.show({
+  columns: COLUMNS, rows: 0,
+  cell: (row, column) => {
+    const t = seen[row];
+    const keyNames = keys.get(t.name);
+    return [() => t.name, () => rowCount(t.rows), () => bytes(t.bytes), () => (t.rows_per_s ? short(t.rows_per_s) : '0'),
+      () => String(t.columns), () => (keyNames?.length ? keyNames.join(', ') : t.keyed ? 'yes' : '')][column]();
+  },
+});
+
+/** Takes the tables of a sample; draws unless the page is hidden. */
+export function setTables(list) {
+  tables = list;
+  const names = list.map((t) => `${t.name} ${t.columns}`).join('\n');
+  if (names !== signature) {
+    signature = names;
+    define();
+  }
+  if (!document.hidden) drawTables();
+}
+
+export function drawTables() {
+  const wanted = $('filter').value.trim().toLowerCase();
+  seen = (wanted ? tables.filter((t) => t.name.toLowerCase().includes(wanted)) : tables.slice())
+    .sort((a, b) => own(a.name) - own(b.name) || (a.name < b.name ? -1 : 1));
+  grid.at[0] = chosen ? seen.findIndex((t) => t.name === chosen) : -1;
+  grid.refresh(seen.length);
+  text($('tables-count'), wanted ? `${count(seen.length)} of ${count(tables.length)}` : started ? count(tables.length) : '');
+  $('tables-empty').hidden = seen.length > 0 || !started;
+  text($('tables-empty'), tables.length ? 'No table has that in its name.' : 'No tables yet. Post an event or drop a file here, and there will be one.');
+}
+
+/** Fetches the definitions: for the names of keys and for examples that fit. */
+async function define() {
+  started = true;
+  if (tables.length > DEFINED_MAX) { makeExamples([]); return; }
+  try {
+    const all = (await json('/v1/tables')).tables;
+    keys = new Map(all.map((t) => [t.name, t.primary_key]));
+    makeExamples(all);
+    if (!document.hidden) drawTables();
+  } catch { signature = ''; /* told elsewhere; the next sample tries again */ }
+}
+
+async function choose(name) {
+  chosen = name;
+  putSql(`SELECT *\nFROM ${tableIdentifier(name)}\nLIMIT 100`);
+  $('columns').hidden = false;
+  text($('columns-title'), name);
+  try {
+    const t = await json(tablePath(name));
+    if (chosen !== name) return;
+    text($('columns-key'), `${plural(t.columns.length, 'column')}${t.primary_key?.length ? `, key ${t.primary_key.join(', ')}` : ', no key'}. The query is in the SQL box.`);
+    $('columns-list').replaceChildren(...t.columns.map((c) => el('li', {}, el('span', { class: 'mono' }, c.name), el('span', {}, c.type + (c.nullable === false ? ', not null' : '')))));
+  } catch (error) {
+    showError($('columns-key'), error);
+    $('columns-list').replaceChildren();
+  }
+}
+
+$('filter').addEventListener('input', () => { $('tables').scrollTop = 0; drawTables(); });
+$('filter').addEventListener('keydown', (event) => {
+  if (event.key === 'Enter' && seen.length === 1) choose(seen[0].name);
+  else if (event.key === 'ArrowDown') $('tables').focus();
+  else return;
+  event.preventDefault();
+});
+$('columns-run').addEventListener('click', () => { putSql(`SELECT *\nFROM ${tableIdentifier(chosen)}\nLIMIT 100`); runSql(); });

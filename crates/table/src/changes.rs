@@ -1,0 +1,139 @@
+//! The change feed: what was committed between two lsns.
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use types::{Error, Lsn, ROW_ID, Result, RowId};
+
+use crate::lsn_runs;
+use crate::{Projection, Snapshot};
+
+/// One page of a table's change feed: the commits with `after < lsn ≤ next`.
+///
+/// No row is both inserted and deleted in one page, so either list may be applied first. Deletes name rows of earlier
+/// pages, and rows that were written and deleted between two pages; ids that the follower never saw are to be ignored.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// Rows in row-id order, which is lsn order.
+    pub inserted: Vec<Inserted>,
+    /// Ascending by lsn, then row id.
+    pub deleted: Vec<(RowId, Lsn)>,
+    /// Where the next page starts.
+    pub next: Lsn,
+}
+
+/// Rows that were written, and by which commits.
+#[derive(Clone, Debug)]
+pub struct Inserted {
+    pub batch: RecordBatch,
+    /// How many of the batch's rows each commit wrote, in order.
+    pub runs: Vec<(Lsn, usize)>,
+}
+
+/// The rows of one commit as row ids.
+struct Commit {
+    lsn: u64,
+    first: u64,
+    rows: u64,
+}
+
+impl Snapshot {
+    /// What was committed after `after`: whole commits, in lsn order, up to about `limit` rows and deletes (at least one
+    /// commit). Ask again with [`Changes::next`] until it is [`Snapshot::lsn`].
+    ///
+    /// Rows that were written in between and are no longer live in this snapshot are left out; their deletes are listed.
+    /// [`types::Kind::NotFound`] if the delete history does not reach back to `after` ([`Snapshot::history_floor`]):
+    /// then scan this snapshot and go on from its lsn.
+    pub fn changes(&self, after: Lsn, limit: usize, projection: &Projection) -> Result<Changes> {
+        if after < self.history_floor() {
+            return Err(Error::not_found("cursor expired: deletes are remembered only for a while")
+                .with("table", &self.def().name)
+                .with("asked after lsn", after)
+                .with("known after lsn", self.history_floor())
+                .hint("read the whole table at one lsn and follow the changes from there"));
+        }
+        let limit = limit.max(1);
+        let (commits, more_rows) = self.commits_after(after, limit)?;
+        let (deletes, more_deletes) = self.parts.history.after(after, limit);
+
+        // A list that was cut off is complete up to its last commit.
+        let mut end = self.lsn.0;
+        if more_rows {
+            end = end.min(commits.last().map_or(end, |c| c.lsn));
+        }
+        if more_deletes {
+            end = end.min(deletes.last().map_or(end, |d| d.0));
+        }
+        // Whole commits while they fit, but at least one.
+        let (mut row_at, mut delete_at, mut taken, mut next) = (0, 0, 0, None);
+        loop {
+            let lsns = [commits.get(row_at).map(|c| c.lsn), deletes.get(delete_at).map(|d| d.0)];
+            let Some(lsn) = lsns.into_iter().flatten().min().filter(|lsn| *lsn <= end) else { break };
+            let rows_end = row_at + commits[row_at..].partition_point(|c| c.lsn <= lsn);
+            let deletes_end = delete_at + deletes[delete_at..].partition_point(|d| d.0 <= lsn);
+            let rows: u64 = commits[row_at..rows_end].iter().map(|c| c.rows).sum();
+            let size = rows + (deletes_end - delete_at) as u64;
+            if next.is_some() && taken + size > limit as u64 {
+                end = end.min(next.unwrap_or(end));
+                break;
+            }
+            (row_at, delete_at, taken, next) = (rows_end, deletes_end, taken + size, Some(lsn));
+        }
+        let inserted = self.inserted(&commits[..row_at], projection)?;
+        let mut deleted: Vec<_> = deletes[..delete_at].iter().map(|(lsn, row)| (Lsn(*lsn), RowId(*row))).collect();
+        deleted.sort_unstable();
+        let deleted = deleted.into_iter().map(|(lsn, row)| (row, lsn)).collect();
+        Ok(Changes { inserted, deleted, next: Lsn(end.max(after.0)) })
+    }
+
+    /// The commits after `after` that wrote rows: whole ones, ending with the one that reaches `limit` rows. `true` if
+    /// there may be more.
+    fn commits_after(&self, after: Lsn, limit: usize) -> Result<(Vec<Commit>, bool)> {
+        let mut commits: Vec<Commit> = Vec::new();
+        let mut rows = 0;
+        let segments = self.parts.segments.iter().filter(|e| e.segment.meta().last_lsn > after);
+        let sealed = segments.map(|e| e.segment.runs().map(|runs| (runs, e.segment.meta().last_row.0 + 1)));
+        let head = self.parts.head.batches().iter().map(|b| Ok((b.runs.as_slice(), b.end())));
+        for source in sealed.chain(head) {
+            let (runs, end) = source?;
+            let from = runs.partition_point(|run| run.lsn <= after.0);
+            for (i, run) in runs.iter().enumerate().skip(from) {
+                if rows >= limit as u64 && commits.last().is_some_and(|last| last.lsn != run.lsn) {
+                    return Ok((commits, true));
+                }
+                let stop = runs.get(i + 1).map_or(end, |next| next.first);
+                commits.push(Commit { lsn: run.lsn, first: run.first, rows: stop - run.first });
+                rows += stop - run.first;
+            }
+        }
+        Ok((commits, false))
+    }
+
+    /// The live rows of neighbouring commits.
+    fn inserted(&self, commits: &[Commit], projection: &Projection) -> Result<Vec<Inserted>> {
+        let (Some(first), Some(last)) = (commits.first(), commits.last()) else { return Ok(Vec::new()) };
+        let (from, end) = (first.first, last.first + last.rows);
+        let ids_only = self.projection(&[ROW_ID])?;
+        let mut inserted = Vec::new();
+        for piece in self.pieces_from(from) {
+            if piece.row_range().0.0 >= end {
+                break;
+            }
+            let batch = piece.read_rows(from, end, usize::MAX, projection)?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let ids = piece.read_rows(from, end, usize::MAX, &ids_only)?;
+            let commit_runs = piece.runs()?;
+            let mut runs: Vec<(Lsn, usize)> = Vec::new();
+            for row in ids.column(0).as_primitive::<Int64Type>().values() {
+                let lsn = Lsn(lsn_runs::lsn_at(commit_runs, *row as u64));
+                match runs.last_mut() {
+                    Some((last, rows)) if *last == lsn => *rows += 1,
+                    _ => runs.push((lsn, 1)),
+                }
+            }
+            inserted.push(Inserted { batch, runs });
+        }
+        Ok(inserted)
+    }
+}

@@ -1,0 +1,112 @@
+//! Compaction: neighbouring segments become one, without their deleted rows.
+
+use std::path::Path;
+
+use types::{Error, Result, SegmentId};
+use vfs::Env;
+
+use crate::parts::Entry;
+use crate::segment::{Writer, discard};
+use crate::{SegmentMeta, Snapshot};
+
+/// When segments are merged.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Merge as soon as this many neighbours are of one size class (factor 4) or smaller.
+    pub fan_in: usize,
+    /// No merge makes a segment larger than this.
+    pub segment_bytes_max: u64,
+    /// Rewrite a segment once more than this part of its rows is deleted.
+    pub deleted_ratio_max: f64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy { fan_in: 4, segment_bytes_max: 1 << 30, deleted_ratio_max: 0.3 }
+    }
+}
+
+/// Segments below this size are one class.
+const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
+
+/// Which neighbours to merge next, in row-id order; `None`: nothing is worth it. Segments that cannot be read are left
+/// alone, whatever they cost: merging them would drop their rows.
+///
+/// Each merge of `fan_in` segments makes one of a higher class, so a row is rewritten O(log size) times; and a rewrite for
+/// its deletes pays for itself, since more than `deleted_ratio_max` of the rows had to be deleted first.
+pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
+    let entries = &snapshot.parts.segments;
+    let usable = |e: &Entry| e.segment.check().is_ok();
+    let deleted = entries.iter().find(|e| {
+        let rows = e.segment.meta().rows;
+        usable(e) && (rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64)
+    });
+    if let Some(entry) = deleted {
+        return Some(vec![entry.segment.id()]);
+    }
+    // The smallest class first: there a merge costs least and saves readers most.
+    let mut best: Option<(u32, &[Entry])> = None;
+    let mut start = 0;
+    while start < entries.len() {
+        if !usable(&entries[start]) {
+            start += 1;
+            continue;
+        }
+        let class = class_of(&entries[start]);
+        let run = entries[start..].iter().take_while(|e| usable(e) && class_of(e) <= class).count();
+        let mut run = &entries[start..start + run];
+        // As many as fit.
+        let mut bytes = 0;
+        let fits = run.iter().take_while(|e| {
+            bytes += e.segment.meta().bytes;
+            bytes <= policy.segment_bytes_max
+        });
+        run = &run[..fits.count()];
+        if run.len() >= policy.fan_in.max(2) && best.is_none_or(|(smallest, _)| class < smallest) {
+            best = Some((class, run));
+        }
+        start += 1;
+    }
+    best.map(|(_, run)| run.iter().map(|e| e.segment.id()).collect())
+}
+
+fn class_of(entry: &Entry) -> u32 {
+    (entry.segment.meta().bytes / SMALLEST_CLASS_BYTES).checked_ilog(4).map_or(0, |class| class + 1)
+}
+
+/// Writes the live rows of `inputs` into segment `id` in `dir`, durably; row ids are kept. `None`: no row was live.
+/// `tick` as for [`seal`](crate::seal()). Log the edit, then [`Tip::apply_compact`](crate::Tip::apply_compact).
+pub fn merge(
+    snapshot: &Snapshot,
+    inputs: &[SegmentId],
+    env: &Env,
+    dir: &Path,
+    id: SegmentId,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Option<SegmentMeta>> {
+    let entries = &snapshot.parts.segments;
+    let start = inputs.first().and_then(|first| entries.iter().position(|e| e.segment.id() == *first));
+    let taken = start.and_then(|at| entries.get(at..at + inputs.len()));
+    let Some(taken) = taken.filter(|taken| taken.iter().map(|e| e.segment.id()).eq(inputs.iter().copied())) else {
+        return Err(Error::internal("the inputs of a compaction are not neighbours of this snapshot"));
+    };
+    for entry in taken {
+        entry.segment.check()?;
+    }
+    if taken.iter().all(|e| e.live() == 0) {
+        return Ok(None);
+    }
+    let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
+    let mut write = || {
+        let layout = &snapshot.parts.view.layout;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
+        for piece in snapshot.pieces_from(first.0) {
+            if piece.row_range().0 > last {
+                break;
+            }
+            writer.push(&piece.read(snapshot.all_columns())?, piece.runs()?)?;
+        }
+        writer.finish(first, last)
+    };
+    write().map(Some).inspect_err(|_| discard(env, dir, id))
+}

@@ -1,0 +1,220 @@
+//! Bringing rows that name their columns to a table's columns.
+
+mod nested;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeBinaryBuilder, RecordBatch, RecordBatchOptions, new_null_array,
+};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType as Arrow, SchemaRef};
+use arrow::util::display::array_value_to_string;
+use types::name::{printable, resolve};
+use types::{DataType, Error, Kind, Result, TableDef, Value};
+
+use crate::layout::repeat;
+
+/// Orders the columns of `batch` as the table does, adds the missing ones (default, else null), casts what can be cast
+/// without losing a value, and checks NOT NULL. The result has the schema `def.schema.to_arrow_user()`.
+///
+/// Column names match exactly or else regardless of case. What is cast: integers and floats that fit exactly, any
+/// encoding of text and bytes, timestamps of any unit (those without a zone are UTC), decimals that keep their digits,
+/// text that reads as a date, timestamp or uuid; list items and struct fields by the same rules.
+///
+/// [`Kind::Schema`], naming row (from 0) and column, if a value does not fit.
+pub fn conform(batch: &RecordBatch, def: &TableDef) -> Result<RecordBatch> {
+    with_schema(batch, def, &def.schema.to_arrow_user())
+}
+
+/// [`conform`] with `schema`, which must be `def.schema.to_arrow_user()`.
+pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRef) -> Result<RecordBatch> {
+    if Arc::ptr_eq(batch.schema_ref(), schema) || batch.schema_ref() == schema {
+        return Ok(batch.clone());
+    }
+    let columns = &def.schema.columns;
+    let exact: HashMap<&str, usize> = columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), i)).collect();
+    let mut given: Vec<Option<usize>> = vec![None; columns.len()];
+    for (i, field) in batch.schema_ref().fields().iter().enumerate() {
+        let name = field.name().as_str();
+        let at = exact.get(name).copied().or_else(|| resolve(name, columns.iter().map(|c| c.name.as_str())));
+        let Some(at) = at else { return Err(unknown_column(name, def)) };
+        if let Some(earlier) = given[at].replace(i) {
+            let earlier = batch.schema_ref().field(earlier).name();
+            let what = format!("`{}` and `{}` both name column `{}`", printable(earlier), printable(name), columns[at].name);
+            return Err(schema_error(what, def));
+        }
+    }
+    let rows = batch.num_rows();
+    let mut arrays = Vec::with_capacity(columns.len());
+    for ((column, field), given) in columns.iter().zip(schema.fields()).zip(given) {
+        let array = match (given, &column.default) {
+            (Some(i), _) => to_type(batch.column(i), &column.data_type, field.data_type())
+                .map_err(|misfit| misfit.error(&column.name, def))?,
+            (None, Some(value)) => {
+                repeat(&Value::to_array(std::slice::from_ref(value), &column.data_type)?, rows)?
+            }
+            (None, None) if !column.nullable => {
+                let what = format!("column `{}` is NOT NULL, has no default and was not given", column.name);
+                return Err(schema_error(what, def).with("column", &column.name));
+            }
+            (None, None) => new_null_array(field.data_type(), rows),
+        };
+        if !column.nullable && array.null_count() > 0 {
+            let row = (0..rows).find(|row| array.is_null(*row)).unwrap_or(0);
+            return Err(Misfit::new(row, "it is NOT NULL and no value was given").error(&column.name, def));
+        }
+        arrays.push(array);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema.clone(), arrays, &options)
+        .map_err(|e| schema_error(format!("the rows do not fit the table: {e}"), def))
+}
+
+fn schema_error(what: String, def: &TableDef) -> Error {
+    Error::new(Kind::Schema, what).with("table", &def.name)
+}
+
+fn unknown_column(name: &str, def: &TableDef) -> Error {
+    let error = schema_error(format!("the table has no column `{}`", printable(name)), def);
+    if name.starts_with('_') {
+        return error.hint("names starting with `_` belong to Polynya; leave the column out");
+    }
+    let have: Vec<&str> = def.schema.columns.iter().take(20).map(|c| c.name.as_str()).collect();
+    error.hint(format!("add the column to the table first; it has {}", have.join(", ")))
+}
+
+/// A value that does not fit: where and why.
+#[derive(Debug)]
+struct Misfit {
+    row: Option<usize>,
+    /// From the column inwards: `.field`, `[]`.
+    path: String,
+    what: String,
+}
+
+impl Misfit {
+    fn new(row: usize, what: impl Into<String>) -> Misfit {
+        Misfit { row: Some(row), path: String::new(), what: what.into() }
+    }
+
+    fn of_column(what: impl Into<String>) -> Misfit {
+        Misfit { row: None, path: String::new(), what: what.into() }
+    }
+
+    /// Seen from one level further out: `row` maps an inner row to an outer one.
+    fn within(mut self, step: &str, row: impl FnOnce(usize) -> usize) -> Misfit {
+        self.path.insert_str(0, step);
+        self.row = self.row.map(row);
+        self
+    }
+
+    fn error(self, column: &str, def: &TableDef) -> Error {
+        let place = match self.row {
+            Some(row) => format!("row {row}, column `{column}{}`", self.path),
+            None => format!("column `{column}{}`", self.path),
+        };
+        let error = schema_error(format!("{place}: {}", self.what), def).with("column", column);
+        match self.row {
+            Some(row) => error.with("row", row),
+            None => error,
+        }
+    }
+}
+
+/// `array` as `data_type`, whose Arrow type is `arrow`.
+fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result::Result<ArrayRef, Misfit> {
+    use Arrow::*;
+    let from = array.data_type();
+    if from == arrow {
+        return Ok(array.clone());
+    }
+    let integer = from.is_integer();
+    match (from, data_type) {
+        (Null, _) => Ok(new_null_array(arrow, array.len())),
+        (Dictionary(_, values), _) => to_type(&cast(array, values)?, data_type, arrow),
+        (RunEndEncoded(_, values), _) => to_type(&cast(array, values.data_type())?, data_type, arrow),
+        (_, DataType::Int32 | DataType::Int64 | DataType::Decimal { .. }) if integer => cast(array, arrow),
+        (Int8 | Int16 | UInt8 | UInt16 | Float16, DataType::Float32) => cast(array, arrow),
+        (Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32, DataType::Float64) => cast(array, arrow),
+        (Float16 | Float32, DataType::Float64) => cast(array, arrow),
+        (Int64 | UInt64, DataType::Float64) => {
+            // Not exact beyond 2^53.
+            let floats = cast(array, arrow)?;
+            let values = floats.as_primitive::<arrow::datatypes::Float64Type>();
+            let inexact = |row: &usize| values.is_valid(*row) && values.value(*row).abs() > (1u64 << 53) as f64;
+            match (0..array.len()).find(inexact) {
+                Some(row) => Err(misfit(array, row, data_type)),
+                None => Ok(floats),
+            }
+        }
+        (Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale), DataType::Decimal { scale: to, .. })
+            if *scale <= *to as i8 =>
+        {
+            cast(array, arrow)
+        }
+        (Utf8 | LargeUtf8 | Utf8View, DataType::String | DataType::Json) => cast(array, arrow),
+        (Utf8 | LargeUtf8 | Utf8View, DataType::Date | DataType::Timestamp) => cast(array, arrow),
+        (Utf8 | LargeUtf8 | Utf8View, DataType::Uuid) => uuids(&cast(array, &Utf8)?),
+        (LargeBinary | BinaryView | FixedSizeBinary(_), DataType::Binary) => cast(array, arrow),
+        (Binary | LargeBinary | BinaryView, DataType::Uuid) => cast(&cast(array, &Binary)?, arrow),
+        (Date64, DataType::Date) => cast(array, arrow),
+        (Timestamp(..), DataType::Timestamp) => cast(array, arrow),
+        (_, DataType::List(item)) if nested::is_list(from) => nested::list(array, item, arrow),
+        (_, DataType::Vector(len)) if nested::is_list(from) => nested::vector(array, *len, arrow),
+        (Struct(_), DataType::Struct(fields)) => nested::structure(array, fields, arrow),
+        (Struct(_), DataType::Point) => nested::point(array, &[&["lon", "x"], &["lat", "y"]], arrow),
+        (Struct(_), DataType::Point3d) => nested::point(array, &[&["x"], &["y"], &["z"]], arrow),
+        _ => Err(Misfit::of_column(format!("{data_type} expected, {from} found"))),
+    }
+}
+
+/// An Arrow cast that fails, naming the row, where a value would become null.
+fn cast(array: &ArrayRef, to: &Arrow) -> std::result::Result<ArrayRef, Misfit> {
+    let safe = CastOptions { safe: true, ..Default::default() };
+    let out = cast_with_options(array, to, &safe).map_err(|e| Misfit::of_column(e.to_string()))?;
+    if out.null_count() > array.logical_null_count() {
+        let nulls = array.logical_nulls();
+        let lost = |row: &usize| out.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
+        if let Some(row) = (0..array.len()).find(lost) {
+            return Err(misfit(array, row, &to));
+        }
+    }
+    Ok(out)
+}
+
+fn misfit(array: &ArrayRef, row: usize, to: &dyn std::fmt::Display) -> Misfit {
+    let value = array_value_to_string(array, row).unwrap_or_default();
+    Misfit::new(row, format!("`{}` does not fit {to}", printable(&value)))
+}
+
+/// Text as uuids: 32 hexadecimal digits, hyphens anywhere.
+fn uuids(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
+    let texts = array.as_string::<i32>();
+    let mut out = FixedSizeBinaryBuilder::with_capacity(texts.len(), 16);
+    for (row, text) in texts.iter().enumerate() {
+        let Some(text) = text else {
+            out.append_null();
+            continue;
+        };
+        let digits = text.bytes().filter(|b| *b != b'-');
+        let mut value = 0u128;
+        let mut count = 0;
+        for digit in digits {
+            let Some(digit) = char::from(digit).to_digit(16) else {
+                return Err(misfit(array, row, &DataType::Uuid));
+            };
+            value = value << 4 | u128::from(digit);
+            count += 1;
+        }
+        if count != 32 {
+            return Err(misfit(array, row, &DataType::Uuid));
+        }
+        out.append_value(value.to_be_bytes()).expect("a uuid is 16 bytes");
+    }
+    Ok(Arc::new(out.finish()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Lists, vectors, structs and points.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float32Builder, ListArray, StructArray, new_null_array,
+};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Float32Type};
+use types::{DataType, Field};
+
+use super::{Misfit, cast, to_type};
+
+type Fit = Result<ArrayRef, Misfit>;
+
+pub(super) fn is_list(from: &Arrow) -> bool {
+    matches!(from, Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..))
+}
+
+/// Any list as one with 32-bit offsets, its items as they are.
+fn plain_list(array: &ArrayRef) -> Result<ListArray, Misfit> {
+    let item = match array.data_type() {
+        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => item.clone(),
+        other => return Err(Misfit::of_column(format!("a list expected, {other} found"))),
+    };
+    Ok(cast(array, &Arrow::List(item))?.as_list::<i32>().clone())
+}
+
+/// The row of a list whose items include the one at `item`.
+fn row_of(offsets: &OffsetBuffer<i32>, item: usize) -> usize {
+    offsets.partition_point(|offset| *offset as usize <= item).saturating_sub(1)
+}
+
+pub(super) fn list(array: &ArrayRef, item: &Field, arrow: &Arrow) -> Fit {
+    let Arrow::List(field) = arrow else { unreachable!("a list is held as List") };
+    let lists = plain_list(array)?;
+    let offsets = lists.offsets();
+    let within = |misfit: Misfit| misfit.within("[]", |item| row_of(offsets, item));
+    let items = to_type(lists.values(), &item.data_type, field.data_type()).map_err(within)?;
+    if !item.nullable && items.null_count() > 0 {
+        // Only items that a row shows matter.
+        let shown = |row: &usize| lists.is_valid(*row);
+        let bad = (0..lists.len()).filter(shown).find(|row| {
+            (offsets[*row] as usize..offsets[*row + 1] as usize).any(|item| items.is_null(item))
+        });
+        if let Some(row) = bad {
+            return Err(Misfit::new(row, "an item is null").within("[]", |row| row));
+        }
+    }
+    let made = ListArray::try_new(field.clone(), offsets.clone(), items, lists.nulls().cloned());
+    made.map(|list| Arc::new(list) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))
+}
+
+pub(super) fn vector(array: &ArrayRef, len: u32, arrow: &Arrow) -> Fit {
+    let Arrow::FixedSizeList(field, size) = arrow else { unreachable!("a vector is held as FixedSizeList") };
+    let lists = plain_list(array)?;
+    if !lists.values().data_type().is_numeric() {
+        let what = format!("numbers expected, {} found", lists.values().data_type());
+        return Err(Misfit::of_column(what));
+    }
+    // Embeddings often come as float64; the nearest float32 is what the type promises.
+    let numbers = cast(lists.values(), &Arrow::Float32)?;
+    let numbers: &Float32Array = numbers.as_primitive::<Float32Type>();
+    let mut out = Float32Builder::with_capacity(lists.len() * len as usize);
+    for row in 0..lists.len() {
+        if lists.is_null(row) {
+            out.append_value_n(0.0, len as usize);
+            continue;
+        }
+        let (from, to) = (lists.offsets()[row] as usize, lists.offsets()[row + 1] as usize);
+        if to - from != len as usize {
+            return Err(Misfit::new(row, format!("{} numbers where vector({len}) has {len}", to - from)));
+        }
+        if (from..to).any(|at| numbers.is_null(at)) {
+            return Err(Misfit::new(row, "a number of the vector is null"));
+        }
+        out.append_slice(&numbers.values()[from..to]);
+    }
+    let made = FixedSizeListArray::try_new(field.clone(), *size, Arc::new(out.finish()), lists.nulls().cloned());
+    made.map(|list| Arc::new(list) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))
+}
+
+pub(super) fn structure(array: &ArrayRef, fields: &[Field], arrow: &Arrow) -> Fit {
+    let Arrow::Struct(wanted) = arrow else { unreachable!("a struct is held as Struct") };
+    let given = array.as_struct();
+    if let Some(unknown) = given.fields().iter().find(|f| !fields.iter().any(|w| same(&w.name, f))) {
+        return Err(Misfit::of_column(format!("the struct has no field `{}`", unknown.name())));
+    }
+    let mut columns = Vec::with_capacity(fields.len());
+    for (field, wanted) in fields.iter().zip(wanted) {
+        let at = given.fields().iter().position(|f| *f.name() == field.name);
+        let at = at.or_else(|| given.fields().iter().position(|f| same(&field.name, f)));
+        let step = format!(".{}", field.name);
+        let column = match at {
+            Some(at) => to_type(given.column(at), &field.data_type, wanted.data_type())
+                .map_err(|misfit| misfit.within(&step, |row| row))?,
+            None => new_null_array(wanted.data_type(), given.len()),
+        };
+        if !field.nullable
+            && let Some(row) = (0..given.len()).find(|row| given.is_valid(*row) && column.is_null(*row))
+        {
+            return Err(Misfit::new(row, "it is NOT NULL and no value was given").within(&step, |row| row));
+        }
+        columns.push(column);
+    }
+    let made = StructArray::try_new(wanted.clone(), columns, given.nulls().cloned());
+    made.map(|s| Arc::new(s) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))
+}
+
+/// `names`: per coordinate the field names that are understood.
+pub(super) fn point(array: &ArrayRef, names: &[&[&str]], arrow: &Arrow) -> Fit {
+    let Arrow::Struct(wanted) = arrow else { unreachable!("a point is held as Struct") };
+    let given = array.as_struct();
+    let mut columns = Vec::with_capacity(names.len());
+    for names in names {
+        let at = given.fields().iter().position(|f| names.iter().any(|name| same(name, f)));
+        let Some(at) = at else {
+            return Err(Misfit::of_column(format!("a point without `{}`", names[0])));
+        };
+        let step = format!(".{}", names[0]);
+        let column = to_type(given.column(at), &DataType::Float64, &Arrow::Float64)
+            .map_err(|misfit| misfit.within(&step, |row| row))?;
+        if let Some(row) = (0..given.len()).find(|row| given.is_valid(*row) && column.is_null(*row)) {
+            return Err(Misfit::new(row, "a coordinate is null").within(&step, |row| row));
+        }
+        columns.push(column);
+    }
+    if given.fields().len() != names.len() {
+        return Err(Misfit::of_column(format!("a point has {} fields, {} found", names.len(), given.fields().len())));
+    }
+    let made = StructArray::try_new(wanted.clone(), columns, given.nulls().cloned());
+    made.map(|s| Arc::new(s) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))
+}
+
+fn same(wanted: &str, given: &ArrowField) -> bool {
+    wanted == given.name() || wanted.to_lowercase() == given.name().to_lowercase()
+}

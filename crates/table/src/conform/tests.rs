@@ -1,0 +1,114 @@
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray, StringArray,
+    StringViewArray, StructArray, TimestampNanosecondArray, UInt64Array,
+};
+use arrow::datatypes::{Field as ArrowField, Float64Type, Int32Type};
+use types::{ColumnId, TableId};
+
+use super::*;
+
+fn def(columns: &[(&str, &str, bool)]) -> TableDef {
+    let mut def = TableDef::new(TableId(1), "main.t");
+    for (name, text, nullable) in columns {
+        let data_type = DataType::parse(text, &mut ColumnId(0)).unwrap();
+        def.add_column(name, &data_type, *nullable, None).unwrap();
+    }
+    def
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap()
+}
+
+fn one(data_type: &str, array: impl Array + 'static) -> Result<Vec<Value>> {
+    let def = def(&[("x", data_type, true)]);
+    let out = conform(&batch(vec![("x", Arc::new(array))]), &def)?;
+    assert_eq!(out.schema(), def.schema.to_arrow_user());
+    let column = &def.schema.columns[0];
+    Ok((0..out.num_rows()).map(|row| Value::from_array(out.column(0), &column.data_type, row)).collect())
+}
+
+#[test]
+fn columns_are_ordered_completed_and_cast() {
+    let mut def = def(&[("id", "int64", false), ("name", "string", true), ("note", "json", true)]);
+    def.add_column("kind", &DataType::String, false, Some("new".into())).unwrap();
+    let names: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a"), None]));
+    let out = conform(&batch(vec![("NAME", names), ("id", Arc::new(Int32Array::from(vec![1, 2])))]), &def).unwrap();
+    assert_eq!(out.schema(), def.schema.to_arrow_user());
+    let row = |row| -> Vec<Value> {
+        def.schema.columns.iter().zip(out.columns()).map(|(c, a)| Value::from_array(a, &c.data_type, row)).collect()
+    };
+    assert_eq!(row(0), [Value::Int64(1), "a".into(), Value::Null, "new".into()]);
+    assert_eq!(row(1), [Value::Int64(2), Value::Null, Value::Null, "new".into()]);
+}
+
+#[test]
+fn values_that_fit_are_cast() {
+    assert_eq!(one("int64", UInt64Array::from(vec![7])).unwrap(), [Value::Int64(7)]);
+    assert_eq!(one("int32", Int64Array::from(vec![Some(7), None])).unwrap(), [Value::Int32(7), Value::Null]);
+    assert_eq!(one("float64", Int64Array::from(vec![1 << 53])).unwrap(), [Value::Float64((1i64 << 53) as f64)]);
+    assert_eq!(one("string", LargeStringArray::from(vec!["x"])).unwrap(), ["x".into()]);
+    let dictionary: DictionaryArray<Int32Type> = vec![Some("a"), None, Some("a")].into_iter().collect();
+    assert_eq!(one("string", dictionary).unwrap(), ["a".into(), Value::Null, "a".into()]);
+    assert_eq!(one("timestamp", TimestampNanosecondArray::from(vec![5_000])).unwrap(), [Value::Timestamp(5)]);
+    assert_eq!(one("timestamp", StringArray::from(vec!["1970-01-01T00:00:01Z"])).unwrap(), [Value::Timestamp(1_000_000)]);
+    let uuid = "00000000-0000-0000-0000-0000000000ff";
+    let mut bytes = [0; 16];
+    bytes[15] = 255;
+    assert_eq!(one("uuid", StringArray::from(vec![uuid])).unwrap(), [Value::Uuid(bytes)]);
+    let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(1.0), Some(2.0)]), None]);
+    assert_eq!(one("vector(2)", lists.clone()).unwrap(), [Value::Vector(vec![1.0, 2.0]), Value::Null]);
+    let items = vec![Value::Float64(1.0), Value::Float64(2.0)];
+    assert_eq!(one("list<float64>", lists).unwrap(), [Value::List(items), Value::Null]);
+    let float = |v: f64| Arc::new(Float64Array::from(vec![v])) as ArrayRef;
+    let field = |name: &str| Arc::new(ArrowField::new(name, Arrow::Float64, true));
+    let point = StructArray::from(vec![(field("lat"), float(2.0)), (field("lon"), float(1.0))]);
+    assert_eq!(one("point", point).unwrap(), [Value::Point([1.0, 2.0])]);
+}
+
+#[test]
+fn messages_name_row_column_and_what_is_wrong() {
+    let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([
+        Some(vec![Some(1.0), Some(2.0)]),
+        Some(vec![Some(1.0)]),
+    ]);
+    let cases: Vec<(Result<Vec<Value>>, &str)> = vec![
+        (one("int32", Int64Array::from(vec![1, 1 << 40])), "row 1, column `x`: `1099511627776` does not fit Int32"),
+        (one("float64", Int64Array::from(vec![(1 << 53) + 2])), "`9007199254740994` does not fit float64"),
+        (one("int64", Float64Array::from(vec![1.0])), "column `x`: int64 expected, Float64 found"),
+        (one("float32", Float64Array::from(vec![1.0])), "float32 expected, Float64 found"),
+        (one("bool", Float32Array::from(vec![1.0])), "bool expected, Float32 found"),
+        (one("uuid", StringArray::from(vec!["00", "zz"])), "row 0, column `x`: `00` does not fit uuid"),
+        (one("timestamp", StringArray::from(vec!["yesterday"])), "row 0, column `x`: `yesterday` does not fit"),
+        (one("vector(2)", lists.clone()), "row 1, column `x`: 1 numbers where vector(2) has 2"),
+        (one("list<int64>", lists), "column `x[]`: int64 expected, Float64 found"),
+    ];
+    for (result, part) in cases {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), Kind::Schema);
+        assert!(error.to_string().contains(part), "{error}, expected {part}");
+    }
+    let nested = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), Some(vec![None])]);
+    let error = one("list<int32 not null>", nested).unwrap_err();
+    assert!(error.to_string().contains("row 1, column `x[]`: an item is null"), "{error}");
+}
+
+#[test]
+fn null_missing_unknown_and_doubled_columns_are_refused_by_name() {
+    let table = def(&[("id", "int64", false), ("name", "string", true)]);
+    let ids = |values: Vec<Option<i64>>| Arc::new(Int64Array::from(values)) as ArrayRef;
+    let message = |columns| conform(&batch(columns), &table).unwrap_err().to_string();
+    let null = message(vec![("id", ids(vec![Some(1), None]))]);
+    assert!(null.contains("row 1, column `id`: it is NOT NULL"), "{null}");
+    let names = Arc::new(StringArray::from(vec!["a"])) as ArrayRef;
+    let missing = message(vec![("name", names)]);
+    assert!(missing.contains("column `id` is NOT NULL, has no default and was not given"), "{missing}");
+    let unknown = message(vec![("id", ids(vec![Some(1)])), ("colour", ids(vec![Some(1)]))]);
+    assert!(unknown.contains("no column `colour`") && unknown.contains("it has id, name"), "{unknown}");
+    let reserved = message(vec![("id", ids(vec![Some(1)])), ("_row_id", ids(vec![Some(1)]))]);
+    assert!(reserved.contains("belong to Polynya"), "{reserved}");
+    let doubled = message(vec![("id", ids(vec![Some(1)])), ("ID", ids(vec![Some(1)]))]);
+    assert!(doubled.contains("`id` and `ID` both name column `id`"), "{doubled}");
+}

@@ -1,0 +1,243 @@
+//! The head: rows that no segment holds yet, as immutable Arrow batches that are folded geometrically.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow::compute::concat_batches;
+use types::{Error, Micros, Result};
+
+use crate::layout::{Layout, Projection};
+use crate::lsn_runs::{self, Run};
+use crate::{BATCH_ROWS, memory};
+
+/// Batches are not folded beyond this, so that no text column overflows its 32-bit offsets.
+const FOLD_BYTES_MAX: u64 = 64 << 20;
+
+/// Rows with their system columns, in the layout they were written under.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub batch: RecordBatch,
+    pub layout: Arc<Layout>,
+}
+
+impl Stored {
+    pub fn row_ids(&self) -> &[i64] {
+        use arrow::array::AsArray;
+        self.batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().values()
+    }
+
+    pub fn times(&self) -> &[i64] {
+        use arrow::array::AsArray;
+        self.batch.column(1).as_primitive::<arrow::datatypes::TimestampMicrosecondType>().values()
+    }
+}
+
+/// Neighbouring rows of the head, without a gap.
+#[derive(Debug)]
+pub(crate) struct HeadBatch {
+    pub first: u64,
+    pub stored: Arc<Stored>,
+    pub runs: Vec<Run>,
+    pub bytes: u64,
+    /// The first row of the batch whose memory this one shares, if it is a part of a larger one.
+    shares: Option<u64>,
+}
+
+impl HeadBatch {
+    pub fn rows(&self) -> usize {
+        self.stored.batch.num_rows()
+    }
+
+    /// Past the last row id.
+    pub fn end(&self) -> u64 {
+        self.first + self.rows() as u64
+    }
+}
+
+/// The batches in row-id order. Shared with snapshots: a change copies the list of batches, not the batches.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Head {
+    batches: Arc<Vec<Arc<HeadBatch>>>,
+    bytes: u64,
+    rows: u64,
+    /// Rows copied by folding so far.
+    #[cfg(test)]
+    pub copied: u64,
+}
+
+/// Rows on their way into the head.
+struct Part {
+    first: u64,
+    batch: RecordBatch,
+    runs: Vec<Run>,
+}
+
+impl Head {
+    pub fn batches(&self) -> &[Arc<HeadBatch>] {
+        &self.batches
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The batch that holds a row id, and the row's place in it.
+    pub fn locate(&self, row: u64) -> Option<(&Arc<HeadBatch>, usize)> {
+        let at = self.batches.partition_point(|batch| batch.first <= row);
+        let batch = &self.batches[at.checked_sub(1)?];
+        (row < batch.end()).then(|| (batch, (row - batch.first) as usize))
+    }
+
+    /// Appends `user` columns in `layout` as rows from `first` on, and folds: batches that are not full and less than
+    /// twice as long as what follows them become one with it. So each row is copied at most log₁.₅ 8192 times, and `n`
+    /// rows stand in at most `log2(n + 1) + n / 8192` batches (unless rows are so large that bytes limit folding).
+    pub fn push(
+        &mut self,
+        first: u64,
+        time: Micros,
+        runs: Vec<Run>,
+        user: &RecordBatch,
+        layout: &Arc<Layout>,
+        all: &Projection,
+    ) -> Result<()> {
+        let rows = user.num_rows();
+        let last = first + rows as u64;
+        let row_ids: ArrayRef = Arc::new(Int64Array::from_iter_values(first as i64..last as i64));
+        let times = TimestampMicrosecondArray::from_value(time, rows).with_timezone("UTC");
+        let columns = [row_ids, Arc::new(times)].into_iter().chain(user.columns().iter().cloned()).collect();
+        let batch = all.batch(columns, rows)?;
+        let (batch, mut bytes) = self.own(batch, None);
+
+        // How many batches at the end take part, and what they bring.
+        let mut total = rows;
+        let mut folded = 0;
+        for older in self.batches.iter().rev() {
+            let full = older.rows() >= BATCH_ROWS || older.bytes + bytes > FOLD_BYTES_MAX;
+            if full || older.rows() >= 2 * total {
+                break;
+            }
+            total += older.rows();
+            bytes += older.bytes;
+            folded += 1;
+        }
+        let kept = self.batches.len() - folded;
+        let mut parts = Vec::with_capacity(folded + 1);
+        for older in &self.batches[kept..] {
+            let stored = &older.stored;
+            let batch = if Arc::ptr_eq(&stored.layout, layout) {
+                stored.batch.clone()
+            } else {
+                all.apply(&stored.layout, &stored.batch)?
+            };
+            parts.push(Part { first: older.first, batch, runs: older.runs.clone() });
+        }
+        parts.push(Part { first, batch, runs });
+        let fresh = self.chunk(parts, layout)?;
+
+        let batches = Arc::make_mut(&mut self.batches);
+        batches.truncate(kept);
+        batches.extend(fresh);
+        self.recount();
+        Ok(())
+    }
+
+    /// Cuts neighbouring parts into batches of [`BATCH_ROWS`].
+    fn chunk(&mut self, parts: Vec<Part>, layout: &Arc<Layout>) -> Result<Vec<Arc<HeadBatch>>> {
+        let mut batches = Vec::new();
+        let mut slices: Vec<RecordBatch> = Vec::new();
+        let (mut rows, mut runs, mut first) = (0, Vec::new(), parts[0].first);
+        let count = parts.len();
+        for (i, part) in parts.into_iter().enumerate() {
+            let mut offset = 0;
+            let whole = part.batch.num_rows();
+            while offset < whole {
+                let take = (BATCH_ROWS - rows).min(whole - offset);
+                slices.push(part.batch.slice(offset, take));
+                let from = part.first + offset as u64;
+                lsn_runs::slice(&part.runs, from, from + take as u64)
+                    .into_iter()
+                    .for_each(|run| lsn_runs::push(&mut runs, run));
+                offset += take;
+                rows += take;
+                let at_end = i + 1 == count && offset == whole;
+                if rows < BATCH_ROWS && !at_end {
+                    continue;
+                }
+                let (batch, shares) = if slices.len() > 1 {
+                    #[cfg(test)]
+                    {
+                        self.copied += rows as u64;
+                    }
+                    let joined = concat_batches(&layout.schema, &slices);
+                    (joined.map_err(|e| Error::internal(format!("folding head batches failed: {e}")))?, None)
+                } else {
+                    (slices[0].clone(), (rows < whole).then_some(part.first))
+                };
+                // A short rest would keep the memory of everything before it.
+                let shares = shares.filter(|_| rows == BATCH_ROWS);
+                let (batch, bytes) = self.own(batch, shares);
+                let stored = Arc::new(Stored { batch, layout: layout.clone() });
+                let runs = std::mem::take(&mut runs);
+                batches.push(Arc::new(HeadBatch { first, stored, runs, bytes, shares }));
+                slices.clear();
+                first = from + take as u64;
+                rows = 0;
+            }
+        }
+        Ok(batches)
+    }
+
+    /// The batch in memory that holds little else (a copy if need be), and its bytes. A part of a batch that stays in
+    /// the head whole counts only what it shows.
+    fn own(&mut self, batch: RecordBatch, shares: Option<u64>) -> (RecordBatch, u64) {
+        let used = memory::used(&batch);
+        if shares.is_some() {
+            return (batch, used);
+        }
+        let held = memory::held(&batch);
+        if !memory::pins(used, held) {
+            return (batch, held);
+        }
+        #[cfg(test)]
+        {
+            self.copied += batch.num_rows() as u64;
+        }
+        let batch = memory::copied(&batch);
+        let held = memory::held(&batch);
+        (batch, held)
+    }
+
+    /// Drops the rows below `row`: they are in a segment.
+    pub fn drop_below(&mut self, row: u64) {
+        let from = self.batches.partition_point(|batch| batch.end() <= row);
+        let mut rest: Vec<Arc<HeadBatch>> = self.batches[from..].to_vec();
+        for batch in &mut rest {
+            let cut = row.saturating_sub(batch.first) as usize;
+            // Only batches at the boundary can need a copy: those cut, and those whose memory began below it.
+            if cut == 0 && batch.shares.is_none_or(|parent| parent >= row) {
+                continue;
+            }
+            let part = memory::copied(&batch.stored.batch.slice(cut, batch.rows() - cut));
+            let first = batch.first + cut as u64;
+            let bytes = memory::held(&part);
+            let runs = lsn_runs::slice(&batch.runs, first, batch.end());
+            let stored = Arc::new(Stored { batch: part, layout: batch.stored.layout.clone() });
+            *batch = Arc::new(HeadBatch { first, stored, runs, bytes, shares: None });
+        }
+        self.batches = Arc::new(rest);
+        self.recount();
+    }
+
+    fn recount(&mut self) {
+        self.bytes = self.batches.iter().map(|b| b.bytes).sum();
+        self.rows = self.batches.last().map_or(0, |last| last.end() - self.batches[0].first);
+    }
+}
+
+#[cfg(test)]
+#[path = "head/tests.rs"]
+mod tests;

@@ -1,0 +1,244 @@
+//! Which columns a batch has, which ones a reader wants, and the way from one to the other: by column id, so that
+//! rename, drop and re-add are safe.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType as Arrow, Field, Schema, SchemaRef};
+use types::schema::column_ids;
+use types::{Column, ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef, Value};
+
+/// The columns of stored batches, `_row_id` and `_time` first. One per schema version, shared by its batches.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub schema: SchemaRef,
+    pub ids: Vec<ColumnId>,
+    positions: HashMap<ColumnId, usize>,
+    /// Where the key's columns stand, in key order.
+    pub key: Vec<usize>,
+    /// The key columns' types; a key column's type never changes.
+    pub key_types: Vec<DataType>,
+}
+
+impl Layout {
+    pub fn of(def: &TableDef) -> Arc<Layout> {
+        let ids = [ROW_ID, TIME].into_iter().chain(def.schema.columns.iter().map(|c| c.id)).collect();
+        Self::new(def.schema.to_arrow(), ids, def).expect("a definition has its key columns")
+    }
+
+    /// The layout of a file's schema; fails if a field carries no id or a key column of `def` is missing.
+    pub fn of_stored(schema: SchemaRef, def: &TableDef) -> Result<Arc<Layout>> {
+        let ids = column_ids(&schema)
+            .into_iter()
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| Error::damaged("a field without a column id"))?;
+        if !ids.starts_with(&[ROW_ID, TIME]) {
+            return Err(Error::damaged(format!("the first columns are not {ROW_ID_NAME} and {TIME_NAME}")));
+        }
+        Self::new(schema, ids, def)
+    }
+
+    fn new(schema: SchemaRef, ids: Vec<ColumnId>, def: &TableDef) -> Result<Arc<Layout>> {
+        let positions: HashMap<_, _> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+        let mut key = Vec::new();
+        let mut key_types = Vec::new();
+        for column in def.key_columns() {
+            let at = *positions.get(&column.id).ok_or_else(|| Error::damaged("a key column is missing"))?;
+            if *schema.field(at).data_type() != column.data_type.to_arrow() {
+                return Err(Error::damaged("a key column has another type than the table's"));
+            }
+            key.push(at);
+            key_types.push(column.data_type.clone());
+        }
+        Ok(Arc::new(Layout { schema, ids, positions, key, key_types }))
+    }
+
+    pub fn position(&self, id: ColumnId) -> Option<usize> {
+        self.positions.get(&id).copied()
+    }
+}
+
+/// The columns that a read returns, in this order. Made from a definition, so it fits every snapshot of the table with
+/// that definition; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Projection(Arc<Target>);
+
+#[derive(Debug)]
+struct Target {
+    schema: SchemaRef,
+    columns: Vec<Wanted>,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    id: ColumnId,
+    arrow: Arrow,
+    /// One value of the column for rows written before it was added; `None`: null.
+    initial: Option<ArrayRef>,
+}
+
+impl Projection {
+    /// The named columns of `def`; [`ROW_ID`] and [`TIME`] are allowed, twice the same column is too.
+    pub fn new(def: &TableDef, columns: &[ColumnId]) -> Result<Projection> {
+        Self::pick(def, &def.schema.to_arrow(), columns)
+    }
+
+    /// [`Projection::new`] with `whole`, which must be `def.schema.to_arrow()`.
+    pub(crate) fn pick(def: &TableDef, whole: &SchemaRef, columns: &[ColumnId]) -> Result<Projection> {
+        let mut fields = Vec::with_capacity(columns.len());
+        let mut wanted = Vec::with_capacity(columns.len());
+        for id in columns {
+            let (at, initial) = match *id {
+                ROW_ID => (0, None),
+                TIME => (1, None),
+                id => {
+                    let at = def.schema.columns.iter().position(|c| c.id == id).ok_or_else(|| {
+                        Error::internal(format!("column {id} is not in the table's definition")).with("table", &def.name)
+                    })?;
+                    (at + 2, initial_value(&def.schema.columns[at])?)
+                }
+            };
+            let field = whole.field(at).clone();
+            wanted.push(Wanted { id: *id, arrow: field.data_type().clone(), initial });
+            fields.push(field);
+        }
+        Ok(Projection(Arc::new(Target { schema: Arc::new(Schema::new(fields)), columns: wanted })))
+    }
+
+    /// Every column, system columns first. Shares `schema`, which must be `def.schema.to_arrow()`.
+    pub(crate) fn all(def: &TableDef, schema: SchemaRef) -> Projection {
+        Self::build(schema, def, &[ROW_ID, TIME])
+    }
+
+    /// Every user column.
+    pub(crate) fn user(def: &TableDef) -> Projection {
+        Self::build(def.schema.to_arrow_user(), def, &[])
+    }
+
+    fn build(schema: SchemaRef, def: &TableDef, system: &[ColumnId]) -> Projection {
+        let user = def.schema.columns.iter().map(|c| (c.id, initial_value(c).expect("a default was checked")));
+        let columns = system
+            .iter()
+            .map(|id| (*id, None))
+            .chain(user)
+            .zip(schema.fields())
+            .map(|((id, initial), field)| Wanted { id, arrow: field.data_type().clone(), initial })
+            .collect();
+        Projection(Arc::new(Target { schema, columns }))
+    }
+
+    /// The schema of what a read returns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.0.schema
+    }
+
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = ColumnId> + '_ {
+        self.0.columns.iter().map(|c| c.id)
+    }
+
+    /// A batch without rows.
+    pub fn empty(&self) -> RecordBatch {
+        RecordBatch::new_empty(self.0.schema.clone())
+    }
+
+    /// `batch`, laid out as `from`, as this projection wants it. Copies no values but those of widened columns.
+    pub(crate) fn apply(&self, from: &Layout, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = batch.num_rows();
+        let column = |wanted: &Wanted| match from.position(wanted.id) {
+            Some(at) => retype(batch.column(at), &wanted.arrow),
+            None => wanted.missing(rows),
+        };
+        let columns = self.0.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+        self.batch(columns, rows)
+    }
+
+    /// User columns that carry their ids in the fields, as this projection wants them.
+    pub(crate) fn apply_user(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        if Arc::ptr_eq(batch.schema_ref(), self.schema()) || batch.schema_ref() == self.schema() {
+            return Ok(batch.clone());
+        }
+        let ids = column_ids(batch.schema_ref());
+        let column = |wanted: &Wanted| match ids.iter().position(|id| *id == Some(wanted.id)) {
+            Some(at) => retype(batch.column(at), &wanted.arrow),
+            None => wanted.missing(batch.num_rows()),
+        };
+        let columns = self.0.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+        self.batch(columns, batch.num_rows())
+    }
+
+    pub(crate) fn batch(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.0.schema.clone(), columns, &options).map_err(|e| {
+            Error::internal(format!("stored columns do not make a batch of the table's schema: {e}"))
+        })
+    }
+}
+
+impl Wanted {
+    fn missing(&self, rows: usize) -> Result<ArrayRef> {
+        match &self.initial {
+            None => Ok(new_null_array(&self.arrow, rows)),
+            Some(one) => repeat(one, rows),
+        }
+    }
+}
+
+fn initial_value(column: &Column) -> Result<Option<ArrayRef>> {
+    column.initial.as_ref().map(|value| one_value(value, &column.data_type)).transpose()
+}
+
+fn one_value(value: &Value, data_type: &DataType) -> Result<ArrayRef> {
+    Value::to_array(std::slice::from_ref(value), data_type)
+}
+
+/// An array of `rows` times the one value of `one`.
+pub(crate) fn repeat(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
+    let picks = arrow::array::UInt32Array::from_value(0, rows);
+    arrow::compute::take(one, &picks, None).map_err(|e| Error::internal(format!("repeating a default failed: {e}")))
+}
+
+/// `array` as `arrow`: as it is if that is its type, else widened. Nested fields may differ in names and metadata.
+pub(crate) fn retype(array: &ArrayRef, arrow: &Arrow) -> Result<ArrayRef> {
+    if array.data_type() == arrow {
+        return Ok(array.clone());
+    }
+    if same_shape(array.data_type(), arrow) {
+        return Ok(arrow::array::make_array(relabel(array.to_data(), arrow)?));
+    }
+    let strict = CastOptions { safe: false, ..Default::default() };
+    cast_with_options(array, arrow, &strict).map_err(|e| {
+        Error::internal(format!("a column stored as {} cannot be read as {arrow}: {e}", array.data_type()))
+    })
+}
+
+/// Whether two types differ in nothing but nested names, nullability and metadata.
+fn same_shape(a: &Arrow, b: &Arrow) -> bool {
+    a.equals_datatype(b) || {
+        let field = |a: &Field, b: &Field| same_shape(a.data_type(), b.data_type());
+        match (a, b) {
+            (Arrow::List(a), Arrow::List(b)) => field(a, b),
+            (Arrow::FixedSizeList(a, n), Arrow::FixedSizeList(b, m)) => n == m && field(a, b),
+            (Arrow::Struct(a), Arrow::Struct(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| field(a, b))
+            }
+            _ => false,
+        }
+    }
+}
+
+fn relabel(data: arrow::array::ArrayData, arrow: &Arrow) -> Result<arrow::array::ArrayData> {
+    let nested: Vec<&Arrow> = match arrow {
+        Arrow::List(item) | Arrow::FixedSizeList(item, _) => vec![item.data_type()],
+        Arrow::Struct(fields) => fields.iter().map(|f| f.data_type()).collect(),
+        _ => Vec::new(),
+    };
+    let children = data.child_data().iter().cloned().zip(nested).map(|(child, arrow)| relabel(child, arrow));
+    let children = children.collect::<Result<Vec<_>>>()?;
+    data.into_builder()
+        .data_type(arrow.clone())
+        .child_data(children)
+        .build()
+        .map_err(|e| Error::internal(format!("a nested column does not fit its type: {e}")))
+}

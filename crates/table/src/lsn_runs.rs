@@ -1,0 +1,62 @@
+//! Which commit wrote which rows: `(lsn, first row id)` pairs, ascending in both.
+
+use types::Result;
+use types::codec::{Decoder, Encoder};
+
+/// Rows from `first` on, up to the next run's, were written by commit `lsn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub lsn: u64,
+    pub first: u64,
+}
+
+/// Appends a run unless it goes on with the last one's commit.
+pub(crate) fn push(runs: &mut Vec<Run>, run: Run) {
+    match runs.last() {
+        Some(last) if last.lsn == run.lsn => {}
+        last => {
+            debug_assert!(last.is_none_or(|last| last.lsn < run.lsn && last.first < run.first), "lsns ascend with row ids");
+            runs.push(run);
+        }
+    }
+}
+
+/// The commit that wrote `row`, which must not be before the first run.
+pub(crate) fn lsn_at(runs: &[Run], row: u64) -> u64 {
+    let after = runs.partition_point(|run| run.first <= row);
+    runs[after.saturating_sub(1)].lsn
+}
+
+/// The runs of the rows `first..end`; the first of them starts at `first`.
+pub(crate) fn slice(runs: &[Run], first: u64, end: u64) -> Vec<Run> {
+    let from = runs.partition_point(|run| run.first <= first).saturating_sub(1);
+    let to = runs.partition_point(|run| run.first < end);
+    let mut part = runs[from..to.max(from)].to_vec();
+    if let Some(run) = part.first_mut() {
+        run.first = run.first.max(first);
+    }
+    part
+}
+
+pub(crate) fn encode(runs: &[Run], e: &mut Encoder) {
+    let mut last = Run { lsn: 0, first: 0 };
+    e.list(runs, |e, run| {
+        e.varint(run.lsn - last.lsn);
+        e.varint(run.first - last.first);
+        last = *run;
+    });
+}
+
+pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Vec<Run>> {
+    let mut last: Option<Run> = None;
+    d.list(|d| {
+        let (lsn, first) = (d.varint()?, d.varint()?);
+        let before = last.unwrap_or(Run { lsn: 0, first: 0 });
+        let run = match (before.lsn.checked_add(lsn), before.first.checked_add(first)) {
+            (Some(lsn), Some(first)) if last.is_none_or(|last| last.lsn < lsn && last.first < first) => Run { lsn, first },
+            _ => return Err(d.damaged("lsn runs that do not ascend")),
+        };
+        last = Some(run);
+        Ok(run)
+    })
+}

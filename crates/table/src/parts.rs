@@ -1,0 +1,165 @@
+//! What a tip and a snapshot have in common: a table value that is cheap to clone, and the ways to look things up in it.
+
+use std::sync::Arc;
+
+use types::{Result, RowId, TableDef, key};
+
+use crate::deletes::DeleteVector;
+use crate::head::{Head, Stored};
+use crate::history::DeleteHistory;
+use crate::key_map::KeyMap;
+use crate::key_match;
+use crate::layout::{Layout, Projection};
+use crate::segment::{Segment, covers, is_damage};
+
+/// A definition and what follows from it, made once per definition (O1).
+#[derive(Debug)]
+pub(crate) struct View {
+    pub def: Arc<TableDef>,
+    pub layout: Arc<Layout>,
+    /// All columns, system columns first.
+    pub all: Projection,
+    /// The user columns.
+    pub user: Projection,
+}
+
+impl View {
+    pub fn new(def: TableDef) -> Arc<View> {
+        let layout = Layout::of(&def);
+        let all = Projection::all(&def, layout.schema.clone());
+        let user = Projection::user(&def);
+        Arc::new(View { def: Arc::new(def), layout, all, user })
+    }
+}
+
+/// A segment and which of its rows are deleted.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub segment: Arc<Segment>,
+    pub deletes: DeleteVector,
+}
+
+impl Entry {
+    pub fn live(&self) -> u64 {
+        // Saturating: deletes that came while the segment could not be read may name rows that it does not store.
+        self.segment.meta().rows.saturating_sub(self.deletes.len())
+    }
+}
+
+/// Cloning costs O(1): everything that can be long is shared.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub view: Arc<View>,
+    pub head: Head,
+    pub head_deletes: DeleteVector,
+    pub keys: KeyMap,
+    /// In row-id order.
+    pub segments: Arc<Vec<Entry>>,
+    pub segment_bytes: u64,
+    pub segment_live: u64,
+    pub history: DeleteHistory,
+    pub next_row: u64,
+    pub sealed_next: u64,
+    pub last_time: i64,
+    /// `_time` of the last row below `sealed_next`.
+    pub sealed_time: i64,
+}
+
+/// A row where it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub stored: &'a Arc<Stored>,
+    pub index: usize,
+}
+
+impl Parts {
+    pub fn live(&self) -> u64 {
+        self.segment_live + self.head.rows() - self.head_deletes.len()
+    }
+
+    /// The segment whose range holds a row id.
+    pub fn entry_of(&self, row: u64) -> Option<(usize, &Entry)> {
+        let at = self.segments.partition_point(|entry| entry.segment.meta().last_row.0 < row);
+        let entry = self.segments.get(at)?;
+        covers(entry.segment.meta(), RowId(row)).then_some((at, entry))
+    }
+
+    pub fn is_live(&self, row: u64) -> Result<bool> {
+        if row >= self.sealed_next {
+            return Ok(self.is_live_in_head(row));
+        }
+        let Some((_, entry)) = self.entry_of(row) else { return Ok(false) };
+        Ok(!entry.deletes.contains(row) && entry.segment.row_ids()?.contains(row))
+    }
+
+    pub fn is_live_in_head(&self, row: u64) -> bool {
+        row >= self.sealed_next && row < self.next_row && !self.head_deletes.contains(row)
+    }
+
+    /// A live row version.
+    pub fn row(&self, row: u64) -> Result<Option<Place<'_>>> {
+        if row >= self.sealed_next {
+            return Ok(self.head_row(row));
+        }
+        let Some((_, entry)) = self.entry_of(row) else { return Ok(None) };
+        if entry.deletes.contains(row) {
+            return Ok(None);
+        }
+        let Some((block, index)) = entry.segment.locate(row)? else { return Ok(None) };
+        Ok(Some(Place { stored: entry.segment.block(block)?, index }))
+    }
+
+    fn head_row(&self, row: u64) -> Option<Place<'_>> {
+        if !self.is_live_in_head(row) {
+            return None;
+        }
+        let (batch, index) = self.head.locate(row)?;
+        Some(Place { stored: &batch.stored, index })
+    }
+
+    /// The live row of a key among the rows from `from` on: O(1) in the head, then one probe per segment, newest first.
+    pub fn find(&self, key: &[u8], from: u64) -> Result<Option<(u64, Place<'_>)>> {
+        let hash = key::hash(key);
+        if let Some(found) = self.find_in_head(key, hash, from) {
+            return Ok(Some(found));
+        }
+        // A key lives at most once, so a damaged segment matters only if nobody else has the key.
+        let mut damage = None;
+        for entry in self.segments.iter().rev() {
+            if entry.segment.meta().last_row.0 < from {
+                break;
+            }
+            if entry.live() == 0 {
+                continue;
+            }
+            match find_in(entry, key, hash, from) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(e) if is_damage(&e) => damage = Some(e),
+                Err(e) => return Err(e),
+            }
+        }
+        damage.map_or(Ok(None), Err)
+    }
+
+    fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, Place<'_>)> {
+        self.keys.candidates(hash).find_map(|row| {
+            let place = self.head_row(row).filter(|_| row >= from)?;
+            key_match::matches(&place.stored.layout, &place.stored.batch, place.index, key).then_some((row, place))
+        })
+    }
+}
+
+fn find_in<'a>(entry: &'a Entry, key: &[u8], hash: u64, from: u64) -> Result<Option<(u64, Place<'a>)>> {
+    for (block, index) in entry.segment.candidates(hash)? {
+        let stored = entry.segment.block(block)?;
+        let row = stored.row_ids()[index] as u64;
+        if row >= from
+            && !entry.deletes.contains(row)
+            && key_match::matches(&stored.layout, &stored.batch, index, key)
+        {
+            return Ok(Some((row, Place { stored, index })));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,199 @@
+//! The unit of a parallel scan.
+
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, BooleanBufferBuilder, RecordBatch};
+use arrow::compute::filter_record_batch;
+use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Value};
+
+use crate::Projection;
+use crate::deletes::DeleteVector;
+use crate::head::{HeadBatch, Stored};
+use crate::lsn_runs::Run;
+use crate::segment::Segment;
+
+/// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
+/// Holds what it needs; it may outlive the snapshot.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    source: Source,
+    deletes: DeleteVector,
+    def: Arc<TableDef>,
+    first: u64,
+    last: u64,
+    live: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Head(Arc<HeadBatch>),
+    Block(Arc<Segment>, usize),
+    /// A segment whose blocks are not known: reading it says why.
+    Damaged(Arc<Segment>),
+}
+
+/// Bounds of a column's values within a piece.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    /// No value is below. `None`: all values are null.
+    pub min: Option<Value>,
+    /// No value is above; unknown if `None` although [`Zone::min`] is known.
+    pub max: Option<Value>,
+    pub nulls: u64,
+}
+
+impl Piece {
+    pub(crate) fn of_head(batch: &Arc<HeadBatch>, deletes: &DeleteVector, def: &Arc<TableDef>) -> Piece {
+        let (first, last) = (batch.first, batch.end() - 1);
+        let live = batch.rows() as u64 - deletes.count(first..=last);
+        let source = Source::Head(batch.clone());
+        Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes: batch.bytes }
+    }
+
+    pub(crate) fn of_block(
+        segment: &Arc<Segment>,
+        block: usize,
+        deletes: &DeleteVector,
+        def: &Arc<TableDef>,
+    ) -> Result<Piece> {
+        let info = segment.block_info(block)?;
+        let (first, last) = (info.first_row, info.last_row);
+        // Saturating: deletes that came while the segment could not be read may name rows that it does not store.
+        let live = u64::from(info.rows).saturating_sub(deletes.count(first..=last));
+        let source = Source::Block(segment.clone(), block);
+        Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes: info.len() })
+    }
+
+    /// Stands for a whole segment that cannot be opened.
+    pub(crate) fn of_damaged(segment: &Arc<Segment>, deletes: &DeleteVector, def: &Arc<TableDef>) -> Piece {
+        let meta = segment.meta();
+        Piece {
+            source: Source::Damaged(segment.clone()),
+            deletes: deletes.clone(),
+            def: def.clone(),
+            first: meta.first_row.0,
+            last: meta.last_row.0,
+            live: meta.rows.saturating_sub(deletes.len()),
+            bytes: meta.bytes,
+        }
+    }
+
+    /// Live rows.
+    pub fn rows(&self) -> usize {
+        self.live as usize
+    }
+
+    /// The first and last row id stored, deleted rows included.
+    pub fn row_range(&self) -> (RowId, RowId) {
+        (RowId(self.first), RowId(self.last))
+    }
+
+    /// About how many bytes all columns of it take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bounds of a column where they are known: segments know them for columns of numbers, text and times, head batches
+    /// only for the system columns. Deleted rows count. A damaged sidecar knows nothing.
+    pub fn zone(&self, column: ColumnId) -> Option<Zone> {
+        let range = |min, max| Some(Zone { min: Some(min), max: Some(max), nulls: 0 });
+        match &self.source {
+            Source::Head(_) if column == ROW_ID => {
+                range(Value::Int64(self.first as i64), Value::Int64(self.last as i64))
+            }
+            Source::Head(batch) if column == TIME => {
+                let times = batch.stored.times();
+                range(Value::Timestamp(*times.first()?), Value::Timestamp(*times.last()?))
+            }
+            Source::Block(segment, block) => {
+                let data_type = match column {
+                    ROW_ID => &DataType::Int64,
+                    TIME => &DataType::Timestamp,
+                    column => &self.def.schema.column(column)?.data_type,
+                };
+                if !segment.has_column(column) {
+                    let rows = u64::from(segment.block_info(*block).ok()?.rows);
+                    let initial = self.def.schema.column(column)?.initial.clone();
+                    return Some(match initial.filter(|v| *v != Value::Null) {
+                        Some(Value::Json(_) | Value::List(_) | Value::Struct(_) | Value::Vector(_)) => return None,
+                        Some(value) => Zone { min: Some(value.clone()), max: Some(value), nulls: 0 },
+                        None => Zone { min: None, max: None, nulls: rows },
+                    });
+                }
+                let Zone { min, max, nulls } = segment.zone(*block, column)?;
+                // Stored under a narrower type, perhaps.
+                let widen = |v: Option<Value>| v.map(|v| v.cast(data_type)).transpose();
+                Some(Zone { min: widen(min).ok()?, max: widen(max).ok()?, nulls })
+            }
+            _ => None,
+        }
+    }
+
+    /// The live rows, projected; checked against its checksum when it is touched first. No copy unless rows are deleted.
+    pub fn read(&self, projection: &Projection) -> Result<RecordBatch> {
+        self.read_rows(self.first, u64::MAX, usize::MAX, projection)
+    }
+
+    /// The live rows with `from ≤ row id < end`, at most `limit`.
+    pub(crate) fn read_rows(
+        &self,
+        from: u64,
+        end: u64,
+        limit: usize,
+        projection: &Projection,
+    ) -> Result<RecordBatch> {
+        let stored = self.stored()?;
+        let rows = stored.row_ids();
+        let start = rows.partition_point(|row| (*row as u64) < from);
+        let stop = start + rows[start..].partition_point(|row| (*row as u64) < end);
+        if start == stop || limit == 0 {
+            return Ok(projection.empty());
+        }
+        let (first, last) = (rows[start] as u64, rows[stop - 1] as u64);
+        let deleted = self.deletes.count(first..=last);
+        if deleted == 0 {
+            let part = slice(&stored.batch, start, (stop - start).min(limit));
+            return projection.apply(&stored.layout, &part);
+        }
+        let mut mask = BooleanBufferBuilder::new(stop - start);
+        mask.append_n(stop - start, true);
+        for row in self.deletes.iter(first..=last) {
+            if let Ok(at) = rows[start..stop].binary_search(&(row as i64)) {
+                mask.set_bit(at, false);
+            }
+        }
+        let mask = BooleanArray::new(mask.finish(), None);
+        // Past the limit nothing needs to be copied.
+        let kept = match mask.values().set_indices().nth(limit.saturating_sub(1)) {
+            Some(at) if limit < stop - start => at + 1,
+            _ => stop - start,
+        };
+        let part = projection.apply(&stored.layout, &slice(&stored.batch, start, kept))?;
+        let live = filter_record_batch(&part, &mask.slice(0, kept));
+        live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
+    }
+
+    fn stored(&self) -> Result<&Arc<Stored>> {
+        match &self.source {
+            Source::Head(batch) => Ok(&batch.stored),
+            Source::Block(segment, block) => segment.block(*block),
+            Source::Damaged(segment) => {
+                segment.check()?;
+                Err(Error::internal("a segment that can be read was taken for a damaged one"))
+            }
+        }
+    }
+
+    /// Which commits wrote the rows of this piece.
+    pub(crate) fn runs(&self) -> Result<&[Run]> {
+        match &self.source {
+            Source::Head(batch) => Ok(&batch.runs),
+            Source::Block(segment, _) | Source::Damaged(segment) => segment.runs(),
+        }
+    }
+}
+
+fn slice(batch: &RecordBatch, offset: usize, len: usize) -> RecordBatch {
+    if offset == 0 && len == batch.num_rows() { batch.clone() } else { batch.slice(offset, len) }
+}

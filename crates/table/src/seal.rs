@@ -1,0 +1,44 @@
+//! Sealing: head rows become a segment.
+
+use std::path::Path;
+
+use types::{Error, Result, RowId, SegmentId};
+use vfs::Env;
+
+use crate::segment::{Writer, discard};
+use crate::{SegmentMeta, Snapshot};
+
+/// Writes the live head rows of `snapshot` below `below` into segment `id` in `dir` (the table's directory), under the
+/// snapshot's definition, durably. The segment covers all row ids from [`Snapshot::sealed_next`] to below `below`; it may
+/// have no rows. `tick` is called after every block with its bytes; an error from it ends the work.
+///
+/// Reads only the snapshot, so it may run beside commits; log the meta, then [`Tip::apply_seal`](crate::Tip::apply_seal).
+pub fn seal(
+    snapshot: &Snapshot,
+    env: &Env,
+    dir: &Path,
+    id: SegmentId,
+    below: RowId,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<SegmentMeta> {
+    let first = snapshot.sealed_next();
+    if below <= first || below > snapshot.next_row() {
+        return Err(Error::internal(format!(
+            "rows below {below} cannot be sealed; the head has {first} to {}",
+            snapshot.next_row().0.saturating_sub(1)
+        )));
+    }
+    let mut write = || {
+        let layout = &snapshot.parts.view.layout;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
+        for piece in snapshot.pieces_from(first.0) {
+            if piece.row_range().0 >= below {
+                break;
+            }
+            let batch = piece.read_rows(first.0, below.0, usize::MAX, snapshot.all_columns())?;
+            writer.push(&batch, piece.runs()?)?;
+        }
+        writer.finish(first, RowId(below.0 - 1))
+    };
+    write().inspect_err(|_| discard(env, dir, id))
+}

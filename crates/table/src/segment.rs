@@ -1,0 +1,324 @@
+//! A segment: rows in an Arrow IPC file, with a sidecar that says where they are and what they hold.
+//!
+//! `<id>.arrow` is a genuine Arrow IPC file (uncompressed, no dictionaries, fields carry their column ids, `_row_id` and
+//! `_time` first, rows in row-id order). `<id>.meta` is ours: see `sidecar.rs`. Neither changes once it has its name.
+
+mod blocks;
+mod key_run;
+mod row_ids;
+mod sidecar;
+mod verify;
+mod writer;
+mod zones;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+use arrow::ipc::MetadataVersion;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::{FileDecoder, read_footer_length};
+use crc32c::crc32c;
+use once_cell::race::OnceBox;
+use types::codec::{Decoder, Encoder};
+use types::{Error, Kind, Result, RowId, SegmentId, TableDef, TableId};
+use vfs::{Access, Env};
+
+use crate::head::Stored;
+use crate::layout::Layout;
+use crate::lsn_runs::{self, Run};
+use crate::{SegmentMeta, Zone};
+use blocks::{Block, BlockTable};
+use key_run::KeyRun;
+pub(crate) use row_ids::RowIds;
+use sidecar::{Sidecar, Tag};
+pub(crate) use writer::{Writer, discard};
+
+/// An open segment. Everything is validated at first touch; what is damaged stays an error, the rest serves.
+#[derive(Debug)]
+pub struct Segment {
+    meta: SegmentMeta,
+    /// The file names, for errors.
+    arrow_path: PathBuf,
+    meta_path: PathBuf,
+    body: Result<Body>,
+}
+
+/// Decoded at first touch and kept. Whoever comes first publishes by compare-and-swap, so nobody ever waits (R1); two
+/// that come at once do the work twice. An error is kept too: a damaged part stays latched.
+type Lazy<T> = OnceBox<Result<T>>;
+
+#[derive(Debug)]
+struct Body {
+    arrow: Buffer,
+    sidecar: Sidecar,
+    layout: Arc<Layout>,
+    decoder: FileDecoder,
+    table: BlockTable,
+    cells: Vec<Lazy<Arc<Stored>>>,
+    runs: Lazy<Vec<Run>>,
+    row_ids: Lazy<RowIds>,
+    zones: Lazy<Vec<zones::BlockZones>>,
+    keys: Lazy<KeyRun>,
+}
+
+impl Segment {
+    /// Maps the segment's files in `dir`, the table's directory. Never fails: a segment that cannot be read answers every
+    /// read with the error that [`Segment::check`] shows, so that its table can serve the other segments.
+    pub fn open(env: &Env, dir: &Path, def: &TableDef, meta: SegmentMeta) -> Arc<Segment> {
+        let [arrow, sidecar] = file_names(meta.id).map(|name| dir.join(name));
+        let body = Body::open(env, &arrow, &sidecar, def, &meta);
+        Arc::new(Segment { meta, arrow_path: arrow, meta_path: sidecar, body })
+    }
+
+    pub fn meta(&self) -> &SegmentMeta {
+        &self.meta
+    }
+
+    pub fn id(&self) -> SegmentId {
+        self.meta.id
+    }
+
+    /// The error that keeps the whole segment from being read, if any. Damage within blocks is found when touched.
+    pub fn check(&self) -> Result<()> {
+        self.body().map(|_| ())
+    }
+
+    fn body(&self) -> Result<&Body> {
+        self.body.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn block_count(&self) -> Result<usize> {
+        Ok(self.body()?.table.blocks.len())
+    }
+
+    pub(crate) fn block_info(&self, block: usize) -> Result<&Block> {
+        Ok(&self.body()?.table.blocks[block])
+    }
+
+    /// A block's rows, checked and decoded when touched first. The arrays lie in the mapped file.
+    pub(crate) fn block(&self, block: usize) -> Result<&Arc<Stored>> {
+        let body = self.body()?;
+        lazy(&body.cells[block], || body.decode(block).map_err(|e| e.with("file", self.arrow_path.display())))
+    }
+
+    pub(crate) fn runs(&self) -> Result<&[Run]> {
+        let body = self.body()?;
+        let read = || lsn_runs::decode(&mut Decoder::new(&body.sidecar.section(Tag::LsnRuns)?));
+        lazy(&body.runs, || read().map_err(|e| self.in_sidecar(e))).map(Vec::as_slice)
+    }
+
+    pub(crate) fn row_ids(&self) -> Result<&RowIds> {
+        let body = self.body()?;
+        let read = || RowIds::decode(&body.sidecar.section(Tag::RowIds)?, body.table.rows());
+        lazy(&body.row_ids, || read().map_err(|e| self.in_sidecar(e)))
+    }
+
+    /// `None` where nothing is known.
+    pub(crate) fn zone(&self, block: usize, column: types::ColumnId) -> Option<Zone> {
+        let body = self.body().ok()?;
+        let read = || zones::decode(&body.sidecar.section(Tag::Zones)?, body.table.blocks.len());
+        let all = lazy(&body.zones, || read().map_err(|e| self.in_sidecar(e))).ok()?;
+        all[block].iter().find(|(id, _)| *id == column).map(|(_, zone)| zone.clone())
+    }
+
+    pub(crate) fn has_column(&self, column: types::ColumnId) -> bool {
+        self.body().is_ok_and(|body| body.layout.position(column).is_some())
+    }
+
+    fn keys(&self) -> Result<&KeyRun> {
+        let body = self.body()?;
+        let read = || KeyRun::open(body.sidecar.section(Tag::Keys)?, body.table.rows());
+        lazy(&body.keys, || read().map_err(|e| self.in_sidecar(e)))
+    }
+
+    /// The rows whose key has this hash: block and place in it.
+    pub(crate) fn candidates(&self, hash: u64) -> Result<impl Iterator<Item = (usize, usize)> + '_> {
+        let blocks = &self.body()?.table.blocks;
+        Ok(self.keys()?.candidates(hash).map(move |ordinal| {
+            let ordinal = u64::from(ordinal);
+            // Blocks are full as a rule, so the guess is right.
+            let guess = (ordinal as usize / crate::BATCH_ROWS).min(blocks.len() - 1);
+            let hit = |b: &Block| ordinal >= b.ordinal && ordinal - b.ordinal < u64::from(b.rows);
+            let block = if hit(&blocks[guess]) {
+                guess
+            } else {
+                blocks.partition_point(|b| b.ordinal <= ordinal) - 1
+            };
+            (block, (ordinal - blocks[block].ordinal) as usize)
+        }))
+    }
+
+    /// Where a row version stands: block and place in it. `None` if the segment does not store it.
+    pub(crate) fn locate(&self, row: u64) -> Result<Option<(usize, usize)>> {
+        let blocks = &self.body()?.table.blocks;
+        let block = blocks.partition_point(|b| b.last_row < row);
+        let Some(info) = blocks.get(block).filter(|b| b.first_row <= row) else { return Ok(None) };
+        if info.last_row - info.first_row + 1 == u64::from(info.rows) {
+            return Ok(Some((block, (row - info.first_row) as usize)));
+        }
+        let rows = self.block(block)?.row_ids();
+        Ok(rows.binary_search(&(row as i64)).ok().map(|at| (block, at)))
+    }
+
+    /// The first stored row id whose time is `time` or later.
+    pub(crate) fn row_at_time(&self, time: i64) -> Result<Option<u64>> {
+        let blocks = &self.body()?.table.blocks;
+        let block = blocks.partition_point(|b| b.last_time < time);
+        match blocks.get(block) {
+            None => Ok(None),
+            Some(info) if info.first_time >= time => Ok(Some(info.first_row)),
+            Some(_) => {
+                let stored = self.block(block)?;
+                let at = stored.times().partition_point(|t| *t < time);
+                Ok(Some(stored.row_ids()[at] as u64))
+            }
+        }
+    }
+
+    fn in_sidecar(&self, e: Error) -> Error {
+        e.with("file", self.meta_path.display())
+    }
+}
+
+impl Body {
+    fn open(env: &Env, arrow: &Path, sidecar: &Path, def: &TableDef, meta: &SegmentMeta) -> Result<Body> {
+        let map = |path: &Path| {
+            let bytes = env.disk.open(path, Access::Read).and_then(|file| file.map());
+            bytes.map_err(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => Error::damaged("a segment's file is missing")
+                    .with("file", path.display())
+                    .hint("restore it from a backup"),
+                _ => Error::io(format_args!("mapping {}", path.display()), e),
+            })
+        };
+        let in_sidecar = |e: Error| e.with("file", sidecar.display());
+        let opened = Sidecar::open(map(sidecar)?, meta.crc).map_err(in_sidecar)?;
+        let summary = opened.section(Tag::Summary).and_then(|bytes| check_summary(&bytes, def.id, meta));
+        summary.map_err(in_sidecar)?;
+        let table = opened.section(Tag::Blocks).and_then(|bytes| BlockTable::decode(&bytes)).map_err(in_sidecar)?;
+        if table.rows() != meta.rows {
+            let what = format!("blocks of {} rows where {} are expected", table.rows(), meta.rows);
+            return Err(in_sidecar(Error::damaged(what)));
+        }
+        let bytes = Buffer::from(map(arrow)?);
+        let layout = table
+            .check_ends(&bytes)
+            .and_then(|()| read_schema(&bytes, def))
+            .map_err(|e| e.with("file", arrow.display()))?;
+        Ok(Body {
+            arrow: bytes,
+            sidecar: opened,
+            decoder: FileDecoder::new(layout.schema.clone(), MetadataVersion::V5),
+            layout,
+            cells: table.blocks.iter().map(|_| Lazy::new()).collect(),
+            table,
+            runs: Lazy::new(),
+            row_ids: Lazy::new(),
+            zones: Lazy::new(),
+            keys: Lazy::new(),
+        })
+    }
+
+    fn decode(&self, block: usize) -> Result<Arc<Stored>> {
+        let info = &self.table.blocks[block];
+        let damaged = |what: String| Error::damaged(what).with("block", block).with("offset", info.offset);
+        let bytes = self.arrow.slice_with_length(info.offset as usize, info.len() as usize);
+        if crc32c(&bytes) != info.crc {
+            return Err(damaged("a block of rows does not match its checksum".into()));
+        }
+        let place = arrow::ipc::Block::new(info.offset as i64, info.metadata_len as i32, info.body_len as i64);
+        let batch = self
+            .decoder
+            .read_record_batch(&place, &bytes)
+            .map_err(|e| damaged(format!("a block of rows is no record batch: {e}")))?
+            .ok_or_else(|| damaged("a block without rows".into()))?;
+        let stored = Stored { batch, layout: self.layout.clone() };
+        let rows = stored.row_ids();
+        let bounds = (rows.first().copied(), rows.last().copied());
+        if rows.len() != info.rows as usize
+            || bounds != (Some(info.first_row as i64), Some(info.last_row as i64))
+            || rows.windows(2).any(|pair| pair[0] >= pair[1])
+        {
+            return Err(damaged("a block of rows that are not those of the block table".into()));
+        }
+        Ok(Arc::new(stored))
+    }
+}
+
+fn lazy<T>(cell: &Lazy<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    cell.get_or_init(|| Box::new(make())).as_ref().map_err(Clone::clone)
+}
+
+/// The layout that the Arrow file's footer gives. The bytes have passed their checksum.
+fn read_schema(file: &[u8], def: &TableDef) -> Result<Arc<Layout>> {
+    let damaged = |what: String| Error::damaged(format!("the Arrow file's footer cannot be read: {what}"));
+    let end = file.last_chunk::<10>().ok_or_else(|| damaged("it is too short".into()))?;
+    let len = read_footer_length(*end).map_err(|e| damaged(e.to_string()))?;
+    let start = (file.len() - 10).checked_sub(len).ok_or_else(|| damaged("it is longer than the file".into()))?;
+    let footer = arrow::ipc::root_as_footer(&file[start..file.len() - 10]).map_err(|e| damaged(e.to_string()))?;
+    let schema = footer.schema().ok_or_else(|| damaged("it has no schema".into()))?;
+    if footer.version() != MetadataVersion::V5 {
+        return Err(damaged(format!("its metadata version is {:?}", footer.version())));
+    }
+    Layout::of_stored(Arc::new(fb_to_schema(schema)), def)
+}
+
+/// What a sidecar says of its segment, to be compared with what the manifest says.
+pub(crate) fn encode_summary(table: TableId, meta: &SegmentMeta, e: &mut Encoder) {
+    e.varint(table.0.into());
+    e.varint(meta.id.0);
+    e.varint(meta.first_row.0);
+    e.varint(meta.last_row.0);
+    e.varint(meta.rows);
+    e.varint(meta.schema_version.0.into());
+    e.i64(meta.first_time);
+    e.i64(meta.last_time);
+    e.varint(meta.first_lsn.0);
+    e.varint(meta.last_lsn.0);
+}
+
+fn check_summary(bytes: &[u8], table: TableId, meta: &SegmentMeta) -> Result<()> {
+    let mut expected = Encoder::new();
+    encode_summary(table, meta, &mut expected);
+    if expected.bytes == bytes {
+        return Ok(());
+    }
+    Err(Error::damaged(format!("the sidecar describes another segment than segment {} of table {table}", meta.id)))
+}
+
+/// Where a table's segments are within a data directory: `tables/<id>`.
+pub fn table_dir(root: &Path, table: TableId) -> PathBuf {
+    root.join("tables").join(table.to_string())
+}
+
+/// The names of a segment's files: the Arrow file and the sidecar.
+pub fn file_names(id: SegmentId) -> [String; 2] {
+    [format!("{id}.arrow"), format!("{id}.meta")]
+}
+
+/// Removes a segment's files if they are there. For the engine, once no `Arc<Segment>` is left (G1).
+pub fn remove_files(env: &Env, dir: &Path, id: SegmentId) -> Result<()> {
+    for name in file_names(id) {
+        match env.disk.remove(&dir.join(&name)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io(format_args!("removing {name}"), e).with("directory", dir.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The range of row ids that a segment covers.
+pub(crate) fn covers(meta: &SegmentMeta, row: RowId) -> bool {
+    meta.first_row <= row && row <= meta.last_row
+}
+
+/// Whether an error says that bytes are bad, as opposed to that a request is.
+pub(crate) fn is_damage(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Damaged | Kind::Io | Kind::Newer)
+}
+
+#[cfg(test)]
+mod tests;

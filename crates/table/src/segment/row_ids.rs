@@ -1,0 +1,81 @@
+//! Which row ids a segment stores.
+//!
+//! `0` · first row id varint: all ids from there, as many as the segment has rows; or `1` · a Roaring treemap in its
+//! portable serialisation.
+
+use roaring::RoaringTreemap;
+use types::Result;
+use types::codec::{Decoder, Encoder};
+
+#[derive(Debug)]
+pub(crate) enum RowIds {
+    Dense { first: u64, rows: u64 },
+    Sparse(RoaringTreemap),
+}
+
+impl RowIds {
+    pub fn contains(&self, row: u64) -> bool {
+        match self {
+            RowIds::Dense { first, rows } => row >= *first && row - first < *rows,
+            RowIds::Sparse(ids) => ids.contains(row),
+        }
+    }
+
+    pub fn len(&self) -> u64 {
+        match self {
+            RowIds::Dense { rows, .. } => *rows,
+            RowIds::Sparse(ids) => ids.len(),
+        }
+    }
+
+    /// Drops from `ids` what the segment does not store.
+    pub fn retain_stored(&self, ids: &mut RoaringTreemap) {
+        match self {
+            RowIds::Dense { first, rows } => {
+                ids.remove_range(..*first);
+                ids.remove_range(first + rows..);
+            }
+            RowIds::Sparse(stored) => *ids &= stored,
+        }
+    }
+
+    pub fn encode(ids: &RoaringTreemap, e: &mut Encoder) {
+        match (ids.min(), ids.max()) {
+            (Some(first), Some(last)) if last - first + 1 == ids.len() => {
+                e.u8(0);
+                e.varint(first);
+            }
+            (None, _) | (_, None) => {
+                e.u8(0);
+                e.varint(0);
+            }
+            _ => {
+                e.u8(1);
+                ids.serialize_into(&mut e.bytes).expect("a Vec takes every byte");
+            }
+        }
+    }
+
+    pub fn decode(bytes: &[u8], rows: u64) -> Result<RowIds> {
+        let mut d = Decoder::new(bytes);
+        let ids = match d.u8()? {
+            0 => {
+                let first = d.varint()?;
+                d.finish()?;
+                if first.checked_add(rows).is_none() {
+                    return Err(d.damaged("row ids beyond 64 bits"));
+                }
+                RowIds::Dense { first, rows }
+            }
+            1 => {
+                let ids = RoaringTreemap::deserialize_from(d.rest());
+                RowIds::Sparse(ids.map_err(|e| d.damaged(format!("row ids that are no bitmap: {e}")))?)
+            }
+            other => return Err(d.damaged(format!("{other} is no way to store row ids"))),
+        };
+        if ids.len() != rows {
+            return Err(d.damaged(format!("{} row ids for {rows} rows", ids.len())));
+        }
+        Ok(ids)
+    }
+}

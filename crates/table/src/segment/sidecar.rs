@@ -1,0 +1,122 @@
+//! The sidecar's frame: a directory of sections, each with its own checksum, so that each is checked when it is touched.
+//!
+//! ```text
+//! magic "PLYNSEG\0" · version u32 · section count u32 · per section: tag u32, crc u32, offset u64, length u64 · crc u32
+//! sections, each starting at a multiple of 8
+//! ```
+
+use bytes::Bytes;
+use crc32c::crc32c;
+use types::codec::{Decoder, Encoder};
+use types::{Error, Kind, Result};
+
+const MAGIC: [u8; 8] = *b"PLYNSEG\0";
+const VERSION: u32 = 1;
+const SECTIONS_MAX: u32 = 64;
+
+/// What a section holds. A reader ignores tags that it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Tag {
+    Summary = 1,
+    Blocks = 2,
+    LsnRuns = 3,
+    RowIds = 4,
+    Zones = 5,
+    Keys = 6,
+}
+
+impl Tag {
+    fn name(self) -> &'static str {
+        match self {
+            Tag::Summary => "summary",
+            Tag::Blocks => "block table",
+            Tag::LsnRuns => "lsn runs",
+            Tag::RowIds => "row ids",
+            Tag::Zones => "zone maps",
+            Tag::Keys => "key run",
+        }
+    }
+}
+
+/// The file's bytes for these sections, and the directory's checksum.
+pub(crate) fn encode(sections: &[(Tag, Vec<u8>)]) -> (Vec<u8>, u32) {
+    let directory = 8 + 4 + 4 + sections.len() * 24 + 4;
+    let mut offset = directory.next_multiple_of(8);
+    let mut e = Encoder::new();
+    e.bytes.extend_from_slice(&MAGIC);
+    e.u32(VERSION);
+    e.u32(sections.len() as u32);
+    for (tag, bytes) in sections {
+        e.u32(*tag as u32);
+        e.u32(crc32c(bytes));
+        e.u64(offset as u64);
+        e.u64(bytes.len() as u64);
+        offset = (offset + bytes.len()).next_multiple_of(8);
+    }
+    let crc = crc32c(&e.bytes);
+    e.u32(crc);
+    let mut file = e.bytes;
+    for (_, bytes) in sections {
+        file.resize(file.len().next_multiple_of(8), 0);
+        file.extend_from_slice(bytes);
+    }
+    (file, crc)
+}
+
+/// A mapped sidecar whose directory was checked.
+#[derive(Debug)]
+pub(crate) struct Sidecar {
+    bytes: Bytes,
+    sections: Vec<(u32, u32, std::ops::Range<usize>)>,
+}
+
+impl Sidecar {
+    /// Fails unless the directory is whole and is the one that the manifest speaks of.
+    pub fn open(bytes: Bytes, crc_expected: u32) -> Result<Sidecar> {
+        let mut d = Decoder::new(&bytes);
+        if d.take(8)? != MAGIC {
+            return Err(Error::damaged("the sidecar does not start as one"));
+        }
+        let version = d.u32()?;
+        let count = d.u32()?;
+        if version == VERSION && count <= SECTIONS_MAX {
+            let end = 16 + count as usize * 24;
+            let crc = bytes.get(end..end + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes")));
+            if crc != Some(crc32c(&bytes[..end.min(bytes.len())])) {
+                return Err(Error::damaged("the sidecar's directory does not match its checksum"));
+            }
+            if crc != Some(crc_expected) {
+                return Err(Error::damaged("the sidecar is not the one that belongs to the segment"));
+            }
+        } else if version > VERSION {
+            return Err(Error::new(Kind::Newer, format!("the sidecar has version {version}, this program reads {VERSION}"))
+                .hint("open this directory with the newer Polynya that wrote it"));
+        } else {
+            return Err(Error::damaged(format!("a sidecar of version {version} with {count} sections")));
+        }
+        let mut sections = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let (tag, crc, offset, len) = (d.u32()?, d.u32()?, d.u64()?, d.u64()?);
+            let range = offset.checked_add(len).filter(|end| *end <= bytes.len() as u64);
+            let Some(end) = range else { return Err(Error::damaged("a section of the sidecar lies beyond its end")) };
+            sections.push((tag, crc, offset as usize..end as usize));
+        }
+        Ok(Sidecar { bytes, sections })
+    }
+
+    /// A section's bytes, checked against its checksum. Reads all of it: call once and keep the result.
+    pub fn section(&self, tag: Tag) -> Result<Bytes> {
+        let found = self.sections.iter().find(|(t, ..)| *t == tag as u32);
+        let Some((_, crc, range)) = found else {
+            return Err(Error::damaged(format!("the sidecar has no {}", tag.name())));
+        };
+        let bytes = self.bytes.slice(range.clone());
+        if crc32c(&bytes) != *crc {
+            return Err(Error::damaged(format!("the {} do not match their checksum", tag.name()))
+                .with("offset", range.start)
+                .with("bytes", range.len()));
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,70 @@
+//! Reading every byte of a segment.
+
+use arrow::array::Array;
+use types::{Error, key};
+
+use super::{Segment, zones};
+
+impl Segment {
+    /// Reads and checks every byte. Returns everything that is wrong; for `doctor`.
+    pub fn verify(&self) -> Vec<Error> {
+        let body = match self.body() {
+            Ok(body) => body,
+            Err(e) => return vec![e],
+        };
+        let mut wrong = Vec::new();
+        let mut row_ids = roaring::RoaringTreemap::new();
+        let mut keys = Vec::new();
+        let read_zones = body.sidecar.section(super::Tag::Zones);
+        let all_zones = read_zones.and_then(|bytes| zones::decode(&bytes, body.table.blocks.len()));
+        let all_zones = all_zones.map_err(|e| wrong.push(self.in_sidecar(e))).ok();
+        for block in 0..body.table.blocks.len() {
+            let stored = match self.block(block) {
+                Ok(stored) => stored,
+                Err(e) => {
+                    wrong.push(e);
+                    continue;
+                }
+            };
+            let damaged = |what: &str| self.in_sidecar(Error::damaged(what)).with("block", block);
+            row_ids.extend(stored.row_ids().iter().map(|row| *row as u64));
+            let layout = &stored.layout;
+            let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| zones::of(column).map(|zone| (*id, zone));
+            let found: Vec<_> = layout.ids.iter().zip(stored.batch.columns()).filter_map(zone).collect();
+            if all_zones.as_ref().is_some_and(|all| all[block] != found) {
+                wrong.push(damaged("zone maps that are not those of the rows"));
+            }
+            let columns: Vec<&dyn Array> = layout.key.iter().map(|at| stored.batch.column(*at).as_ref()).collect();
+            if !columns.is_empty() {
+                for row in 0..stored.batch.num_rows() {
+                    let mut bytes = Vec::new();
+                    key::encode_row(&layout.key_types, &columns, row, &mut bytes);
+                    keys.push((key::hash(&bytes), (body.table.blocks[block].ordinal + row as u64) as u32));
+                }
+            }
+        }
+        if let Err(e) = self.runs() {
+            wrong.push(e);
+        }
+        // With a block missing, what the sidecar says of all rows cannot be compared.
+        let complete = row_ids.len() == body.table.rows();
+        match self.row_ids() {
+            Ok(ids) if complete && (ids.len() != row_ids.len() || row_ids.iter().any(|row| !ids.contains(row))) => {
+                wrong.push(self.in_sidecar(Error::damaged("row ids that are not those of the rows")));
+            }
+            Ok(_) => {}
+            Err(e) => wrong.push(e),
+        }
+        if !body.layout.key.is_empty() {
+            keys.sort_unstable();
+            match self.keys() {
+                Ok(run) if complete && !run.iter().eq(keys) => {
+                    wrong.push(self.in_sidecar(Error::damaged("a key run that is not that of the rows")));
+                }
+                Ok(_) => {}
+                Err(e) => wrong.push(e),
+            }
+        }
+        wrong
+    }
+}

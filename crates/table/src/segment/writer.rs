@@ -1,0 +1,286 @@
+//! Writing a segment: blocks as they come, then the sidecar, then the names.
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::ipc::writer::FileWriter;
+use crc32c::crc32c;
+use roaring::RoaringTreemap;
+use types::codec::Encoder;
+use types::{Error, Lsn, Result, RowId, SegmentId, TableDef, key};
+use vfs::{Env, File};
+
+use super::blocks::{Block, BlockTable};
+use super::row_ids::RowIds;
+use super::sidecar::{self, Tag};
+use super::{encode_summary, file_names, key_run, zones};
+use crate::head::Stored;
+use crate::layout::Layout;
+use crate::lsn_runs::{self, Run};
+use crate::{BATCH_ROWS, SegmentMeta, memory};
+
+/// A background write syncs after so many bytes, so that the log's fsync never waits behind a large flush.
+const SYNC_BYTES: u64 = 4 << 20;
+/// A block is closed early at this size, so that no text column overflows its 32-bit offsets.
+const BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+/// Takes rows in row-id order in the layout of `def` and makes a segment of them.
+pub(crate) struct Writer<'a> {
+    env: &'a Env,
+    dir: PathBuf,
+    id: SegmentId,
+    def: &'a TableDef,
+    layout: Arc<Layout>,
+    tick: &'a mut dyn FnMut(u64) -> Result<()>,
+    out: Output,
+    ipc: FileWriter<Vec<u8>>,
+    table: BlockTable,
+    zones: Vec<zones::BlockZones>,
+    runs: Vec<Run>,
+    row_ids: RoaringTreemap,
+    keys: Vec<(u64, u32)>,
+    waiting: Vec<RecordBatch>,
+    waiting_rows: usize,
+    waiting_bytes: u64,
+}
+
+/// A new file written from front to back, synced in small steps.
+struct Output {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    len: u64,
+    unsynced: u64,
+}
+
+impl Output {
+    /// Replaces what a crash may have left under that name.
+    fn create(env: &Env, path: PathBuf) -> Result<Output> {
+        let io = |e| Error::io(format_args!("creating {}", path.display()), e);
+        if env.disk.exists(&path).map_err(io)? {
+            env.disk.remove(&path).map_err(io)?;
+        }
+        let file = env.disk.create(&path).map_err(io)?;
+        Ok(Output { file, path, len: 0, unsynced: 0 })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let written = self.file.write_at(&[IoSlice::new(bytes)], self.len);
+        written.map_err(|e| Error::io(format_args!("writing {}", self.path.display()), e))?;
+        self.len += bytes.len() as u64;
+        self.unsynced += bytes.len() as u64;
+        if self.unsynced >= SYNC_BYTES { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.unsynced = 0;
+        self.file.sync().map_err(|e| Error::io(format_args!("syncing {}", self.path.display()), e))
+    }
+}
+
+impl<'a> Writer<'a> {
+    pub fn create(
+        env: &'a Env,
+        dir: &Path,
+        id: SegmentId,
+        def: &'a TableDef,
+        layout: &Arc<Layout>,
+        tick: &'a mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Writer<'a>> {
+        make_dir(env, dir)?;
+        let [arrow, _] = file_names(id);
+        let mut out = Output::create(env, dir.join(format!("{arrow}.tmp")))?;
+        let mut ipc = FileWriter::try_new(Vec::new(), &layout.schema).map_err(ipc_error)?;
+        let head = std::mem::take(ipc.get_mut());
+        out.write(&head)?;
+        let table = BlockTable { head_len: out.len, head_crc: crc32c(&head), ..BlockTable::default() };
+        Ok(Writer {
+            env,
+            dir: dir.to_owned(),
+            id,
+            def,
+            layout: layout.clone(),
+            tick,
+            out,
+            ipc,
+            table,
+            zones: Vec::new(),
+            runs: Vec::new(),
+            row_ids: RoaringTreemap::new(),
+            keys: Vec::new(),
+            waiting: Vec::new(),
+            waiting_rows: 0,
+            waiting_bytes: 0,
+        })
+    }
+
+    /// Adds rows; `runs` says which commits wrote them (it may say more).
+    pub fn push(&mut self, batch: &RecordBatch, runs: &[Run]) -> Result<()> {
+        let stored = Stored { batch: batch.clone(), layout: self.layout.clone() };
+        let mut run = 0;
+        for row in stored.row_ids() {
+            let row = *row as u64;
+            assert!(self.row_ids.try_push(row).is_ok(), "rows of a segment come in row-id order");
+            while runs.get(run + 1).is_some_and(|next| next.first <= row) {
+                run += 1;
+            }
+            lsn_runs::push(&mut self.runs, Run { lsn: runs[run].lsn, first: row });
+        }
+        let mut offset = 0;
+        while offset < batch.num_rows() {
+            let take = (BATCH_ROWS - self.waiting_rows).min(batch.num_rows() - offset);
+            let part = batch.slice(offset, take);
+            let bytes = memory::used(&part);
+            if self.waiting_rows > 0 && self.waiting_bytes + bytes > BLOCK_BYTES_MAX {
+                self.flush()?;
+                continue;
+            }
+            offset += take;
+            self.waiting.push(part);
+            self.waiting_rows += take;
+            self.waiting_bytes += bytes;
+            if self.waiting_rows == BATCH_ROWS {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.waiting_rows == 0 {
+            return Ok(());
+        }
+        let joined = concat_batches(&self.layout.schema, &self.waiting);
+        let batch = joined.map_err(|e| Error::internal(format!("joining rows of a segment failed: {e}")))?;
+        self.waiting.clear();
+        (self.waiting_rows, self.waiting_bytes) = (0, 0);
+
+        let ordinal = self.table.rows();
+        if u32::try_from(ordinal + batch.num_rows() as u64).is_err() {
+            return Err(Error::internal("a segment of more than 2^32 rows was asked for"));
+        }
+        self.ipc.write(&batch).map_err(ipc_error)?;
+        let bytes = std::mem::take(self.ipc.get_mut());
+        // The message starts with a marker and the length of its padded metadata.
+        let metadata_len = 8 + u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
+        let stored = Stored { batch, layout: self.layout.clone() };
+        let (rows, times) = (stored.row_ids(), stored.times());
+        let last = rows.len() - 1;
+        self.table.blocks.push(Block {
+            offset: self.out.len,
+            metadata_len,
+            body_len: bytes.len() as u64 - u64::from(metadata_len),
+            crc: crc32c(&bytes),
+            ordinal,
+            rows: rows.len() as u32,
+            first_row: rows[0] as u64,
+            last_row: rows[last] as u64,
+            first_time: times[0],
+            last_time: times[last],
+        });
+        self.out.write(&bytes)?;
+        let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| zones::of(column).map(|zone| (*id, zone));
+        self.zones.push(self.layout.ids.iter().zip(stored.batch.columns()).filter_map(zone).collect());
+        if self.def.is_keyed() {
+            let columns: Vec<&dyn Array> =
+                self.layout.key.iter().map(|at| stored.batch.column(*at).as_ref()).collect();
+            let mut bytes = Vec::new();
+            for row in 0..stored.batch.num_rows() {
+                bytes.clear();
+                key::encode_row(&self.layout.key_types, &columns, row, &mut bytes);
+                self.keys.push((key::hash(&bytes), (ordinal + row as u64) as u32));
+            }
+        }
+        (self.tick)(bytes.len() as u64)
+    }
+
+    /// Makes the segment durable under its name. `first_row..=last_row` is the range it covers.
+    pub fn finish(mut self, first_row: RowId, last_row: RowId) -> Result<SegmentMeta> {
+        self.flush()?;
+        self.ipc.finish().map_err(ipc_error)?;
+        let tail = std::mem::take(self.ipc.get_mut());
+        self.out.write(&tail)?;
+        self.out.sync()?;
+        self.table.tail_crc = crc32c(&tail);
+        self.table.file_len = self.out.len;
+
+        let mut meta = SegmentMeta {
+            id: self.id,
+            first_row,
+            last_row,
+            rows: self.table.rows(),
+            bytes: 0,
+            schema_version: self.def.schema.version,
+            first_time: self.table.blocks.first().map_or(0, |b| b.first_time),
+            last_time: self.table.blocks.last().map_or(0, |b| b.last_time),
+            first_lsn: Lsn(self.runs.first().map_or(0, |run| run.lsn)),
+            last_lsn: Lsn(self.runs.last().map_or(0, |run| run.lsn)),
+            crc: 0,
+        };
+        let section = |write: &dyn Fn(&mut Encoder)| {
+            let mut e = Encoder::new();
+            write(&mut e);
+            e.bytes
+        };
+        let mut sections = vec![
+            (Tag::Summary, section(&|e| encode_summary(self.def.id, &meta, e))),
+            (Tag::Blocks, self.table.encode()),
+            (Tag::LsnRuns, section(&|e| lsn_runs::encode(&self.runs, e))),
+            (Tag::RowIds, section(&|e| RowIds::encode(&self.row_ids, e))),
+            (Tag::Zones, zones::encode(&self.zones)),
+        ];
+        if self.def.is_keyed() {
+            sections.push((Tag::Keys, key_run::encode(std::mem::take(&mut self.keys))));
+        }
+        let (bytes, crc) = sidecar::encode(&sections);
+        let [arrow_name, meta_name] = file_names(self.id);
+        let mut out = Output::create(self.env, self.dir.join(format!("{meta_name}.tmp")))?;
+        // In small steps for the same reason as the blocks.
+        for part in bytes.chunks(SYNC_BYTES as usize) {
+            out.write(part)?;
+        }
+        out.sync()?;
+        for (from, name) in [(&self.out.path, arrow_name), (&out.path, meta_name)] {
+            let renamed = self.env.disk.rename(from, &self.dir.join(&name));
+            renamed.map_err(|e| Error::io(format_args!("naming {name}"), e))?;
+        }
+        sync_dir(self.env, &self.dir)?;
+        (meta.bytes, meta.crc) = (self.out.len + out.len, crc);
+        Ok(meta)
+    }
+}
+
+/// Opens nothing and removes what a failed write left. The next attempt would replace it; this only frees the room.
+pub(crate) fn discard(env: &Env, dir: &Path, id: SegmentId) {
+    for name in file_names(id) {
+        // Best effort: the caller is about to report why the write failed, which matters more.
+        let _ = env.disk.remove(&dir.join(format!("{name}.tmp")));
+    }
+}
+
+fn make_dir(env: &Env, dir: &Path) -> Result<()> {
+    let io = |e| Error::io(format_args!("making {}", dir.display()), e);
+    if env.disk.exists(dir).map_err(io)? {
+        return Ok(());
+    }
+    env.disk.create_dir_all(dir).map_err(io)?;
+    // `tables/7` is durable once `tables` is synced, `tables` once its parent is.
+    for parent in dir.ancestors().skip(1).take(2).filter(|p| !p.as_os_str().is_empty()) {
+        sync_dir(env, parent)?;
+    }
+    Ok(())
+}
+
+fn sync_dir(env: &Env, dir: &Path) -> Result<()> {
+    env.disk.sync_dir(dir).map_err(|e| Error::io(format_args!("syncing {}", dir.display()), e))
+}
+
+fn ipc_error(e: arrow::error::ArrowError) -> Error {
+    Error::internal(format!("encoding a segment as Arrow IPC failed: {e}"))
+}
+

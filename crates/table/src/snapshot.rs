@@ -1,0 +1,227 @@
+//! A table at one lsn.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::{concat_batches, interleave};
+use arrow::datatypes::SchemaRef;
+use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef};
+
+use crate::lsn_runs;
+use crate::parts::{Parts, Place};
+use crate::segment::Segment;
+use crate::{Piece, Projection, RowRef};
+
+/// An immutable table value (S1): `Send + Sync`, never waits.
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(crate) parts: Parts,
+    pub(crate) lsn: Lsn,
+}
+
+impl Snapshot {
+    pub fn def(&self) -> &Arc<TableDef> {
+        &self.parts.view.def
+    }
+
+    /// `_row_id`, `_time`, then the columns. The same `Arc` for as long as the definition stays.
+    pub fn arrow_schema(&self) -> &SchemaRef {
+        self.parts.view.all.schema()
+    }
+
+    /// Brings a batch that names its columns to this table's columns: see [`conform`](crate::conform()).
+    pub fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        crate::conform::with_schema(batch, self.def(), self.parts.view.user.schema())
+    }
+
+    /// All columns, system columns first; made once per definition.
+    pub fn all_columns(&self) -> &Projection {
+        &self.parts.view.all
+    }
+
+    /// These columns (system ids included) in this order.
+    pub fn projection(&self, columns: &[ColumnId]) -> Result<Projection> {
+        Projection::pick(self.def(), self.arrow_schema(), columns)
+    }
+
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Live rows.
+    pub fn rows(&self) -> u64 {
+        self.parts.live()
+    }
+
+    /// Bytes of the head's arrays and the segments' files.
+    pub fn bytes(&self) -> u64 {
+        self.parts.head.bytes() + self.parts.segment_bytes
+    }
+
+    /// Rows in the head, deleted ones included.
+    pub fn head_rows(&self) -> u64 {
+        self.parts.head.rows()
+    }
+
+    pub fn head_bytes(&self) -> u64 {
+        self.parts.head.bytes()
+    }
+
+    /// The lsn of the first row that no segment covers; `None`: the head is empty.
+    pub fn head_first_lsn(&self) -> Option<Lsn> {
+        self.parts.head.batches().first().map(|batch| Lsn(batch.runs[0].lsn))
+    }
+
+    pub fn next_row(&self) -> RowId {
+        RowId(self.parts.next_row)
+    }
+
+    /// The first row id that no segment covers.
+    pub fn sealed_next(&self) -> RowId {
+        RowId(self.parts.sealed_next)
+    }
+
+    /// In row-id order.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &Arc<Segment>> {
+        self.parts.segments.iter().map(|entry| &entry.segment)
+    }
+
+    /// The units of a parallel scan in row-id order; those without a live row are left out. A segment that cannot be
+    /// opened is one piece whose reading fails.
+    pub fn pieces(&self) -> Vec<Piece> {
+        self.pieces_from(0).collect()
+    }
+
+    /// The pieces that may hold live rows from `from` on.
+    pub(crate) fn pieces_from(&self, from: u64) -> impl Iterator<Item = Piece> + '_ {
+        let parts = &self.parts;
+        let def = &parts.view.def;
+        let at = parts.segments.partition_point(|entry| entry.segment.meta().last_row.0 < from);
+        let sealed = parts.segments[at..].iter().filter(|entry| entry.live() > 0).flat_map(move |entry| {
+            let damaged = entry.segment.check().is_err();
+            let blocks = if damaged { 1 } else { entry.segment.block_count().unwrap_or(0) };
+            (0..blocks).filter_map(move |block| {
+                if damaged {
+                    return Some(Piece::of_damaged(&entry.segment, &entry.deletes, def));
+                }
+                let past = entry.segment.block_info(block).is_ok_and(|info| info.last_row < from);
+                if past { None } else { Piece::of_block(&entry.segment, block, &entry.deletes, def).ok() }
+            })
+        });
+        let at = parts.head.batches().partition_point(|batch| batch.end() <= from);
+        let head = parts.head.batches()[at..].iter().map(|b| Piece::of_head(b, &parts.head_deletes, def));
+        sealed.chain(head).filter(|piece| piece.rows() > 0)
+    }
+
+    /// The live row of a key, given as [`types::key`] bytes.
+    pub fn find(&self, key: &[u8]) -> Result<Option<RowId>> {
+        Ok(self.parts.find(key, 0)?.map(|(row, _)| RowId(row)))
+    }
+
+    /// The live row of a key, ready to be read without copying.
+    pub fn get_row(&self, key: &[u8]) -> Result<Option<RowRef>> {
+        Ok(self.parts.find(key, 0)?.map(|(_, place)| self.row_ref(place)))
+    }
+
+    /// A row version by id, if it is live.
+    pub fn row(&self, row: RowId) -> Result<Option<RowRef>> {
+        Ok(self.parts.row(row.0)?.map(|place| self.row_ref(place)))
+    }
+
+    fn row_ref(&self, place: Place<'_>) -> RowRef {
+        RowRef { stored: place.stored.clone(), index: place.index, def: self.def().clone() }
+    }
+
+    pub fn is_live(&self, row: RowId) -> Result<bool> {
+        self.parts.is_live(row.0)
+    }
+
+    /// The rows of `rows` that are live, in the given order; the others are left out (project `_row_id` to see which).
+    pub fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
+        let mut sources: Vec<RecordBatch> = Vec::new();
+        let mut known: HashMap<*const (), usize> = HashMap::new();
+        let mut picks = Vec::with_capacity(rows.len());
+        for row in rows {
+            let Some(place) = self.parts.row(row.0)? else { continue };
+            let source = match known.get(&Arc::as_ptr(place.stored).cast()) {
+                Some(source) => *source,
+                None => {
+                    sources.push(projection.apply(&place.stored.layout, &place.stored.batch)?);
+                    known.insert(Arc::as_ptr(place.stored).cast(), sources.len() - 1);
+                    sources.len() - 1
+                }
+            };
+            picks.push((source, place.index));
+        }
+        if let [(source, index)] = picks[..] {
+            return Ok(sources[source].slice(index, 1));
+        }
+        if picks.is_empty() {
+            return Ok(projection.empty());
+        }
+        let column = |at: usize| {
+            let arrays: Vec<_> = sources.iter().map(|batch| batch.column(at).as_ref()).collect();
+            interleave(&arrays, &picks).map_err(|e| Error::internal(format!("gathering rows failed: {e}")))
+        };
+        let columns = (0..projection.schema().fields().len()).map(column).collect::<Result<_>>()?;
+        projection.batch(columns, picks.len())
+    }
+
+    /// Up to `limit` live rows from `from` on, in row-id order.
+    pub fn scan_from(&self, from: RowId, limit: usize, projection: &Projection) -> Result<RecordBatch> {
+        let mut parts = Vec::new();
+        let mut rows = 0;
+        for piece in self.pieces_from(from.0) {
+            let batch = piece.read_rows(from.0, u64::MAX, limit - rows, projection)?;
+            rows += batch.num_rows();
+            parts.push(batch);
+            if rows >= limit {
+                break;
+            }
+        }
+        match parts.len() {
+            0 => Ok(projection.empty()),
+            1 => Ok(parts.remove(0)),
+            _ => concat_batches(projection.schema(), &parts)
+                .map_err(|e| Error::internal(format!("joining rows failed: {e}")).hint("ask for fewer rows at once")),
+        }
+    }
+
+    /// The first row id whose `_time` is `time` or later; [`Snapshot::next_row`] if there is none.
+    pub fn row_at_time(&self, time: Micros) -> Result<RowId> {
+        let stored = |entry: &&crate::parts::Entry| entry.segment.meta().rows > 0;
+        for entry in self.parts.segments.iter().filter(stored) {
+            if entry.segment.meta().last_time >= time
+                && let Some(row) = entry.segment.row_at_time(time)?
+            {
+                return Ok(RowId(row));
+            }
+        }
+        let batches = self.parts.head.batches();
+        let at = batches.partition_point(|batch| batch.stored.times().last().is_some_and(|last| *last < time));
+        Ok(RowId(batches.get(at).map_or(self.parts.next_row, |batch| {
+            batch.first + batch.stored.times().partition_point(|t| *t < time) as u64
+        })))
+    }
+
+    /// The lsn of the commit that wrote a live row.
+    pub fn lsn_of(&self, row: RowId) -> Result<Option<Lsn>> {
+        if !self.parts.is_live(row.0)? {
+            return Ok(None);
+        }
+        let runs = match self.parts.head.locate(row.0) {
+            Some((batch, _)) => &batch.runs,
+            None => match self.parts.entry_of(row.0) {
+                Some((_, entry)) => entry.segment.runs()?,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(Lsn(lsn_runs::lsn_at(runs, row.0))))
+    }
+
+    /// The smallest `after` that [`Snapshot::changes`] takes.
+    pub fn history_floor(&self) -> Lsn {
+        self.parts.history.floor()
+    }
+}

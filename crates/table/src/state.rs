@@ -1,0 +1,131 @@
+//! A table's durable state: what the manifest keeps, so that opening needs only the log's last part.
+//!
+//! ```text
+//! version u8 = 1 · definition · lsn, next row, sealed next varints · sealed time i64
+//! segments: count varint · per segment: SegmentMeta · deletes: length varint, Roaring treemap (portable), empty if none
+//! history floor varint · history: count varint · per delete: lsn minus the one before varint, row id varint
+//! ```
+
+use roaring::RoaringTreemap;
+use types::codec::{Decoder, Encoder};
+use types::{Error, Kind, Lsn, Micros, Result, RowId, TableDef};
+
+use crate::{SegmentMeta, Snapshot};
+
+const VERSION: u8 = 1;
+
+/// All of a table but its head's rows, which are in the log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub def: TableDef,
+    /// Everything committed up to here is in this state or, as a head row, in the log.
+    pub lsn: Lsn,
+    /// The id that the next row gets.
+    pub next_row: RowId,
+    /// The first row id that no segment covers: rows from here on come out of the log.
+    pub sealed_next: RowId,
+    /// `_time` of the last row that was ever sealed; replayed rows come after it. `i64::MIN`: none was.
+    pub sealed_time: Micros,
+    /// In row-id order.
+    pub segments: Vec<SegmentMeta>,
+    /// The deleted row ids of each segment, in the same order.
+    pub deletes: Vec<RoaringTreemap>,
+    /// Every delete after this lsn is in the history.
+    pub history_floor: Lsn,
+    /// Ascending.
+    pub history: Vec<(Lsn, RowId)>,
+}
+
+impl State {
+    pub fn encode(&self, e: &mut Encoder) {
+        e.u8(VERSION);
+        self.def.encode(e);
+        e.varint(self.lsn.0);
+        e.varint(self.next_row.0);
+        e.varint(self.sealed_next.0);
+        e.i64(self.sealed_time);
+        e.varint(self.segments.len() as u64);
+        for (segment, deletes) in self.segments.iter().zip(&self.deletes) {
+            segment.encode(e);
+            let mut bytes = Vec::new();
+            if !deletes.is_empty() {
+                deletes.serialize_into(&mut bytes).expect("a Vec takes every byte");
+            }
+            e.blob(&bytes);
+        }
+        e.varint(self.history_floor.0);
+        let mut last = 0;
+        e.list(&self.history, |e, (lsn, row)| {
+            e.varint(lsn.0 - last);
+            e.varint(row.0);
+            last = lsn.0;
+        });
+    }
+
+    /// [`Kind::Damaged`] or [`Kind::Newer`] if these are no such bytes.
+    pub fn decode(d: &mut Decoder<'_>) -> Result<State> {
+        match d.u8()? {
+            VERSION => {}
+            0 => return Err(d.damaged("0 is no version of a table's state")),
+            newer => {
+                let what = format!("a table's state has version {newer}, this program reads {VERSION}");
+                return Err(Error::new(Kind::Newer, what)
+                    .hint("open this directory with the newer Polynya that wrote it"));
+            }
+        }
+        let def = TableDef::decode(d)?;
+        let (lsn, next_row, sealed_next) = (Lsn(d.varint()?), RowId(d.varint()?), RowId(d.varint()?));
+        let sealed_time = d.i64()?;
+        let mut deletes = Vec::new();
+        let mut last_row: Option<RowId> = None;
+        let segments = d.list(|d| {
+            let segment = SegmentMeta::decode(d)?;
+            let bytes = d.blob()?;
+            let bitmap = if bytes.is_empty() {
+                RoaringTreemap::new()
+            } else {
+                RoaringTreemap::deserialize_from(bytes)
+                    .map_err(|e| d.damaged(format!("a delete vector that is no bitmap: {e}")))?
+            };
+            let range = segment.first_row.0..=segment.last_row.0;
+            let outside = [bitmap.min(), bitmap.max()].into_iter().flatten().any(|row| !range.contains(&row));
+            if outside || last_row.is_some_and(|last| last >= segment.first_row) || segment.last_row >= sealed_next {
+                return Err(d.damaged("segments that overlap or deletes outside of theirs"));
+            }
+            last_row = Some(segment.last_row);
+            deletes.push(bitmap);
+            Ok(segment)
+        })?;
+        let history_floor = Lsn(d.varint()?);
+        let mut last = 0u64;
+        let history = d.list(|d| {
+            let (more, row) = (d.varint()?, d.varint()?);
+            last = last.checked_add(more).ok_or_else(|| d.damaged("an lsn beyond 64 bits"))?;
+            Ok((Lsn(last), RowId(row)))
+        })?;
+        if sealed_next > next_row || sealed_next.0 == 0 {
+            return Err(d.damaged("a table with more rows sealed than written"));
+        }
+        let state =
+            State { def, lsn, next_row, sealed_next, sealed_time, segments, deletes, history_floor, history };
+        Ok(state)
+    }
+}
+
+impl Snapshot {
+    /// What the manifest has to keep of this table.
+    pub fn state(&self) -> State {
+        let parts = &self.parts;
+        State {
+            def: (*parts.view.def).clone(),
+            lsn: self.lsn,
+            next_row: RowId(parts.next_row),
+            sealed_next: RowId(parts.sealed_next),
+            sealed_time: parts.sealed_time,
+            segments: self.segments().map(|s| s.meta().clone()).collect(),
+            deletes: parts.segments.iter().map(|e| e.deletes.to_bitmap()).collect(),
+            history_floor: parts.history.floor(),
+            history: parts.history.to_vec(),
+        }
+    }
+}

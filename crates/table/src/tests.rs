@@ -1,0 +1,171 @@
+//! The table against a model, and what the tests of this crate share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use sim::SimEnv;
+use testkit::Rng;
+use types::codec::{Decoder, Encoder};
+use types::{ColumnId, DataType, Lsn, RowId, SegmentId, TableDef, TableId, Value, key};
+
+use crate::{Segment, SegmentMeta, Snapshot, State, Tip, compaction, seal, segment};
+
+mod model;
+
+pub(crate) fn dir() -> PathBuf {
+    segment::table_dir("data".as_ref(), TableId(1))
+}
+
+/// `id int64` (the key), `text string`.
+pub(crate) fn def() -> TableDef {
+    let mut def = TableDef::new(TableId(1), "main.t");
+    def.add_column("id", &DataType::Int64, false, None).unwrap();
+    def.add_column("text", &DataType::String, true, None).unwrap();
+    def.set_primary_key(&["id".into()]).unwrap();
+    def
+}
+
+pub(crate) fn rows(def: &TableDef, rows: &[(i64, &str)]) -> RecordBatch {
+    let ids: Vec<Value> = rows.iter().map(|(id, _)| Value::Int64(*id)).collect();
+    let texts: Vec<Value> = rows.iter().map(|(_, text)| (*text).into()).collect();
+    let columns =
+        vec![Value::to_array(&ids, &DataType::Int64).unwrap(), Value::to_array(&texts, &DataType::String).unwrap()];
+    RecordBatch::try_new(def.schema.to_arrow_user(), columns).unwrap()
+}
+
+pub(crate) fn key_of(id: i64) -> Vec<u8> {
+    key::encode_values(&[DataType::Int64], &[Value::Int64(id)]).unwrap()
+}
+
+pub(crate) fn open(sim: &SimEnv, def: &TableDef, meta: SegmentMeta) -> Arc<Segment> {
+    Segment::open(&sim.env(), &dir(), def, meta)
+}
+
+fn append(tip: &mut Tip, lsn: u64, values: &[(i64, &str)]) {
+    let (def, first) = (tip.def().clone(), tip.next_row());
+    tip.append(first, lsn as i64, &[(Lsn(lsn), values.len() as u64)], &rows(&def, values)).unwrap();
+}
+
+#[test]
+fn deletes_that_come_while_a_seal_runs_land_in_the_segment() {
+    let sim = SimEnv::new(1);
+    let mut tip = Tip::new(def());
+    append(&mut tip, 1, &[(1, "a"), (2, "b"), (3, "c"), (4, "d")]);
+    tip.delete([RowId(1)], Lsn(2));
+    let base = tip.snapshot(Lsn(2));
+    let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(4), &mut |_| Ok(())).unwrap();
+    // A group that deletes in the range being sealed, in the head behind it, and moves a key from one to the other.
+    append(&mut tip, 3, &[(2, "B")]);
+    assert_eq!(tip.delete([RowId(2), RowId(4), RowId(1)], Lsn(3)), 2);
+    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    let snapshot = tip.snapshot(Lsn(4));
+    assert_eq!((snapshot.rows(), tip.sealed_next(), tip.head_rows()), (2, RowId(4), 2));
+    assert_eq!(snapshot.find(&key_of(2)).unwrap(), Some(RowId(5)));
+    assert_eq!(snapshot.find(&key_of(3)).unwrap(), Some(RowId(3)));
+    assert_eq!(snapshot.find(&key_of(4)).unwrap(), None);
+    assert_eq!(base.rows(), 3, "S1");
+    assert_eq!(tip.find_again(&base, &key_of(2), Some(RowId(2))).unwrap(), Some(RowId(5)));
+    assert_eq!(tip.find_again(&base, &key_of(3), Some(RowId(3))).unwrap(), Some(RowId(3)));
+    assert_eq!(tip.find_again(&base, &key_of(9), None).unwrap(), None);
+}
+
+#[test]
+fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
+    let sim = SimEnv::new(1);
+    let mut tip = Tip::new(def());
+    append(&mut tip, 1, &[(1, "a"), (2, "b")]);
+    tip.delete([RowId(1), RowId(2)], Lsn(2));
+    let base = tip.snapshot(Lsn(2));
+    let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(3), &mut |_| Ok(())).unwrap();
+    assert_eq!(meta.rows, 0);
+    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    append(&mut tip, 3, &[(1, "c")]);
+    let snapshot = tip.snapshot(Lsn(4));
+    assert_eq!((snapshot.rows(), snapshot.pieces().len()), (1, 1));
+    assert_eq!(snapshot.row_at_time(0).unwrap(), RowId(3));
+    let inputs = compaction::plan(&snapshot, &compaction::Policy::default()).unwrap();
+    let output = compaction::merge(&snapshot, &inputs, &sim.env(), &dir(), SegmentId(2), &mut |_| Ok(())).unwrap();
+    assert_eq!(output, None);
+    tip.apply_compact(&inputs, None).unwrap();
+    let state = tip.snapshot(Lsn(5)).state();
+    assert_eq!((state.segments.len(), state.sealed_next), (0, RowId(3)));
+}
+
+#[test]
+fn a_cursor_behind_the_delete_history_has_expired() {
+    let mut tip = Tip::new(def());
+    tip.parts.history.set_max(10);
+    let values: Vec<(i64, &str)> = (0..20).map(|i| (i, "x")).collect();
+    append(&mut tip, 1, &values);
+    for row in 1..=15 {
+        tip.delete([RowId(row)], Lsn(1 + row));
+    }
+    let snapshot = tip.snapshot(Lsn(16));
+    assert_eq!(snapshot.history_floor(), Lsn(6));
+    let error = snapshot.changes(Lsn(5), 100, snapshot.all_columns()).unwrap_err();
+    assert!(error.to_string().contains("cursor expired"), "{error}");
+    let page = snapshot.changes(Lsn(6), 4, snapshot.all_columns()).unwrap();
+    let expected: Vec<_> = (6..10).map(|row| (RowId(row), Lsn(row + 1))).collect();
+    assert_eq!((page.deleted, page.next), (expected, Lsn(10)));
+}
+
+#[test]
+fn keys_cannot_change_and_types_only_widen() {
+    let tip = Tip::new(def());
+    let refused = |change: &dyn Fn(&mut TableDef)| {
+        let mut changed = def();
+        change(&mut changed);
+        tip.check_def(&changed).unwrap_err().to_string()
+    };
+    assert!(refused(&|def| def.primary_key.clear()).contains("primary key"));
+    assert!(refused(&|def| def.schema.columns[0].data_type = DataType::Int32).contains("key column `id`"));
+    assert!(refused(&|def| def.schema.columns[1].data_type = DataType::Int64).contains("cannot become int64"));
+}
+
+#[test]
+fn a_state_survives_storage_and_bad_bytes_are_damage() {
+    let sim = SimEnv::new(1);
+    let mut tip = Tip::new(def());
+    append(&mut tip, 1, &[(1, "a"), (2, "b"), (3, "c")]);
+    let base = tip.snapshot(Lsn(1));
+    let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(4), &mut |_| Ok(())).unwrap();
+    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    tip.delete([RowId(2)], Lsn(3));
+    let state = tip.snapshot(Lsn(3)).state();
+    let mut e = Encoder::new();
+    state.encode(&mut e);
+    let mut d = Decoder::new(&e.bytes);
+    assert_eq!(State::decode(&mut d).unwrap(), state);
+    d.finish().unwrap();
+    for cut in 0..e.bytes.len() {
+        assert!(State::decode(&mut Decoder::new(&e.bytes[..cut])).is_err());
+    }
+    let mut rng = Rng::new(1);
+    for _ in 0..3_000 {
+        let mut bad = e.bytes.clone();
+        let at = rng.index(bad.len());
+        bad[at] ^= 1 << rng.below(8);
+        let _ = State::decode(&mut Decoder::new(&bad));
+    }
+}
+
+#[test]
+fn a_keyless_table_counts_rows_without_reading_a_column() {
+    let sim = SimEnv::new(1);
+    let mut def = def();
+    def.primary_key.clear();
+    let mut tip = Tip::new(def.clone());
+    let values: Vec<(i64, &str)> = (0..9_000).map(|i| (i % 7, "x")).collect();
+    append(&mut tip, 1, &values);
+    tip.delete((1..=10).map(RowId), Lsn(2));
+    let base = tip.snapshot(Lsn(2));
+    let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(5_000), &mut |_| Ok(())).unwrap();
+    tip.apply_seal(open(&sim, &def, meta)).unwrap();
+    tip.delete((100..=110).map(RowId), Lsn(4));
+    let snapshot = tip.snapshot(Lsn(4));
+    let none = snapshot.projection(&[]).unwrap();
+    let count: usize = snapshot.pieces().iter().map(|p| p.read(&none).unwrap().num_rows()).sum();
+    assert_eq!((count as u64, snapshot.rows()), (9_000 - 21, 9_000 - 21));
+}

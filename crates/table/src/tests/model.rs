@@ -1,0 +1,409 @@
+//! Random operations on a keyed table beside a plain list of row versions.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// What was ever written.
+struct Version {
+    lsn: u64,
+    time: i64,
+    key: i64,
+    values: HashMap<ColumnId, Value>,
+    deleted: bool,
+}
+
+/// One entry of the log, as the engine would replay it.
+enum Logged {
+    Rows { first: RowId, time: i64, runs: Vec<(Lsn, u64)>, batch: RecordBatch },
+    Deletes { rows: Vec<RowId>, lsn: Lsn },
+    Def(TableDef),
+    Seal(SegmentMeta),
+    Compact(Vec<SegmentId>, Option<SegmentMeta>),
+}
+
+/// Rows as they must be read: row id and values in the order of the definition.
+type Content = Vec<(u64, Vec<Value>)>;
+
+struct World {
+    rng: Rng,
+    sim: SimEnv,
+    tip: Tip,
+    lsn: u64,
+    /// The version with row id `i + 1`.
+    versions: Vec<Version>,
+    keys: BTreeMap<i64, u64>,
+    log: Vec<(u64, Logged)>,
+    next_segment: u64,
+    held: Vec<(Arc<Snapshot>, Content)>,
+    sealing: Option<SegmentMeta>,
+    compacting: Option<(Vec<SegmentId>, Option<SegmentMeta>)>,
+    followers: Vec<(Lsn, BTreeSet<u64>)>,
+    manifest: Option<State>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut def = def();
+        def.add_column("n", &DataType::Int32, true, None).unwrap();
+        World {
+            rng: Rng::new(seed),
+            sim: SimEnv::new(seed),
+            tip: Tip::new(def),
+            lsn: 0,
+            versions: Vec::new(),
+            keys: BTreeMap::new(),
+            log: Vec::new(),
+            next_segment: 1,
+            held: Vec::new(),
+            sealing: None,
+            compacting: None,
+            followers: vec![(Lsn(0), BTreeSet::new())],
+            manifest: None,
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.tip.snapshot(Lsn(self.lsn))
+    }
+
+    fn random_value(&mut self, data_type: &DataType) -> Value {
+        if self.rng.one_in(8) {
+            return Value::Null;
+        }
+        match data_type {
+            DataType::Int32 => Value::Int32(self.rng.next_u64() as i32),
+            DataType::Int64 => Value::Int64(self.rng.next_u64() as i64),
+            DataType::String => {
+                let len = self.rng.index(20);
+                Value::String(self.rng.word(len))
+            }
+            DataType::Float64 => Value::Float64(self.rng.unit()),
+            other => unreachable!("the test makes no column of {other}"),
+        }
+    }
+
+    /// A group of one to three commits that upsert and delete.
+    fn write(&mut self) {
+        let def = self.tip.def().clone();
+        let first = self.versions.len() as u64 + 1;
+        let time = self.lsn as i64 * 10 - self.rng.below(30) as i64;
+        let time = time.max(self.versions.last().map_or(i64::MIN, |v| v.time));
+        let (mut runs, mut deletes, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+        let span = 300;
+        for _ in 0..1 + self.rng.below(3) {
+            self.lsn += 1;
+            let lsn = Lsn(self.lsn);
+            let largest = *self.rng.pick(&[1u64, 4, 60, 9_000]);
+            let count = if largest == 9_000 && !self.rng.one_in(12) { 1 } else { self.rng.below(largest + 1) };
+            let mut deleted = Vec::new();
+            let mut written = BTreeSet::new();
+            for _ in 0..count {
+                let key = self.rng.below(if largest == 9_000 { 1_000_000 } else { span }) as i64;
+                if !written.insert(key) {
+                    continue;
+                }
+                let values: HashMap<ColumnId, Value> = def.schema.columns[1..]
+                    .iter()
+                    .map(|column| (column.id, self.random_value(&column.data_type)))
+                    .chain([(def.schema.columns[0].id, Value::Int64(key))])
+                    .collect();
+                let row = self.versions.len() as u64 + 1;
+                deleted.extend(self.keys.insert(key, row));
+                fresh.push(values.clone());
+                self.versions.push(Version { lsn: lsn.0, time, key, values, deleted: false });
+            }
+            let drop = self.rng.below(6);
+            for _ in 0..drop {
+                let key = self.rng.below(span) as i64;
+                if !written.contains(&key) {
+                    deleted.extend(self.keys.remove(&key));
+                }
+            }
+            deleted.iter().for_each(|row| self.versions[*row as usize - 1].deleted = true);
+            runs.push((lsn, written.len() as u64));
+            deletes.push((lsn, deleted.into_iter().map(RowId).collect::<Vec<_>>()));
+        }
+        let column = |column: &types::Column| {
+            let values: Vec<Value> = fresh.iter().map(|values| values[&column.id].clone()).collect();
+            Value::to_array(&values, &column.data_type).unwrap()
+        };
+        let batch = RecordBatch::try_new(
+            def.schema.to_arrow_user(),
+            def.schema.columns.iter().map(column).collect(),
+        )
+        .unwrap();
+        self.tip.append(RowId(first), time, &runs, &batch).unwrap();
+        self.log.push((self.lsn, Logged::Rows { first: RowId(first), time, runs, batch }));
+        for (lsn, rows) in deletes {
+            assert_eq!(self.tip.delete(rows.iter().copied(), lsn), rows.len() as u64);
+            self.log.push((self.lsn, Logged::Deletes { rows, lsn }));
+        }
+    }
+
+    fn alter(&mut self) {
+        let mut def = (**self.tip.def()).clone();
+        let name = format!("c{}", self.rng.below(4));
+        let at = def.schema.columns.iter().position(|c| c.name == name);
+        match (at, self.rng.below(3)) {
+            (Some(at), 0) => {
+                def.schema.columns.remove(at);
+            }
+            (Some(at), _) if def.schema.columns[at].data_type == DataType::Int32 => {
+                def.schema.columns[at].data_type = DataType::Int64;
+            }
+            (None, kind) => {
+                let (data_type, default) = match kind {
+                    0 => (DataType::Int32, Some(Value::Int32(5))),
+                    1 => (DataType::String, None),
+                    _ => (DataType::Float64, Some(Value::Float64(0.5))),
+                };
+                def.add_column(&name, &data_type, true, default).unwrap();
+            }
+            _ => return,
+        }
+        // A default that was given as int32 is one of int64 once the column is.
+        for column in &mut def.schema.columns {
+            let cast = |v: Option<Value>| v.map(|v| v.cast(&column.data_type).unwrap());
+            (column.default, column.initial) = (cast(column.default.clone()), cast(column.initial.clone()));
+        }
+        def.schema.version = def.schema.version.next();
+        self.lsn += 1;
+        self.tip.set_def(def.clone()).unwrap();
+        self.log.push((self.lsn, Logged::Def(def)));
+    }
+
+    fn seal(&mut self) {
+        if let Some(meta) = self.sealing.take() {
+            self.lsn += 1;
+            self.tip.apply_seal(open(&self.sim, self.tip.def(), meta.clone())).unwrap();
+            self.log.push((self.lsn, Logged::Seal(meta)));
+            return;
+        }
+        let snapshot = self.snapshot();
+        let rows = snapshot.next_row().0 - snapshot.sealed_next().0;
+        if rows == 0 {
+            return;
+        }
+        let below = if self.rng.one_in(2) { rows } else { 1 + self.rng.below(rows) };
+        let below = RowId(snapshot.sealed_next().0 + below);
+        let id = SegmentId(self.next_segment);
+        self.next_segment += 1;
+        let made = seal(&snapshot, &self.sim.env(), &dir(), id, below, &mut |_| Ok(())).unwrap();
+        self.sealing = Some(made);
+    }
+
+    fn compact(&mut self) {
+        if let Some((inputs, output)) = self.compacting.take() {
+            self.lsn += 1;
+            let opened = output.clone().map(|meta| open(&self.sim, self.tip.def(), meta));
+            self.tip.apply_compact(&inputs, opened).unwrap();
+            self.log.push((self.lsn, Logged::Compact(inputs, output)));
+            return;
+        }
+        let snapshot = self.snapshot();
+        let policy = compaction::Policy { fan_in: 2 + self.rng.index(3), ..Default::default() };
+        let Some(inputs) = compaction::plan(&snapshot, &policy) else { return };
+        let id = SegmentId(self.next_segment);
+        self.next_segment += 1;
+        let env = self.sim.env();
+        let output = compaction::merge(&snapshot, &inputs, &env, &dir(), id, &mut |_| Ok(())).unwrap();
+        self.compacting = Some((inputs, output));
+    }
+
+    fn follow(&mut self) {
+        let snapshot = self.snapshot();
+        let who = self.rng.index(self.followers.len());
+        let limit = *self.rng.pick(&[1, 10, 1_000, 100_000]);
+        let pages = self.rng.below(5);
+        let (after, rows) = &mut self.followers[who];
+        for _ in 0..pages {
+            let page = snapshot.changes(*after, limit, snapshot.all_columns()).unwrap();
+            assert!(page.next > *after || page.next == snapshot.lsn());
+            let mut total = page.deleted.len();
+            for inserted in &page.inserted {
+                let ids = row_ids(&inserted.batch);
+                assert_eq!(inserted.runs.iter().map(|(_, n)| n).sum::<usize>(), ids.len());
+                let lsns = inserted.runs.iter().flat_map(|(lsn, n)| std::iter::repeat_n(lsn.0, *n));
+                for (row, lsn) in ids.iter().zip(lsns) {
+                    assert_eq!(lsn, self.versions[*row as usize - 1].lsn);
+                    assert!(lsn > after.0 && lsn <= page.next.0);
+                    assert!(rows.insert(*row), "row {row} came twice");
+                }
+                total += ids.len();
+            }
+            assert!(page.deleted.is_sorted_by_key(|(row, lsn)| (*lsn, *row)));
+            for (row, lsn) in &page.deleted {
+                assert!(*lsn > *after && *lsn <= page.next);
+                rows.remove(&row.0);
+            }
+            // One commit may be larger than any limit.
+            assert!(total <= limit.max(20_000));
+            *after = page.next;
+        }
+        if *after == snapshot.lsn() {
+            let live: BTreeSet<u64> = self.keys.values().copied().collect();
+            assert_eq!(*rows, live, "M1: the change feed replayed is the table");
+        }
+        if self.rng.one_in(10) && self.followers.len() < 6 {
+            let live = self.keys.values().copied().collect();
+            self.followers.push((Lsn(self.lsn), live));
+        }
+    }
+
+    /// The process dies; a new one opens the manifest and replays the log.
+    fn restart(&mut self) {
+        (self.sealing, self.compacting) = (None, None);
+        let encoded = self.manifest.as_ref().map(|state| {
+            let mut e = Encoder::new();
+            state.encode(&mut e);
+            e.bytes
+        });
+        let (mut tip, since) = match encoded {
+            None => {
+                let mut def = def();
+                def.add_column("n", &DataType::Int32, true, None).unwrap();
+                (Tip::new(def), 0)
+            }
+            Some(bytes) => {
+                let state = State::decode(&mut Decoder::new(&bytes)).unwrap();
+                let since = state.lsn.0;
+                let segments = state.segments.iter().map(|meta| open(&self.sim, &state.def, meta.clone())).collect();
+                (Tip::restore(state, segments).unwrap(), since)
+            }
+        };
+        for (lsn, entry) in &self.log {
+            let is_new = *lsn > since;
+            match entry {
+                Logged::Rows { first, time, runs, batch } => tip.append(*first, *time, runs, batch).unwrap(),
+                Logged::Deletes { rows, lsn } => {
+                    tip.delete(rows.iter().copied(), *lsn);
+                }
+                Logged::Def(def) if is_new => tip.set_def(def.clone()).unwrap(),
+                Logged::Seal(meta) if is_new => {
+                    tip.apply_seal(open(&self.sim, tip.def(), meta.clone())).unwrap();
+                }
+                Logged::Compact(inputs, output) if is_new => {
+                    let output = output.clone().map(|meta| open(&self.sim, tip.def(), meta));
+                    tip.apply_compact(inputs, output).unwrap();
+                }
+                _ => {}
+            }
+        }
+        self.tip = tip;
+    }
+
+    fn expected(&self) -> Content {
+        let def = self.tip.def();
+        let mut rows: Vec<u64> = self.keys.values().copied().collect();
+        rows.sort_unstable();
+        let values = |row: u64| {
+            let version = &self.versions[row as usize - 1];
+            let value = |column: &types::Column| match version.values.get(&column.id) {
+                Some(value) => value.clone().cast(&column.data_type).unwrap(),
+                None => column.initial.clone().unwrap_or(Value::Null),
+            };
+            def.schema.columns.iter().map(value).collect()
+        };
+        rows.into_iter().map(|row| (row, values(row))).collect()
+    }
+
+    /// Looks at the present snapshot in every way there is.
+    fn check(&mut self) {
+        let (snapshot, expected) = (self.snapshot(), self.expected());
+        assert_same(&snapshot, &expected);
+        assert_eq!(snapshot.next_row().0, self.versions.len() as u64 + 1);
+        for (row, version) in self.versions.iter().enumerate().map(|(i, v)| (i as u64 + 1, v)) {
+            if self.rng.one_in(30) {
+                assert_eq!(snapshot.is_live(RowId(row)).unwrap(), !version.deleted);
+                let lsn = (!version.deleted).then_some(Lsn(version.lsn));
+                assert_eq!(snapshot.lsn_of(RowId(row)).unwrap(), lsn);
+                let found = snapshot.find(&key_of(version.key)).unwrap();
+                assert_eq!(found, self.keys.get(&version.key).map(|row| RowId(*row)));
+                assert_eq!(self.tip.find(&key_of(version.key)).unwrap(), found);
+            }
+        }
+        for _ in 0..10 {
+            let picks: Vec<RowId> =
+                (0..self.rng.below(40)).map(|_| RowId(self.rng.below(self.versions.len() as u64 + 2))).collect();
+            let fetched = snapshot.fetch(&picks, snapshot.all_columns()).unwrap();
+            let live = |row: &&RowId| expected.binary_search_by_key(&row.0, |(row, _)| *row).is_ok();
+            assert_eq!(row_ids(&fetched), picks.iter().filter(live).map(|row| row.0).collect::<Vec<_>>());
+
+            let (from, limit) = (self.rng.below(self.versions.len() as u64 + 2), self.rng.index(20_000));
+            let scanned = snapshot.scan_from(RowId(from), limit, snapshot.all_columns()).unwrap();
+            let after = expected.iter().map(|(row, _)| *row).filter(|row| *row >= from);
+            assert_eq!(row_ids(&scanned), after.take(limit).collect::<Vec<_>>());
+
+            let time = self.rng.below(self.lsn * 10 + 20) as i64 - 15;
+            let first = snapshot.row_at_time(time).unwrap().0;
+            assert!(expected.iter().all(|(row, _)| (*row >= first) == (self.versions[*row as usize - 1].time >= time)));
+        }
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(40) {
+            0..20 => self.write(),
+            20..24 => self.seal(),
+            24..28 => self.compact(),
+            28 | 29 => self.alter(),
+            30..34 => self.follow(),
+            34 if self.held.len() < 12 => self.held.push((self.snapshot(), self.expected())),
+            35 => self.manifest = Some(self.snapshot().state()),
+            36 if self.rng.one_in(3) => self.restart(),
+            37 => self.check(),
+            _ => {}
+        }
+    }
+}
+
+fn row_ids(batch: &RecordBatch) -> Vec<u64> {
+    use arrow::array::AsArray;
+    let ids = batch.column(0).as_primitive::<arrow::datatypes::Int64Type>();
+    ids.values().iter().map(|row| *row as u64).collect()
+}
+
+fn assert_same(snapshot: &Snapshot, expected: &Content) {
+    let def = snapshot.def();
+    let mut found: Content = Vec::new();
+    for piece in snapshot.pieces() {
+        let batch = piece.read(snapshot.all_columns()).unwrap();
+        assert_eq!(batch.num_rows(), piece.rows());
+        let (first, last) = piece.row_range();
+        let ids = row_ids(&batch);
+        assert!(ids.iter().all(|row| (first.0..=last.0).contains(row)));
+        for (at, row) in ids.into_iter().enumerate() {
+            let columns = def.schema.columns.iter().zip(&batch.columns()[2..]);
+            found.push((row, columns.map(|(c, a)| Value::from_array(a, &c.data_type, at)).collect()));
+        }
+    }
+    assert_eq!(found.len() as u64, snapshot.rows(), "S1");
+    assert!(found == *expected, "S1: {} rows found, {} expected", found.len(), expected.len());
+    for (row, values) in expected.iter().step_by(17) {
+        let Value::Int64(key) = values[0] else { unreachable!("the key") };
+        let found = snapshot.get_row(&key_of(key)).unwrap().unwrap();
+        assert_eq!(found.row_id(), RowId(*row));
+        let read: Vec<Value> = def.schema.columns.iter().map(|c| found.value(c.id).unwrap()).collect();
+        assert_eq!(read, *values);
+    }
+}
+
+#[test]
+fn a_table_equals_a_list_of_row_versions_whatever_happens() {
+    let _limit = testkit::limit(300);
+    testkit::for_each_seed(25, |seed| {
+        let mut world = World::new(seed);
+        for _ in 0..250 {
+            world.step();
+        }
+        world.check();
+        world.restart();
+        world.check();
+        for (snapshot, expected) in &world.held {
+            assert_same(snapshot, expected);
+        }
+        for segment in world.snapshot().segments() {
+            assert!(segment.verify().is_empty(), "{:?}", segment.verify());
+        }
+    });
+}

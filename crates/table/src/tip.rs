@@ -1,0 +1,332 @@
+//! The mutable end of a table, owned by the commit thread.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch};
+use types::{Error, Lsn, Micros, Result, RowId, SegmentId, TableDef, key};
+
+use crate::deletes::DeleteVector;
+use crate::head::Head;
+use crate::history::DeleteHistory;
+use crate::key_map::KeyMap;
+use crate::key_match;
+use crate::lsn_runs::{self, Run};
+use crate::parts::{Entry, Parts, View};
+use crate::segment::Segment;
+use crate::{Snapshot, State};
+
+/// A table as of the last commit applied, durable or not. Not shared: readers get [`Tip::snapshot`]s.
+#[derive(Debug)]
+pub struct Tip {
+    pub(crate) parts: Parts,
+}
+
+impl Tip {
+    /// An empty table.
+    pub fn new(def: TableDef) -> Tip {
+        Tip {
+            parts: Parts {
+                view: View::new(def),
+                head: Head::default(),
+                head_deletes: DeleteVector::default(),
+                keys: KeyMap::default(),
+                segments: Arc::default(),
+                segment_bytes: 0,
+                segment_live: 0,
+                history: DeleteHistory::default(),
+                next_row: 1,
+                sealed_next: 1,
+                last_time: i64::MIN,
+                sealed_time: i64::MIN,
+            },
+        }
+    }
+
+    /// The table of `state`, whose `segments` were opened in the state's order. Its head is empty: the rows from
+    /// [`Tip::sealed_next`] on come out of the log by [`Tip::append`], and replaying deletes that the state holds
+    /// already changes nothing.
+    pub fn restore(state: State, segments: Vec<Arc<Segment>>) -> Result<Tip> {
+        let opened = segments.iter().map(|s| s.meta());
+        if !opened.eq(state.segments.iter()) || state.deletes.len() != segments.len() {
+            return Err(Error::internal("the segments given are not those of the table's state"));
+        }
+        let entry = |(segment, deletes)| Entry { segment, deletes: DeleteVector::from_bitmap(deletes) };
+        let entries = segments.into_iter().zip(state.deletes).map(entry).collect();
+        let mut tip = Tip::new(state.def);
+        let parts = &mut tip.parts;
+        parts.segments = Arc::new(entries);
+        parts.sealed_next = state.sealed_next.0;
+        // The head's rows take their ids again as they are replayed.
+        parts.next_row = state.sealed_next.0;
+        // So that replayed rows get the same times as when they were first appended.
+        parts.last_time = state.sealed_time;
+        parts.sealed_time = state.sealed_time;
+        parts.history = DeleteHistory::restore(&state.history, state.history_floor, state.lsn);
+        tip.recount();
+        Ok(tip)
+    }
+
+    pub fn def(&self) -> &Arc<TableDef> {
+        &self.parts.view.def
+    }
+
+    /// Whether [`Tip::set_def`] would take `def`: the key and its types must stay, a column's type may only widen.
+    pub fn check_def(&self, def: &TableDef) -> Result<()> {
+        let now = self.def();
+        let refuse = |what: String| Err(Error::invalid(what).with("table", &now.name));
+        if def.id != now.id {
+            return refuse(format!("a definition of table {} was given to table {}", def.id, now.id));
+        }
+        if def.primary_key != now.primary_key {
+            return refuse("the primary key of a table cannot change".into());
+        }
+        for column in &now.schema.columns {
+            let is_key = now.primary_key.contains(&column.id);
+            let Some(new) = def.schema.column(column.id) else {
+                if is_key {
+                    return refuse(format!("key column `{}` cannot be dropped", column.name));
+                }
+                continue;
+            };
+            if new.data_type == column.data_type {
+                continue;
+            }
+            if is_key {
+                return refuse(format!("the type of key column `{}` cannot change", column.name));
+            }
+            if !column.data_type.widens_to(&new.data_type) {
+                return refuse(format!("column `{}` cannot become {}", column.name, new.data_type));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the definition. Rows written before stay as they are and are projected by column id when read.
+    pub fn set_def(&mut self, def: TableDef) -> Result<()> {
+        self.check_def(&def)?;
+        self.parts.view = View::new(def);
+        Ok(())
+    }
+
+    /// Adds rows. `batch` holds user columns only, as [`conform`](crate::conform()) makes it: each field carries its
+    /// column id, columns under an older definition are brought to the present one. `runs` says how many rows each
+    /// commit of the group has, in order. `_time` never falls: an earlier `time` becomes the table's last.
+    ///
+    /// Rows below [`Tip::next_row`] are there already and are skipped, so a replayed frame may overlap. Fails, changing
+    /// nothing, if row ids are missing in between or the batch does not fit.
+    pub fn append(&mut self, first_row: RowId, time: Micros, runs: &[(Lsn, u64)], batch: &RecordBatch) -> Result<()> {
+        let rows = batch.num_rows() as u64;
+        if runs.iter().map(|(_, rows)| rows).sum::<u64>() != rows {
+            return Err(Error::internal(format!("the commits given do not add up to {rows} rows")));
+        }
+        let next = self.parts.next_row;
+        if first_row.0 > next {
+            return Err(Error::damaged(format!("rows {next} to {} are missing from the log", first_row.0 - 1))
+                .with("table", &self.def().name));
+        }
+        let skip = next - first_row.0;
+        if skip >= rows {
+            return Ok(());
+        }
+        let user = self.parts.view.user.apply_user(&batch.slice(skip as usize, (rows - skip) as usize))?;
+        let mut all_runs = Vec::with_capacity(runs.len());
+        let mut first = first_row.0;
+        for (lsn, rows) in runs {
+            if *rows > 0 {
+                lsn_runs::push(&mut all_runs, Run { lsn: lsn.0, first });
+            }
+            first += rows;
+        }
+        let runs = lsn_runs::slice(&all_runs, next, next + user.num_rows() as u64);
+        let time = time.max(self.parts.last_time);
+        let view = self.parts.view.clone();
+        self.parts.head.push(next, time, runs, &user, &view.layout, &view.all)?;
+        self.parts.last_time = time;
+        self.parts.next_row = next + user.num_rows() as u64;
+        if view.def.is_keyed() {
+            self.enter_keys(next, &user, &view);
+        }
+        Ok(())
+    }
+
+    fn enter_keys(&mut self, first: u64, user: &RecordBatch, view: &View) {
+        let Parts { keys, head, head_deletes, sealed_next, .. } = &mut self.parts;
+        let columns: Vec<&dyn Array> = view.layout.key.iter().map(|at| user.column(at - 2).as_ref()).collect();
+        let mut bytes = Vec::new();
+        for row in 0..user.num_rows() {
+            bytes.clear();
+            key::encode_row(&view.layout.key_types, &columns, row, &mut bytes);
+            // An older live row with this hash has the same key, and its delete is in the same group; or another key
+            // collides with this one.
+            let keeps = |older: u64| {
+                older >= *sealed_next
+                    && !head_deletes.contains(older)
+                    && head.locate(older).is_some_and(|(batch, at)| {
+                        !key_match::matches(&batch.stored.layout, &batch.stored.batch, at, &bytes)
+                    })
+            };
+            keys.insert(key::hash(&bytes), first + row as u64, keeps);
+        }
+    }
+
+    /// Deletes row versions; ids that are not live are ignored. Returns how many were live.
+    ///
+    /// A row of a segment that cannot be read counts as live unless it was deleted before: the delete must not be lost.
+    pub fn delete(&mut self, rows: impl IntoIterator<Item = RowId>, lsn: Lsn) -> u64 {
+        let parts = &mut self.parts;
+        let mut count = 0;
+        for row in rows {
+            if row.0 >= parts.sealed_next {
+                if row.0 >= parts.next_row || !parts.head_deletes.insert(row.0) {
+                    continue;
+                }
+            } else {
+                let Some((at, entry)) = parts.entry_of(row.0) else { continue };
+                let stored = entry.segment.row_ids().map_or(true, |ids| ids.contains(row.0));
+                if !stored || entry.deletes.contains(row.0) {
+                    continue;
+                }
+                let entry = &mut Arc::make_mut(&mut parts.segments)[at];
+                let before = entry.live();
+                entry.deletes.insert(row.0);
+                parts.segment_live -= before - entry.live();
+            }
+            parts.history.push(lsn, row);
+            count += 1;
+        }
+        count
+    }
+
+    /// Replaces the head's rows up to the segment's last row by the segment, and carries over the deletes that came
+    /// after the snapshot it was made from: those of rows that the segment stores. A segment that is there already is
+    /// ignored.
+    pub fn apply_seal(&mut self, segment: Arc<Segment>) -> Result<()> {
+        let meta = segment.meta();
+        let below = meta.last_row.0 + 1;
+        if below <= self.parts.sealed_next {
+            return Ok(());
+        }
+        if meta.first_row.0 != self.parts.sealed_next || below > self.parts.next_row {
+            return Err(Error::internal(format!(
+                "segment {} covers rows {} to {}; the head has {} to {}",
+                meta.id,
+                meta.first_row,
+                meta.last_row,
+                self.parts.sealed_next,
+                self.parts.next_row - 1
+            ))
+            .with("table", &self.def().name));
+        }
+        let parts = &mut self.parts;
+        let mut deletes = parts.head_deletes.split_below(below);
+        if let Ok(stored) = segment.row_ids() {
+            stored.retain_stored(&mut deletes);
+        }
+        if let Some((batch, at)) = parts.head.locate(below - 1) {
+            parts.sealed_time = batch.stored.times()[at];
+        }
+        let entry = Entry { segment, deletes: DeleteVector::from_bitmap(deletes) };
+        Arc::make_mut(&mut parts.segments).push(entry);
+        parts.head.drop_below(below);
+        parts.keys.drop_below(below);
+        parts.sealed_next = below;
+        self.recount();
+        Ok(())
+    }
+
+    /// Replaces `inputs` (neighbours, in order) by `output` (`None`: no row of theirs was live), and carries over the
+    /// deletes that came after the snapshot it was made from. Ignored if the inputs are not there any more.
+    pub fn apply_compact(&mut self, inputs: &[SegmentId], output: Option<Arc<Segment>>) -> Result<()> {
+        let segments = &self.parts.segments;
+        let Some(at) = inputs.first().and_then(|id| segments.iter().position(|e| e.segment.id() == *id)) else {
+            return Ok(());
+        };
+        let taken = segments.get(at..at + inputs.len());
+        let Some(taken) = taken.filter(|taken| taken.iter().map(|e| e.segment.id()).eq(inputs.iter().copied())) else {
+            return Err(Error::internal("the inputs of a compaction are not neighbours").with("table", &self.def().name));
+        };
+        let mut deletes = roaring::RoaringTreemap::new();
+        for entry in taken {
+            deletes |= entry.deletes.to_bitmap();
+        }
+        let entry = match output {
+            None => None,
+            Some(segment) => {
+                let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
+                if (segment.meta().first_row, segment.meta().last_row) != (first, last) {
+                    return Err(Error::internal("the output of a compaction does not cover its inputs"));
+                }
+                if let Ok(stored) = segment.row_ids() {
+                    stored.retain_stored(&mut deletes);
+                }
+                Some(Entry { segment, deletes: DeleteVector::from_bitmap(deletes) })
+            }
+        };
+        Arc::make_mut(&mut self.parts.segments).splice(at..at + inputs.len(), entry);
+        self.recount();
+        Ok(())
+    }
+
+    fn recount(&mut self) {
+        let parts = &mut self.parts;
+        parts.segment_live = parts.segments.iter().map(Entry::live).sum();
+        parts.segment_bytes = parts.segments.iter().map(|e| e.segment.meta().bytes).sum();
+    }
+
+    /// The table as it stands, for readers, as of `lsn`. Shares everything: costs O(1).
+    pub fn snapshot(&self, lsn: Lsn) -> Arc<Snapshot> {
+        Arc::new(Snapshot { parts: self.parts.clone(), lsn })
+    }
+
+    /// The id that the next appended row gets.
+    pub fn next_row(&self) -> RowId {
+        RowId(self.parts.next_row)
+    }
+
+    /// The first row id that no segment covers: where replay starts to append.
+    pub fn sealed_next(&self) -> RowId {
+        RowId(self.parts.sealed_next)
+    }
+
+    /// Whether this row version exists and is not deleted.
+    pub fn is_live(&self, row: RowId) -> Result<bool> {
+        self.parts.is_live(row.0)
+    }
+
+    /// The live row of a key, given as [`types::key`] bytes.
+    pub fn find(&self, key: &[u8]) -> Result<Option<RowId>> {
+        Ok(self.parts.find(key, 0)?.map(|(row, _)| RowId(row)))
+    }
+
+    /// [`Tip::find`] for a caller that looked the key up before, in `base`, and found `found` there: looks only at what
+    /// changed since. The commit thread's re-check.
+    pub fn find_again(&self, base: &Snapshot, key: &[u8], found: Option<RowId>) -> Result<Option<RowId>> {
+        if let Some(row) = found
+            && self.parts.is_live(row.0)?
+        {
+            return Ok(found);
+        }
+        // What was not there, or was deleted since, can only have come back as a new row.
+        Ok(self.parts.find(key, base.next_row().0)?.map(|(row, _)| RowId(row)))
+    }
+
+    /// Live rows.
+    pub fn rows(&self) -> u64 {
+        self.parts.live()
+    }
+
+    /// Rows in the head, deleted ones included.
+    pub fn head_rows(&self) -> u64 {
+        self.parts.head.rows()
+    }
+
+    /// Bytes of the head's arrays.
+    pub fn head_bytes(&self) -> u64 {
+        self.parts.head.bytes()
+    }
+
+    /// The lsn of the first row that no segment covers: the log is needed from here on. `None`: the head is empty.
+    pub fn head_first_lsn(&self) -> Option<Lsn> {
+        self.parts.head.batches().first().map(|batch| Lsn(batch.runs[0].lsn))
+    }
+}

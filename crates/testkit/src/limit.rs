@@ -1,0 +1,110 @@
+//! A time limit for tests that says where the time went.
+
+#[cfg(target_os = "linux")]
+mod stacks;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::panic::Location;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::scale;
+
+/// Until the guard is dropped, the test may run this many seconds (times [`scale`] if that is above 1). If it
+/// does not make it, the stacks of all threads are printed to stderr and the process aborts: a test that hangs
+/// cannot be ended otherwise, since a Rust thread cannot be killed.
+///
+/// Take it first: `let _limit = testkit::limit(30);`. A bare `_` would drop it at once.
+#[track_caller]
+#[must_use = "the limit ends when the guard is dropped"]
+pub fn limit(seconds: u64) -> Guard {
+    let allowed = Duration::from_secs(seconds).mul_f64(scale().max(1.0));
+    let caller = Location::caller();
+    let name = thread::current().name().unwrap_or("unnamed thread").to_owned();
+    let running = Running { deadline: Instant::now() + allowed, allowed, name, caller };
+    let mut watch = lock();
+    if !watch.started {
+        watch.started = true;
+        thread::Builder::new()
+            .name("testkit-limit".into())
+            .spawn(watch_over)
+            .expect("a thread can be started");
+    }
+    watch.last_id += 1;
+    let id = watch.last_id;
+    watch.running.insert(id, running);
+    drop(watch);
+    CHANGED.notify_one();
+    Guard { id }
+}
+
+/// The test runs under a limit while this lives.
+#[derive(Debug)]
+pub struct Guard {
+    id: u64,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        lock().running.remove(&self.id);
+    }
+}
+
+struct Running {
+    deadline: Instant,
+    allowed: Duration,
+    name: String,
+    caller: &'static Location<'static>,
+}
+
+struct Watch {
+    running: BTreeMap<u64, Running>,
+    last_id: u64,
+    started: bool,
+}
+
+static WATCH: Mutex<Watch> = Mutex::new(Watch { running: BTreeMap::new(), last_id: 0, started: false });
+static CHANGED: Condvar = Condvar::new();
+
+/// A poisoned lock is taken all the same: nothing here panics between two changes that belong together.
+fn lock() -> MutexGuard<'static, Watch> {
+    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn watch_over() {
+    let mut watch = lock();
+    loop {
+        let now = Instant::now();
+        if let Some(late) = watch.running.values().find(|running| running.deadline <= now) {
+            give_up(late);
+        }
+        let wait = watch.running.values().map(|running| running.deadline - now).min();
+        // Removed deadlines leave a wait that ends too early, never one that ends too late.
+        watch = match wait {
+            Some(wait) => CHANGED.wait_timeout(watch, wait).unwrap_or_else(PoisonError::into_inner).0,
+            None => CHANGED.wait(watch).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}
+
+fn give_up(late: &Running) -> ! {
+    // Not `eprintln`: the test harness would capture it, and lose it with the process.
+    let mut out = std::io::stderr();
+    let _ = writeln!(
+        out,
+        "\n=== {} exceeded its limit of {:.0} s, set at {}; all threads:",
+        late.name,
+        late.allowed.as_secs_f64(),
+        late.caller
+    );
+    #[cfg(target_os = "linux")]
+    stacks::print_all(&mut out);
+    #[cfg(not(target_os = "linux"))]
+    let _ = writeln!(out, "(stacks of other threads are printed on Linux only)");
+    let _ = out.flush();
+    std::process::abort();
+}

@@ -1,0 +1,138 @@
+//! Prints the stack of every thread of this process, without a debugger.
+//!
+//! Each thread in turn is sent a signal whose handler captures its own stack. Capturing allocates and takes std's
+//! backtrace lock, which a signal handler must not do in a program that goes on; this one is about to abort, and a
+//! thread that was interrupted at the wrong place costs only its own stack. Sleeping threads come first, since
+//! those (a deadlock's) hold no allocator lock, and every thread gets a bounded time to answer.
+
+#![allow(unsafe_code)]
+
+use std::backtrace::Backtrace;
+use std::fs;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A thread that has not captured its stack by then never will.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+struct Answer {
+    name: Option<String>,
+    stack: Backtrace,
+}
+
+/// Whose answer is awaited; an answer by anybody else comes too late and is dropped.
+static ASKED: AtomicI32 = AtomicI32::new(0);
+static ANSWER: Mutex<Option<Answer>> = Mutex::new(None);
+
+pub(super) fn print_all(out: &mut impl Write) {
+    let signal = libc::SIGUSR2;
+    install(signal);
+    let own = own_id();
+    let mut tasks = tasks();
+    tasks.retain(|task| task.id != own);
+    tasks.sort_by_key(|task| (task.state != 'S', task.id));
+    for task in tasks {
+        ASKED.store(task.id, Ordering::SeqCst);
+        // SAFETY: no memory is passed. A thread that has ended meanwhile makes the call fail.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), task.id, signal) } == 0;
+        let answer = if sent { wait() } else { None };
+        ASKED.store(0, Ordering::SeqCst);
+        let name = answer.as_ref().and_then(|answer| answer.name.clone()).unwrap_or(task.name);
+        let _ = writeln!(out, "\n--- thread {} \"{name}\" ({})", task.id, state_in_words(task.state));
+        let _ = match answer {
+            Some(answer) => out.write_all(below_the_signal(&answer.stack.to_string()).as_bytes()),
+            None => writeln!(out, "  (did not answer)"),
+        };
+    }
+}
+
+fn install(signal: libc::c_int) {
+    // SAFETY: all-zero bytes are a valid sigaction; `answer` has the type of a plain handler and lives for ever;
+    // both pointers are to live locals or null.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = answer as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigemptyset(&mut action.sa_mask);
+        libc::sigaction(signal, &action, std::ptr::null_mut());
+    }
+}
+
+/// Runs on the thread that is asked.
+#[inline(never)]
+extern "C" fn answer(_signal: libc::c_int) {
+    let own = own_id();
+    if ASKED.load(Ordering::SeqCst) != own {
+        return;
+    }
+    let stack = Backtrace::force_capture();
+    // libtest names its threads after their tests, in full; the kernel cuts names at 15 bytes.
+    let name = thread::current().name().map(str::to_owned);
+    if let Ok(mut answer) = ANSWER.try_lock()
+        && ASKED.load(Ordering::SeqCst) == own
+    {
+        *answer = Some(Answer { name, stack });
+    }
+}
+
+fn wait() -> Option<Answer> {
+    let deadline = Instant::now() + ANSWER_MAX;
+    while Instant::now() < deadline {
+        // The handler must not have to wait for this lock, so it is polled at a distance.
+        thread::sleep(Duration::from_millis(1));
+        if let Some(answer) = ANSWER.lock().ok()?.take() {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+/// Cuts the frames of the handler itself, which stand above those of interest.
+fn below_the_signal(stack: &str) -> &str {
+    let Some(handler) = stack.find("stacks::answer") else { return stack };
+    let rest = &stack[handler..];
+    // The next frame that starts a line with its number is the kernel's trampoline.
+    rest.match_indices('\n')
+        .map(|(at, _)| &rest[at + 1..])
+        .find(|rest| rest.trim_start().starts_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or(stack)
+}
+
+struct Task {
+    id: i32,
+    name: String,
+    state: char,
+}
+
+fn tasks() -> Vec<Task> {
+    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            // "id (name) state …"; the name may itself hold parentheses.
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (head, tail) = stat.rsplit_once(") ")?;
+            let name = head.split_once('(')?.1.to_owned();
+            Some(Task { id, name, state: tail.chars().next()? })
+        })
+        .collect()
+}
+
+fn state_in_words(state: char) -> &'static str {
+    match state {
+        'R' => "running",
+        'S' => "waiting",
+        'D' => "in the kernel, on I/O",
+        'T' | 't' => "stopped",
+        _ => "ending",
+    }
+}
+
+fn own_id() -> i32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}

@@ -1,0 +1,28 @@
+//! Ids, data types, schemas, values, principals and errors. No I/O, no threads, no clock.
+//!
+//! Everything that is stored goes through [`codec`], so a stored byte has exactly one writer and one reader; the
+//! layouts are drawn in `docs/format.md`. Everything that a user may name goes through [`name`].
+//!
+//! Start at [`TableDef`]: what a table is. [`DataType`] lists what a column may hold and how Arrow holds it,
+//! [`key`] how a primary key becomes bytes that sort like the values, [`Error`] what can go wrong.
+
+#![forbid(unsafe_code)]
+
+pub mod codec;
+mod data_type;
+mod error;
+mod id;
+pub mod key;
+pub mod name;
+mod principal;
+pub mod schema;
+mod value;
+
+pub use data_type::{DataType, Field};
+pub use error::{Error, Kind, Result};
+pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
+pub use principal::{Principal, Scope, TableSet};
+pub use schema::{
+    Column, FIRST_USER_COLUMN, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME, TIME_NAME, TableDef, TableOptions,
+};
+pub use value::Value;

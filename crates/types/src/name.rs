@@ -1,0 +1,128 @@
+//! Names of tables and columns.
+//!
+//! `[namespace.]table`, default namespace `main`. A part is 1 to 128 characters: letters, digits, `_` and `-`
+//! (letters of any script), not starting with a digit, `-` or `_`. That keeps a name usable as a path component, in
+//! a URL and in Iceberg. Column names are freer: any text of 1 to 255 bytes without control characters that does
+//! not start with `_`.
+
+use crate::{Error, Result};
+
+pub const DEFAULT_NAMESPACE: &str = "main";
+
+/// Holds Polynya's own tables (metrics, requests); users read it and never write it.
+pub const RESERVED_NAMESPACE: &str = "polynya";
+
+pub const PART_CHARS_MAX: usize = 128;
+pub const COLUMN_BYTES_MAX: usize = 255;
+
+/// Splits `[namespace.]table` and checks both parts. Returns the full name `namespace.table`.
+pub fn full_table_name(text: &str) -> Result<String> {
+    let (namespace, table) = text.split_once('.').unwrap_or((DEFAULT_NAMESPACE, text));
+    for part in [namespace, table] {
+        check_part(part).map_err(|why| {
+            Error::invalid(format!("`{}` is no table name: {why}", printable(text)))
+                .hint("use letters, digits, `_` and `-`, starting with a letter, at most 128 characters")
+        })?;
+    }
+    Ok(format!("{namespace}.{table}"))
+}
+
+/// What users write for a full name: without the default namespace.
+pub fn short_table_name(full_name: &str) -> &str {
+    full_name.strip_prefix("main.").unwrap_or(full_name)
+}
+
+fn check_part(part: &str) -> std::result::Result<(), String> {
+    let Some(first) = part.chars().next() else { return Err("a part of it is empty".into()) };
+    if !first.is_alphabetic() {
+        return Err(format!("`{}` does not start with a letter", printable(part)));
+    }
+    if let Some(bad) = part.chars().find(|c| !c.is_alphanumeric() && *c != '_' && *c != '-') {
+        return Err(format!("it contains `{}`", bad.escape_default()));
+    }
+    if part.chars().count() > PART_CHARS_MAX {
+        return Err("it is too long".into());
+    }
+    Ok(())
+}
+
+/// Checks a column name (or the name of a nested field).
+pub fn check_column(name: &str) -> Result<()> {
+    let why = if name.is_empty() {
+        "it is empty".to_owned()
+    } else if name.len() > COLUMN_BYTES_MAX {
+        format!("it has {} bytes, more than {COLUMN_BYTES_MAX}", name.len())
+    } else if name.starts_with('_') {
+        "names starting with `_` belong to Polynya".to_owned()
+    } else if let Some(bad) = name.chars().find(|c| c.is_control()) {
+        format!("it contains the control character `{}`", bad.escape_default())
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!("`{}` is no column name: {why}", printable(name))))
+}
+
+/// Finds `wanted` among `names`: the exact match, else the only one that differs just by case.
+/// Returns its position, or `None` when there is no such name or several fit.
+pub fn resolve<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<usize> {
+    let mut folded = None;
+    let mut several = false;
+    let wanted_folded = wanted.to_lowercase();
+    for (i, name) in names.enumerate() {
+        if name == wanted {
+            return Some(i);
+        }
+        if name.to_lowercase() == wanted_folded {
+            several |= folded.is_some();
+            folded = Some(i);
+        }
+    }
+    folded.filter(|_| !several)
+}
+
+/// A name as it may appear in a message: escaped and cut to 80 characters.
+pub fn printable(text: &str) -> String {
+    let mut escaped: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    if text.chars().nth(80).is_some() {
+        escaped.push('…');
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_leave_the_directory_are_refused() {
+        for bad in ["", ".", "..", "a/b", "../x", "a\0b", "a.b.c", "1a", "_x", "-x", "main.", ".x", "a b", "main._x"] {
+            assert!(full_table_name(bad).is_err(), "{bad:?}");
+        }
+        assert!(full_table_name(&"x".repeat(129)).is_err());
+    }
+
+    #[test]
+    fn the_default_namespace_is_main() {
+        assert_eq!(full_table_name("events").unwrap(), "main.events");
+        assert_eq!(full_table_name("sensors.Température-2").unwrap(), "sensors.Température-2");
+        assert_eq!(short_table_name("main.events"), "events");
+        assert_eq!(short_table_name("sensors.x"), "sensors.x");
+    }
+
+    #[test]
+    fn an_exact_name_wins_over_one_that_differs_by_case() {
+        assert_eq!(resolve("Id", ["id", "Id"].into_iter()), Some(1));
+        assert_eq!(resolve("ID", ["id"].into_iter()), Some(0));
+        assert_eq!(resolve("iD", ["id", "Id"].into_iter()), None);
+        assert_eq!(resolve("x", ["id"].into_iter()), None);
+    }
+
+    #[test]
+    fn column_names_are_free_but_for_underscore_first_and_control_characters() {
+        assert!(check_column("größe (m²)").is_ok());
+        for bad in ["", "_row_id", "a\0b", "line\nbreak"] {
+            assert!(check_column(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_column(&"x".repeat(256)).is_err());
+    }
+}

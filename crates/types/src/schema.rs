@@ -1,0 +1,376 @@
+//! What a table is: its columns, its key, its options. Immutable values; a change makes a new one with a higher
+//! [`SchemaVersion`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+
+use crate::codec::{Decoder, Encoder};
+use crate::data_type::arrow_field;
+use crate::{ColumnId, DataType, Error, Kind, Result, SchemaVersion, TableId, Value, name};
+
+/// The system column that holds the row id: int64, first in every batch.
+pub const ROW_ID: ColumnId = ColumnId(1);
+pub const ROW_ID_NAME: &str = "_row_id";
+/// The system column that holds the time of arrival: timestamp, second in every batch, never falling with the row id.
+pub const TIME: ColumnId = ColumnId(2);
+pub const TIME_NAME: &str = "_time";
+/// Ids below belong to system columns.
+pub const FIRST_USER_COLUMN: ColumnId = ColumnId(16);
+
+pub const COLUMNS_MAX: usize = 1_000;
+pub const TABLES_MAX: usize = 10_000;
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    pub id: ColumnId,
+    pub name: String,
+    pub data_type: DataType,
+    pub nullable: bool,
+    /// What a row gets that is written without this column.
+    pub default: Option<Value>,
+    /// What rows show that were written before the column was added. Fixed when the column is added.
+    pub initial: Option<Value>,
+}
+
+/// The columns of a table at one version, in the user's order, without the system columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schema {
+    pub version: SchemaVersion,
+    pub columns: Vec<Column>,
+}
+
+/// An index that a table declares. Built by a materializer; the definition alone says what must exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDef {
+    pub name: String,
+    /// `column`, `text`, `vector` or `space`.
+    pub kind: String,
+    pub columns: Vec<ColumnId>,
+    /// Options of the kind, by name.
+    pub options: Vec<(String, String)>,
+}
+
+/// What a table's owner asked for beyond its columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Whether the table lands in the lake; `None` follows the server.
+    pub lake: Option<bool>,
+    /// Rows older than this many microseconds may go. Keyless tables only.
+    pub retention: Option<i64>,
+    /// Iceberg partition expressions, as written.
+    pub partition_by: Vec<String>,
+}
+
+/// A table: everything but its rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableDef {
+    pub id: TableId,
+    /// `namespace.table`.
+    pub name: String,
+    pub schema: Schema,
+    /// The id that the next added column or nested field gets.
+    pub next_column: ColumnId,
+    /// Empty for a keyless table.
+    pub primary_key: Vec<ColumnId>,
+    /// The column that time queries mean, if it is not [`TIME`].
+    pub time: Option<ColumnId>,
+    pub indexes: Vec<IndexDef>,
+    pub options: TableOptions,
+}
+
+impl Schema {
+    pub fn column(&self, id: ColumnId) -> Option<&Column> {
+        self.columns.iter().find(|column| column.id == id)
+    }
+
+    /// By name: exact, else the only one that differs by case.
+    pub fn column_named(&self, wanted: &str) -> Option<&Column> {
+        name::resolve(wanted, self.columns.iter().map(|c| c.name.as_str())).map(|i| &self.columns[i])
+    }
+
+    /// `_row_id`, `_time`, then the columns.
+    pub fn to_arrow(&self) -> SchemaRef {
+        let row_id = arrow_field(ROW_ID_NAME, &DataType::Int64, false, ROW_ID);
+        let time = arrow_field(TIME_NAME, &DataType::Timestamp, false, TIME);
+        let columns = self.columns.iter().map(|c| arrow_field(&c.name, &c.data_type, c.nullable, c.id));
+        Arc::new(ArrowSchema::new([row_id, time].into_iter().chain(columns).collect::<Vec<_>>()))
+    }
+
+    /// The columns alone, as rows arrive: without the system columns.
+    pub fn to_arrow_user(&self) -> SchemaRef {
+        let columns = self.columns.iter().map(|c| arrow_field(&c.name, &c.data_type, c.nullable, c.id));
+        Arc::new(ArrowSchema::new(columns.collect::<Vec<_>>()))
+    }
+}
+
+impl TableDef {
+    /// An empty table definition without columns. `full_name` must have passed [`name::full_table_name`].
+    pub fn new(id: TableId, full_name: impl Into<String>) -> Self {
+        TableDef {
+            id,
+            name: full_name.into(),
+            schema: Schema { version: SchemaVersion(1), columns: Vec::new() },
+            next_column: FIRST_USER_COLUMN,
+            primary_key: Vec::new(),
+            time: None,
+            indexes: Vec::new(),
+            options: TableOptions::default(),
+        }
+    }
+
+    pub fn is_keyed(&self) -> bool {
+        !self.primary_key.is_empty()
+    }
+
+    /// The key's columns in key order.
+    pub fn key_columns(&self) -> impl Iterator<Item = &Column> {
+        self.primary_key.iter().filter_map(|id| self.schema.column(*id))
+    }
+
+    /// Adds a column at the end, giving it and its nested fields fresh ids (those in `data_type` are replaced).
+    /// Leaves the schema's version to the caller, who may add several.
+    pub fn add_column(
+        &mut self,
+        column_name: &str,
+        data_type: &DataType,
+        nullable: bool,
+        default: Option<Value>,
+    ) -> Result<ColumnId> {
+        name::check_column(column_name)?;
+        if self.schema.columns.len() >= COLUMNS_MAX {
+            return Err(Error::new(
+                Kind::TooLarge,
+                format!("a table has at most {COLUMNS_MAX} columns; `{}` would be one more", name::printable(column_name)),
+            )
+            .with("table", &self.name)
+            .hint("put rarely used fields into one json column"));
+        }
+        let folded = column_name.to_lowercase();
+        if let Some(taken) = self.schema.columns.iter().find(|c| c.name.to_lowercase() == folded) {
+            return Err(Error::new(Kind::Exists, format!("there is a column `{}` already", taken.name))
+                .with("table", &self.name));
+        }
+        if let Some(value) = &default {
+            value.check(data_type).map_err(|e| e.with("column", name::printable(column_name)))?;
+        }
+        let id = self.take_column_id();
+        let data_type = self.with_fresh_ids(data_type);
+        let initial = default.clone();
+        let column = Column { id, name: column_name.to_owned(), data_type, nullable, default, initial };
+        self.schema.columns.push(column);
+        Ok(id)
+    }
+
+    /// Makes the named columns the primary key; they become NOT NULL.
+    pub fn set_primary_key(&mut self, names: &[String]) -> Result<()> {
+        let mut key = Vec::with_capacity(names.len());
+        for wanted in names {
+            let Some(column) = self.schema.column_named(wanted) else {
+                return Err(Error::invalid(format!("key column `{}` is no column", name::printable(wanted)))
+                    .with("table", &self.name));
+            };
+            if !column.data_type.is_key() {
+                return Err(Error::invalid(format!("a {} cannot be part of a key", column.data_type))
+                    .with("table", &self.name)
+                    .with("column", &column.name));
+            }
+            if key.contains(&column.id) {
+                return Err(Error::invalid(format!("the key names column `{}` twice", column.name)));
+            }
+            key.push(column.id);
+        }
+        for column in &mut self.schema.columns {
+            column.nullable &= !key.contains(&column.id);
+        }
+        self.primary_key = key;
+        Ok(())
+    }
+
+    fn take_column_id(&mut self) -> ColumnId {
+        let id = self.next_column;
+        self.next_column = id.next();
+        id
+    }
+
+    fn with_fresh_ids(&mut self, data_type: &DataType) -> DataType {
+        match data_type {
+            DataType::List(item) => {
+                let id = self.take_column_id();
+                let mut item = item.clone();
+                item.id = id;
+                item.data_type = self.with_fresh_ids(&item.data_type);
+                DataType::List(item)
+            }
+            DataType::Struct(fields) => {
+                let mut fields = fields.clone();
+                for field in &mut fields {
+                    field.id = self.take_column_id();
+                }
+                for field in &mut fields {
+                    field.data_type = self.with_fresh_ids(&field.data_type);
+                }
+                DataType::Struct(fields)
+            }
+            other => other.clone(),
+        }
+    }
+
+    pub fn encode(&self, e: &mut Encoder) {
+        e.varint(self.id.0.into());
+        e.str(&self.name);
+        e.varint(self.schema.version.0.into());
+        e.varint(self.next_column.0.into());
+        e.list(&self.schema.columns, |e, column| {
+            e.varint(column.id.0.into());
+            e.str(&column.name);
+            column.data_type.encode(e);
+            e.bool(column.nullable);
+            e.option(column.default.as_ref(), |e, v| v.encode(e));
+            e.option(column.initial.as_ref(), |e, v| v.encode(e));
+        });
+        e.list(&self.primary_key, |e, id| e.varint(id.0.into()));
+        e.option(self.time, |e, id| e.varint(id.0.into()));
+        e.list(&self.indexes, |e, index| {
+            e.str(&index.name);
+            e.str(&index.kind);
+            e.list(&index.columns, |e, id| e.varint(id.0.into()));
+            encode_pairs(e, &index.options);
+        });
+        // Options are named, so that a later version can add one without a new format.
+        let options = &self.options;
+        let mut pairs = Vec::new();
+        if let Some(lake) = options.lake {
+            pairs.push(("lake".to_owned(), lake.to_string()));
+        }
+        if let Some(retention) = options.retention {
+            pairs.push(("retention_us".to_owned(), retention.to_string()));
+        }
+        pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
+        encode_pairs(e, &pairs);
+    }
+
+    pub fn decode(d: &mut Decoder<'_>) -> Result<Self> {
+        let id = TableId(d.varint32()?);
+        let table_name = d.str()?.to_owned();
+        let version = SchemaVersion(d.varint32()?);
+        let next_column = ColumnId(d.varint32()?);
+        let columns = d.list(|d| {
+            Ok(Column {
+                id: ColumnId(d.varint32()?),
+                name: d.str()?.to_owned(),
+                data_type: DataType::decode(d, 0)?,
+                nullable: d.bool()?,
+                default: d.option(Value::decode)?,
+                initial: d.option(Value::decode)?,
+            })
+        })?;
+        let primary_key = d.list(|d| d.varint32().map(ColumnId))?;
+        let time = d.option(|d| d.varint32().map(ColumnId))?;
+        let indexes = d.list(|d| {
+            Ok(IndexDef {
+                name: d.str()?.to_owned(),
+                kind: d.str()?.to_owned(),
+                columns: d.list(|d| d.varint32().map(ColumnId))?,
+                options: decode_pairs(d)?,
+            })
+        })?;
+        let mut options = TableOptions::default();
+        for (key, value) in decode_pairs(d)? {
+            match key.as_str() {
+                "lake" => options.lake = Some(value == "true"),
+                "retention_us" => {
+                    options.retention = Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
+                }
+                "partition_by" => options.partition_by.push(value),
+                // Written by a later version of the same format; this one does not act on it.
+                _ => {}
+            }
+        }
+        let schema = Schema { version, columns };
+        if primary_key.iter().any(|id| schema.column(*id).is_none()) {
+            return Err(d.damaged("a key column that is no column"));
+        }
+        Ok(TableDef { id, name: table_name, schema, next_column, primary_key, time, indexes, options })
+    }
+}
+
+fn encode_pairs(e: &mut Encoder, pairs: &[(String, String)]) {
+    e.list(pairs, |e, (key, value)| {
+        e.str(key);
+        e.str(value);
+    });
+}
+
+fn decode_pairs(d: &mut Decoder<'_>) -> Result<Vec<(String, String)>> {
+    d.list(|d| Ok((d.str()?.to_owned(), d.str()?.to_owned())))
+}
+
+/// The column ids of an Arrow schema made by [`Schema::to_arrow`], in its order; `None` where a field carries none.
+pub fn column_ids(schema: &ArrowSchema) -> Vec<Option<ColumnId>> {
+    let id_of = |metadata: &HashMap<String, String>| {
+        metadata.get(crate::data_type::FIELD_ID_KEY).and_then(|id| id.parse().ok()).map(ColumnId)
+    };
+    schema.fields().iter().map(|field| id_of(field.metadata())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_survives_storage() {
+        let mut def = TableDef::new(TableId(7), "main.events");
+        let nested = DataType::parse("struct<a: list<int64>, b: string>", &mut ColumnId(0)).unwrap();
+        def.add_column("id", &DataType::Int64, true, None).unwrap();
+        def.add_column("shape", &nested, true, None).unwrap();
+        def.add_column("kind", &DataType::String, false, Some(Value::String("x".into()))).unwrap();
+        def.set_primary_key(&["ID".into()]).unwrap();
+        def.indexes.push(IndexDef {
+            name: "by_kind".into(),
+            kind: "column".into(),
+            columns: vec![ColumnId(18)],
+            options: vec![("a".into(), "b".into())],
+        });
+        def.options = TableOptions { lake: Some(false), retention: Some(5), partition_by: vec!["days(_time)".into()] };
+        let mut e = Encoder::new();
+        def.encode(&mut e);
+        let mut d = Decoder::new(&e.bytes);
+        assert_eq!(TableDef::decode(&mut d).unwrap(), def);
+        d.finish().unwrap();
+        assert!(!def.schema.columns[0].nullable, "a key column is NOT NULL");
+        for cut in 0..e.bytes.len() {
+            assert!(TableDef::decode(&mut Decoder::new(&e.bytes[..cut])).is_err());
+        }
+    }
+
+    #[test]
+    fn no_id_is_given_twice_not_even_to_nested_fields() {
+        let mut def = TableDef::new(TableId(1), "main.t");
+        let nested = DataType::parse("struct<a: list<int64>, b: string>", &mut ColumnId(0)).unwrap();
+        def.add_column("x", &nested, true, None).unwrap();
+        let y = def.add_column("y", &DataType::Bool, true, None).unwrap();
+        let DataType::Struct(fields) = &def.schema.columns[0].data_type else { panic!("a struct") };
+        let DataType::List(item) = &fields[0].data_type else { panic!("a list") };
+        let mut ids = [def.schema.columns[0].id, fields[0].id, fields[1].id, item.id, y].map(|id| id.0);
+        ids.sort_unstable();
+        assert_eq!(ids, [16, 17, 18, 19, 20]);
+    }
+
+    #[test]
+    fn two_columns_that_differ_by_case_are_refused() {
+        let mut def = TableDef::new(TableId(1), "main.t");
+        def.add_column("Id", &DataType::Int64, true, None).unwrap();
+        assert_eq!(def.add_column("iD", &DataType::Int64, true, None).unwrap_err().kind(), Kind::Exists);
+    }
+
+    #[test]
+    fn a_float_is_no_key() {
+        let mut def = TableDef::new(TableId(1), "main.t");
+        def.add_column("x", &DataType::Float64, true, None).unwrap();
+        assert!(def.set_primary_key(&["x".into()]).is_err());
+        assert!(def.set_primary_key(&["y".into()]).is_err());
+    }
+}

@@ -1,0 +1,16 @@
+//! Time.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// Microseconds since 1970-01-01T00:00:00Z.
+pub type Micros = i64;
+
+/// Where time comes from.
+pub trait Clock: Send + Sync + Debug {
+    /// Wall-clock time. May jump either way; whoever needs order keeps its own maximum.
+    fn now(&self) -> Micros;
+
+    /// Time since some fixed point of this process; never goes back.
+    fn monotonic(&self) -> Duration;
+}

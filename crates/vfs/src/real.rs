@@ -1,0 +1,271 @@
+//! The machine this process runs on.
+
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use crate::clock::{Clock, Micros};
+use crate::disk::{Access, Disk, Entry, File, Lock};
+use crate::random::Random;
+
+/// How much [`File::allocate`] has on its way to the medium at once.
+const ALLOCATE_STEP_BYTES: usize = 1 << 20;
+
+/// What [`File::allocate`] writes. One for the process: it is never changed, so it stays in the binary's zero pages.
+static ZEROS: [u8; ALLOCATE_STEP_BYTES] = [0; ALLOCATE_STEP_BYTES];
+
+/// The most parts that one `pwritev` takes (Linux: `UIO_MAXIOV`).
+const PARTS_MAX: usize = 1024;
+
+/// The file systems of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        let file = OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        // The empty path is what `Path::parent` answers for a bare file name.
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Removed since the directory was read: then it is no longer in it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            // All names that Polynya gives are ASCII; somebody else's name need only be shown.
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_dir = metadata.is_dir();
+            entries.push(Entry { name, len: if is_dir { 0 } else { metadata.len() }, is_dir });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        // `f_bavail`, not `f_bfree`: the blocks reserved for root are not ours to count on.
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// `flock`, not `fcntl`: it belongs to the open file, so a second open in the same process is refused too, and
+    /// closing some other handle of the file does not release it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(RealLock { _file: file }))
+    }
+}
+
+/// The kernel releases the lock with the last handle of this open file.
+#[derive(Debug)]
+struct RealLock {
+    _file: fs::File,
+}
+
+impl Lock for RealLock {}
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        if total == 0 {
+            return Ok(());
+        }
+        // Nearly always the kernel takes everything in the first call; only then does nothing need to be copied.
+        let mut written = self.write_some(&parts[..parts.len().min(PARTS_MAX)], offset)?;
+        if written == total {
+            return Ok(());
+        }
+        let mut rest = parts.to_vec();
+        let mut rest = &mut rest[..];
+        IoSlice::advance_slices(&mut rest, written);
+        while written < total {
+            let n = self.write_some(&rest[..rest.len().min(PARTS_MAX)], offset + written as u64)?;
+            IoSlice::advance_slices(&mut rest, n);
+            written += n;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    /// `fallocate` alone would not do: it reserves blocks but marks them *unwritten*, and the first write to each
+    /// turns its extent into a written one, which is a change of metadata. A log file prepared that way pays a
+    /// journal commit beside the flush in every `fdatasync`. Writing zeros pays for all of it now, on whatever
+    /// thread prepares files. `fallocate` still comes first: it finds out at once that there is no room, and gets
+    /// few, long extents.
+    ///
+    /// Each step is waited for before the next one is written, so the log's own flush, which runs meanwhile, finds
+    /// at most one step queued before it.
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let old = self.len()?;
+        if old >= len {
+            return Ok(());
+        }
+        let result = self.allocate_from(old, len);
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+            // What was reserved beyond the old length would keep others from writing. The caller learns of the
+            // full disk either way, so a failure to give back adds nothing.
+            let _ = self.0.set_len(old);
+        }
+        result
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn map(&self) -> io::Result<Bytes> {
+        if self.len()? == 0 {
+            // The kernel maps no empty range.
+            return Ok(Bytes::new());
+        }
+        Ok(Bytes::from_owner(raw::Mapping::new(&self.0)?))
+    }
+}
+
+impl RealFile {
+    /// One `pwritev`, repeated only when a signal interrupted it before it wrote anything.
+    fn write_some(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        loop {
+            match rustix::io::pwritev(&self.0, parts, offset) {
+                Ok(0) if parts.iter().any(|part| !part.is_empty()) => {
+                    return Err(io::Error::from(io::ErrorKind::WriteZero));
+                }
+                Ok(n) => return Ok(n),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn allocate_from(&self, old: u64, len: u64) -> io::Result<()> {
+        use rustix::io::Errno;
+        loop {
+            match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, old, len - old) {
+                // Not every file system can reserve; on those the zeros below find out about the room.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut offset = old;
+        while offset < len {
+            let n = (len - offset).min(ALLOCATE_STEP_BYTES as u64);
+            self.0.write_all_at(&ZEROS[..n as usize], offset)?;
+            raw::write_back(&self.0, offset, n)?;
+            offset += n;
+        }
+        Ok(())
+    }
+}
+
+/// The clocks of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock {
+    start: Instant,
+}
+
+impl RealClock {
+    /// [`Clock::monotonic`] counts from here.
+    pub fn new() -> Self {
+        RealClock { start: Instant::now() }
+    }
+}
+
+impl Default for RealClock {
+    fn default() -> Self {
+        RealClock::new()
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> Micros {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_micros() as Micros,
+            Err(before) => -(before.duration().as_micros() as Micros),
+        }
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// The kernel's random numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealRandom;
+
+impl Random for RealRandom {
+    fn fill(&self, buf: &mut [u8]) {
+        // Keys and tokens must never be made from less; a kernel without randomness is nothing to run on.
+        getrandom::fill(buf).expect("the kernel gives random bytes");
+    }
+}

@@ -1,0 +1,123 @@
+use super::*;
+use crate::Env;
+use std::path::PathBuf;
+use std::thread;
+
+fn file_at(dir: &Path, name: &str) -> (PathBuf, Arc<dyn File>) {
+    let path = dir.join(name);
+    let file = RealDisk.create(&path).unwrap();
+    (path, file)
+}
+
+#[test]
+fn a_file_is_created_once_and_reads_back_what_was_gathered_into_it() {
+    let dir = testkit::temp_dir("create");
+    let (path, file) = file_at(&dir, "a");
+    assert_eq!(RealDisk.create(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    file.write_at(&[IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")], 3).unwrap();
+    file.write_at(&[], 100).unwrap();
+    file.sync().unwrap();
+    let file = RealDisk.open(&path, Access::Read).unwrap();
+    let mut bytes = vec![9; 10];
+    file.read_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes, b"\0\0\0one two");
+    assert_eq!(file.len().unwrap(), 10);
+    assert_eq!(file.read_at(&mut bytes, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert!(file.write_at(&[IoSlice::new(b"x")], 0).is_err(), "opened for reading");
+}
+
+#[test]
+fn a_write_of_more_parts_than_the_kernel_takes_at_once_is_whole() {
+    let dir = testkit::temp_dir("parts");
+    let (_, file) = file_at(&dir, "a");
+    let expected: Vec<u8> = (0..5000u32).flat_map(|i| i.to_le_bytes()).collect();
+    let parts: Vec<IoSlice> = expected.chunks(4).map(IoSlice::new).collect();
+    file.write_at(&parts, 7).unwrap();
+    assert_eq!(&file.map().unwrap()[7..], &expected[..]);
+}
+
+#[test]
+fn allocated_bytes_are_zero_and_those_before_are_kept() {
+    let dir = testkit::temp_dir("allocate");
+    let (path, file) = file_at(&dir, "a");
+    file.write_at(&[IoSlice::new(b"head")], 0).unwrap();
+    let len = ALLOCATE_STEP_BYTES as u64 * 2 + 4097;
+    file.allocate(len).unwrap();
+    assert_eq!(file.len().unwrap(), len);
+    let bytes = file.map().unwrap();
+    assert_eq!(&bytes[..4], b"head");
+    assert!(bytes[4..].iter().all(|byte| *byte == 0));
+    file.allocate(10).unwrap();
+    assert_eq!(file.len().unwrap(), len, "never cuts");
+    use std::os::unix::fs::MetadataExt;
+    file.sync().unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 >= len, "space is taken");
+}
+
+#[test]
+fn a_mapping_outlives_its_file_and_an_empty_file_maps_to_nothing() {
+    let dir = testkit::temp_dir("map");
+    let (path, file) = file_at(&dir, "a");
+    assert!(file.map().unwrap().is_empty() && file.is_empty().unwrap());
+    file.write_at(&[IoSlice::new(b"still here")], 0).unwrap();
+    let bytes = file.map().unwrap();
+    assert_eq!(bytes.as_ptr() as usize % 64, 0);
+    drop(file);
+    RealDisk.remove(&path).unwrap();
+    let word = bytes.slice(6..);
+    drop(bytes);
+    assert_eq!(&word[..], b"here");
+}
+
+#[test]
+fn names_can_be_listed_renamed_and_removed() {
+    let dir = testkit::temp_dir("names");
+    let sub = dir.join("x/y");
+    RealDisk.create_dir_all(&sub).unwrap();
+    RealDisk.create_dir_all(&sub).unwrap();
+    let (b, file) = file_at(&sub, "b");
+    file.set_len(5).unwrap();
+    let (a, _) = file_at(&sub, "a");
+    RealDisk.create_dir_all(&sub.join("c")).unwrap();
+    RealDisk.sync_dir(&sub).unwrap();
+    let entry = |name: &str, len, is_dir| Entry { name: name.into(), len, is_dir };
+    assert_eq!(
+        RealDisk.list(&sub).unwrap(),
+        [entry("a", 0, false), entry("b", 5, false), entry("c", 0, true)]
+    );
+    RealDisk.rename(&b, &a).unwrap();
+    assert_eq!(RealDisk.list(&sub).unwrap(), [entry("a", 5, false), entry("c", 0, true)]);
+    assert!(RealDisk.exists(&a).unwrap() && !RealDisk.exists(&b).unwrap());
+    assert!(RealDisk.remove_dir(&sub).is_err(), "not empty");
+    RealDisk.remove(&a).unwrap();
+    RealDisk.remove_dir(&sub.join("c")).unwrap();
+    RealDisk.remove_dir(&sub).unwrap();
+    assert_eq!(RealDisk.list(&sub).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert!(RealDisk.open(&dir.join("x"), Access::Read).is_err(), "a directory is no file");
+    assert!(RealDisk.free_bytes(&dir).unwrap() > 0);
+}
+
+#[test]
+fn a_second_holder_of_a_lock_is_told_so_even_in_the_same_process() {
+    let dir = testkit::temp_dir("lock");
+    let path = dir.join("lock");
+    let first = RealDisk.lock(&path).unwrap();
+    assert_eq!(RealDisk.lock(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let elsewhere = thread::spawn({
+        let path = path.clone();
+        move || RealDisk.lock(&path).unwrap_err().kind()
+    });
+    assert_eq!(elsewhere.join().unwrap(), io::ErrorKind::WouldBlock);
+    drop(first);
+    RealDisk.lock(&path).unwrap();
+}
+
+#[test]
+fn the_clock_counts_up_and_random_bytes_differ() {
+    let env = Env::real();
+    let start = env.clock.monotonic();
+    assert!(env.clock.monotonic() >= start);
+    let year_2024 = 1_704_067_200_000_000;
+    assert!(env.clock.now() > year_2024);
+    assert_ne!(env.random.next_u64(), env.random.next_u64());
+}

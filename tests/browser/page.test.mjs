@@ -1,0 +1,367 @@
+// The page at /_/ in real Chromium, against a real server. Run with `npm test`; see server.mjs for the two ways to name one.
+
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { chromium } from 'playwright-core';
+import { startServer } from './server.mjs';
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+const missing = !existsSync(CHROMIUM) && `Chromium is not at ${CHROMIUM}. Install it (Debian: apt-get install chromium) or set CHROMIUM.`;
+if (missing && process.env.CI) throw new Error(missing);
+
+const WAIT_MS = 10_000;
+const ROWS = 120;
+// A name of its own for each run, since a server at POLYNYA_URL keeps the rows of the run before.
+const TABLE = `page_${Date.now().toString(36)}`;
+const QUERY = `SELECT n, v, note FROM ${TABLE} ORDER BY n LIMIT 100`;
+
+describe('the page', { skip: missing, timeout: 170_000 }, () => {
+  let server;
+  let browser;
+  let context;
+  let page;
+  let complaints;
+
+  before(async () => {
+    server = await startServer();
+    browser = await chromium.launch({
+      executablePath: CHROMIUM,
+      args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+    });
+    const start = Date.UTC(2026, 0, 1);
+    const rows = Array.from({ length: ROWS }, (_, n) => JSON.stringify({
+      n, v: Math.sin(n / 9) * 10 + 0.5, note: n % 3 ? `<b>note ${n}</b> ${'long '.repeat(n % 60)}` : null, at: new Date(start + n * 60_000).toISOString(),
+    }));
+    const answer = await fetch(`${server.url}/v1/tables/${TABLE}/rows`, {
+      method: 'POST', headers: { 'content-type': 'application/x-ndjson' }, body: rows.join('\n'),
+    });
+    assert.equal(answer.status, 200, await answer.text());
+  });
+  after(async () => {
+    await browser?.close();
+    await server?.stop();
+  });
+
+  beforeEach(() => { complaints = []; });
+  afterEach(async () => {
+    await context?.close();
+    context = undefined;
+    assert.deepEqual(complaints, [], 'the browser console stays clean');
+  });
+
+  /** Opens the page; `prepare(page)` runs before, to intercept requests. The hint card is closed unless `first`. */
+  async function open({ width = 1280, scheme = 'light', first = false, prepare = async () => {} } = {}) {
+    context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, reducedMotion: 'reduce' });
+    await context.grantPermissions(['clipboard-read', 'clipboard-write']);
+    page = await context.newPage();
+    page.setDefaultTimeout(WAIT_MS);
+    page.on('console', (m) => { if (m.type() === 'error' || m.type() === 'warning') complaints.push(m.text()); });
+    page.on('pageerror', (e) => complaints.push(String(e.stack ?? e)));
+    page.on('request', (r) => { if (!r.url().startsWith(server.url)) complaints.push(`asked an outsider: ${r.url()}`); });
+    await prepare(page);
+    const answer = await page.goto(`${server.url}/_/`);
+    await page.locator('#state[data-state=live]').waitFor();
+    if (!first) await page.click('#hints-close');
+    return answer;
+  }
+
+  async function run(sql) {
+    await page.fill('#sql', sql);
+    await page.press('#sql', 'Control+Enter');
+    await page.locator('#run:not([disabled])').waitFor();
+  }
+
+  const cells = (row) => page.locator(`#grid .row[aria-rowindex="${row + 2}"] [role=gridcell]`).allTextContents();
+
+  /** Answers that fail on purpose make Chromium write to the console; those lines are expected. */
+  function forgiveFailedRequests() {
+    complaints = complaints.filter((c) => !c.startsWith('Failed to load resource'));
+  }
+
+  test('it loads under a strict content policy, goes live and shows the version', async () => {
+    const answer = await open({ first: true });
+    assert.match(answer.headers()['content-security-policy'] ?? '', /default-src 'self'/);
+    assert.doesNotMatch(answer.headers()['content-security-policy'], /unsafe/);
+    assert.match(await page.textContent('#version'), /\d+\.\d+/);
+    assert.match(await page.textContent('#lsn'), /^[\d,]+$/);
+    assert.equal(await page.locator('#tiles article').count(), 5);
+    assert.equal(await page.locator('#hints li').count(), 4);
+    await page.click('#hints-close');
+    await page.reload();
+    await page.locator('#state[data-state=live]').waitFor();
+    assert.equal(await page.isVisible('#hints'), false, 'the hints stay closed');
+  });
+
+  test('a query runs by keyboard alone and fills the grid', async () => {
+    await open();
+    await page.keyboard.press('/');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'sql');
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type(QUERY);
+    await page.keyboard.press('Control+Enter');
+    await page.locator('#result:not([hidden])').waitFor();
+    assert.match(await page.textContent('#summary'), /^100 rows in /);
+    assert.deepEqual((await cells(0)).slice(0, 3), ['0', '0.5', 'null']);
+    assert.match((await cells(1))[2], /^<b>note 1<\/b>/, 'data is text, never markup');
+    assert.equal(await page.locator('#grid .row').first().locator('.end').count(), 2, 'numbers stand on the right');
+    await page.focus('#grid');
+    for (const key of ['ArrowDown', 'ArrowDown', 'End']) await page.keyboard.press(key);
+    assert.match(await page.textContent('#cell'), /^note \(.+\), row 3\n<b>note 2<\/b>/);
+    await page.keyboard.press('Control+End');
+    assert.match(await page.textContent('#cell'), /row 100\n/);
+    assert.equal(await page.getAttribute('#grid', 'aria-rowcount'), '101');
+  });
+
+  test('ten thousand rows are drawn a screenful at a time', async () => {
+    await open();
+    await run('SELECT * FROM generate_series(1, 10000)');
+    assert.match(await page.textContent('#summary'), /^10,000 rows/);
+    await page.focus('#grid');
+    await page.keyboard.press('Control+End');
+    assert.deepEqual(await cells(9999), ['10000']);
+    assert.ok(await page.locator('#grid .row').count() < 60);
+  });
+
+  test('a result is copied as CSV and as JSON', async () => {
+    await open();
+    await run(`SELECT n, note FROM ${TABLE} ORDER BY n LIMIT 2`);
+    await page.click('#copy-csv');
+    await page.getByText('Copied').waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'n,note\r\n0,\r\n1,<b>note 1</b> long \r\n');
+    await page.click('#copy-json');
+    await page.locator('#copy-json', { hasText: 'Copied' }).waitFor();
+    const copied = JSON.parse(await page.evaluate(() => navigator.clipboard.readText()));
+    assert.deepEqual(copied, [{ n: 0, note: null }, { n: 1, note: '<b>note 1</b> long ' }]);
+  });
+
+  test('a chart appears for numbers beside numbers and is read by keyboard', async () => {
+    await open();
+    await run(`SELECT n, v FROM ${TABLE} ORDER BY n LIMIT 100`);
+    await page.click('#chart-toggle');
+    await page.locator('#chart .curve').waitFor();
+    assert.equal(await page.locator('#chart .curve').count(), 1);
+    assert.ok(await page.locator('#chart text').count() >= 6, 'both axes have ticks');
+    await page.focus('#chart svg');
+    await page.keyboard.press('Home');
+    assert.equal(await page.getAttribute('#chart svg', 'aria-valuetext'), '0: v 0.5');
+    await page.keyboard.press('ArrowRight');
+    assert.match(await page.textContent('#chart .at'), /^n: 1$/);
+    await page.click('#chart .legend button');
+    assert.equal(await page.locator('#chart .curve').count(), 0, 'the legend hides a line');
+  });
+
+  test('a chart runs along time, and is refused where there are no numbers', async () => {
+    await open();
+    // As a dropped file would make it: `at` came as a string, and its texts are times.
+    await run(`SELECT at, v FROM ${TABLE} ORDER BY n LIMIT 100`);
+    await page.focus('#chart svg');
+    await page.keyboard.press('Home');
+    assert.match(await page.getAttribute('#chart svg', 'aria-valuetext'), /^2026-01-01 00:00:00\.000 UTC: v 0\.5$/);
+    await run(`SELECT note, at FROM ${TABLE} ORDER BY n LIMIT 100`);
+    assert.equal(await page.isDisabled('#chart-toggle'), true);
+  });
+
+  test('a table is chosen by click or Enter: its columns appear and a query for it', async () => {
+    await open();
+    await page.fill('#filter', TABLE);
+    await page.locator('#tables [role=gridcell]', { hasText: TABLE }).click();
+    await page.locator('#columns-list li').first().waitFor();
+    const columns = await page.locator('#columns-list li span:first-child').allTextContents();
+    for (const name of ['n', 'v', 'note', 'at']) assert.ok(columns.includes(name), `${name} in ${columns}`);
+    assert.match(await page.inputValue('#sql'), new RegExp(`^SELECT .*\\s+FROM ${TABLE}\\s+LIMIT 100$`));
+    await page.fill('#sql', '');
+    await page.focus('#filter');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    assert.match(await page.inputValue('#sql'), new RegExp(`FROM ${TABLE}`));
+    await page.click('#columns-run');
+    await page.locator('#result:not([hidden])').waitFor();
+  });
+
+  test('the history brings earlier queries back', async () => {
+    await open();
+    await run('SELECT 1 AS first');
+    await run('SELECT 2 AS second');
+    await page.fill('#sql', 'SELECT dra');
+    await page.press('#sql', 'Alt+ArrowUp');
+    await page.press('#sql', 'Alt+ArrowUp');
+    assert.equal(await page.inputValue('#sql'), 'SELECT 1 AS first');
+    await page.press('#sql', 'Alt+ArrowDown');
+    await page.press('#sql', 'Alt+ArrowDown');
+    assert.equal(await page.inputValue('#sql'), 'SELECT dra');
+  });
+
+  test('wrong SQL shows code, message and hint as the server gave them', async () => {
+    await open();
+    const wrong = `SELECT n FROM ${TABLE}x`;
+    const told = (await (await fetch(`${server.url}/v1/sql`, {
+      method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ sql: wrong, params: [] }),
+    })).json()).error;
+    await run(wrong);
+    const shown = await page.textContent('#error');
+    for (const part of [told.code, told.message, told.hint]) assert.ok(part && shown.includes(part), `${part} in ${shown}`);
+    assert.equal(await page.getAttribute('#error', 'role'), 'alert');
+    await run('SELECT 1 AS one');
+    assert.equal(await page.isVisible('#error'), false);
+    forgiveFailedRequests();
+  });
+
+  test('Escape cancels a running query', async () => {
+    await open({ prepare: (p) => p.route('**/v1/sql', () => {}) });
+    await page.fill('#sql', 'SELECT 1');
+    await page.press('#sql', 'Control+Enter');
+    await page.locator('#elapsed', { hasText: /\d\.\d s/ }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByText(/^Cancelled after/).waitFor();
+    assert.equal(await page.isDisabled('#cancel'), true);
+  });
+
+  test('a refused request asks for the key, and the key is sent from then on', async () => {
+    const seen = [];
+    await open({
+      prepare: (p) => p.route('**/v1/sql', (route) => {
+        seen.push(route.request().headers().authorization);
+        return seen.length > 1 ? route.continue() : route.fulfill({ status: 401, json: { error: { code: 'unauthorized', message: 'No key came.', hint: 'Bring one.' } } });
+      }),
+    });
+    await run('SELECT 1 AS one');
+    assert.equal(await page.textContent('#access-why'), 'No key came.Bring one.');
+    await page.keyboard.type('secret');
+    await page.keyboard.press('Enter');
+    await page.locator('#access[hidden]').waitFor({ state: 'attached' });
+    await page.route('**/v1/sql', (route) => {
+      seen.push(route.request().headers().authorization);
+      return route.fulfill({ json: { columns: [], rows: [], count: 0, took_ms: 1 } });
+    });
+    await run('SELECT 1 AS one');
+    assert.deepEqual(seen, [undefined, 'Bearer secret']);
+    assert.equal(await page.evaluate(() => localStorage.getItem('polynya.key')), null, 'the key is kept for the tab only');
+    forgiveFailedRequests();
+  });
+
+  test('a lost connection shows and comes back', async () => {
+    let asked = 0;
+    await open({
+      prepare: async (p) => {
+        await p.addInitScript(() => document.addEventListener('readystatechange', () => {
+          const node = document.getElementById('state');
+          window.states ??= [];
+          new MutationObserver(() => {
+            if (window.states.at(-1) !== node.dataset.state) window.states.push(node.dataset.state);
+          }).observe(node, { attributeFilter: ['data-state'] });
+        }, { once: true }));
+        await p.route('**/_/live', (route) => {
+          asked++;
+          if (asked === 1) return route.fulfill({ contentType: 'text/event-stream', body: 'data: {"version":"9.9","uptime_s":61,"tables":[]}\n\n' });
+          return asked === 2 ? route.abort() : route.continue();
+        });
+      },
+    });
+    await page.waitForFunction(() => window.states.join() === 'live,connecting,live');
+    assert.equal(asked, 3);
+    forgiveFailedRequests();
+  });
+
+  async function drop(name, content) {
+    await page.evaluate(([fileName, fileContent]) => {
+      const carried = new DataTransfer();
+      carried.items.add(new File([fileContent], fileName));
+      for (const type of ['dragenter', 'dragover', 'drop']) {
+        document.body.dispatchEvent(new DragEvent(type, { dataTransfer: carried, bubbles: true, cancelable: true }));
+      }
+    }, [name, content]);
+  }
+
+  test('a dropped CSV file becomes a table with types', async () => {
+    await open();
+    await drop('Page Drop.csv', 'city,zip,height,"open"\r\n"Köln, am ""Rhein""",01234,1,true\r\nBonn,50000,2.5,false\r\n');
+    await page.locator('#upload-form:not([hidden])').waitFor();
+    assert.equal(await page.inputValue('#upload-table'), 'page_drop');
+    await page.keyboard.press('Enter');
+    await page.getByText('2 rows of Page Drop.csv are in page_drop.').waitFor();
+    await page.click('#upload-look');
+    await page.locator('#result:not([hidden])').waitFor();
+    await run('SELECT city, zip, height, "open" FROM page_drop LIMIT 2');
+    assert.deepEqual(await cells(0), ['Köln, am "Rhein"', '01234', '1', 'true']);
+    forgiveFailedRequests(); // Asking whether the table exists is answered 404.
+  });
+
+  test('a dropped access log is parsed into columns', async () => {
+    await open();
+    await drop('page_access.log', 'www:80 192.0.2.7 - - [01/Jan/2026:10:00:00 +0200] "GET /a?q="x"&y HTTP/1.1" 200 512 "-" "say \\"hi\\"" 0.003\nno log line\n');
+    await page.locator('#upload-form:not([hidden])').waitFor();
+    await page.keyboard.press('Enter');
+    await page.getByText('2 rows of page_access.log are in page_access. 1 line could not be taken apart: see the column "line".').waitFor();
+    await run('SELECT host, client, method, path, status, bytes, referer, agent, extra FROM page_access WHERE line IS NULL LIMIT 1');
+    assert.deepEqual(await cells(0), ['www:80', '192.0.2.7', 'GET', '/a?q="x"&y', '200', '512', 'null', 'say "hi"', '0.003']);
+    forgiveFailedRequests();
+  });
+
+  test('a bad line in a dropped file is named, and what is no data is refused', async () => {
+    await open();
+    await drop('page_bad.ndjson', '{"a":1}\n{"a":\n');
+    await page.locator('#upload-form:not([hidden])').waitFor();
+    await page.keyboard.press('Enter');
+    await page.locator('#upload-error:not([hidden])').waitFor();
+    assert.match(await page.textContent('#upload-error'), /\brows? \d/);
+    assert.match(await page.textContent('#upload-status'), /Nothing was added/);
+    await page.click('#upload-done');
+    await drop('picture.png', '\x89PNG\0\0');
+    await page.locator('#upload-error', { hasText: 'not a text file' }).waitFor();
+    forgiveFailedRequests();
+  });
+
+  test('at 360 pixels nothing makes the page scroll sideways', async () => {
+    await open({ width: 360, first: true });
+    const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.equal(await overflow(), 0, 'first visit');
+    await run(QUERY);
+    await page.click('#chart-toggle');
+    await page.locator('#tables [role=gridcell]').first().click();
+    await page.locator('#columns-list li').first().waitFor();
+    assert.equal(await overflow(), 0, 'with result, chart and columns');
+    await drop('page_phone.csv', 'a,b\n1,2\n');
+    await page.locator('#upload-form:not([hidden])').waitFor();
+    assert.equal(await overflow(), 0, 'with a file');
+  });
+
+  for (const scheme of ['light', 'dark']) {
+    test(`text has the contrast of WCAG AA in the ${scheme} scheme`, async () => {
+      await open({ scheme, first: true });
+      await run(`SELECT n FROM ${TABLE}x`);
+      await page.locator('#error:not([hidden])').waitFor();
+      const low = await page.evaluate(() => {
+        const channels = (color) => color.match(/[\d.]+/g).map(Number);
+        const luminance = (rgb) => rgb.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+          .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+        const ground = (node) => {
+          for (; node; node = node.parentElement) {
+            const c = channels(getComputedStyle(node).backgroundColor);
+            if (c.length === 3 || c[3] === 1) return c;
+          }
+          return channels(getComputedStyle(document.documentElement).backgroundColor);
+        };
+        const found = [];
+        for (const node of document.querySelectorAll('body *')) {
+          const own = [...node.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+          if (!own || !node.checkVisibility() || node.disabled) continue;
+          const [a, b] = [luminance(channels(getComputedStyle(node).color)), luminance(ground(node))].sort((x, y) => y - x);
+          const ratio = (a + 0.05) / (b + 0.05);
+          if (ratio < 4.5) found.push(`${node.tagName}.${node.className} “${node.textContent.slice(0, 30)}” ${ratio.toFixed(2)}`);
+        }
+        return found;
+      });
+      assert.deepEqual(low, []);
+      forgiveFailedRequests();
+    });
+  }
+
+  test('? opens the list of keys and Escape closes it', async () => {
+    await open();
+    await page.keyboard.press('?');
+    assert.equal(await page.isVisible('#keys'), true);
+    await page.keyboard.press('Escape');
+    assert.equal(await page.isVisible('#keys'), false);
+  });
+});
