@@ -176,12 +176,15 @@ impl Client {
     }
 }
 
+/// What moves a connection's bytes, whatever they go through.
+type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-) -> hyper::Result<(SendRequest<Full<Bytes>>, impl Future<Output = ()> + Send)> {
+) -> hyper::Result<(SendRequest<Full<Bytes>>, Driver)> {
     let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
     // Its failures show in the request that they concern.
-    Ok((connection, async move { drop(driver.await) }))
+    Ok((connection, Box::pin(async move { drop(driver.await) })))
 }
 
 impl Refusal {

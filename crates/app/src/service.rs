@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
@@ -20,6 +19,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Service {
     engine: Engine,
+    sql: query::Sql,
     server: Server,
     recorder: Option<Recorder>,
     control: Control,
@@ -62,10 +62,10 @@ impl Service {
             record_requests,
             ..server::Options::default()
         };
-        let server = Server::start(engine.clone(), Arc::new(sql), options)?;
+        let server = Server::start(engine.clone(), sql.clone(), options)?;
         let address = server.local_addr();
         let control = Control::start(engine.clone(), data)?;
-        Ok(Service { engine, server, recorder: None, control, running: None, address })
+        Ok(Service { engine, sql, server, recorder: None, control, running: None, address })
     }
 
     pub fn engine(&self) -> &Engine {
@@ -84,13 +84,17 @@ impl Service {
 
     /// Answers what was asked already, then closes the directory.
     pub fn stop(self) -> Result<()> {
-        let Service { engine, server, recorder, control, running, .. } = self;
+        let Service { engine, sql, server, recorder, control, running, .. } = self;
         drop(running);
         drop(control);
         if let Some(recorder) = recorder {
             recorder.stop();
         }
-        server.stop(STOP_PATIENCE);
+        let cut = server.stop(STOP_PATIENCE);
+        if cut > 0 {
+            tracing::warn!("{cut} connections were still busy and were cut");
+        }
+        sql.close();
         engine.close()
     }
 }

@@ -63,7 +63,7 @@ pub struct SegmentMeta {
     pub last_time: Micros,
     pub first_lsn: Lsn,
     pub last_lsn: Lsn,
-    /// CRC32C of the sidecar file, which in turn holds the CRC of each block of the Arrow file.
+    /// CRC32C of the sidecar's directory, which holds that of each section; one of these holds that of each block.
     pub crc: u32,
 }
 
@@ -190,7 +190,7 @@ impl SegmentMeta {
             last_lsn: Lsn(d.varint()?),
             crc: d.u32()?,
         };
-        if meta.first_row > meta.last_row || meta.rows > meta.last_row.0 - meta.first_row.0 + 1 {
+        if meta.first_row > meta.last_row || meta.rows.saturating_sub(1) > meta.last_row.0 - meta.first_row.0 {
             return Err(d.damaged("a segment with more rows than row ids"));
         }
         Ok(meta)

@@ -56,7 +56,7 @@ pub struct Recovery {
 }
 
 impl Log {
-    /// Recovers the log in `dir` (made if missing) and readies it for appending.
+    /// Recovers the log in `dir` (made if missing; its parent is the caller's, and durable) and readies it for appending.
     ///
     /// `replay_from` is the first lsn that the caller does not have yet: its manifest, durable, vouches for everything
     /// below. Frames with any lsn at or above it are handed to `visit` in order, whole: the first may begin below

@@ -87,7 +87,7 @@ fn a_cut_at_every_byte_of_the_last_frame_is_a_torn_tail() {
             assert!(end - cut < 8);
         } else {
             assert_eq!(frames, sample.frames[..2], "cut at {cut}");
-            assert_eq!(torn > 0, cut >= start + 64, "cut at {cut}: {torn} bytes were seen as torn");
+            assert!(torn > 0 || cut < start + 64, "cut at {cut}: nothing was seen as torn");
         }
         let short = recovered(&sample, |machine| {
             let file = machine.env().disk.open(&path(&sample.name), vfs::Access::ReadWrite).unwrap();
@@ -181,7 +181,7 @@ fn damage_below_what_the_manifest_has_is_told_too() {
 
 #[test]
 fn a_missing_file_is_damage_unless_the_manifest_has_all_of_it() {
-    let machine = SimEnv::new(4);
+    let mut machine = SimEnv::new(4);
     let mut rng = Rng::new(4);
     let (mut writer, ..) = open(&machine.env(), 1).unwrap();
     let written: Vec<Written> = (0..20).map(|_| append(&mut writer, &mut rng, 3000).unwrap()).collect();

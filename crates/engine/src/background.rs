@@ -223,12 +223,14 @@ fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<> {
 /// The directory of a table's segments, durable by name.
 fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf> {
     let dir = segment::table_dir(&shared.dir, table);
+    let disk = &shared.env.disk;
     let make = || -> std::io::Result<()> {
-        if shared.env.disk.exists(&dir)? {
+        if disk.exists(&dir)? {
             return Ok(());
         }
-        shared.env.disk.create_dir_all(&dir)?;
-        shared.env.disk.sync_dir(&shared.dir.join("tables"))
+        disk.create_dir_all(&dir)?;
+        // After a failed sync nothing is known of the name: it must not pass for durable the next time.
+        disk.sync_dir(&shared.dir.join("tables")).inspect_err(|_| drop(disk.remove_dir(&dir)))
     };
     make().map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
     Ok(dir)

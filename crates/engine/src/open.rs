@@ -64,14 +64,14 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
 
 /// Makes a directory and its missing parents, each durable by name.
 pub(crate) fn make_dir(env: &Env, dir: &Path) -> std::io::Result<()> {
-    if env.disk.exists(dir)? {
-        return Ok(());
-    }
     let parent = dir.parent().unwrap_or(Path::new(""));
-    if !parent.as_os_str().is_empty() {
-        make_dir(env, parent)?;
+    if !env.disk.exists(dir)? {
+        if !parent.as_os_str().is_empty() {
+            make_dir(env, parent)?;
+        }
+        env.disk.create_dir_all(dir)?;
     }
-    env.disk.create_dir_all(dir)?;
+    // Even if it is there: whoever made it may have died before its name was durable.
     env.disk.sync_dir(parent)
 }
 

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select,
     SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Value,
-    VisitMut, VisitorMut, WildcardAdditionalOptions, visit_expressions, visit_relations,
+    VisitMut, VisitorMut, WildcardAdditionalOptions, visit_expressions,
 };
 use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
 
@@ -130,15 +130,6 @@ fn mentions_system(statement: &Statement) -> bool {
     .is_break()
 }
 
-/// The relations that a statement reads, by full name; not CTEs. For errors and tests.
-pub(crate) fn relations(statement: &Statement) -> Vec<ObjectName> {
-    let mut all = Vec::new();
-    let _: ControlFlow<()> = visit_relations(statement, |relation| {
-        all.push(relation.clone());
-        ControlFlow::Continue(())
-    });
-    all
-}
 
 /// The highest `$n` of a statement.
 pub(crate) fn parameters(statement: &Statement) -> Result<usize> {

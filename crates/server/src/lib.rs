@@ -4,6 +4,7 @@
 //! `query` and transactions to `engine`), no configuration files, no process signals (`app` has those).
 //!
 //! ```no_run
+//! # use polynya_server as server;
 //! # fn main() -> types::Result<()> {
 //! # let (engine, sql): (engine::Engine, query::Sql) = unimplemented!();
 //! let server = server::Server::start(engine.clone(), sql, server::Options::default())?;

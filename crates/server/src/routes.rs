@@ -76,7 +76,7 @@ pub const ROUTES: &[Route] = &[
 pub fn router(app: &Shared) -> Router {
     Router::new()
         .route("/v1/tables", get(define::list))
-        .route("/v1/tables/{table}", get(define::describe).put(define::put).delete(define::drop))
+        .route("/v1/tables/{table}", get(define::describe).put(define::put).delete(define::remove))
         .route("/v1/tables/{table}/rows", get(read::rows).post(write::rows))
         .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
         .route("/v1/tables/{table}/tail", get(tail::tail))

@@ -6,8 +6,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use common::{Client, Running, resident_bytes, wait_until};
-use server::telemetry::Close;
-use server::telemetry::Class;
+use polynya_server::telemetry::{Class, Close};
 
 #[test]
 fn malformed_json_is_400_and_points_at_the_place() {

@@ -79,7 +79,8 @@ impl Snapshot {
             (row_at, delete_at, taken, next) = (rows_end, deletes_end, taken + size, Some(lsn));
         }
         let inserted = self.inserted(&commits[..row_at], projection)?;
-        let mut deleted: Vec<_> = deletes[..delete_at].iter().map(|(lsn, row)| (Lsn(*lsn), RowId(*row))).collect();
+        let mut deleted: Vec<_> =
+            deletes[..delete_at].iter().map(|(lsn, row)| (Lsn(*lsn), RowId(*row))).collect();
         deleted.sort_unstable();
         let deleted = deleted.into_iter().map(|(lsn, row)| (row, lsn)).collect();
         Ok(Changes { inserted, deleted, next: Lsn(end.max(after.0)) })

@@ -36,7 +36,7 @@ const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 /// its deletes pays for itself, since more than `deleted_ratio_max` of the rows had to be deleted first.
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let entries = &snapshot.parts.segments;
-    let usable = |e: &Entry| e.segment.check().is_ok();
+    let usable = |e: &Entry| !e.segment.is_damaged();
     let deleted = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
         usable(e) && (rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64)
@@ -87,7 +87,8 @@ pub fn merge(
     let entries = &snapshot.parts.segments;
     let start = inputs.first().and_then(|first| entries.iter().position(|e| e.segment.id() == *first));
     let taken = start.and_then(|at| entries.get(at..at + inputs.len()));
-    let Some(taken) = taken.filter(|taken| taken.iter().map(|e| e.segment.id()).eq(inputs.iter().copied())) else {
+    let Some(taken) = taken.filter(|taken| taken.iter().map(|e| e.segment.id()).eq(inputs.iter().copied()))
+    else {
         return Err(Error::internal("the inputs of a compaction are not neighbours of this snapshot"));
     };
     for entry in taken {

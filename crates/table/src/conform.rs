@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeBinaryBuilder, RecordBatch, RecordBatchOptions, new_null_array,
+    Array, ArrayRef, AsArray, FixedSizeBinaryBuilder, RecordBatch, RecordBatchOptions, make_array,
+    new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType as Arrow, SchemaRef};
+use arrow::datatypes::{DataType as Arrow, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::util::display::array_value_to_string;
 use types::name::{printable, resolve};
 use types::{DataType, Error, Kind, Result, TableDef, Value};
@@ -42,7 +43,12 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
         let Some(at) = at else { return Err(unknown_column(name, def)) };
         if let Some(earlier) = given[at].replace(i) {
             let earlier = batch.schema_ref().field(earlier).name();
-            let what = format!("`{}` and `{}` both name column `{}`", printable(earlier), printable(name), columns[at].name);
+            let what = format!(
+                "`{}` and `{}` both name column `{}`",
+                printable(earlier),
+                printable(name),
+                columns[at].name
+            );
             return Err(schema_error(what, def));
         }
     }
@@ -143,24 +149,24 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
             // Not exact beyond 2^53.
             let floats = cast(array, arrow)?;
             let values = floats.as_primitive::<arrow::datatypes::Float64Type>();
-            let inexact = |row: &usize| values.is_valid(*row) && values.value(*row).abs() > (1u64 << 53) as f64;
+            let inexact =
+                |row: &usize| values.is_valid(*row) && values.value(*row).abs() > (1u64 << 53) as f64;
             match (0..array.len()).find(inexact) {
                 Some(row) => Err(misfit(array, row, data_type)),
                 None => Ok(floats),
             }
         }
-        (Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale), DataType::Decimal { scale: to, .. })
-            if *scale <= *to as i8 =>
-        {
-            cast(array, arrow)
-        }
+        (
+            Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale),
+            DataType::Decimal { scale: to, .. },
+        ) if *scale <= *to as i8 => cast(array, arrow),
         (Utf8 | LargeUtf8 | Utf8View, DataType::String | DataType::Json) => cast(array, arrow),
-        (Utf8 | LargeUtf8 | Utf8View, DataType::Date | DataType::Timestamp) => cast(array, arrow),
+        (Utf8 | LargeUtf8 | Utf8View, DataType::Date) => cast(array, arrow),
+        (Utf8 | LargeUtf8 | Utf8View | Timestamp(..), DataType::Timestamp) => timestamps(array),
         (Utf8 | LargeUtf8 | Utf8View, DataType::Uuid) => uuids(&cast(array, &Utf8)?),
         (LargeBinary | BinaryView | FixedSizeBinary(_), DataType::Binary) => cast(array, arrow),
         (Binary | LargeBinary | BinaryView, DataType::Uuid) => cast(&cast(array, &Binary)?, arrow),
         (Date64, DataType::Date) => cast(array, arrow),
-        (Timestamp(..), DataType::Timestamp) => cast(array, arrow),
         (_, DataType::List(item)) if nested::is_list(from) => nested::list(array, item, arrow),
         (_, DataType::Vector(len)) if nested::is_list(from) => nested::vector(array, *len, arrow),
         (Struct(_), DataType::Struct(fields)) => nested::structure(array, fields, arrow),
@@ -187,6 +193,20 @@ fn cast(array: &ArrayRef, to: &Arrow) -> std::result::Result<ArrayRef, Misfit> {
 fn misfit(array: &ArrayRef, row: usize, to: &dyn std::fmt::Display) -> Misfit {
     let value = array_value_to_string(array, row).unwrap_or_default();
     Misfit::new(row, format!("`{}` does not fit {to}", printable(&value)))
+}
+
+/// Timestamps of any unit, or text, as microseconds in UTC. A stored timestamp counts from the epoch in UTC whatever its
+/// zone says; one without a zone is taken as UTC. (Arrow's own cast wants a zone database for that.)
+fn timestamps(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
+    let naive = match array.data_type() {
+        Arrow::Timestamp(unit, Some(_)) => {
+            let data = array.to_data().into_builder().data_type(Arrow::Timestamp(*unit, None)).build();
+            make_array(data.map_err(|e| Misfit::of_column(e.to_string()))?)
+        }
+        _ => array.clone(),
+    };
+    let micros = cast(&naive, &Arrow::Timestamp(TimeUnit::Microsecond, None))?;
+    Ok(Arc::new(micros.as_primitive::<TimestampMicrosecondType>().clone().with_timezone("UTC")))
 }
 
 /// Text as uuids: 32 hexadecimal digits, hyphens anywhere.

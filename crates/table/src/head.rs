@@ -135,8 +135,13 @@ impl Head {
             };
             parts.push(Part { first: older.first, batch, runs: older.runs.clone() });
         }
-        parts.push(Part { first, batch, runs });
-        let fresh = self.chunk(parts, layout)?;
+        let fresh = if folded == 0 && rows <= BATCH_ROWS {
+            let stored = Arc::new(Stored { batch, layout: layout.clone() });
+            vec![Arc::new(HeadBatch { first, stored, runs, bytes, shares: None })]
+        } else {
+            parts.push(Part { first, batch, runs });
+            self.chunk(parts, layout)?
+        };
 
         let batches = Arc::make_mut(&mut self.batches);
         batches.truncate(kept);

@@ -15,7 +15,9 @@ pub(crate) fn matches(layout: &Layout, batch: &RecordBatch, row: usize, mut key:
             DataType::Int32 => int32(&mut key, column.as_primitive::<Int32Type>().value(row)),
             DataType::Date => int32(&mut key, column.as_primitive::<Date32Type>().value(row)),
             DataType::Int64 => int64(&mut key, column.as_primitive::<Int64Type>().value(row)),
-            DataType::Timestamp => int64(&mut key, column.as_primitive::<TimestampMicrosecondType>().value(row)),
+            DataType::Timestamp => {
+                int64(&mut key, column.as_primitive::<TimestampMicrosecondType>().value(row))
+            }
             DataType::Decimal { .. } => {
                 let value = column.as_primitive::<Decimal128Type>().value(row);
                 eat(&mut key, &(value ^ i128::MIN).to_be_bytes())

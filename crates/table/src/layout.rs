@@ -8,7 +8,9 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_ar
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType as Arrow, Field, Schema, SchemaRef};
 use types::schema::column_ids;
-use types::{Column, ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef, Value};
+use types::{
+    Column, ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef, Value,
+};
 
 /// The columns of stored batches, `_row_id` and `_time` first. One per schema version, shared by its batches.
 #[derive(Debug)]
@@ -95,7 +97,8 @@ impl Projection {
                 TIME => (1, None),
                 id => {
                     let at = def.schema.columns.iter().position(|c| c.id == id).ok_or_else(|| {
-                        Error::internal(format!("column {id} is not in the table's definition")).with("table", &def.name)
+                        Error::internal(format!("column {id} is not in the table's definition"))
+                            .with("table", &def.name)
                     })?;
                     (at + 2, initial_value(&def.schema.columns[at])?)
                 }
@@ -118,7 +121,8 @@ impl Projection {
     }
 
     fn build(schema: SchemaRef, def: &TableDef, system: &[ColumnId]) -> Projection {
-        let user = def.schema.columns.iter().map(|c| (c.id, initial_value(c).expect("a default was checked")));
+        let user =
+            def.schema.columns.iter().map(|c| (c.id, initial_value(c).expect("a default was checked")));
         let columns = system
             .iter()
             .map(|id| (*id, None))
@@ -196,7 +200,8 @@ fn one_value(value: &Value, data_type: &DataType) -> Result<ArrayRef> {
 /// An array of `rows` times the one value of `one`.
 pub(crate) fn repeat(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
     let picks = arrow::array::UInt32Array::from_value(0, rows);
-    arrow::compute::take(one, &picks, None).map_err(|e| Error::internal(format!("repeating a default failed: {e}")))
+    arrow::compute::take(one, &picks, None)
+        .map_err(|e| Error::internal(format!("repeating a default failed: {e}")))
 }
 
 /// `array` as `arrow`: as it is if that is its type, else widened. Nested fields may differ in names and metadata.

@@ -15,7 +15,10 @@ pub(crate) fn push(runs: &mut Vec<Run>, run: Run) {
     match runs.last() {
         Some(last) if last.lsn == run.lsn => {}
         last => {
-            debug_assert!(last.is_none_or(|last| last.lsn < run.lsn && last.first < run.first), "lsns ascend with row ids");
+            debug_assert!(
+                last.is_none_or(|last| last.lsn < run.lsn && last.first < run.first),
+                "lsns ascend with row ids"
+            );
             runs.push(run);
         }
     }
@@ -53,7 +56,9 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Vec<Run>> {
         let (lsn, first) = (d.varint()?, d.varint()?);
         let before = last.unwrap_or(Run { lsn: 0, first: 0 });
         let run = match (before.lsn.checked_add(lsn), before.first.checked_add(first)) {
-            (Some(lsn), Some(first)) if last.is_none_or(|last| last.lsn < lsn && last.first < first) => Run { lsn, first },
+            (Some(lsn), Some(first)) if last.is_none_or(|last| last.lsn < lsn && last.first < first) => {
+                Run { lsn, first }
+            }
             _ => return Err(d.damaged("lsn runs that do not ascend")),
         };
         last = Some(run);

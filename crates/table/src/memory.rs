@@ -7,7 +7,8 @@ use arrow::buffer::Buffer;
 
 /// Bytes that the batch's values need: slices count only what they show.
 pub(crate) fn used(batch: &RecordBatch) -> u64 {
-    let size = |c: &ArrayRef| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_buffer_memory_size());
+    let size =
+        |c: &ArrayRef| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_buffer_memory_size());
     batch.columns().iter().map(|c| size(c) as u64).sum()
 }
 
@@ -42,5 +43,6 @@ pub(crate) fn copied(batch: &RecordBatch) -> RecordBatch {
     };
     let columns = batch.columns().iter().map(copy).collect();
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(batch.schema(), columns, &options).expect("a copy fits the schema of its original")
+    RecordBatch::try_new_with_options(batch.schema(), columns, &options)
+        .expect("a copy fits the schema of its original")
 }

@@ -74,7 +74,8 @@ impl Piece {
             def: def.clone(),
             first: meta.first_row.0,
             last: meta.last_row.0,
-            live: meta.rows.saturating_sub(deletes.len()),
+            // Which of its rows the deletes hit is not known. At least one, so that nobody leaves the piece out.
+            live: meta.rows.saturating_sub(deletes.len()).max(1),
             bytes: meta.bytes,
         }
     }
@@ -116,7 +117,9 @@ impl Piece {
                     let rows = u64::from(segment.block_info(*block).ok()?.rows);
                     let initial = self.def.schema.column(column)?.initial.clone();
                     return Some(match initial.filter(|v| *v != Value::Null) {
-                        Some(Value::Json(_) | Value::List(_) | Value::Struct(_) | Value::Vector(_)) => return None,
+                        Some(Value::Json(_) | Value::List(_) | Value::Struct(_) | Value::Vector(_)) => {
+                            return None;
+                        }
                         Some(value) => Zone { min: Some(value.clone()), max: Some(value), nulls: 0 },
                         None => Zone { min: None, max: None, nulls: rows },
                     });

@@ -88,6 +88,20 @@ impl Segment {
         self.body.as_ref().map_err(Clone::clone)
     }
 
+    /// Whether anything of it was found damaged so far.
+    pub fn is_damaged(&self) -> bool {
+        fn bad<T>(cell: &Lazy<T>) -> bool {
+            cell.get().is_some_and(Result::is_err)
+        }
+        self.body.as_ref().is_ok_and(|body| {
+            body.cells.iter().any(bad)
+                || bad(&body.runs)
+                || bad(&body.row_ids)
+                || bad(&body.keys)
+                || bad(&body.zones)
+        }) || self.body.is_err()
+    }
+
     pub(crate) fn block_count(&self) -> Result<usize> {
         Ok(self.body()?.table.blocks.len())
     }
@@ -104,7 +118,17 @@ impl Segment {
 
     pub(crate) fn runs(&self) -> Result<&[Run]> {
         let body = self.body()?;
-        let read = || lsn_runs::decode(&mut Decoder::new(&body.sidecar.section(Tag::LsnRuns)?));
+        let read = || {
+            let bytes = body.sidecar.section(Tag::LsnRuns)?;
+            let mut d = Decoder::new(&bytes);
+            let runs = lsn_runs::decode(&mut d)?;
+            d.finish()?;
+            let within = |run: &Run| covers(&self.meta, RowId(run.first));
+            if runs.is_empty() != (self.meta.rows == 0) || !runs.iter().all(within) {
+                return Err(d.damaged("lsn runs that are not those of the segment's rows"));
+            }
+            Ok(runs)
+        };
         lazy(&body.runs, || read().map_err(|e| self.in_sidecar(e))).map(Vec::as_slice)
     }
 
@@ -196,7 +220,8 @@ impl Body {
         let opened = Sidecar::open(map(sidecar)?, meta.crc).map_err(in_sidecar)?;
         let summary = opened.section(Tag::Summary).and_then(|bytes| check_summary(&bytes, def.id, meta));
         summary.map_err(in_sidecar)?;
-        let table = opened.section(Tag::Blocks).and_then(|bytes| BlockTable::decode(&bytes)).map_err(in_sidecar)?;
+        let table =
+            opened.section(Tag::Blocks).and_then(|bytes| BlockTable::decode(&bytes)).map_err(in_sidecar)?;
         if table.rows() != meta.rows {
             let what = format!("blocks of {} rows where {} are expected", table.rows(), meta.rows);
             return Err(in_sidecar(Error::damaged(what)));
@@ -227,7 +252,8 @@ impl Body {
         if crc32c(&bytes) != info.crc {
             return Err(damaged("a block of rows does not match its checksum".into()));
         }
-        let place = arrow::ipc::Block::new(info.offset as i64, info.metadata_len as i32, info.body_len as i64);
+        let place =
+            arrow::ipc::Block::new(info.offset as i64, info.metadata_len as i32, info.body_len as i64);
         let batch = self
             .decoder
             .read_record_batch(&place, &bytes)
@@ -255,8 +281,10 @@ fn read_schema(file: &[u8], def: &TableDef) -> Result<Arc<Layout>> {
     let damaged = |what: String| Error::damaged(format!("the Arrow file's footer cannot be read: {what}"));
     let end = file.last_chunk::<10>().ok_or_else(|| damaged("it is too short".into()))?;
     let len = read_footer_length(*end).map_err(|e| damaged(e.to_string()))?;
-    let start = (file.len() - 10).checked_sub(len).ok_or_else(|| damaged("it is longer than the file".into()))?;
-    let footer = arrow::ipc::root_as_footer(&file[start..file.len() - 10]).map_err(|e| damaged(e.to_string()))?;
+    let start =
+        (file.len() - 10).checked_sub(len).ok_or_else(|| damaged("it is longer than the file".into()))?;
+    let footer =
+        arrow::ipc::root_as_footer(&file[start..file.len() - 10]).map_err(|e| damaged(e.to_string()))?;
     let schema = footer.schema().ok_or_else(|| damaged("it has no schema".into()))?;
     if footer.version() != MetadataVersion::V5 {
         return Err(damaged(format!("its metadata version is {:?}", footer.version())));
@@ -284,7 +312,10 @@ fn check_summary(bytes: &[u8], table: TableId, meta: &SegmentMeta) -> Result<()>
     if expected.bytes == bytes {
         return Ok(());
     }
-    Err(Error::damaged(format!("the sidecar describes another segment than segment {} of table {table}", meta.id)))
+    Err(Error::damaged(format!(
+        "the sidecar describes another segment than segment {} of table {table}",
+        meta.id
+    )))
 }
 
 /// Where a table's segments are within a data directory: `tables/<id>`.

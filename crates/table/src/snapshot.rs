@@ -98,7 +98,9 @@ impl Snapshot {
         let parts = &self.parts;
         let def = &parts.view.def;
         let at = parts.segments.partition_point(|entry| entry.segment.meta().last_row.0 < from);
-        let sealed = parts.segments[at..].iter().filter(|entry| entry.live() > 0).flat_map(move |entry| {
+        // A segment that cannot be opened may have live rows, whatever the counts say: leaving it out would be silent.
+        let wanted = |entry: &&crate::parts::Entry| entry.live() > 0 || entry.segment.check().is_err();
+        let sealed = parts.segments[at..].iter().filter(wanted).flat_map(move |entry| {
             let damaged = entry.segment.check().is_err();
             let blocks = if damaged { 1 } else { entry.segment.block_count().unwrap_or(0) };
             (0..blocks).filter_map(move |block| {
@@ -183,8 +185,9 @@ impl Snapshot {
         match parts.len() {
             0 => Ok(projection.empty()),
             1 => Ok(parts.remove(0)),
-            _ => concat_batches(projection.schema(), &parts)
-                .map_err(|e| Error::internal(format!("joining rows failed: {e}")).hint("ask for fewer rows at once")),
+            _ => concat_batches(projection.schema(), &parts).map_err(|e| {
+                Error::internal(format!("joining rows failed: {e}")).hint("ask for fewer rows at once")
+            }),
         }
     }
 
@@ -199,7 +202,8 @@ impl Snapshot {
             }
         }
         let batches = self.parts.head.batches();
-        let at = batches.partition_point(|batch| batch.stored.times().last().is_some_and(|last| *last < time));
+        let at =
+            batches.partition_point(|batch| batch.stored.times().last().is_some_and(|last| *last < time));
         Ok(RowId(batches.get(at).map_or(self.parts.next_row, |batch| {
             batch.first + batch.stored.times().partition_point(|t| *t < time) as u64
         })))

@@ -89,7 +89,10 @@ impl State {
             };
             let range = segment.first_row.0..=segment.last_row.0;
             let outside = [bitmap.min(), bitmap.max()].into_iter().flatten().any(|row| !range.contains(&row));
-            if outside || last_row.is_some_and(|last| last >= segment.first_row) || segment.last_row >= sealed_next {
+            if outside
+                || last_row.is_some_and(|last| last >= segment.first_row)
+                || segment.last_row >= sealed_next
+            {
                 return Err(d.damaged("segments that overlap or deletes outside of theirs"));
             }
             last_row = Some(segment.last_row);

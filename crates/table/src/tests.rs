@@ -30,8 +30,10 @@ pub(crate) fn def() -> TableDef {
 pub(crate) fn rows(def: &TableDef, rows: &[(i64, &str)]) -> RecordBatch {
     let ids: Vec<Value> = rows.iter().map(|(id, _)| Value::Int64(*id)).collect();
     let texts: Vec<Value> = rows.iter().map(|(_, text)| (*text).into()).collect();
-    let columns =
-        vec![Value::to_array(&ids, &DataType::Int64).unwrap(), Value::to_array(&texts, &DataType::String).unwrap()];
+    let columns = vec![
+        Value::to_array(&ids, &DataType::Int64).unwrap(),
+        Value::to_array(&texts, &DataType::String).unwrap(),
+    ];
     RecordBatch::try_new(def.schema.to_arrow_user(), columns).unwrap()
 }
 
@@ -86,7 +88,8 @@ fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
     assert_eq!((snapshot.rows(), snapshot.pieces().len()), (1, 1));
     assert_eq!(snapshot.row_at_time(0).unwrap(), RowId(3));
     let inputs = compaction::plan(&snapshot, &compaction::Policy::default()).unwrap();
-    let output = compaction::merge(&snapshot, &inputs, &sim.env(), &dir(), SegmentId(2), &mut |_| Ok(())).unwrap();
+    let output =
+        compaction::merge(&snapshot, &inputs, &sim.env(), &dir(), SegmentId(2), &mut |_| Ok(())).unwrap();
     assert_eq!(output, None);
     tip.apply_compact(&inputs, None).unwrap();
     let state = tip.snapshot(Lsn(5)).state();
@@ -121,7 +124,9 @@ fn keys_cannot_change_and_types_only_widen() {
     };
     assert!(refused(&|def| def.primary_key.clear()).contains("primary key"));
     assert!(refused(&|def| def.schema.columns[0].data_type = DataType::Int32).contains("key column `id`"));
-    assert!(refused(&|def| def.schema.columns[1].data_type = DataType::Int64).contains("cannot become int64"));
+    assert!(
+        refused(&|def| def.schema.columns[1].data_type = DataType::Int64).contains("cannot become int64")
+    );
 }
 
 #[test]
@@ -168,4 +173,51 @@ fn a_keyless_table_counts_rows_without_reading_a_column() {
     let none = snapshot.projection(&[]).unwrap();
     let count: usize = snapshot.pieces().iter().map(|p| p.read(&none).unwrap().num_rows()).sum();
     assert_eq!((count as u64, snapshot.rows()), (9_000 - 21, 9_000 - 21));
+}
+
+#[test]
+fn zz_lookup_speed() {
+    let sim = SimEnv::new(1);
+    for sealed in [false, true] {
+        let mut tip = Tip::new(def());
+        for i in 0..1000i64 {
+            let values: Vec<(i64, &str)> =
+                (i * 1000..(i + 1) * 1000).map(|i| (i * 7919 % 1_000_003, "some text")).collect();
+            append(&mut tip, i as u64 + 1, &values);
+        }
+        if sealed {
+            let t = std::time::Instant::now();
+            let meta =
+                seal(&tip.snapshot(Lsn(1000)), &sim.env(), &dir(), SegmentId(1), tip.next_row(), &mut |_| {
+                    Ok(())
+                })
+                .unwrap();
+            eprintln!("seal {:?}", t.elapsed());
+            let segment = open(&sim, &def(), meta);
+            let t = std::time::Instant::now();
+            tip.apply_seal(segment).unwrap();
+            eprintln!("apply {:?}", t.elapsed());
+        }
+        let snapshot = tip.snapshot(Lsn(1000));
+        let keys: Vec<Vec<u8>> = (0..1_000_000i64).map(|i| key_of(i * 104729 % 1_000_003)).collect();
+        for round in 0..2 {
+            let t = std::time::Instant::now();
+            let mut found = 0;
+            for key in &keys[..200_000] {
+                found += usize::from(snapshot.get_row(key).unwrap().is_some());
+            }
+            eprintln!("sealed {sealed} round {round}: {:?} a lookup, {found} found", t.elapsed() / 200_000);
+        }
+        let t = std::time::Instant::now();
+        for _ in 0..1000 {
+            std::hint::black_box(tip.snapshot(Lsn(1000)));
+        }
+        eprintln!("snapshot {:?}", t.elapsed() / 1000);
+        let t = std::time::Instant::now();
+        for i in 0..10_000 {
+            append(&mut tip, 1001 + i, &[(2_000_000 + i as i64, "x")]);
+            std::hint::black_box(tip.snapshot(Lsn(1000)));
+        }
+        eprintln!("append of one {:?}", t.elapsed() / 10_000);
+    }
 }

@@ -114,15 +114,24 @@ impl Tip {
     ///
     /// Rows below [`Tip::next_row`] are there already and are skipped, so a replayed frame may overlap. Fails, changing
     /// nothing, if row ids are missing in between or the batch does not fit.
-    pub fn append(&mut self, first_row: RowId, time: Micros, runs: &[(Lsn, u64)], batch: &RecordBatch) -> Result<()> {
+    pub fn append(
+        &mut self,
+        first_row: RowId,
+        time: Micros,
+        runs: &[(Lsn, u64)],
+        batch: &RecordBatch,
+    ) -> Result<()> {
         let rows = batch.num_rows() as u64;
         if runs.iter().map(|(_, rows)| rows).sum::<u64>() != rows {
             return Err(Error::internal(format!("the commits given do not add up to {rows} rows")));
         }
         let next = self.parts.next_row;
         if first_row.0 > next {
-            return Err(Error::damaged(format!("rows {next} to {} are missing from the log", first_row.0 - 1))
-                .with("table", &self.def().name));
+            return Err(Error::damaged(format!(
+                "rows {next} to {} are missing from the log",
+                first_row.0 - 1
+            ))
+            .with("table", &self.def().name));
         }
         let skip = next - first_row.0;
         if skip >= rows {
@@ -151,7 +160,8 @@ impl Tip {
 
     fn enter_keys(&mut self, first: u64, user: &RecordBatch, view: &View) {
         let Parts { keys, head, head_deletes, sealed_next, .. } = &mut self.parts;
-        let columns: Vec<&dyn Array> = view.layout.key.iter().map(|at| user.column(at - 2).as_ref()).collect();
+        let columns: Vec<&dyn Array> =
+            view.layout.key.iter().map(|at| user.column(at - 2).as_ref()).collect();
         let mut bytes = Vec::new();
         for row in 0..user.num_rows() {
             bytes.clear();
@@ -202,7 +212,7 @@ impl Tip {
     /// ignored.
     pub fn apply_seal(&mut self, segment: Arc<Segment>) -> Result<()> {
         let meta = segment.meta();
-        let below = meta.last_row.0 + 1;
+        let below = meta.last_row.0.saturating_add(1);
         if below <= self.parts.sealed_next {
             return Ok(());
         }
@@ -238,12 +248,16 @@ impl Tip {
     /// deletes that came after the snapshot it was made from. Ignored if the inputs are not there any more.
     pub fn apply_compact(&mut self, inputs: &[SegmentId], output: Option<Arc<Segment>>) -> Result<()> {
         let segments = &self.parts.segments;
-        let Some(at) = inputs.first().and_then(|id| segments.iter().position(|e| e.segment.id() == *id)) else {
+        let Some(at) = inputs.first().and_then(|id| segments.iter().position(|e| e.segment.id() == *id))
+        else {
             return Ok(());
         };
         let taken = segments.get(at..at + inputs.len());
-        let Some(taken) = taken.filter(|taken| taken.iter().map(|e| e.segment.id()).eq(inputs.iter().copied())) else {
-            return Err(Error::internal("the inputs of a compaction are not neighbours").with("table", &self.def().name));
+        let Some(taken) =
+            taken.filter(|taken| taken.iter().map(|e| e.segment.id()).eq(inputs.iter().copied()))
+        else {
+            return Err(Error::internal("the inputs of a compaction are not neighbours")
+                .with("table", &self.def().name));
         };
         let mut deletes = roaring::RoaringTreemap::new();
         for entry in taken {
@@ -252,7 +266,8 @@ impl Tip {
         let entry = match output {
             None => None,
             Some(segment) => {
-                let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
+                let (first, last) =
+                    (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
                 if (segment.meta().first_row, segment.meta().last_row) != (first, last) {
                     return Err(Error::internal("the output of a compaction does not cover its inputs"));
                 }

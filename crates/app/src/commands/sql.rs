@@ -108,8 +108,12 @@ pub async fn print(client: &mut Client, statement: &str, params: &[Value], style
         let has_columns = answer["columns"].as_array().is_some_and(|columns| !columns.is_empty());
         let mut text = match has_columns {
             true => format!("{}{}", output::sql_table(&answer).render(), counted(rows, "row")),
-            false => format!("done, {}", counted(rows, "row")),
+            false => done(&answer),
         };
+        if let Some(error) = failed(&answer) {
+            output::print(&(text + " so far\n"));
+            return Err(error);
+        }
         if answer["truncated"] == Value::Bool(true) {
             text += ", and there are more: add a LIMIT, or use --json or --csv, which stream";
         }
@@ -119,9 +123,17 @@ pub async fn print(client: &mut Client, statement: &str, params: &[Value], style
     let accept = if style == Style::Csv { "text/csv" } else { "application/x-ndjson" };
     let headers = [("content-type", "application/json"), ("accept", accept)];
     let response = client.send(Method::POST, "/v1/sql", &headers, Bytes::from(body.to_string())).await?;
+    // What changes something answers in JSON whatever was asked for.
+    let is_json = response.headers().get("content-type").is_some_and(|media| media.as_bytes().starts_with(b"application/json"));
+    if is_json {
+        let bytes = crate::client::read(response).await?;
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let line = json!({ "statement": answer["statement"], "count": answer["count"] });
+        output::print(&if style == Style::Json { format!("{line}\n") } else { done(&answer) + "\n" });
+        return Ok(super::tables::number(&answer["count"]));
+    }
     let mut stream = response.into_body();
-    let mut out = io::stdout().lock();
-    let mut lines = 0;
+    let mut lines = Lines::default();
     while let Some(frame) = stream.frame().await {
         let frame = frame.map_err(|error| {
             Error::new(Kind::Closed, "the answer ended in the middle, so what was printed is not all of it")
@@ -129,15 +141,88 @@ pub async fn print(client: &mut Client, statement: &str, params: &[Value], style
                 .caused_by(error)
         })?;
         if let Some(data) = frame.data_ref() {
-            lines += data.iter().filter(|byte| **byte == b'\n').count() as u64;
-            if out.write_all(data).is_err() {
-                // The reader went away (`| head`): that is the end, not an error.
-                std::process::exit(0);
-            }
+            lines.take(data);
         }
     }
-    if out.flush().is_err() {
+    lines.end(style)
+}
+
+/// `INSERT 3`.
+fn done(answer: &Value) -> String {
+    let statement = answer["statement"].as_str().unwrap_or("done");
+    match super::tables::number(&answer["count"]) {
+        0 if statement.contains("TABLE") => statement.to_owned(),
+        count => format!("{statement} {count}"),
+    }
+}
+
+/// The error that an answer ends in that could not go on.
+fn failed(answer: &Value) -> Option<Error> {
+    let message = answer["error"]["message"].as_str()?;
+    let _code = answer["error"]["code"].as_str()?;
+    let error = Error::new(Kind::Internal, format!("the answer is not complete: {message}"));
+    Some(match answer["error"]["hint"].as_str() {
+        Some(hint) => error.hint(hint),
+        None => error,
+    })
+}
+
+/// Prints lines as they come but for the last one, which may be an error instead of a row.
+#[derive(Default)]
+struct Lines {
+    held: Vec<u8>,
+    count: u64,
+}
+
+impl Lines {
+    fn take(&mut self, data: &[u8]) {
+        self.count += data.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.held.extend_from_slice(data);
+        let body = &self.held[..self.held.len().saturating_sub(1)];
+        if let Some(newline) = body.iter().rposition(|byte| *byte == b'\n') {
+            let rest = self.held.split_off(newline + 1);
+            write(&std::mem::replace(&mut self.held, rest));
+        }
+    }
+
+    fn end(self, style: Style) -> Result<u64> {
+        if style == Style::Json
+            && self.held.starts_with(b"{\"error\":")
+            && let Some(error) = serde_json::from_slice(&self.held).ok().and_then(|last| failed(&last))
+        {
+            return Err(error);
+        }
+        write(&self.held);
+        Ok(self.count)
+    }
+}
+
+fn write(bytes: &[u8]) {
+    let mut out = io::stdout().lock();
+    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+        // The reader went away (`| head`): that is the end, not an error.
         std::process::exit(0);
     }
-    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_in_place_of_the_last_row_is_an_error() {
+        let mut lines = Lines::default();
+        lines.take(b"");
+        lines.take(br#"{"error":{"code":"timeout","message":"too slow","hint":"ask for less"}}"#);
+        lines.take(b"\n");
+        let error = lines.end(Style::Json).unwrap_err().to_string();
+        assert_eq!(error, "the answer is not complete: too slow; ask for less");
+    }
+
+    #[test]
+    fn parameters_are_json_or_text() {
+        assert_eq!(param("404"), json!(404));
+        assert_eq!(param("null"), Value::Null);
+        assert_eq!(param("GET /"), json!("GET /"));
+    }
 }

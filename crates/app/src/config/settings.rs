@@ -145,7 +145,7 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Environment variables that are no settings, so that they are not reported as unknown.
-pub const OTHER_VARIABLES: &[&str] = &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE"];
+pub const OTHER_VARIABLES: &[&str] = &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE", "POLYNYA_TEST_SEEDS"];
 
 pub fn find(path: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.path == path)

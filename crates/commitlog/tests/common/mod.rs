@@ -12,7 +12,7 @@ use testkit::Rng;
 use types::{Lsn, Result, RowId, SchemaVersion, TableId};
 use vfs::Env;
 
-pub const DIR: &str = "data/log";
+pub const DIR: &str = "log";
 
 pub fn dir() -> &'static Path {
     Path::new(DIR)

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sim::{Rng, SimEnv};
 use types::{Kind, Lsn, Principal, RowId, Value};
@@ -127,19 +127,40 @@ impl Run {
 
     fn submit(&mut self, ops: Vec<Op>, effect: Effect) {
         let acknowledged = self.acknowledged.clone();
-        self.queue.push(effect);
-        let queued = Arc::new(AtomicU64::new(1));
-        let answered = queued.clone();
-        self.engine.submit(&Principal::local(), Transaction::new(ops), move |result| {
-            answered.store(0, Ordering::Relaxed);
-            if let Ok(committed) = result {
+        let refused = Arc::new(AtomicBool::new(false));
+        let answer = refused.clone();
+        self.engine.submit(&Principal::local(), Transaction::new(ops), move |result| match result {
+            Ok(committed) => {
                 acknowledged.fetch_max(committed.lsn.0, Ordering::Relaxed);
             }
+            Err(_) => answer.store(true, Ordering::Relaxed),
         });
-        if queued.load(Ordering::Relaxed) == 0 {
-            // Refused while it was prepared.
-            self.queue.pop();
+        // Else it was refused while it was prepared.
+        if !refused.load(Ordering::Relaxed) {
+            self.queue.push(effect);
         }
+    }
+
+    /// Writes what is queued as one group. What it will do is known before, so a crash in the middle finds it known.
+    fn commit(&mut self) {
+        let before = (self.states.len(), self.engine.status().commits);
+        for effect in std::mem::take(&mut self.queue) {
+            let mut state = self.states.last().unwrap().clone();
+            if apply(&mut state, &effect) {
+                self.states.push(state);
+            }
+        }
+        self.engine.step(Step::Commit);
+        let status = self.engine.status();
+        if status.write_error.is_some() {
+            // The outcome is open: the group may be on the disk.
+            return;
+        }
+        if status.commits == before.1 {
+            // Refused as a whole (no room, a file that could not be made): it did not happen.
+            self.states.truncate(before.0);
+        }
+        assert_eq!(status.commits - before.1, (self.states.len() - before.0) as u64, "one lsn for each that happens");
     }
 
     /// One random request over the tables as published.
@@ -195,16 +216,7 @@ impl Run {
     fn step(&mut self, rng: &mut Rng) {
         match rng.below(10) {
             0..=4 => self.write(rng),
-            5 | 6 => {
-                // What the group will do is known before it is written, so a crash in the middle finds it known.
-                for effect in std::mem::take(&mut self.queue) {
-                    let mut state = self.states.last().unwrap().clone();
-                    if apply(&mut state, &effect) {
-                        self.states.push(state);
-                    }
-                }
-                self.engine.step(Step::Commit);
-            }
+            5 | 6 => self.commit(),
             7 | 8 => {
                 self.engine.step(Step::Sync);
             }

@@ -119,7 +119,7 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Option<Op>> {
     Ok((!columns.is_empty()).then(|| Op::AddColumns { table: def.name.clone(), columns }))
 }
 
-pub async fn drop(
+pub async fn remove(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
     Path(table): Path<String>,

@@ -317,12 +317,11 @@ impl Decoder<'_> {
             let column = serde_json::Value::from(column);
             format!(r#"PUT /v1/tables/{} {{"columns":[{{"name":{column},"type":"{wanted}"}}]}}"#, self.target.table)
         };
-        self.hint = Some(match (slot.existing, found, wanted) {
-            (None, ..) => format!("declare the column before the first row: {}", put(&slot.name)),
-            (Some(_), DataType::Int32, "int64") => format!("widen the column: {}", put(&slot.name)),
-            (Some(_), ..) => {
+        self.hint = Some(match slot.existing {
+            None => format!("declare the column before the first row: {}", put(&slot.name)),
+            Some(_) => {
                 let other = format!("{}_{}", slot.name, wanted.split('(').next().unwrap_or(wanted));
-                format!("a column widens only without loss; add one and send the value as `{other}`: {}", put(&other))
+                format!("a column keeps its type; add one and send the value as `{other}`: {}", put(&other))
             }
         });
     }

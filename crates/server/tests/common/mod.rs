@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use server::{Options, Server};
+use polynya_server as server;
+use polynya_server::{Options, Server};
 use testkit::TempDir;
 
 pub struct Running {

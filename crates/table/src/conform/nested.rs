@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float32Builder, ListArray, StructArray, new_null_array,
+    Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float32Builder, ListArray, StructArray,
+    new_null_array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Float32Type};
@@ -40,9 +41,9 @@ pub(super) fn list(array: &ArrayRef, item: &Field, arrow: &Arrow) -> Fit {
     if !item.nullable && items.null_count() > 0 {
         // Only items that a row shows matter.
         let shown = |row: &usize| lists.is_valid(*row);
-        let bad = (0..lists.len()).filter(shown).find(|row| {
-            (offsets[*row] as usize..offsets[*row + 1] as usize).any(|item| items.is_null(item))
-        });
+        let bad = (0..lists.len())
+            .filter(shown)
+            .find(|row| (offsets[*row] as usize..offsets[*row + 1] as usize).any(|item| items.is_null(item)));
         if let Some(row) = bad {
             return Err(Misfit::new(row, "an item is null").within("[]", |row| row));
         }
@@ -76,7 +77,8 @@ pub(super) fn vector(array: &ArrayRef, len: u32, arrow: &Arrow) -> Fit {
         }
         out.append_slice(&numbers.values()[from..to]);
     }
-    let made = FixedSizeListArray::try_new(field.clone(), *size, Arc::new(out.finish()), lists.nulls().cloned());
+    let made =
+        FixedSizeListArray::try_new(field.clone(), *size, Arc::new(out.finish()), lists.nulls().cloned());
     made.map(|list| Arc::new(list) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))
 }
 
@@ -126,7 +128,11 @@ pub(super) fn point(array: &ArrayRef, names: &[&[&str]], arrow: &Arrow) -> Fit {
         columns.push(column);
     }
     if given.fields().len() != names.len() {
-        return Err(Misfit::of_column(format!("a point has {} fields, {} found", names.len(), given.fields().len())));
+        return Err(Misfit::of_column(format!(
+            "a point has {} fields, {} found",
+            names.len(),
+            given.fields().len()
+        )));
     }
     let made = StructArray::try_new(wanted.clone(), columns, given.nulls().cloned());
     made.map(|s| Arc::new(s) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray, StringArray,
-    StringViewArray, StructArray, TimestampNanosecondArray, UInt64Array,
+    ArrayRef, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, LargeStringArray,
+    ListArray, StringArray, StringViewArray, StructArray, TimestampNanosecondArray, UInt64Array,
 };
 use arrow::datatypes::{Field as ArrowField, Float64Type, Int32Type};
 use types::{ColumnId, TableId};
@@ -35,10 +35,16 @@ fn columns_are_ordered_completed_and_cast() {
     let mut def = def(&[("id", "int64", false), ("name", "string", true), ("note", "json", true)]);
     def.add_column("kind", &DataType::String, false, Some("new".into())).unwrap();
     let names: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a"), None]));
-    let out = conform(&batch(vec![("NAME", names), ("id", Arc::new(Int32Array::from(vec![1, 2])))]), &def).unwrap();
+    let out =
+        conform(&batch(vec![("NAME", names), ("id", Arc::new(Int32Array::from(vec![1, 2])))]), &def).unwrap();
     assert_eq!(out.schema(), def.schema.to_arrow_user());
     let row = |row| -> Vec<Value> {
-        def.schema.columns.iter().zip(out.columns()).map(|(c, a)| Value::from_array(a, &c.data_type, row)).collect()
+        def.schema
+            .columns
+            .iter()
+            .zip(out.columns())
+            .map(|(c, a)| Value::from_array(a, &c.data_type, row))
+            .collect()
     };
     assert_eq!(row(0), [Value::Int64(1), "a".into(), Value::Null, "new".into()]);
     assert_eq!(row(1), [Value::Int64(2), Value::Null, Value::Null, "new".into()]);
@@ -48,12 +54,22 @@ fn columns_are_ordered_completed_and_cast() {
 fn values_that_fit_are_cast() {
     assert_eq!(one("int64", UInt64Array::from(vec![7])).unwrap(), [Value::Int64(7)]);
     assert_eq!(one("int32", Int64Array::from(vec![Some(7), None])).unwrap(), [Value::Int32(7), Value::Null]);
-    assert_eq!(one("float64", Int64Array::from(vec![1 << 53])).unwrap(), [Value::Float64((1i64 << 53) as f64)]);
+    assert_eq!(
+        one("float64", Int64Array::from(vec![1 << 53])).unwrap(),
+        [Value::Float64((1i64 << 53) as f64)]
+    );
     assert_eq!(one("string", LargeStringArray::from(vec!["x"])).unwrap(), ["x".into()]);
     let dictionary: DictionaryArray<Int32Type> = vec![Some("a"), None, Some("a")].into_iter().collect();
     assert_eq!(one("string", dictionary).unwrap(), ["a".into(), Value::Null, "a".into()]);
     assert_eq!(one("timestamp", TimestampNanosecondArray::from(vec![5_000])).unwrap(), [Value::Timestamp(5)]);
-    assert_eq!(one("timestamp", StringArray::from(vec!["1970-01-01T00:00:01Z"])).unwrap(), [Value::Timestamp(1_000_000)]);
+    assert_eq!(
+        one("timestamp", StringArray::from(vec!["1970-01-01T00:00:01Z"])).unwrap(),
+        [Value::Timestamp(1_000_000)]
+    );
+    let zoned = TimestampNanosecondArray::from(vec![5_000]).with_timezone("+02:00");
+    assert_eq!(one("timestamp", zoned).unwrap(), [Value::Timestamp(5)]);
+    let local = StringArray::from(vec!["1970-01-01T02:00:01+02:00"]);
+    assert_eq!(one("timestamp", local).unwrap(), [Value::Timestamp(1_000_000)]);
     let uuid = "00000000-0000-0000-0000-0000000000ff";
     let mut bytes = [0; 16];
     bytes[15] = 255;
@@ -75,13 +91,19 @@ fn messages_name_row_column_and_what_is_wrong() {
         Some(vec![Some(1.0)]),
     ]);
     let cases: Vec<(Result<Vec<Value>>, &str)> = vec![
-        (one("int32", Int64Array::from(vec![1, 1 << 40])), "row 1, column `x`: `1099511627776` does not fit Int32"),
+        (
+            one("int32", Int64Array::from(vec![1, 1 << 40])),
+            "row 1, column `x`: `1099511627776` does not fit Int32",
+        ),
         (one("float64", Int64Array::from(vec![(1 << 53) + 2])), "`9007199254740994` does not fit float64"),
         (one("int64", Float64Array::from(vec![1.0])), "column `x`: int64 expected, Float64 found"),
         (one("float32", Float64Array::from(vec![1.0])), "float32 expected, Float64 found"),
         (one("bool", Float32Array::from(vec![1.0])), "bool expected, Float32 found"),
         (one("uuid", StringArray::from(vec!["00", "zz"])), "row 0, column `x`: `00` does not fit uuid"),
-        (one("timestamp", StringArray::from(vec!["yesterday"])), "row 0, column `x`: `yesterday` does not fit"),
+        (
+            one("timestamp", StringArray::from(vec!["yesterday"])),
+            "row 0, column `x`: `yesterday` does not fit",
+        ),
         (one("vector(2)", lists.clone()), "row 1, column `x`: 1 numbers where vector(2) has 2"),
         (one("list<int64>", lists), "column `x[]`: int64 expected, Float64 found"),
     ];

@@ -28,7 +28,11 @@ fn check(head: &Head, first: u64, next: u64) {
         assert!(batch.rows() > 0 && batch.rows() <= BATCH_ROWS);
         let ids = batch.stored.row_ids();
         let n = batch.stored.batch.column(2).as_primitive::<Int64Type>().values();
-        assert!(ids.iter().all(|id| { let same = *id as u64 == row; row += 1; same }));
+        assert!(ids.iter().all(|id| {
+            let same = *id as u64 == row;
+            row += 1;
+            same
+        }));
         assert_eq!(ids, n.as_ref());
         assert_eq!(batch.runs[0].first, batch.first);
         assert!(ids.iter().all(|id| lsn_runs::lsn_at(&batch.runs, *id as u64) == *id as u64 / 100 + 1));
@@ -50,7 +54,10 @@ fn folding_keeps_few_batches_and_copies_each_row_a_logarithmic_number_of_times()
             let runs: Vec<Run> = (next..next + count as u64)
                 .filter(|row| *row == next || row % 100 == 0)
                 .map(|row| Run { lsn: row / 100 + 1, first: row })
-                .fold(Vec::new(), |mut runs, run| { lsn_runs::push(&mut runs, run); runs });
+                .fold(Vec::new(), |mut runs, run| {
+                    lsn_runs::push(&mut runs, run);
+                    runs
+                });
             head.push(next, 5, runs, &rows(&view, next, count), &view.layout, &view.all).unwrap();
             next += count as u64;
             let n = next - 1;
@@ -85,7 +92,8 @@ fn a_small_slice_does_not_pin_a_large_batch() {
 fn rows_left_behind_by_a_seal_do_not_keep_the_sealed_ones_in_memory() {
     let view = view();
     let mut head = Head::default();
-    head.push(1, 5, vec![Run { lsn: 1, first: 1 }], &rows(&view, 1, 30_000), &view.layout, &view.all).unwrap();
+    head.push(1, 5, vec![Run { lsn: 1, first: 1 }], &rows(&view, 1, 30_000), &view.layout, &view.all)
+        .unwrap();
     let before = head.bytes();
     head.drop_below(20_000);
     let held: u64 = head.batches().iter().map(|batch| memory::held(&batch.stored.batch)).sum();

@@ -70,11 +70,26 @@ impl BlockTable {
             let (Some(end), Some(last_row), Some(last_time)) = (end, last_row, last_time) else {
                 return Err(d.damaged("a block table whose numbers do not fit"));
             };
-            if end > file_len || metadata_len < 8 || rows == 0 || u64::from(rows) > span + 1 || first_row < next_row {
+            if end > file_len
+                || metadata_len < 8
+                || rows == 0
+                || u64::from(rows) > span + 1
+                || first_row < next_row
+            {
                 return Err(d.damaged("a block that cannot be"));
             }
-            let block =
-                Block { offset, metadata_len, body_len, crc, ordinal, rows, first_row, last_row, first_time, last_time };
+            let block = Block {
+                offset,
+                metadata_len,
+                body_len,
+                crc,
+                ordinal,
+                rows,
+                first_row,
+                last_row,
+                first_time,
+                last_time,
+            };
             offset = end;
             ordinal += u64::from(rows);
             next_row = last_row + 1;
@@ -105,7 +120,9 @@ impl BlockTable {
             return Err(Error::damaged("the schema does not match its checksum").with("offset", 0));
         }
         if crc32c(tail) != self.tail_crc {
-            return Err(Error::damaged("the footer does not match its checksum").with("offset", self.tail_offset()));
+            return Err(
+                Error::damaged("the footer does not match its checksum").with("offset", self.tail_offset())
+            );
         }
         Ok(())
     }

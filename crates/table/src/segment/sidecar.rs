@@ -90,8 +90,11 @@ impl Sidecar {
                 return Err(Error::damaged("the sidecar is not the one that belongs to the segment"));
             }
         } else if version > VERSION {
-            return Err(Error::new(Kind::Newer, format!("the sidecar has version {version}, this program reads {VERSION}"))
-                .hint("open this directory with the newer Polynya that wrote it"));
+            return Err(Error::new(
+                Kind::Newer,
+                format!("the sidecar has version {version}, this program reads {VERSION}"),
+            )
+            .hint("open this directory with the newer Polynya that wrote it"));
         } else {
             return Err(Error::damaged(format!("a sidecar of version {version} with {count} sections")));
         }
@@ -99,7 +102,9 @@ impl Sidecar {
         for _ in 0..count {
             let (tag, crc, offset, len) = (d.u32()?, d.u32()?, d.u64()?, d.u64()?);
             let range = offset.checked_add(len).filter(|end| *end <= bytes.len() as u64);
-            let Some(end) = range else { return Err(Error::damaged("a section of the sidecar lies beyond its end")) };
+            let Some(end) = range else {
+                return Err(Error::damaged("a section of the sidecar lies beyond its end"));
+            };
             sections.push((tag, crc, offset as usize..end as usize));
         }
         Ok(Sidecar { bytes, sections })

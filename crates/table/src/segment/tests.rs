@@ -77,7 +77,11 @@ fn a_damaged_segment_errs_and_the_rest_serves() {
     let mut tip = Tip::restore(state, vec![damaged]).unwrap();
     let def = tip.def().clone();
     tip.append(RowId(301), 8, &[(types::Lsn(3), 1)], &rows(&def, &[(1_000, "new")])).unwrap();
-    assert_eq!(tip.delete([RowId(9)], types::Lsn(3)), 1, "a delete is not lost because its segment is damaged");
+    assert_eq!(
+        tip.delete([RowId(9)], types::Lsn(3)),
+        1,
+        "a delete is not lost because its segment is damaged"
+    );
     let snapshot = tip.snapshot(types::Lsn(3));
     assert_eq!(snapshot.rows(), 299);
     assert_eq!(snapshot.find(&key_of(1_000)).unwrap(), Some(RowId(301)));
@@ -110,7 +114,8 @@ fn a_failed_write_leaves_no_segment_behind() {
     tip.append(RowId(1), 7, &[(types::Lsn(1), 1)], &rows(&def, &[(1, "x")])).unwrap();
     let snapshot = tip.snapshot(types::Lsn(1));
     let stop = || types::Error::new(Kind::Closed, "closing");
-    let error = seal(&snapshot, &sim.env(), &dir(), SegmentId(1), RowId(2), &mut |_| Err(stop())).unwrap_err();
+    let error =
+        seal(&snapshot, &sim.env(), &dir(), SegmentId(1), RowId(2), &mut |_| Err(stop())).unwrap_err();
     assert_eq!(error.kind(), Kind::Closed);
     assert!(sim.disk.files().is_empty(), "{:?}", sim.disk.files());
 }

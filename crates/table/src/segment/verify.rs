@@ -29,12 +29,15 @@ impl Segment {
             let damaged = |what: &str| self.in_sidecar(Error::damaged(what)).with("block", block);
             row_ids.extend(stored.row_ids().iter().map(|row| *row as u64));
             let layout = &stored.layout;
-            let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| zones::of(column).map(|zone| (*id, zone));
+            let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| {
+                zones::of(column).map(|zone| (*id, zone))
+            };
             let found: Vec<_> = layout.ids.iter().zip(stored.batch.columns()).filter_map(zone).collect();
             if all_zones.as_ref().is_some_and(|all| all[block] != found) {
                 wrong.push(damaged("zone maps that are not those of the rows"));
             }
-            let columns: Vec<&dyn Array> = layout.key.iter().map(|at| stored.batch.column(*at).as_ref()).collect();
+            let columns: Vec<&dyn Array> =
+                layout.key.iter().map(|at| stored.batch.column(*at).as_ref()).collect();
             if !columns.is_empty() {
                 for row in 0..stored.batch.num_rows() {
                     let mut bytes = Vec::new();
@@ -49,7 +52,10 @@ impl Segment {
         // With a block missing, what the sidecar says of all rows cannot be compared.
         let complete = row_ids.len() == body.table.rows();
         match self.row_ids() {
-            Ok(ids) if complete && (ids.len() != row_ids.len() || row_ids.iter().any(|row| !ids.contains(row))) => {
+            Ok(ids)
+                if complete
+                    && (ids.len() != row_ids.len() || row_ids.iter().any(|row| !ids.contains(row))) =>
+            {
                 wrong.push(self.in_sidecar(Error::damaged("row ids that are not those of the rows")));
             }
             Ok(_) => {}

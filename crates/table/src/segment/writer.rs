@@ -184,7 +184,9 @@ impl<'a> Writer<'a> {
             last_time: times[last],
         });
         self.out.write(&bytes)?;
-        let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| zones::of(column).map(|zone| (*id, zone));
+        let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| {
+            zones::of(column).map(|zone| (*id, zone))
+        };
         self.zones.push(self.layout.ids.iter().zip(stored.batch.columns()).filter_map(zone).collect());
         if self.def.is_keyed() {
             let columns: Vec<&dyn Array> =
@@ -283,4 +285,3 @@ fn sync_dir(env: &Env, dir: &Path) -> Result<()> {
 fn ipc_error(e: arrow::error::ArrowError) -> Error {
     Error::internal(format!("encoding a segment as Arrow IPC failed: {e}"))
 }
-

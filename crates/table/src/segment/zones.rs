@@ -1,6 +1,6 @@
 //! Zone maps: per block and column the least and greatest value and the number of nulls.
 
-use arrow::array::{Array, ArrayRef, AsArray, ArrowPrimitiveType};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
 use arrow::compute::{max, max_boolean, max_string, min, min_boolean, min_string};
 use arrow::datatypes::{
     DataType as Arrow, Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type, TimeUnit,
@@ -16,14 +16,18 @@ const TEXT_MAX: usize = 64;
 
 /// The zone of one block's column; `None` for types without one, and for floats with NaN, which compare with nothing.
 pub(crate) fn of(column: &ArrayRef) -> Option<Zone> {
-    fn bounds<T: ArrowPrimitiveType>(column: &ArrayRef, value: fn(T::Native) -> Value) -> (Option<Value>, Option<Value>) {
+    fn bounds<T: ArrowPrimitiveType>(
+        column: &ArrayRef,
+        value: fn(T::Native) -> Value,
+    ) -> (Option<Value>, Option<Value>) {
         let column = column.as_primitive::<T>();
         (min(column).map(value), max(column).map(value))
     }
     let (min, max) = match column.data_type() {
-        Arrow::Boolean => {
-            (min_boolean(column.as_boolean()).map(Value::Bool), max_boolean(column.as_boolean()).map(Value::Bool))
-        }
+        Arrow::Boolean => (
+            min_boolean(column.as_boolean()).map(Value::Bool),
+            max_boolean(column.as_boolean()).map(Value::Bool),
+        ),
         Arrow::Int32 => bounds::<Int32Type>(column, Value::Int32),
         Arrow::Int64 => bounds::<Int64Type>(column, Value::Int64),
         Arrow::Float32 if column.as_primitive::<Float32Type>().iter().flatten().all(|v| !v.is_nan()) => {
@@ -34,7 +38,9 @@ pub(crate) fn of(column: &ArrayRef) -> Option<Zone> {
         }
         Arrow::Decimal128(..) => bounds::<Decimal128Type>(column, Value::Decimal),
         Arrow::Date32 => bounds::<Date32Type>(column, Value::Date),
-        Arrow::Timestamp(TimeUnit::Microsecond, _) => bounds::<TimestampMicrosecondType>(column, Value::Timestamp),
+        Arrow::Timestamp(TimeUnit::Microsecond, _) => {
+            bounds::<TimestampMicrosecondType>(column, Value::Timestamp)
+        }
         Arrow::Utf8 => {
             let texts = column.as_string::<i32>();
             let cut = |text: &str| Value::String(text[..text.floor_char_boundary(TEXT_MAX)].to_owned());

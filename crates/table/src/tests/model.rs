@@ -95,7 +95,8 @@ impl World {
             self.lsn += 1;
             let lsn = Lsn(self.lsn);
             let largest = *self.rng.pick(&[1u64, 4, 60, 9_000]);
-            let count = if largest == 9_000 && !self.rng.one_in(12) { 1 } else { self.rng.below(largest + 1) };
+            let count =
+                if largest == 9_000 && !self.rng.one_in(12) { 1 } else { self.rng.below(largest + 1) };
             let mut deleted = Vec::new();
             let mut written = BTreeSet::new();
             for _ in 0..count {
@@ -128,11 +129,9 @@ impl World {
             let values: Vec<Value> = fresh.iter().map(|values| values[&column.id].clone()).collect();
             Value::to_array(&values, &column.data_type).unwrap()
         };
-        let batch = RecordBatch::try_new(
-            def.schema.to_arrow_user(),
-            def.schema.columns.iter().map(column).collect(),
-        )
-        .unwrap();
+        let batch =
+            RecordBatch::try_new(def.schema.to_arrow_user(), def.schema.columns.iter().map(column).collect())
+                .unwrap();
         self.tip.append(RowId(first), time, &runs, &batch).unwrap();
         self.log.push((self.lsn, Logged::Rows { first: RowId(first), time, runs, batch }));
         for (lsn, rows) in deletes {
@@ -268,7 +267,8 @@ impl World {
             Some(bytes) => {
                 let state = State::decode(&mut Decoder::new(&bytes)).unwrap();
                 let since = state.lsn.0;
-                let segments = state.segments.iter().map(|meta| open(&self.sim, &state.def, meta.clone())).collect();
+                let segments =
+                    state.segments.iter().map(|meta| open(&self.sim, &state.def, meta.clone())).collect();
                 (Tip::restore(state, segments).unwrap(), since)
             }
         };
@@ -324,8 +324,9 @@ impl World {
             }
         }
         for _ in 0..10 {
-            let picks: Vec<RowId> =
-                (0..self.rng.below(40)).map(|_| RowId(self.rng.below(self.versions.len() as u64 + 2))).collect();
+            let picks: Vec<RowId> = (0..self.rng.below(40))
+                .map(|_| RowId(self.rng.below(self.versions.len() as u64 + 2)))
+                .collect();
             let fetched = snapshot.fetch(&picks, snapshot.all_columns()).unwrap();
             let live = |row: &&RowId| expected.binary_search_by_key(&row.0, |(row, _)| *row).is_ok();
             assert_eq!(row_ids(&fetched), picks.iter().filter(live).map(|row| row.0).collect::<Vec<_>>());
@@ -337,7 +338,11 @@ impl World {
 
             let time = self.rng.below(self.lsn * 10 + 20) as i64 - 15;
             let first = snapshot.row_at_time(time).unwrap().0;
-            assert!(expected.iter().all(|(row, _)| (*row >= first) == (self.versions[*row as usize - 1].time >= time)));
+            assert!(
+                expected
+                    .iter()
+                    .all(|(row, _)| (*row >= first) == (self.versions[*row as usize - 1].time >= time))
+            );
         }
     }
 

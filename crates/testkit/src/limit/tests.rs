@@ -71,6 +71,7 @@ fn a_test_over_its_limit_shows_every_thread_and_aborts() {
     for expected in ["waits_for_what_never_comes", "turns_for_ever", "\"spinner\" (running)"] {
         assert!(stderr.contains(expected), "no {expected} in\n{stderr}");
     }
+    assert!(!stderr.contains("limit/stacks.rs"), "the handler's own frames are of no interest:\n{stderr}");
     // The thread's whole name, which the kernel does not know.
     assert!(stderr.contains("\"limit::tests::on_request_two_threads_hang\" (waiting)"), "{stderr}");
 }

@@ -114,7 +114,7 @@ fn a_wrong_type_names_row_column_and_cure() {
     assert_eq!(refused.rows.len(), 1);
     assert_eq!(
         message(refused),
-        "row 57, column `n`: int64 expected, string `\\\"x\\\"` found; a column widens only without loss; add one and \
+        "row 57, column `n`: int64 expected, string `\\\"x\\\"` found; a column keeps its type; add one and \
          send the value as `n_string`: PUT /v1/tables/t {\"columns\":[{\"name\":\"n_string\",\"type\":\"string\"}]}"
     );
     let text = message(read(r#"{"n":1.5}"#, Some(&def)).unwrap_err());

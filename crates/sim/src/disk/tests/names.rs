@@ -45,11 +45,11 @@ fn a_created_file_is_lost_with_its_synced_bytes_unless_its_directory_is_synced()
 fn a_rename_within_a_directory_happens_wholly_or_not_at_all() {
     let replace = |disk: &SimDisk| {
         durable_file(disk, "/a", b"old");
-        durable_file(disk, "/tmp", b"new");
-        disk.rename(at("/tmp"), at("/a")).unwrap();
+        durable_file(disk, "/temp", b"new");
+        disk.rename(at("/temp"), at("/a")).unwrap();
         assert_eq!(tree(disk), "/a=new");
     };
-    assert_outcomes(replace, ["/a=new", "/a=old /tmp=new"]);
+    assert_outcomes(replace, ["/a=new", "/a=old /temp=new"]);
     assert_outcomes(
         |disk| {
             replace(disk);
@@ -63,9 +63,9 @@ fn a_rename_within_a_directory_happens_wholly_or_not_at_all() {
 fn a_durable_name_does_not_make_bytes_durable() {
     assert_outcomes(
         |disk| {
-            let file = disk.create(at("/tmp")).unwrap();
+            let file = disk.create(at("/temp")).unwrap();
             write(&file, b"new", 0);
-            disk.rename(at("/tmp"), at("/a")).unwrap();
+            disk.rename(at("/temp"), at("/a")).unwrap();
             disk.sync_dir(at("/")).unwrap();
         },
         ["/a=", "/a=new", "/a=\0\0\0"],

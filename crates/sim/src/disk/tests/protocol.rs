@@ -6,16 +6,16 @@ use vfs::RealDisk;
 
 /// Replaces `/d/a` by `version`, as every file of Polynya is written.
 fn replace(disk: &SimDisk, version: u8) -> io::Result<()> {
-    let file = disk.create(at("/d/tmp"))?;
+    let file = disk.create(at("/d/temp"))?;
     file.write_at(&[IoSlice::new(&[version; 2000])], 0)?;
     file.sync()?;
-    disk.rename(at("/d/tmp"), at("/d/a"))?;
+    disk.rename(at("/d/temp"), at("/d/a"))?;
     disk.sync_dir(at("/d"))
 }
 
 fn recover(disk: &SimDisk) -> io::Result<()> {
-    if disk.exists(at("/d/tmp"))? {
-        disk.remove(at("/d/tmp"))?;
+    if disk.exists(at("/d/temp"))? {
+        disk.remove(at("/d/temp"))?;
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ fn a_file_replaced_by_temp_sync_rename_sync_is_always_whole_and_acknowledged() {
 #[test]
 fn forgetting_to_sync_the_file_is_found() {
     let _limit = testkit::limit(60);
-    assert!(survives_crashes(Some("/d/tmp")).is_err());
+    assert!(survives_crashes(Some("/d/temp")).is_err());
 }
 
 #[test]

@@ -1,0 +1,160 @@
+//! The open database.
+
+use std::path::Path;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{Field, Schema};
+use engine::{Committed, Engine, Mode, Op, Status, Transaction};
+use types::{Error, Principal, Result, Value, name};
+use vfs::Env;
+
+use crate::{NewTable, Row, Snapshot};
+
+/// How a database is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub engine: engine::Options,
+    /// `None`: what [`query::Options::new`] says, spilling into the database's directory.
+    #[cfg(feature = "sql")]
+    pub sql: Option<query::Options>,
+}
+
+/// An open database. Clones are the same one; it closes when the last is dropped, or with [`Database::close`].
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) engine: Engine,
+    pub(crate) principal: Principal,
+    #[cfg(feature = "sql")]
+    pub(crate) sql: std::sync::Arc<crate::sql::Lazy>,
+}
+
+impl Database {
+    /// Opens the database in a directory, making both if they are missing, and recovers what was acknowledged.
+    ///
+    /// Fails with [`crate::Kind::InUse`] while another process has it open. The answer to damage found in the log is in
+    /// [`Database::status`]: reads go on with what could be recovered, writes are refused.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Database> {
+        Self::open_with(dir, Options::default())
+    }
+
+    pub fn open_with(dir: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let engine = Engine::open(Env::real(), dir.as_ref(), options.engine)?;
+        Ok(Database {
+            #[cfg(feature = "sql")]
+            sql: std::sync::Arc::new(crate::sql::Lazy::new(&engine, options.sql)),
+            engine,
+            principal: Principal::local(),
+        })
+    }
+
+    /// Finishes what was admitted, ends all background work and lets go of the directory, within about 2 s. Later calls,
+    /// on clones too, fail with [`crate::Kind::Closed`]; snapshots that are held stay readable.
+    pub fn close(&self) -> Result<()> {
+        #[cfg(feature = "sql")]
+        self.sql.close();
+        self.engine.close()
+    }
+
+    pub fn create_table(&self, table: NewTable) -> Result<Committed> {
+        let (def, if_absent) = table.into_def()?;
+        self.commit(Transaction::new(vec![Op::CreateTable { def, if_absent }]))
+    }
+
+    pub fn drop_table(&self, table: &str) -> Result<Committed> {
+        self.commit(Transaction::new(vec![Op::DropTable { table: table.into(), if_exists: false }]))
+    }
+
+    /// The tables' full names, `namespace.table`, in order.
+    pub fn tables(&self) -> Vec<String> {
+        self.engine.root().tables().map(|t| t.def().name.clone()).collect()
+    }
+
+    /// Inserts the rows of an Arrow batch; columns are matched by name, those that are missing get their default or
+    /// null. A row whose key is taken makes it fail with [`crate::Kind::Exists`], and then nothing is inserted.
+    pub fn insert(&self, table: &str, batch: RecordBatch) -> Result<Committed> {
+        self.commit(Transaction::insert(table, batch, Mode::Append))
+    }
+
+    /// [`Database::insert`], replacing rows of the same key.
+    pub fn upsert(&self, table: &str, batch: RecordBatch) -> Result<Committed> {
+        self.commit(Transaction::insert(table, batch, Mode::Upsert))
+    }
+
+    /// [`Database::insert`] for rows given value by value, in the order of `columns`.
+    pub fn insert_rows<R>(&self, table: &str, columns: &[&str], rows: impl IntoIterator<Item = R>) -> Result<Committed>
+    where
+        R: Into<Vec<Value>>,
+    {
+        let batch = self.to_batch(table, columns, rows)?;
+        self.insert(table, batch)
+    }
+
+    /// An Arrow batch of rows given value by value, for the named columns of a table.
+    pub fn to_batch<R>(&self, table: &str, columns: &[&str], rows: impl IntoIterator<Item = R>) -> Result<RecordBatch>
+    where
+        R: Into<Vec<Value>>,
+    {
+        let snapshot = self.engine.view(&self.principal)?.table(table)?;
+        let mut values: Vec<Vec<Value>> = vec![Vec::new(); columns.len()];
+        for (i, row) in rows.into_iter().enumerate() {
+            let row: Vec<Value> = row.into();
+            if row.len() != columns.len() {
+                return Err(Error::invalid(format!("{} values expected, {} found", columns.len(), row.len()))
+                    .with("row", i));
+            }
+            row.into_iter().zip(&mut values).for_each(|(value, column)| column.push(value));
+        }
+        let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
+        for (wanted, values) in columns.iter().zip(&values) {
+            let Some(column) = snapshot.def().schema.column_named(wanted) else {
+                return Err(Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
+                    .with("table", name::short_table_name(&snapshot.def().name)));
+            };
+            let array = Value::to_array(values, &column.data_type).map_err(|e| e.with("column", &column.name))?;
+            fields.push(Field::new(&column.name, array.data_type().clone(), true));
+            arrays.push(array);
+        }
+        RecordBatch::try_new(std::sync::Arc::new(Schema::new(fields)), arrays)
+            .map_err(|e| Error::invalid(format!("these rows make no batch: {e}")))
+    }
+
+    /// Ends the row of a key; 0 in [`Committed::deleted`] if there is none.
+    pub fn delete(&self, table: &str, key: &[Value]) -> Result<Committed> {
+        let op = Op::DeleteKeys { table: table.into(), keys: vec![key.to_vec()] };
+        self.commit(Transaction::new(vec![op]))
+    }
+
+    /// The row of a key, as the newest snapshot has it.
+    pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
+        self.snapshot().get(table, key)
+    }
+
+    /// Operations over any number of tables that happen together or not at all. Blocks until they are durable.
+    pub fn commit(&self, transaction: Transaction) -> Result<Committed> {
+        let pace = self.engine.pace();
+        if !pace.is_zero() {
+            // Writers that outrun the disk are slowed down before they are refused.
+            std::thread::sleep(pace);
+        }
+        self.engine.commit(&self.principal, transaction)
+    }
+
+    /// The same for async code: `done` is called once, from a thread that it must not block.
+    pub fn commit_then(&self, transaction: Transaction, done: impl FnOnce(Result<Committed>) + Send + 'static) {
+        self.engine.submit(&self.principal, transaction, done);
+    }
+
+    /// The whole database as of now: never changes, waits for nobody, keeps memory and files alive while it is held.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.engine.root())
+    }
+
+    pub fn status(&self) -> Status {
+        self.engine.status()
+    }
+
+    /// The layer below, for what this face does not show.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}

@@ -1,0 +1,50 @@
+//! Polynya as a library: one directory, one process, any thread, any runtime.
+//!
+//! ```
+//! use polynya::{Database, DataType, NewTable, Value};
+//!
+//! # fn main() -> polynya::Result<()> {
+//! # let dir = std::env::temp_dir().join(format!("polynya-doc-{}", std::process::id()));
+//! let db = Database::open(&dir)?;
+//! let stock = NewTable::new("stock").column("item", DataType::String).column("count", DataType::Int64);
+//! db.create_table(stock.primary_key(["item"]))?;
+//! db.insert_rows("stock", &["item", "count"], [["bolt".into(), Value::Int64(40)], ["nut".into(), Value::Int64(55)]])?;
+//!
+//! let bolt = db.get("stock", &["bolt".into()])?.expect("it was just inserted");
+//! assert_eq!(bolt.get("count")?, Value::Int64(40));
+//! # #[cfg(feature = "sql")]
+//! assert_eq!(db.sql("SELECT sum(count) FROM stock WHERE item <> $1", &["nut".into()])?.value()?, Value::Int64(40));
+//! db.close()?;
+//! # std::fs::remove_dir_all(&dir).ok();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A write returns once it survives a crash (L1). A read takes the newest [`Snapshot`], which never changes (S1), and
+//! waits for no writer and no background work (R1). Background work of all databases of the process shares a few
+//! threads of the lowest priority.
+//!
+//! This crate is a face: what it does is done by `engine` (commits, snapshots, recovery), `table` (rows and keys) and
+//! `query` (SQL). Start at [`Database`].
+
+#![forbid(unsafe_code)]
+
+mod database;
+mod new_table;
+mod row;
+mod snapshot;
+#[cfg(feature = "sql")]
+mod sql;
+
+pub use arrow;
+pub use database::{Database, Options};
+pub use engine::{Ack, Committed, Mode, Op, Status, Transaction};
+pub use new_table::NewTable;
+pub use row::Row;
+pub use snapshot::{Scan, Snapshot};
+#[cfg(feature = "sql")]
+pub use sql::{Answer, block_on};
+pub use types::{DataType, Error, Field, Kind, Lsn, Result, RowId, TableDef, Value};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! A table to be made.
+
+use types::{ColumnId, DataType, Result, TableDef, TableId, Value, name};
+
+/// Describes a table for [`crate::Database::create_table`]. What is wrong with it is said there.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `create_table`"]
+pub struct NewTable {
+    name: String,
+    columns: Vec<(String, DataType, bool, Option<Value>)>,
+    primary_key: Vec<String>,
+    if_absent: bool,
+}
+
+impl NewTable {
+    /// `[namespace.]table`.
+    pub fn new(table: impl Into<String>) -> Self {
+        NewTable { name: table.into(), columns: Vec::new(), primary_key: Vec::new(), if_absent: false }
+    }
+
+    /// A column that may be null.
+    pub fn column(self, column: impl Into<String>, data_type: DataType) -> Self {
+        self.column_with(column, data_type, true, None)
+    }
+
+    /// A column that must have a value.
+    pub fn required(self, column: impl Into<String>, data_type: DataType) -> Self {
+        self.column_with(column, data_type, false, None)
+    }
+
+    /// A column with a default for rows that do not name it.
+    pub fn column_with(
+        mut self,
+        column: impl Into<String>,
+        data_type: DataType,
+        nullable: bool,
+        default: Option<Value>,
+    ) -> Self {
+        self.columns.push((column.into(), data_type, nullable, default));
+        self
+    }
+
+    /// The columns, in key order, that name a row. They become NOT NULL.
+    pub fn primary_key<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.primary_key = columns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Leaves a table of that name as it is.
+    pub fn if_absent(mut self) -> Self {
+        self.if_absent = true;
+        self
+    }
+
+    pub(crate) fn into_def(self) -> Result<(TableDef, bool)> {
+        let mut def = TableDef::new(TableId(0), name::full_table_name(&self.name)?);
+        for (column, data_type, nullable, default) in &self.columns {
+            def.add_column(column, data_type, *nullable, default.clone())?;
+        }
+        def.set_primary_key(&self.primary_key)?;
+        Ok((def, self.if_absent))
+    }
+}
+
+/// Reads a type as users write it: `"list<string>"`, `"vector(384)"`.
+impl NewTable {
+    /// [`NewTable::column`] with the type as text.
+    pub fn column_of(self, column: impl Into<String>, data_type: &str) -> Result<Self> {
+        // The ids given here are replaced when the column is added.
+        let data_type = DataType::parse(data_type, &mut ColumnId(0))?;
+        Ok(self.column(column, data_type))
+    }
+}

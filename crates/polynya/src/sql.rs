@@ -1,0 +1,133 @@
+//! SQL for callers of any kind: blocking, or as a future of any runtime.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use arrow::array::RecordBatch;
+use engine::Engine;
+use query::{Limits, Sql};
+use types::{DataType, Error, Result, Value};
+
+use crate::Database;
+
+/// SQL is set up at its first use: a program that only looks up keys pays nothing for it.
+pub(crate) struct Lazy {
+    engine: Engine,
+    options: query::Options,
+    sql: OnceLock<Result<Sql>>,
+}
+
+impl Lazy {
+    pub fn new(engine: &Engine, options: Option<query::Options>) -> Self {
+        let spill: PathBuf = engine.dir().join("spill");
+        let options = options.unwrap_or_else(|| query::Options::new(spill));
+        Lazy { engine: engine.clone(), options, sql: OnceLock::new() }
+    }
+
+    fn get(&self) -> Result<&Sql> {
+        let made = self.sql.get_or_init(|| Sql::new(self.engine.clone(), self.options.clone()));
+        made.as_ref().map_err(Clone::clone)
+    }
+
+    pub fn close(&self) {
+        if let Some(Ok(sql)) = self.sql.get() {
+            sql.close();
+        }
+    }
+}
+
+/// What a statement answered, whole.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The rows of a SELECT; none for other statements.
+    pub batches: Vec<RecordBatch>,
+    /// Rows found, inserted, updated or deleted.
+    pub count: u64,
+}
+
+impl Answer {
+    /// The only value of an answer with one row and one column.
+    pub fn value(&self) -> Result<Value> {
+        let mut rows = self.batches.iter().filter(|batch| batch.num_rows() > 0);
+        let only = rows.next().filter(|b| self.count == 1 && b.num_columns() == 1);
+        let Some(batch) = only else {
+            return Err(Error::invalid(format!("one row with one column expected, {} rows found", self.count)));
+        };
+        let array = batch.column(0);
+        let data_type = value_type(array.data_type())
+            .ok_or_else(|| Error::invalid(format!("a {} is read from the batch itself", array.data_type())))?;
+        let cast = arrow::compute::cast(array, &data_type.to_arrow())
+            .map_err(|e| Error::invalid(format!("the value cannot be shown: {e}")))?;
+        Ok(Value::from_array(&cast, &data_type, 0))
+    }
+}
+
+/// The type as which a single value of an answer is given.
+fn value_type(arrow: &arrow::datatypes::DataType) -> Option<DataType> {
+    use arrow::datatypes::DataType as Arrow;
+    Some(match arrow {
+        Arrow::Boolean => DataType::Bool,
+        Arrow::Int32 => DataType::Int32,
+        a if a.is_integer() => DataType::Int64,
+        Arrow::Float32 => DataType::Float32,
+        Arrow::Float64 => DataType::Float64,
+        Arrow::Decimal128(precision, scale) if *scale >= 0 => {
+            DataType::Decimal { precision: *precision, scale: *scale as u8 }
+        }
+        Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View | Arrow::Null => DataType::String,
+        Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView => DataType::Binary,
+        Arrow::Date32 => DataType::Date,
+        Arrow::Timestamp(..) => DataType::Timestamp,
+        _ => return None,
+    })
+}
+
+impl Database {
+    /// Runs one statement (PostgreSQL's dialect, parameters as `$1`) and waits for all of its answer. For large answers
+    /// take [`Database::query`].
+    pub fn sql(&self, text: &str, params: &[Value]) -> Result<Answer> {
+        block_on(self.sql_async(text, params))
+    }
+
+    /// The same as a future of any runtime.
+    pub async fn sql_async(&self, text: &str, params: &[Value]) -> Result<Answer> {
+        match self.query(text, params).await? {
+            query::Answer::Done(done) => Ok(Answer { batches: Vec::new(), count: done.count }),
+            query::Answer::Rows(mut rows) => {
+                let batches = rows.collect().await?;
+                let count = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+                Ok(Answer { batches, count })
+            }
+        }
+    }
+
+    /// Runs one statement and gives its rows as a stream; dropping the stream cancels it.
+    pub async fn query(&self, text: &str, params: &[Value]) -> Result<query::Answer> {
+        self.sql.get()?.run(&self.principal, text, params.to_vec(), Limits::default()).await
+    }
+}
+
+/// Waits for a future in this thread, whatever runtime it may belong to.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+

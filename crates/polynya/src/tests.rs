@@ -1,0 +1,124 @@
+use std::time::{Duration, Instant};
+
+use crate::{DataType, Database, Kind, Mode, NewTable, Op, Transaction, Value};
+
+fn stock() -> NewTable {
+    NewTable::new("stock").column("item", DataType::String).column("count", DataType::Int64).primary_key(["item"])
+}
+
+fn row(item: &str, count: i64) -> [Value; 2] {
+    [item.into(), Value::Int64(count)]
+}
+
+#[test]
+fn rows_go_in_and_come_out_by_key_scan_and_sql() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library");
+    let db = Database::open(dir.path()).unwrap();
+    db.create_table(stock()).unwrap();
+    db.insert_rows("stock", &["item", "count"], [row("bolt", 40), row("nut", 55)]).unwrap();
+    assert_eq!(db.insert_rows("stock", &["item"], [["bolt".into()]]).unwrap_err().kind(), Kind::Exists);
+    db.upsert("stock", db.to_batch("stock", &["item", "count"], [row("bolt", 41)]).unwrap()).unwrap();
+    let bolt = db.get("Stock", &["bolt".into()]).unwrap().unwrap();
+    assert_eq!(bolt.values().unwrap(), ["bolt".into(), Value::Int64(41)]);
+    assert!(db.get("stock", &["screw".into()]).unwrap().is_none());
+    let rows: usize = db.snapshot().scan("stock").unwrap().map(|b| b.unwrap().num_rows()).sum();
+    assert_eq!(rows, 2);
+    assert_eq!(db.delete("stock", &["nut".into()]).unwrap().deleted, 1);
+    #[cfg(feature = "sql")]
+    assert_eq!(
+        db.sql("SELECT sum(count) FROM stock WHERE item <> $1", &["x".into()]).unwrap().value().unwrap(),
+        Value::Int64(41)
+    );
+}
+
+#[cfg(feature = "sql")]
+#[test]
+fn sql_is_there_for_blocking_callers_and_for_any_runtime() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library");
+    let db = Database::open(dir.path()).unwrap();
+    db.sql("CREATE TABLE t (a bigint, b text)", &[]).unwrap();
+    assert_eq!(db.sql("INSERT INTO t VALUES (1, 'x'), (2, 'y')", &[]).unwrap().count, 2);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let answer = db.sql_async("SELECT max(a) FROM t", &[]).await.unwrap();
+        assert_eq!(answer.value().unwrap(), Value::Int64(2));
+        // Blocking inside a runtime is slow, not wrong.
+        assert_eq!(db.sql("SELECT count(*) FROM t", &[]).unwrap().value().unwrap(), Value::Int64(2));
+    });
+}
+
+#[test]
+fn many_databases_close_within_two_seconds_while_they_work() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("library");
+    let options = || crate::Options {
+        engine: engine::Options {
+            seal_bytes: 32 << 10,
+            log: commitlog::Options { file_bytes: 1 << 20, ..Default::default() },
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let open = |i: usize| Database::open_with(dir.path().join(i.to_string()), options()).unwrap();
+    let databases: Vec<Database> = (0..12).map(open).collect();
+    for db in &databases {
+        db.create_table(stock()).unwrap();
+        for round in 0..20i64 {
+            let rows: Vec<_> = (0..200).map(|i| row(&format!("item {}", (round * 31 + i) % 900), i)).collect();
+            db.upsert("stock", db.to_batch("stock", &["item", "count"], rows).unwrap()).unwrap();
+        }
+    }
+    for db in &databases {
+        let held = db.snapshot();
+        let started = Instant::now();
+        db.close().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(2), "closing took {:?}", started.elapsed());
+        assert!(held.scan("stock").unwrap().all(|batch| batch.is_ok()), "a held snapshot stays readable");
+        let op = Op::DropTable { table: "stock".into(), if_exists: true };
+        assert_eq!(db.commit(Transaction::new(vec![op])).unwrap_err().kind(), Kind::Closed);
+    }
+    // And all is there again.
+    for i in 0..12 {
+        assert!(open(i).snapshot().table("stock").unwrap().rows() > 500);
+    }
+}
+
+#[test]
+fn concurrent_closes_and_writes_end_in_order() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library");
+    let db = Database::open(dir.path()).unwrap();
+    db.create_table(stock()).unwrap();
+    let acknowledged = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let db = &db;
+                scope.spawn(move || {
+                    for i in 0i64.. {
+                        let rows = [row(&format!("{writer}/{i}"), i)];
+                        let batch = db.to_batch("stock", &["item", "count"], rows).unwrap();
+                        match db.commit(Transaction::insert("stock", batch, Mode::Append)) {
+                            Ok(_) => {}
+                            Err(error) => {
+                                assert_eq!(error.kind(), Kind::Closed, "{error}");
+                                return i;
+                            }
+                        }
+                    }
+                    unreachable!("closing ends the loop")
+                })
+            })
+            .collect();
+        while db.snapshot().table("stock").unwrap().rows() < 200 {
+            std::thread::yield_now();
+        }
+        let closers: Vec<_> = (0..3).map(|_| scope.spawn(|| db.close().unwrap())).collect();
+        closers.into_iter().for_each(|closer| closer.join().unwrap());
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum::<i64>()
+    });
+    drop(db);
+    let db = Database::open(dir.path()).unwrap();
+    assert_eq!(db.snapshot().table("stock").unwrap().rows() as i64, acknowledged, "L1, and nothing unacknowledged");
+}

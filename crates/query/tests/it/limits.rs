@@ -1,0 +1,214 @@
+//! Rows, time, memory, number: every limit of a statement, and its end when nobody reads it.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use query::{Answer, Limits, Overflow};
+use types::{Kind, Principal};
+
+use crate::database::{Database, open, open_with};
+
+/// Runs for hours if it is let.
+const ENDLESS: &str = "select count(*) from n a, n b, n c where (a.x + b.x + c.x) % 7 = 3";
+
+fn limits(deadline: Duration) -> Limits {
+    Limits { deadline: Some(deadline), ..Limits::default() }
+}
+
+/// CPU time of this process's SQL threads, in seconds.
+fn cpu_seconds() -> f64 {
+    let mut ticks = 0u64;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let Ok(stat) = std::fs::read_to_string(task.unwrap().path().join("stat")) else { continue };
+        if !stat.contains("(polynya-sql") {
+            continue;
+        }
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        ticks += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    }
+    ticks as f64 / 100.0
+}
+
+/// Waits until nothing runs, at most ten seconds.
+fn wait_until_idle(database: &Database) {
+    let start = Instant::now();
+    while database.sql.status().running > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", database.sql.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_answer_longer_than_allowed_is_an_error_or_says_that_it_is_cut() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 20_000, false);
+    let with = |rows_max, overflow| Limits { rows_max: Some(rows_max), overflow, ..Limits::default() };
+
+    let mut rows = database.rows("select id from n", vec![], with(10_000, Overflow::Error)).unwrap();
+    let error = database.runtime.block_on(rows.collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge);
+    assert!(database.runtime.block_on(rows.next()).is_none(), "an error is the end");
+
+    let mut rows = database.rows("select id from n", vec![], with(10_000, Overflow::Truncate)).unwrap();
+    let batches = database.runtime.block_on(rows.collect()).unwrap();
+    assert_eq!(batches.iter().map(|b| b.num_rows()).sum::<usize>(), 10_000);
+    assert!(rows.truncated());
+
+    let mut rows = database.rows("select id from n", vec![], with(20_000, Overflow::Truncate)).unwrap();
+    database.runtime.block_on(rows.collect()).unwrap();
+    assert!(!rows.truncated(), "exactly as many as allowed is the whole answer");
+}
+
+#[test]
+fn a_statement_ends_at_its_deadline_wherever_it_is() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 50_000, false);
+    let start = Instant::now();
+    let mut rows = database.rows(ENDLESS, vec![], limits(Duration::from_millis(300))).unwrap();
+    let error = database.runtime.block_on(rows.collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    wait_until_idle(&database);
+
+    // A reader that never reads does not keep it beyond the deadline either.
+    let mut rows = database.rows("select * from n", vec![], limits(Duration::from_millis(300))).unwrap();
+    wait_until_idle(&database);
+    let error = database.runtime.block_on(rows.collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+}
+
+#[test]
+fn a_dropped_answer_stops_the_work() {
+    let _limit = testkit::limit(240);
+    let database = open();
+    database.numbers("n", 100_000, false);
+    let sort = "select a.id, b.id from n a, n b where a.x <> b.x order by a.id + b.id, a.x limit 100000000";
+    let group = "select a.x * 1000000 + b.id, count(*) from n a, n b group by 1";
+    for text in [ENDLESS, sort, group] {
+        let rows = database.rows(text, vec![], limits(Duration::from_secs(600))).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(database.sql.status().running, 1, "{text}");
+        drop(rows);
+        wait_until_idle(&database);
+        let before = cpu_seconds();
+        std::thread::sleep(Duration::from_millis(500));
+        let used = cpu_seconds() - before;
+        assert!(used < 0.2, "{used} s of CPU in half a second after `{text}` was dropped");
+    }
+    assert_eq!(database.sql.status().memory_bytes, 0);
+}
+
+#[test]
+fn a_dropped_future_stops_the_work() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 50_000, true);
+    let principal = Principal::local();
+    // An UPDATE answers only when it is done.
+    let text = "update n set x = (select count(*) from n a, n b, n c where (a.x + b.x + c.x) % 7 = 3)";
+    database.runtime.block_on(async {
+        let run = database.sql.run(&principal, text, vec![], limits(Duration::from_secs(600)));
+        assert!(tokio::time::timeout(Duration::from_millis(300), run).await.is_err());
+    });
+    wait_until_idle(&database);
+}
+
+#[test]
+fn more_statements_than_allowed_wait_and_more_than_may_wait_are_refused() {
+    let _limit = testkit::limit(120);
+    let database = open_with(|options| {
+        options.concurrent_max = 2;
+        options.waiting_max = 3;
+    });
+    database.numbers("n", 50_000, false);
+    // An answer that is not read to its end keeps its place.
+    let held: Vec<_> =
+        (0..2).map(|_| database.rows("select * from n", vec![], Limits::default()).unwrap()).collect();
+    let principal = Principal::local();
+    let small = || database.sql.run(&principal, "select 1", vec![], limits(Duration::from_millis(500)));
+    let answers = database.runtime.block_on(join_all((0..5).map(|_| small())));
+    let kinds: Vec<Kind> = answers.iter().map(|a| a.as_ref().unwrap_err().kind()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Busy).count(), 2, "{kinds:?}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Timeout).count(), 3, "{kinds:?}");
+    assert_eq!(database.sql.status().refused, 2);
+    drop(held);
+    assert!(matches!(database.runtime.block_on(small()).unwrap(), Answer::Rows(_)));
+}
+
+#[test]
+fn a_sort_of_several_times_the_pool_spills() {
+    let _limit = testkit::limit(240);
+    let database = open_with(|options| options.memory_bytes = 8 << 20);
+    // 600,000 rows of about 60 bytes.
+    database.numbers("n", 600_000, false);
+    let text = "select id, kind || kind || kind as k, x from n order by x, id desc";
+    let mut rows = database.rows(text, vec![], Limits::default()).unwrap();
+    let mut spilled = 0;
+    let mut count = 0;
+    let mut last = (i64::MIN, i64::MAX);
+    while let Some(batch) = database.runtime.block_on(rows.next()) {
+        let batch = batch.unwrap();
+        spilled = spilled.max(database.sql.status().spilled_bytes);
+        let column = |i: usize| {
+            use arrow::array::AsArray;
+            batch.column(i).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec()
+        };
+        for (x, id) in column(2).into_iter().zip(column(0)) {
+            assert!((x, -id) > (last.0, -last.1) || count == 0, "{x} {id} after {last:?}");
+            last = (x, id);
+            count += 1;
+        }
+    }
+    assert_eq!(count, 600_000);
+    assert!(spilled > 8 << 20, "{spilled} bytes were spilled");
+    drop(rows);
+    wait_until_idle(&database);
+    assert_eq!(database.sql.status().spilled_bytes, 0, "spill files go with their statement");
+}
+
+#[test]
+fn a_statement_that_needs_more_memory_than_there_is_fails_alone() {
+    let _limit = testkit::limit(240);
+    let database = open_with(|options| {
+        options.memory_bytes = 4 << 20;
+        options.spill_bytes_max = 1 << 20;
+    });
+    database.numbers("n", 300_000, false);
+    let error = database.try_query("select id, kind, x from n order by x, id", vec![]).unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge, "{error}");
+    assert_eq!(database.query("select count(*) from n"), [["300000"]]);
+}
+
+#[test]
+fn closing_ends_answers_with_an_error() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 100_000, false);
+    let mut rows = database.rows("select * from n", vec![], Limits::default()).unwrap();
+    let start = Instant::now();
+    database.sql.close();
+    assert!(start.elapsed() < Duration::from_secs(2));
+    let error = database.runtime.block_on(rows.collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Closed);
+    assert_eq!(database.run("select 1", vec![], Limits::default()).unwrap_err().kind(), Kind::Closed);
+}
+
+#[test]
+fn sql_works_on_threads_of_its_own_class() {
+    let _limit = testkit::limit(60);
+    let database = open();
+    database.query("select 1");
+    let mut seen = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let Ok(stat) = std::fs::read_to_string(task.unwrap().path().join("stat")) else { continue };
+        if stat.contains("(polynya-sql)") {
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            // Field 19 of stat, 17th after the name: nice.
+            assert_eq!(fields[16], "10", "{stat}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "{seen}");
+}

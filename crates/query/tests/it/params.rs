@@ -1,0 +1,103 @@
+//! `$1`: typed values, and untyped ones as they come out of JSON.
+
+use types::{Kind, Value};
+
+use crate::database::open;
+
+#[test]
+fn a_parameter_stands_wherever_a_value_does() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 1_000, true);
+    let one = |text: &str, params: Vec<Value>| {
+        database.try_query(text, params).unwrap_or_else(|e| panic!("{text}: {e}")).concat().join(",")
+    };
+    let text = |t: &str| Value::String(t.into());
+    assert_eq!(one("select kind from n where id = $1", vec![Value::Int64(7)]), "kind 7");
+    assert_eq!(one("select kind from n where id = $1", vec![Value::Int32(7)]), "kind 7");
+    assert_eq!(one("select kind from n where id = $1", vec![text("7")]), "kind 7");
+    assert_eq!(one("select kind from n where id = $1", vec![Value::Float64(7.0)]), "kind 7");
+    assert_eq!(one("select kind from n where id = $1", vec![Value::Null]), "");
+    assert_eq!(one("select count(*) from n where kind = $2 and x < $1", vec![Value::Int64(500), text("kind 3")]), "50");
+    assert_eq!(one("select id from n where id in ($1, $2) order by id", vec![Value::Int64(1), Value::Int64(2)]), "1,2");
+    assert_eq!(one("select id from n order by id limit $1 offset $2", vec![Value::Int64(2), Value::Int64(5)]), "5,6");
+    assert_eq!(one("select $1 || 'x'", vec![text("a")]), "ax");
+    assert_eq!(one("select $1 + 1", vec![Value::Int64(1)]), "2");
+    assert_eq!(one("select $1", vec![Value::Null]), "NULL");
+    assert_eq!(one("select array_length($1)", vec![Value::List(vec![Value::Int64(1), Value::Int64(2)])]), "2");
+    assert_eq!(one("select date '2024-01-02' > $1", vec![text("2024-01-01")]), "true");
+    assert_eq!(one("select count(*) from n where _time > $1", vec![text("2020-01-01T00:00:00Z")]), "1000");
+    assert_eq!(one("select count(*) from n where _time > $1", vec![Value::Timestamp(0)]), "1000");
+    assert_eq!(one("select (select max(id) from n where id < $1)", vec![Value::Int64(10)]), "9");
+    // The number of parameters must agree.
+    for (text, params) in [("select $1", vec![]), ("select 1", vec![Value::Null]), ("select $2", vec![Value::Null])] {
+        assert_eq!(database.try_query(text, params).unwrap_err().kind(), Kind::Invalid);
+    }
+}
+
+#[test]
+fn the_same_text_with_other_values_gives_other_rows() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 1_000, true);
+    for id in [3i64, 500, 999, 1_000, -1] {
+        let rows = database.try_query("select id from n where id = $1", vec![Value::Int64(id)]).unwrap();
+        let expected: Vec<Vec<String>> = (0..1_000).contains(&id).then(|| vec![id.to_string()]).into_iter().collect();
+        assert_eq!(rows, expected);
+    }
+    // And with values of another type.
+    let rows = database.try_query("select id from n where id = $1", vec![Value::String("4".into())]).unwrap();
+    assert_eq!(rows, [["4"]]);
+}
+
+#[test]
+fn rows_are_written_from_parameters() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute(
+        "create table t (id bigint primary key, d decimal(10,2), u uuid, at timestamptz, j json, v vector(2), p point,
+         l text[], f double precision)",
+    );
+    let text = |t: &str| Value::String(t.into());
+    // As the JSON interface sends them: numbers, text and lists.
+    let untyped = vec![
+        Value::Int64(1),
+        text("1.25"),
+        text("0190a2b3-c4d5-7e6f-8899-aabbccddeeff"),
+        text("2024-01-01T00:00:00Z"),
+        Value::Json("{\"a\":1}".into()),
+        Value::List(vec![Value::Int64(1), Value::Float64(2.5)]),
+        Value::List(vec![Value::Float64(13.4), Value::Float64(52.5)]),
+        Value::List(vec![text("x"), Value::Null]),
+        Value::Int64(2),
+    ];
+    let typed = vec![
+        Value::Int32(2),
+        Value::Decimal(125),
+        Value::Uuid([1; 16]),
+        Value::Timestamp(1_704_067_200_000_000),
+        text("[1]"),
+        Value::Vector(vec![1.0, 2.5]),
+        Value::Point([13.4, 52.5]),
+        Value::List(vec![]),
+        Value::Float64(0.5),
+    ];
+    for params in [untyped, typed] {
+        let insert = "insert into t values ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        database.run(insert, params, query::Limits::default()).unwrap();
+    }
+    assert_eq!(database.query("select id, d, at, v[2], p['lat'], f from t order by id").len(), 2);
+    assert_eq!(database.query("select count(*) from t where d = 1.25 and at = '2024-01-01'"), [["2"]]);
+    let rows = database
+        .try_query("select id from t where u = $1", vec![text("0190A2B3-c4d5-7e6f-8899-aabbccddeeff")])
+        .unwrap();
+    assert_eq!(rows, [["1"]]);
+    let update = "update t set j = $1, f = f + $2 where id = $3";
+    let params = vec![text("{\"b\": 2}"), Value::Float64(1.0), Value::Int64(1)];
+    database.run(update, params, query::Limits::default()).unwrap();
+    assert_eq!(database.query("select j, f from t where id = 1"), [["{\"b\": 2}", "3.0"]]);
+    let wrong = database.run("insert into t (id, u) values (9, $1)", vec![text("x")], query::Limits::default());
+    let error = wrong.unwrap_err();
+    assert_eq!(error.kind(), Kind::Schema, "{error}");
+    assert!(error.to_string().contains("$1"), "{error}");
+}

@@ -1,0 +1,129 @@
+//! How a scan is narrowed, split and counted, and what a plan that was made before costs.
+
+use std::time::Instant;
+
+use types::Value;
+
+use crate::database::{Database, open};
+
+fn explain(database: &Database, text: &str) -> String {
+    let rows = database.query(&format!("explain {text}"));
+    rows.iter().find(|row| row[0] == "physical_plan").unwrap()[1].clone()
+}
+
+#[test]
+fn a_key_is_looked_up_and_not_scanned() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 30_000, true);
+    for (filter, found) in [
+        ("id = 5", 1),
+        ("5 = id", 1),
+        ("id in (1, 2, 99999)", 2),
+        ("id = 1 or id = 2", 2),
+        ("id = 1 and kind = 'kind 1'", 1),
+        ("_row_id = 3", 1),
+        ("id = cast('7' as int)", 1),
+    ] {
+        let plan = explain(&database, &format!("select kind from n where {filter}"));
+        assert!(plan.contains(&format!("lookup={found} rows")), "{filter}: {plan}");
+    }
+    for filter in ["id > 5", "id <> 5", "kind = 'kind 1'", "id = 1 or kind = 'kind 2'", "id + 1 = 5"] {
+        let plan = explain(&database, &format!("select kind from n where {filter}"));
+        assert!(plan.contains("pieces="), "{filter}: {plan}");
+    }
+}
+
+#[test]
+fn a_composite_key_is_looked_up_by_all_its_columns() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (a bigint, b text, x int, primary key (a, b))");
+    database.execute("insert into t values (1, 'x', 1), (1, 'y', 2), (2, 'x', 3)");
+    let plan = explain(&database, "select x from t where b in ('x', 'y') and a = 1");
+    assert!(plan.contains("lookup=2 rows"), "{plan}");
+    let plan = explain(&database, "select x from t where a = 1");
+    assert!(plan.contains("pieces="), "{plan}");
+    assert_eq!(database.query("select sum(x) from t where b in ('x', 'y') and a = 1"), [["3"]]);
+    assert_eq!(database.query("select sum(x) from t where a = 1 and b in ('x', 'z')"), [["1"]]);
+}
+
+#[test]
+fn counting_reads_nothing_and_ranges_of_row_ids_read_only_theirs() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 100_000, false);
+    let plan = explain(&database, "select count(*) from n");
+    assert!(!plan.contains("Scan"), "{plan}");
+    assert_eq!(database.query("select count(*) from n"), [["100000"]]);
+    let pieces = |filter: &str| -> usize {
+        let plan = explain(&database, &format!("select id from n where {filter}"));
+        let after = plan.split("pieces=").nth(1).unwrap_or_else(|| panic!("{plan}"));
+        after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    };
+    let all = pieces("x >= 0");
+    assert!(all >= 12, "{all}");
+    assert!(pieces("_row_id > 99000") <= 2);
+    assert_eq!(pieces("_row_id < 0"), 0);
+    assert_eq!(pieces("_time < '2020-01-01'"), 0);
+    assert_eq!(database.query("select count(*), min(id) from n where _row_id > 99000"), [["1000", "99000"]]);
+    assert_eq!(database.query("select id from n order by _row_id desc limit 2"), [["99999"], ["99998"]]);
+    assert_eq!(database.query("select id from n order by _row_id limit 2"), [["0"], ["1"]]);
+    let plan = explain(&database, "select id from n order by _row_id limit 2");
+    assert!(!plan.contains("SortExec"), "row-id order is there already: {plan}");
+    let plan = explain(&database, "select * from n limit 10");
+    assert!(plan.contains("pieces=1"), "{plan}");
+}
+
+#[test]
+fn a_kept_plan_follows_the_table() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint)");
+    let ask = || database.query("select * from t order by id");
+    assert!(ask().is_empty());
+    database.execute("insert into t values (1)");
+    assert_eq!(ask(), [["1"]]);
+    database.execute("drop table t");
+    assert!(database.try_query("select * from t order by id", vec![]).is_err());
+    database.execute("create table t (id bigint, x text)");
+    database.execute("insert into t values (2, 'b')");
+    assert_eq!(ask(), [["2", "b"]]);
+    // Another table may come to be meant by the same text.
+    assert_eq!(database.query("select * from T"), [["2", "b"]]);
+    database.execute("create table ns.T (id bigint)");
+    assert_eq!(database.query("select * from T"), [["2", "b"]]);
+    // A function of the moment is not kept.
+    let now = || database.query("select now()");
+    let first = now();
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    assert_ne!(now(), first);
+}
+
+/// Prints what small queries cost; asserts only that a plan that was made before is cheaper than a new one.
+#[test]
+fn a_small_query_made_before_costs_less() {
+    let _limit = testkit::limit(240);
+    let database = open();
+    database.numbers("n", 10_000, true);
+    let each = |rounds: u32, text: &dyn Fn(u32) -> (String, Vec<Value>)| {
+        let mut times: Vec<_> = (0..rounds)
+            .map(|i| {
+                let (text, params) = text(i);
+                let start = Instant::now();
+                assert_eq!(database.try_query(&text, params).unwrap().len(), 1);
+                start.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[times.len() / 2]
+    };
+    let rounds = 200;
+    let kept = each(rounds, &|i| {
+        ("select id, kind, x from n where id = $1".into(), vec![Value::Int64(i64::from(i) * 31 % 10_000)])
+    });
+    let new = each(rounds, &|i| (format!("select id, kind, x from n where id = {}", i * 31 % 10_000), vec![]));
+    let nothing = each(rounds, &|_| ("select 1".into(), vec![]));
+    println!("median of {rounds}: by key with a kept plan {kept:?}, with a new plan {new:?}, `select 1` {nothing:?}");
+    assert!(kept < new, "{kept:?} {new:?}");
+}

@@ -1,0 +1,267 @@
+//! What a conversation of single answers does not show: keys, feeds, compression, streams, the record, the end.
+
+mod common;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use common::{Client, Running, wait_until};
+use engine::{ApiKey, Op, Transaction};
+use polynya_server as server;
+use types::{Principal, Scope, TableSet};
+
+fn put_key(running: &Running, name: &str, scope: Scope, tables: TableSet) -> String {
+    let secret = server::new_secret(&*running.engine.env().random);
+    let key = ApiKey { name: name.into(), hash: server::hash_of(&secret), scope, tables, created: 0 };
+    running.engine.commit(&Principal::local(), Transaction::new(vec![Op::PutKey(key)])).unwrap();
+    secret
+}
+
+#[test]
+fn a_key_decides_what_may_be_done_and_what_exists() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("keys");
+    for table in ["a", "b"] {
+        assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"x":1}"#).status, 200);
+    }
+    let reader = put_key(&running, "reader", Scope::Read, TableSet::Only(vec!["main.a".into()]));
+    let writer = put_key(&running, "writer", Scope::Write, TableSet::All);
+    let mut client = running.client();
+    let mut ask = |secret: Option<&str>, method: &str, path: &str, body: &str| {
+        let bearer = secret.map(|secret| format!("Bearer {secret}"));
+        let headers: Vec<_> = bearer.iter().map(|bearer| ("Authorization", bearer.as_str())).collect();
+        let answer = client.ask(method, path, &headers, body.as_bytes());
+        if answer.header("connection") == Some("close") {
+            client = running.client();
+        }
+        answer
+    };
+    // Once there is a key, this machine is nobody special.
+    assert_eq!(ask(None, "GET", "/v1/tables", "").status, 401);
+    assert_eq!(ask(Some("pk_wrong"), "GET", "/v1/tables", "").status, 401);
+    // Pages and health stay open.
+    assert_eq!(ask(None, "GET", "/health", "").status, 200);
+    assert_eq!(ask(None, "GET", "/_/", "").status, 200);
+    assert_eq!(ask(None, "GET", "/_/live", "").status, 401);
+
+    let tables = ask(Some(&reader), "GET", "/v1/tables", "").json();
+    assert_eq!(tables["tables"].as_array().unwrap().len(), 1);
+    assert_eq!(ask(Some(&reader), "GET", "/v1/tables/a/rows", "").status, 200);
+    // A1: what may not be seen is as if it were not there.
+    let hidden = ask(Some(&reader), "GET", "/v1/tables/b/rows", "");
+    let absent = ask(Some(&reader), "GET", "/v1/tables/c/rows", "");
+    assert_eq!((hidden.status, absent.status), (404, 404));
+    assert_eq!(hidden.text().replace("`b`", "`c`"), absent.text());
+    assert_eq!(ask(Some(&reader), "POST", "/v1/sql", r#"{"sql":"SELECT * FROM b"}"#).status, 404);
+    assert_eq!(ask(Some(&reader), "POST", "/v1/tables/a/rows", r#"{"x":1}"#).status, 403);
+    assert_eq!(ask(Some(&reader), "POST", "/v1/sql", r#"{"sql":"DELETE FROM a"}"#).status, 403);
+    assert_eq!(ask(Some(&writer), "POST", "/v1/tables/b/rows", r#"{"x":2}"#).status, 200);
+}
+
+/// The next event with data, as (event, data, id).
+fn event(client: &mut Client, rest: &mut String) -> (String, String, Option<u64>) {
+    loop {
+        while let Some(end) = rest.find("\n\n") {
+            let block: String = rest.drain(..end + 2).collect();
+            let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(|v| v.trim().to_owned());
+            if let Some(data) = field("data:") {
+                return (field("event:").unwrap_or_default(), data, field("id:").map(|id| id.parse().unwrap()));
+            }
+        }
+        rest.push_str(std::str::from_utf8(&client.chunk().expect("the feed goes on")).unwrap());
+    }
+}
+
+#[test]
+fn a_tail_shows_inserts_and_deletes_and_resumes_where_it_was_cut() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("tail");
+    running.ask("PUT", "/v1/tables/t", r#"{"columns":[{"name":"id","type":"int64"},{"name":"v","type":"string"}],"primary_key":["id"]}"#);
+    running.ask("POST", "/v1/tables/t/rows", r#"[{"id":1,"v":"a"},{"id":2,"v":"b"}]"#);
+
+    let mut client = running.client();
+    client.head("GET", "/v1/tables/t/tail?after=0", &[]);
+    let head = client.answer_head();
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    let mut rest = String::new();
+    let (kind, data, id) = event(&mut client, &mut rest);
+    let row: serde_json::Value = serde_json::from_str(&data).unwrap();
+    assert_eq!((kind.as_str(), &row["id"], &row["v"], id), ("insert", &1.into(), &"a".into(), None));
+    let (_, _, first_commit) = event(&mut client, &mut rest);
+    assert!(first_commit.is_some(), "the last event of a commit carries its lsn");
+
+    // What happens while it runs comes by itself: an update is a delete and an insert of one commit.
+    running.ask("POST", "/v1/tables/t/rows", r#"{"id":1,"v":"c"}"#);
+    let (kind, data, id) = event(&mut client, &mut rest);
+    assert_eq!((kind.as_str(), data.as_str(), id), ("delete", r#"{"_row_id":1}"#, None));
+    let (kind, _, second_commit) = event(&mut client, &mut rest);
+    assert_eq!(kind, "insert");
+    drop(client);
+
+    let mut client = running.client();
+    let last = first_commit.unwrap().to_string();
+    client.head("GET", "/v1/tables/t/tail?after=0", &[("Last-Event-ID", &last)]);
+    assert_eq!(client.answer_head().status, 200);
+    let mut rest = String::new();
+    assert_eq!(event(&mut client, &mut rest).0, "delete");
+    assert_eq!(event(&mut client, &mut rest).2, second_commit);
+
+    running.ask("DELETE", "/v1/tables/t", "");
+    let (kind, data, _) = event(&mut client, &mut rest);
+    assert!(kind == "error" && data.contains("was dropped"), "{data}");
+    assert_eq!(running.ask("GET", "/v1/tables/t/tail?after=999999", "").status, 404);
+}
+
+#[test]
+fn compressed_bodies_are_the_same_rows() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("compressed");
+    let body = "{\"a\":1}\n".repeat(10_000);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(body.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let zstd = zstd::encode_all(body.as_bytes(), 3).unwrap();
+    for (encoding, packed) in [("gzip", gzip), ("zstd", zstd)] {
+        let answer = running.client().ask("POST", "/v1/tables/t/rows", &[("Content-Encoding", encoding)], &packed);
+        assert_eq!((answer.status, &answer.json()["count"]), (200, &10_000.into()), "{}", answer.text());
+    }
+    assert_eq!(running.ask("GET", "/v1/tables/t", "").json()["rows"], 20_000);
+}
+
+#[test]
+fn an_arrow_stream_goes_in_and_comes_out() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("arrow");
+    let batch = arrow::record_batch::RecordBatch::try_from_iter([
+        ("a", std::sync::Arc::new(arrow::array::Int64Array::from(vec![1, 2, 3])) as arrow::array::ArrayRef),
+        ("s", std::sync::Arc::new(arrow::array::StringArray::from(vec![Some("x"), None, Some("z")])) as _),
+    ])
+    .unwrap();
+    let mut stream = arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+    stream.write(&batch).unwrap();
+    let body = stream.into_inner().unwrap();
+    let media = "application/vnd.apache.arrow.stream";
+    let answer = running.client().ask("POST", "/v1/tables/t/rows", &[("Content-Type", media)], &body);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    for (method, path, body) in
+        [("GET", "/v1/tables/t/rows?columns=a,s", ""), ("POST", "/v1/sql", r#"{"sql":"SELECT a, s FROM t ORDER BY a"}"#)]
+    {
+        let answer = running.client().ask(method, path, &[("Accept", media)], body.as_bytes());
+        assert_eq!(answer.header("content-type"), Some(media));
+        let back: Vec<_> =
+            arrow::ipc::reader::StreamReader::try_new(&answer.body[..], None).unwrap().map(Result::unwrap).collect();
+        let rows: usize = back.iter().map(|b| b.num_rows()).sum();
+        assert_eq!(rows, 3);
+        assert_eq!(arrow::compute::cast(back[0].column(0), &arrow::datatypes::DataType::Int64).unwrap().as_ref(), batch.column(0).as_ref());
+    }
+}
+
+#[test]
+fn a_large_answer_is_streamed_whole_and_cancelled_when_its_reader_leaves() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("stream");
+    let body: String = (0..20_000).map(|i| format!("{{\"n\":{i},\"s\":\"row number {i}\"}}\n")).collect();
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", &body).status, 200);
+    let answer = running.ask("POST", "/v1/sql", r#"{"sql":"SELECT n, s FROM t"}"#);
+    assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
+    let json = answer.json();
+    assert_eq!((json["rows"].as_array().unwrap().len(), &json["count"]), (20_000, &20_000.into()));
+
+    let mut client = running.client();
+    let sql = r#"{"sql":"SELECT a.s FROM t a, t b, t c"}"#;
+    client.head("POST", "/v1/sql", &[("Accept", "application/x-ndjson"), ("Content-Length", &sql.len().to_string())]);
+    client.send(sql.as_bytes()).unwrap();
+    assert_eq!(client.answer_head().status, 200);
+    assert!(client.chunk().is_some());
+    assert_eq!(running.sql.status().running, 1);
+    drop(client);
+    wait_until(|| running.sql.status().running == 0);
+    // An error that comes late stands at the end of the answer.
+    let late = running.ask("POST", "/v1/sql", r#"{"sql":"SELECT 1 / (n - 19999) AS x, s FROM t","rows_max":1000000}"#);
+    let error = if late.status == 200 { late.json()["error"].clone() } else { late.json()["error"].clone() };
+    assert!(error["message"].is_string(), "{}", late.text().chars().take(200).collect::<String>());
+}
+
+#[test]
+fn requests_are_recorded_but_not_those_about_the_record() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("record");
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
+    assert_eq!(running.ask("GET", "/v1/tables/nothing", "").status, 404);
+    running.ask("GET", "/health", "");
+    wait_until(|| running.engine.root().table("polynya.requests").is_some_and(|t| t.rows() >= 2));
+    let asked = r#"{"sql":"SELECT method, route, status, \"table\", principal FROM polynya.requests ORDER BY time"}"#;
+    let rows = running.ask("POST", "/v1/sql", asked).json()["rows"].clone();
+    assert_eq!(
+        rows,
+        serde_json::json!([
+            ["POST", "/v1/tables/{table}/rows", 200, "t", "local"],
+            ["GET", "/v1/tables/{table}", 404, "nothing", "local"],
+        ])
+    );
+    assert_eq!(running.ask("POST", "/v1/tables/polynya.requests/rows", r#"{"status":1}"#).status, 403);
+}
+
+#[test]
+fn the_live_feed_shows_what_happens() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("live");
+    running.ask("POST", "/v1/tables/t/rows", r#"[{"a":1},{"a":2}]"#);
+    let mut client = running.client();
+    client.head("GET", "/_/live", &[]);
+    assert_eq!(client.answer_head().status, 200);
+    let mut rest = String::new();
+    let (_, data, _) = event(&mut client, &mut rest);
+    let sample: serde_json::Value = serde_json::from_str(&data).unwrap();
+    assert_eq!((&sample["tables"][0]["name"], &sample["tables"][0]["rows"]), (&"t".into(), &2.into()));
+    for (part, fields) in [
+        ("ingest", &["rows_per_s", "bytes_per_s", "requests_per_s", "p50_ms", "p99_ms", "max_ms"][..]),
+        ("reads", &["per_s", "p50_ms", "p99_ms", "max_ms"]),
+        ("log", &["lsn", "fsync_p50_ms", "fsync_p99_ms"]),
+    ] {
+        fields.iter().for_each(|field| assert!(sample[part][field].is_number(), "{part}.{field}"));
+    }
+}
+
+#[test]
+fn the_page_is_compressed_tagged_and_not_sent_twice() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("page");
+    let mut client = running.client();
+    let plain = client.ask("GET", "/_/", &[], b"");
+    let packed = client.ask("GET", "/_/", &[("Accept-Encoding", "gzip, br")], b"");
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    let unpacked = server::wire::content::decompress(server::wire::content::Encoding::Gzip, &packed.body, 1 << 20).unwrap();
+    assert_eq!(unpacked, plain.body);
+    let etag = packed.header("etag").unwrap().to_owned();
+    assert_ne!(Some(etag.as_str()), plain.header("etag"), "two bodies never share a strong tag");
+    let again = client.ask("GET", "/_/", &[("Accept-Encoding", "gzip"), ("If-None-Match", &etag)], b"");
+    assert_eq!((again.status, again.body.len()), (304, 0));
+}
+
+#[test]
+fn stopping_lets_an_answer_end_and_ends_feeds() {
+    let _limit = testkit::limit(60);
+    let mut running = Running::start("stop");
+    running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#);
+    let mut idle = running.client();
+    assert_eq!(idle.ask("GET", "/health", &[], b"").status, 200);
+    let mut feed = running.client();
+    feed.head("GET", "/v1/tables/t/tail", &[]);
+    assert_eq!(feed.answer_head().status, 200);
+    // Half a request when the stop comes: it is still answered.
+    let mut half = running.client();
+    half.head("POST", "/v1/tables/t/rows", &[("Content-Length", "7")]);
+    half.send(b"{\"a\"").unwrap();
+    wait_until(|| running.telemetry().body_bytes_held.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    let server = running.server.take().unwrap();
+    let started = Instant::now();
+    let ended = std::thread::spawn(move || server.stop(Duration::from_secs(20)));
+    assert!(feed.chunk().is_none());
+    assert!(idle.is_closed());
+    half.send(b":2}").unwrap();
+    assert_eq!(half.answer().status, 200);
+    assert_eq!(ended.join().unwrap(), 0, "no connection was cut");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(std::net::TcpStream::connect(running.address).is_err());
+}
