@@ -49,6 +49,15 @@ impl Door {
         Ok(Door { client, control, own: Some(own), place: format!("directory {}", data.display()) })
     }
 
+    /// Asks, then closes the door whatever came of it.
+    pub async fn with<T>(self, ask: impl AsyncFnOnce(&mut Door) -> Result<T>) -> Result<T> {
+        let mut door = self;
+        let outcome = ask(&mut door).await;
+        let closed = door.close().await;
+        let answer = outcome?;
+        closed.map(|()| answer)
+    }
+
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
@@ -62,8 +71,8 @@ impl Door {
         &self.place
     }
 
-    /// Closes what was opened.
-    pub async fn close(self) -> Result<()> {
+    /// Closes what was opened. Off this thread: ending the threads of a server blocks.
+    async fn close(self) -> Result<()> {
         drop((self.client, self.control));
         let Some(own) = self.own else { return Ok(()) };
         let stopped = tokio::task::spawn_blocking(move || own.stop()).await;

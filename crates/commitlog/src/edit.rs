@@ -190,7 +190,8 @@ impl SegmentMeta {
             last_lsn: Lsn(d.varint()?),
             crc: d.u32()?,
         };
-        if meta.first_row > meta.last_row || meta.rows.saturating_sub(1) > meta.last_row.0 - meta.first_row.0 {
+        if meta.first_row > meta.last_row || meta.rows.saturating_sub(1) > meta.last_row.0 - meta.first_row.0
+        {
             return Err(d.damaged("a segment with more rows than row ids"));
         }
         Ok(meta)

@@ -108,9 +108,9 @@ pub(crate) fn trim(shared: &Shared, below: Lsn) -> Result<()> {
     {
         let mut state = shared.state.lock();
         let below = below.min(shared.durable_lsn().next());
-        // Never the newest: its header says where the log goes on.
-        let gone = state.files.iter().take(state.files.len().saturating_sub(1));
-        let gone = gone.take_while(|entry| entry.last_lsn < below).count();
+        // Never the newest of those in place: its header is what recovery begins with.
+        let pairs = state.files.iter().zip(state.files.iter().skip(1));
+        let gone = pairs.take_while(|(entry, next)| entry.last_lsn < below && next.in_place).count();
         let entries: Vec<_> = state.files.drain(..gone).collect();
         state.leftovers.extend(entries.into_iter().map(|e| Leftover { path: e.path, file: e.file }));
         shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);

@@ -151,7 +151,15 @@ fn adopt(shared: &Shared, walk: &Walk) {
             Role::Below | Role::Live => {
                 // Both have a header.
                 let first_lsn = found.header.map_or(found.next_lsn, |header| header.first_lsn);
-                state.files.push(Entry { path, file, first_lsn, last_lsn: Lsn(found.next_lsn.0 - 1) });
+                let last_lsn = Lsn(found.next_lsn.0 - 1);
+                state.files.push(Entry {
+                    epoch: found.epoch,
+                    path,
+                    file,
+                    first_lsn,
+                    last_lsn,
+                    in_place: true,
+                });
             }
         }
     }

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use types::{Error, Kind, Lsn, Result};
-use vfs::{Env, File};
+use vfs::{Env, File, Mutex, Rank};
 
 use crate::log::Options;
 use crate::stats::Counters;
@@ -53,11 +52,14 @@ pub(crate) struct State {
 /// A file in use.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    pub epoch: u64,
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     pub first_lsn: Lsn,
     /// `first_lsn - 1` while it holds no frame.
     pub last_lsn: Lsn,
+    /// Its header and its name are durable. As long as they are not, the file before it is what recovery begins with.
+    pub in_place: bool,
 }
 
 /// A file that holds nothing that counts and waits to be written.
@@ -76,8 +78,9 @@ pub(crate) struct Leftover {
 }
 
 impl State {
-    /// A new file and its name are durable.
-    pub(crate) fn new_file_is_durable(&mut self) {
+    /// The files up to this epoch, and their names, are durable.
+    pub(crate) fn in_place(&mut self, epoch: u64) {
+        self.files.iter_mut().filter(|entry| entry.epoch <= epoch).for_each(|entry| entry.in_place = true);
         let voids = std::mem::take(&mut self.voids);
         self.leftovers.extend(voids);
     }
@@ -98,9 +101,9 @@ impl Shared {
             counters: Counters::default(),
             durable: AtomicU64::new(last_lsn.0),
             appended: AtomicU64::new(last_lsn.0),
-            state: Mutex::default(),
-            syncing: Mutex::default(),
-            keeping: Mutex::default(),
+            state: Mutex::new(Rank::new(84, "log files"), State::default()),
+            syncing: Mutex::new(Rank::new(82, "log sync"), ()),
+            keeping: Mutex::new(Rank::new(80, "log file keeping"), ()),
             latched: OnceLock::new(),
             damage,
         }

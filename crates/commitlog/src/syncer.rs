@@ -37,10 +37,11 @@ impl Syncer {
         let shared = &*self.shared;
         let _one_at_a_time = shared.syncing.lock();
         shared.check()?;
-        let (reached, dirty, dir_dirty) = {
+        let (reached, dirty, dir_dirty, epoch) = {
             let mut state = shared.state.lock();
             let dir_dirty = std::mem::take(&mut state.dir_dirty);
-            (shared.appended_lsn(), std::mem::take(&mut state.dirty), dir_dirty)
+            let epoch = state.files.last().map_or(0, |entry| entry.epoch);
+            (shared.appended_lsn(), std::mem::take(&mut state.dirty), dir_dirty, epoch)
         };
         for file in &dirty {
             let start = shared.env.clock.monotonic();
@@ -55,7 +56,7 @@ impl Syncer {
         if dir_dirty {
             let synced = shared.env.disk.sync_dir(&shared.dir);
             synced.map_err(|e| shared.latch(&Error::io("syncing the log's directory", e)))?;
-            shared.state.lock().new_file_is_durable();
+            shared.state.lock().in_place(epoch);
         }
         // Only now: a frame that claims this lsn to be durable may be written from here on.
         shared.durable.store(reached.0, Ordering::Release);

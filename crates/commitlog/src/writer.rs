@@ -178,12 +178,11 @@ impl Writer {
             let error = Error::io("starting a log file", error).with("file", path.display());
             return Err(shared.latch(&error));
         }
-        {
-            let mut state = shared.state.lock();
-            state.dirty.push(Arc::clone(&spare.file));
-            state.dir_dirty = true;
-        }
+        let file = Arc::clone(&spare.file);
         self.go_on_in(spare, path, header, FILE_HEADER_BYTES);
+        let mut state = shared.state.lock();
+        state.dirty.push(file);
+        state.dir_dirty = true;
         Ok(())
     }
 
@@ -216,7 +215,6 @@ impl Writer {
         shared.env.disk.sync_dir(&shared.dir).map_err(failed)?;
         {
             let mut state = shared.state.lock();
-            state.new_file_is_durable();
             // Files of which nothing is left.
             let kept = state.files.iter().take_while(|entry| entry.first_lsn < first_lsn).count();
             let gone: Vec<Entry> = state.files.drain(kept..).collect();
@@ -226,6 +224,7 @@ impl Writer {
             }
         }
         self.go_on_in(spare, path, header, offset);
+        shared.state.lock().in_place(header.epoch);
         Ok(())
     }
 
@@ -246,10 +245,12 @@ impl Writer {
     fn go_on_in(&mut self, spare: Spare, path: PathBuf, header: FileHeader, offset: u64) {
         let mut state = self.shared.state.lock();
         state.files.push(Entry {
+            epoch: header.epoch,
             path,
             file: Arc::clone(&spare.file),
             first_lsn: header.first_lsn,
             last_lsn: Lsn(self.next_lsn.0 - 1),
+            in_place: false,
         });
         self.shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
         self.current = Some(Current {

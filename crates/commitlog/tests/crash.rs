@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use common::*;
 use polynya_commitlog::Writer;
 use sim::SimEnv;
@@ -19,11 +21,25 @@ struct Model {
     from: u64,
     /// A frame whose append had not returned when the machine crashed.
     doubtful: Option<Written>,
+    /// The calls of the processes so far, for the message of a failing test.
+    history: Vec<String>,
 }
 
 impl Model {
     fn new() -> Self {
-        Model { frames: Vec::new(), acknowledged: 0, from: 1, doubtful: None }
+        Model { frames: Vec::new(), acknowledged: 0, from: 1, doubtful: None, history: Vec::new() }
+    }
+
+    fn remember(&mut self, machine: &SimEnv, end: &str) {
+        let from = self.history.len().saturating_sub(3);
+        self.history.drain(..from);
+        self.history.push(format!("a process ({end}):\n  {}", machine.disk.last_calls().join("\n  ")));
+    }
+
+    /// The machine that the next process finds: the process was killed, or the power failed.
+    fn next(&mut self, machine: &SimEnv, rng: &mut Rng, kill: bool) -> SimEnv {
+        self.remember(machine, if kill { "killed" } else { "power lost" });
+        if kill { machine.kill() } else { machine.crash(rng) }
     }
 
     /// Compares what recovery found with what must and may be there, and takes it for the truth from now on.
@@ -50,6 +66,15 @@ impl Model {
 }
 
 fn open_and_check(machine: &SimEnv, model: &mut Model) -> Result<Writer> {
+    let found = catch_unwind(AssertUnwindSafe(|| find(machine, model)));
+    found.unwrap_or_else(|panic| {
+        model.remember(machine, "the last one");
+        eprintln!("{}", model.history.join("\n"));
+        std::panic::resume_unwind(panic)
+    })
+}
+
+fn find(machine: &SimEnv, model: &mut Model) -> Result<Writer> {
     let (writer, recovery, found) = open(&machine.env(), model.from)?;
     assert_eq!(told(recovery.damage), None, "a crash is no damage");
     model.recovered(found, recovery.last_lsn);
@@ -101,7 +126,8 @@ fn crash_and_recover(seed: u64, at: u64) -> bool {
     let finished = work(&machine, &mut model, &mut rng.fork(), 14).is_ok();
     let mut rng = Rng::new(seed ^ at << 32);
     for round in 0..4 {
-        machine = if rng.one_in(4) { machine.kill() } else { machine.crash(&mut rng) };
+        let kill = rng.one_in(4);
+        machine = model.next(&machine, &mut rng, kill);
         let again = if round < 3 { rng.range(1..60) } else { u64::MAX };
         machine.disk.crash_at(machine.disk.calls().saturating_add(again));
         let worked = work(&machine, &mut model, &mut rng, 4);
@@ -111,7 +137,7 @@ fn crash_and_recover(seed: u64, at: u64) -> bool {
 }
 
 fn check(seed: u64, at: u64) -> bool {
-    let checked = std::panic::catch_unwind(|| crash_and_recover(seed, at));
+    let checked = catch_unwind(|| crash_and_recover(seed, at));
     checked.unwrap_or_else(|panic| {
         eprintln!("seed {seed}, crash at call {at}");
         std::panic::resume_unwind(panic)
@@ -152,18 +178,19 @@ fn a_failing_disk_loses_nothing_that_was_acknowledged() {
         let mut model = Model::new();
         work(&machine, &mut model, &mut rng, 6).unwrap();
         for _ in 0..3 {
-            machine = machine.kill();
+            machine = model.next(&machine, &mut rng, true);
             // After the directory exists durably: that is the data directory's own affair.
             let writer = open_and_check(&machine, &mut model).unwrap();
             drop(writer);
-            machine = machine.kill();
+            machine = model.next(&machine, &mut rng, true);
             if rng.one_in(2) {
                 machine.disk.fail_sync(rng.range(2..12));
             } else {
                 machine.disk.fail_write(rng.range(1..12));
             }
             let _ = work(&machine, &mut model, &mut rng, 12);
-            machine = if rng.one_in(2) { machine.kill() } else { machine.crash(&mut rng) };
+            let kill = rng.one_in(2);
+            machine = model.next(&machine, &mut rng, kill);
         }
         work(&machine, &mut model, &mut rng, 3).unwrap();
     });

@@ -28,7 +28,7 @@ type Map = GenericHashMap<u64, u64, BuildHasherDefault<Identity>, DefaultSharedP
 
 /// A map covers so many rows; then the next is begun. Sealing drops whole maps instead of removing key by key, and leaves
 /// what it cannot drop: an entry is only a hint, whoever follows it looks at the row.
-const GENERATION_ROWS: u64 = 1 << 17;
+const GENERATION_ROWS: u64 = 1 << 18;
 
 /// Candidates for a key, newest first. Entries may be stale: the row may be deleted, sealed, or of another key with the
 /// same hash; each live head row of a keyed table has an entry.

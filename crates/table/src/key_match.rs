@@ -61,3 +61,7 @@ fn text(key: &mut &[u8], mut value: &[u8]) -> bool {
     }
     eat(key, value) && eat(key, &[0, 0])
 }
+
+#[cfg(test)]
+#[path = "key_match/tests.rs"]
+mod tests;

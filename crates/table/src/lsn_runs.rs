@@ -65,3 +65,7 @@ pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Vec<Run>> {
         Ok(run)
     })
 }
+
+#[cfg(test)]
+#[path = "lsn_runs/tests.rs"]
+mod tests;

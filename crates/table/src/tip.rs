@@ -210,6 +210,9 @@ impl Tip {
     /// Replaces the head's rows up to the segment's last row by the segment, and carries over the deletes that came
     /// after the snapshot it was made from: those of rows that the segment stores. A segment that is there already is
     /// ignored.
+    ///
+    /// Costs O(head batches + deletes) as long as an older snapshot lives, as the published root's does: whoever drops
+    /// the last one frees the sealed rows and their keys (tens of milliseconds for a million), so let a reaper do it.
     pub fn apply_seal(&mut self, segment: Arc<Segment>) -> Result<()> {
         let meta = segment.meta();
         let below = meta.last_row.0.saturating_add(1);

@@ -57,9 +57,7 @@ pub struct Options {
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let declared = declared(options)?;
-    super::block_on(async {
-        let mut door = Door::open_or_create(config, &options.reach).await?;
-        let mut outcome = Ok(());
+    let ask = async |door: &mut Door| {
         for path in &options.files {
             let job = Job {
                 path: path.clone(),
@@ -68,30 +66,31 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 again: options.again,
                 declared: declared.clone(),
             };
-            let bar = ProgressBar::new_spinner();
-            bar.enable_steady_tick(Duration::from_millis(200));
-            let ingested = tokio::select! {
-                ingested = ingest::file(&mut door, &job, &bar) => ingested,
-                _ = tokio::signal::ctrl_c() => {
-                    let next = match options.reach.url.is_some() || path.as_os_str() == "-" {
-                        true => "what was sent is stored; the same command would send it again",
-                        false => "the same command goes on where it stopped",
-                    };
-                    Err(Error::new(Kind::Timeout, "interrupted").hint(next))
-                }
-            };
-            bar.finish_and_clear();
-            match ingested {
-                Ok(done) => output::print(&if options.json { as_json(&done) } else { sentence(&done) }),
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
+            let done = one(door, &job, options).await?;
+            output::print(&if options.json { as_json(&done) } else { sentence(&done) });
         }
-        door.close().await.and(outcome)
-    })?;
+        Ok(())
+    };
+    super::block_on(async { Door::open_or_create(config, &options.reach).await?.with(ask).await })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// One file, until it is stored or the user interrupts.
+async fn one(door: &mut Door, job: &Job, options: &Options) -> Result<Outcome> {
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let ingested = tokio::select! {
+        ingested = ingest::file(door, job, &bar) => ingested,
+        _ = tokio::signal::ctrl_c() => {
+            let next = match options.reach.url.is_some() || job.path.as_os_str() == "-" {
+                true => "what was sent is stored; the same command would send it again",
+                false => "the same command goes on where it stopped",
+            };
+            Err(Error::new(Kind::Timeout, "interrupted").hint(next))
+        }
+    };
+    bar.finish_and_clear();
+    ingested
 }
 
 fn declared(options: &Options) -> Result<Declared> {

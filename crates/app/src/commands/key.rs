@@ -64,39 +64,43 @@ fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
-    super::block_on(async {
-        match &options.action {
-            Action::Create { name, scope, tables, json } => {
-                let mut door = Door::open_or_create(config, &Reach::default()).await?;
-                let tables = if tables.is_empty() { Value::Null } else { json!(tables) };
-                let body = json!({ "name": name, "scope": scope.name(), "tables": tables });
-                let made = control(&mut door)?.json(Method::POST, "/keys", Some(&body)).await?;
-                let text = match json {
-                    true => format!("{made}\n"),
-                    false => format!(
-                        "{}\n\nThis is the secret of `{name}`; only its hash is kept, so it is not shown again.\n\
-                         From now on every request needs a key.\n",
-                        made["secret"].as_str().unwrap_or_default()
-                    ),
-                };
-                output::print(&text);
-                door.close().await
-            }
-            Action::List { json } => {
-                let mut door = Door::open(config, &Reach::default()).await?;
-                let answer = control(&mut door)?.json(Method::GET, "/keys", None).await?;
-                output::print(&if *json { format!("{answer}\n") } else { list(&answer) });
-                door.close().await
-            }
-            Action::Remove { name } => {
-                let mut door = Door::open(config, &Reach::default()).await?;
-                control(&mut door)?.json(Method::DELETE, &format!("/keys/{}", escaped(name)), None).await?;
-                output::print(&format!("Key `{name}` is gone.\n"));
-                door.close().await
-            }
-        }
+    let reach = Reach::default();
+    let text = super::block_on(async {
+        let door = match &options.action {
+            Action::Create { .. } => Door::open_or_create(config, &reach).await?,
+            Action::List { .. } | Action::Remove { .. } => Door::open(config, &reach).await?,
+        };
+        door.with(async |door: &mut Door| act(control(door)?, &options.action).await).await
     })?;
+    output::print(&text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what to print.
+async fn act(control: &mut Client, action: &Action) -> Result<String> {
+    match action {
+        Action::Create { name, scope, tables, json } => {
+            let tables = if tables.is_empty() { Value::Null } else { json!(tables) };
+            let body = json!({ "name": name, "scope": scope.name(), "tables": tables });
+            let made = control.json(Method::POST, "/keys", Some(&body)).await?;
+            Ok(match json {
+                true => format!("{made}\n"),
+                false => format!(
+                    "{}\n\nThis is the secret of `{name}`; only its hash is kept, so it is not shown again.\n\
+                     From now on every request needs a key.\n",
+                    made["secret"].as_str().unwrap_or_default()
+                ),
+            })
+        }
+        Action::List { json } => {
+            let answer = control.json(Method::GET, "/keys", None).await?;
+            Ok(if *json { format!("{answer}\n") } else { list(&answer) })
+        }
+        Action::Remove { name } => {
+            control.json(Method::DELETE, &format!("/keys/{}", escaped(name)), None).await?;
+            Ok(format!("Key `{name}` is gone.\n"))
+        }
+    }
 }
 
 /// Keys are managed through the data directory only: who may do that is the file system's to say.

@@ -44,46 +44,50 @@ pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
         let _ = editor.load_history(path);
     }
     super::block_on(async {
-        let mut door = Door::open(config, reach).await?;
+        let door = Door::open(config, reach).await?;
         output::print(&format!("Polynya {}, {}. \\help explains, \\q leaves.\n", env!("CARGO_PKG_VERSION"), door.place()));
-        let mut state = State { timing: true, style: Style::Table };
-        let mut pending = String::new();
-        loop {
-            let prompt = if pending.is_empty() { "polynya> " } else { "     ... " };
-            // The editor blocks; the connection's task runs on another thread meanwhile.
-            match tokio::task::block_in_place(|| editor.readline(prompt)) {
-                Ok(line) if pending.is_empty() && line.trim().is_empty() => {}
-                Ok(line) if pending.is_empty() && line.trim_start().starts_with('\\') => {
-                    let _ = editor.add_history_entry(line.trim());
-                    if !state.meta(&mut door, parse_meta(line.trim())).await {
-                        break;
-                    }
-                }
-                Ok(line) => {
-                    pending.push_str(&line);
-                    pending.push('\n');
-                    if !is_complete(&pending) {
-                        continue;
-                    }
-                    let text = std::mem::take(&mut pending);
-                    let _ = editor.add_history_entry(text.trim());
-                    for statement in split(&text) {
-                        state.ask(&mut door, &statement).await;
-                    }
-                }
-                Err(ReadlineError::Interrupted) => pending.clear(),
-                Err(ReadlineError::Eof) => break,
-                Err(error) => return Err(Error::internal(format!("the terminal failed: {error}"))),
-            }
-        }
-        if let Some(path) = &history {
-            // Losing the history is no reason to fail.
-            let _ = path.parent().map(std::fs::create_dir_all);
-            let _ = editor.save_history(path);
-        }
-        door.close().await
+        door.with(async |door: &mut Door| talk(door, &mut editor).await).await
     })?;
+    if let Some(path) = &history {
+        // Losing the history is no reason to fail.
+        let _ = path.parent().map(std::fs::create_dir_all);
+        let _ = editor.save_history(path);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Until the user leaves.
+async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
+    let mut state = State { timing: true, style: Style::Table };
+    let mut pending = String::new();
+    loop {
+        let prompt = if pending.is_empty() { "polynya> " } else { "     ... " };
+        // The editor blocks; the connection's task runs on another thread meanwhile.
+        match tokio::task::block_in_place(|| editor.readline(prompt)) {
+            Ok(line) if pending.is_empty() && line.trim().is_empty() => {}
+            Ok(line) if pending.is_empty() && line.trim_start().starts_with('\\') => {
+                let _ = editor.add_history_entry(line.trim());
+                if !state.meta(door, parse_meta(line.trim())).await {
+                    return Ok(());
+                }
+            }
+            Ok(line) => {
+                pending.push_str(&line);
+                pending.push('\n');
+                if !is_complete(&pending) {
+                    continue;
+                }
+                let text = std::mem::take(&mut pending);
+                let _ = editor.add_history_entry(text.trim());
+                for statement in split(&text) {
+                    state.ask(door, &statement).await;
+                }
+            }
+            Err(ReadlineError::Interrupted) => pending.clear(),
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(Error::internal(format!("the terminal failed: {error}"))),
+        }
+    }
 }
 
 struct State {

@@ -70,17 +70,18 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         (None, None) => return shell::run(config, &options.reach),
     };
     let params: Vec<Value> = options.params.iter().map(|text| param(text)).collect();
-    super::block_on(async {
-        let mut door = Door::open(config, &options.reach).await?;
+    let ask = async |door: &mut Door| {
         for statement in &statements {
-            let printing = print(door.client(), statement, &params, style);
             tokio::select! {
-                outcome = printing => outcome.map(|_| ())?,
-                _ = tokio::signal::ctrl_c() => return Err(Error::new(Kind::Timeout, "interrupted; the statement was cancelled")),
+                outcome = print(door.client(), statement, &params, style) => outcome.map(|_| ())?,
+                _ = tokio::signal::ctrl_c() => {
+                    return Err(Error::new(Kind::Timeout, "interrupted; the statement was cancelled"));
+                }
             }
         }
-        door.close().await
-    })?;
+        Ok(())
+    };
+    super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -29,18 +29,18 @@ pub struct Options {
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     super::block_on(async {
-        let mut door = Door::open(config, &options.reach).await?;
-        let answer = match &options.name {
-            None => list(door.client()).await?,
-            Some(name) => describe(door.client(), name).await?,
+        let ask = async |door: &mut Door| match &options.name {
+            None => list(door.client()).await,
+            Some(name) => describe(door.client(), name).await,
         };
+        let answer = Door::open(config, &options.reach).await?.with(ask).await?;
         let text = match (options.json, &options.name) {
             (true, _) => format!("{answer}\n"),
             (false, None) => list_table(&answer),
             (false, Some(_)) => description(&answer),
         };
         output::print(&text);
-        door.close().await
+        Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
 }

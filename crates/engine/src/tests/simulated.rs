@@ -343,11 +343,17 @@ fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
 
 /// Several lives of one database.
 fn lives(seed: u64, lives: usize, steps: u64, crash_within: u64) -> u64 {
+    lives_with(seed, lives, steps, crash_within, |_| {})
+}
+
+/// The same on a machine that `prepare` meddles with at the beginning of each life.
+fn lives_with(seed: u64, lives: usize, steps: u64, crash_within: u64, prepare: impl Fn(&SimEnv)) -> u64 {
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);
     let (mut machine, engine) = reopen(machine, &mut rng);
     let mut run = Run::new(engine, 0, State::new());
     for _ in 0..lives {
+        prepare(&machine);
         machine.disk.crash_at(rng.range(1..crash_within));
         for _ in 0..steps {
             run.step(&mut rng);
@@ -431,6 +437,71 @@ fn the_same_seed_gives_the_same_trace() {
     let _limit = testkit::limit(120);
     for seed in 0..3 {
         assert_eq!(lives(seed, 2, 300, 200), lives(seed, 2, 300, 200), "seed {seed}");
+    }
+}
+
+/// Canaries: an engine whose fsyncs of one kind do nothing must be caught. What none of them catches is not tested.
+#[test]
+fn an_engine_that_skips_a_kind_of_fsync_is_caught() {
+    let _limit = testkit::limit(300);
+    type Picks = fn(&Path) -> bool;
+    let kinds: [(&str, Picks); 4] = [
+        ("the log", |path| path.to_string_lossy().contains("/log/")),
+        ("segments", |path| path.to_string_lossy().contains("/tables/")),
+        ("the manifest", |path| path.to_string_lossy().contains("manifest")),
+        ("the directory of tables", |path| path.ends_with("tables")),
+    ];
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let caught = kinds.map(|(_, lost)| {
+        (0..200).any(|seed| {
+            let lose = |machine: &SimEnv| machine.disk.lose_syncs(lost);
+            std::panic::catch_unwind(|| lives_with(seed, 3, 600, 500, lose)).is_err()
+        })
+    });
+    std::panic::set_hook(quiet);
+    for ((what, _), caught) in kinds.iter().zip(caught) {
+        assert!(caught, "nobody noticed that {what} was never synced");
+    }
+}
+
+/// A failed sync of `tables/` once left a directory whose name was not durable; the next seal found it there and took
+/// it for durable, and a crash then took all of the table's segments with it.
+#[test]
+fn a_table_directory_whose_sync_failed_is_made_again() {
+    let _limit = testkit::limit(60);
+    for seed in 0..40 {
+        let machine = SimEnv::new(seed);
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        let mut run = Run::new(engine, 0, State::new());
+        let create = Op::CreateTable { def: plain("a"), if_absent: false };
+        run.submit(vec![create], Effect::Create { table: "a".into(), keyed: false });
+        run.commit();
+        run.engine.step(Step::Sync);
+        while run.engine.step(Step::Background) {}
+        for round in 0..3 {
+            let rows: Vec<(i64, i64)> = (0..50).map(|i| (i, round)).collect();
+            let op = Op::Insert { table: "a".into(), batch: batch(&rows), mode: Mode::Append };
+            run.submit(vec![op], Effect::Upsert { tables: vec!["a".into()], rows });
+            run.commit();
+            run.engine.step(Step::Sync);
+            if round == 0 {
+                // The first sync of a table's first seal is that of `tables/`.
+                machine.disk.fail_sync(1);
+                run.engine.step(Step::Background);
+                assert_eq!((run.engine.status().background_errors, run.engine.status().seals), (1, 0));
+            }
+            while run.engine.step(Step::Background) {
+                run.engine.step(Step::Commit);
+                run.engine.step(Step::Sync);
+            }
+        }
+        let rows = contents(run.engine.root().table("main.a").unwrap());
+        assert!(run.engine.status().seals > 0);
+        drop(run);
+        let mut rng = Rng::new(seed);
+        let engine = Engine::open_stepped(machine.crash(&mut rng).env(), Path::new(DIR), options()).unwrap();
+        assert_eq!(contents(engine.root().table("main.a").unwrap()), rows, "seed {seed}");
     }
 }
 

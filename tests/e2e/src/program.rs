@@ -1,0 +1,58 @@
+//! Where the built binary is, and running it in a directory of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The `polynya` binary: `POLYNYA_BIN`, else the one that Cargo put beside this test.
+///
+/// A crate cannot ask Cargo for the binary of another one. `cargo test --workspace` and `make test` build it before any
+/// test starts; `cargo test -p polynya-e2e` alone does not.
+pub fn polynya() -> PathBuf {
+    if let Some(named) = std::env::var_os("POLYNYA_BIN") {
+        let named = PathBuf::from(named);
+        assert!(named.is_file(), "POLYNYA_BIN is {}, where there is no file", named.display());
+        // Tests run it in other directories than this one.
+        return named.canonicalize().unwrap();
+    }
+    let test = std::env::current_exe().unwrap();
+    // target/debug/deps/e2e-0123456789abcdef
+    let beside = test.parent().and_then(Path::parent).unwrap().join("polynya");
+    assert!(
+        beside.is_file(),
+        "there is no binary at {}; build it with `cargo build -p polynya-app`, or run `make test`",
+        beside.display()
+    );
+    beside
+}
+
+/// A command that none of the tester's own settings reaches.
+pub fn command(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(polynya());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POLYNYA_")) {
+        command.env_remove(name);
+    }
+    command.args(args).current_dir(directory).env("HOME", directory).stdin(Stdio::null());
+    command
+}
+
+/// What a command that must fail says: one sentence, with what to do.
+pub fn complaint(directory: &Path, args: &[&str]) -> String {
+    let output = command(directory, args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{args:?} should have failed: {}\n{said}", text(&output));
+    let sentences: Vec<&str> = said.lines().filter(|line| line.starts_with("polynya: ")).collect();
+    assert_eq!(sentences.len(), 1, "{args:?} should have said one sentence: {said}");
+    sentences[0].to_owned()
+}
+
+/// Standard output of a command that must succeed.
+pub fn succeed(directory: &Path, args: &[&str]) -> String {
+    let output = command(directory, args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?} ended with {}: {}\n{said}", output.status, text(&output));
+    text(&output)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
