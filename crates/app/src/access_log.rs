@@ -144,7 +144,9 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     while let Some((at, c)) = chars.next() {
         match c {
             // A server that does not escape leaves quotes inside: only one followed by a space or the end closes.
-            '"' if inner[at + 1..].starts_with(' ') || at + 1 == inner.len() => return Some((out, &inner[at + 1..])),
+            '"' if inner[at + 1..].starts_with(' ') || at + 1 == inner.len() => {
+                return Some((out, &inner[at + 1..]));
+            }
             '\\' => match chars.next() {
                 Some((_, escaped @ ('"' | '\\'))) => out.push(escaped),
                 Some((_, other)) => out.extend(['\\', other]),
@@ -159,7 +161,8 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 fn split_request(request: &str, entry: &mut Entry) {
     let method_end = request.find(' ').unwrap_or(0);
     let method = &request[..method_end];
-    let is_method = !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-' || b == b'_');
+    let is_method =
+        !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-' || b == b'_');
     if !is_method {
         entry.path = present(request);
         return;

@@ -94,14 +94,16 @@ impl Global {
         }
         for pair in &self.set {
             let (path, value) = pair.split_once('=').ok_or_else(|| {
-                types::Error::invalid(format!("--set {pair} has no value")).hint("write --set server.listen=127.0.0.1:8080")
+                types::Error::invalid(format!("--set {pair} has no value"))
+                    .hint("write --set server.listen=127.0.0.1:8080")
             })?;
             flag(path.trim(), value.to_owned(), "--set");
         }
         let readable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        let variables = std::env::vars_os().filter_map(readable).filter(|(name, _)| name.starts_with("POLYNYA_"));
+        let variables =
+            std::env::vars_os().filter_map(readable).filter(|(name, _)| name.starts_with("POLYNYA_"));
         Ok(Sources { file: self.config.clone(), variables: variables.collect(), flags })
     }
 }

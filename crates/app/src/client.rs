@@ -98,7 +98,9 @@ impl Client {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::new(body)).map_err(|error| {
-            Refusal::of(Error::invalid("the request cannot be written as HTTP: is the key right?").caused_by(error))
+            Refusal::of(
+                Error::invalid("the request cannot be written as HTTP: is the key right?").caused_by(error),
+            )
         })?;
         let mut connection = self.connect().await.map_err(Refusal::of)?;
         let answered = connection.send_request(request).await;
@@ -164,7 +166,8 @@ impl Client {
                 handshake(stream).await
             }
             To::Socket(data) => {
-                let (directory, path) = crate::control::short_path(data).map_err(|error| unreachable(&error))?;
+                let (directory, path) =
+                    crate::control::short_path(data).map_err(|error| unreachable(&error))?;
                 let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
                 drop(directory);
                 handshake(stream).await
@@ -196,15 +199,17 @@ impl Refusal {
 /// The whole body.
 pub async fn read(response: Response) -> Result<Bytes> {
     let collected = response.into_body().collect().await;
-    collected.map(|body| body.to_bytes()).map_err(|error| {
-        Error::new(Kind::Closed, "the server's answer ended in the middle").caused_by(error)
-    })
+    collected
+        .map(|body| body.to_bytes())
+        .map_err(|error| Error::new(Kind::Closed, "the server's answer ended in the middle").caused_by(error))
 }
 
 async fn refusal(response: Response) -> Refusal {
     let status = response.status();
-    let header = |name| response.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
-    let retry_after = header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs_f64);
+    let header =
+        |name| response.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let retry_after =
+        header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs_f64);
     let body = read(response).await.unwrap_or_default();
     Refusal { error: said(status, &body), retry_after }
 }
@@ -261,10 +266,14 @@ mod tests {
 
     #[test]
     fn the_servers_words_are_kept() {
-        let body = br#"{"error":{"code":"not_found","message":"there is no table `x`","hint":"did you mean `y`?"}}"#;
+        let body =
+            br#"{"error":{"code":"not_found","message":"there is no table `x`","hint":"did you mean `y`?"}}"#;
         let error = said(StatusCode::NOT_FOUND, body);
         assert_eq!(error.to_string(), "there is no table `x`; did you mean `y`?");
-        assert_eq!(said(StatusCode::BAD_GATEWAY, b"<html>").to_string(), "the server answered 502 Bad Gateway");
+        assert_eq!(
+            said(StatusCode::BAD_GATEWAY, b"<html>").to_string(),
+            "the server answered 502 Bad Gateway"
+        );
     }
 
     #[test]

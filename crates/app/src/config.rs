@@ -132,7 +132,8 @@ impl Config {
                 let gap = if out.is_empty() { "" } else { "\n" };
                 let _ = writeln!(out, "{gap}[{section}]");
             }
-            let value = self.figment.find_value(setting.path).map(|value| written(&value)).unwrap_or_default();
+            let value =
+                self.figment.find_value(setting.path).map(|value| written(&value)).unwrap_or_default();
             let line = format!("{name} = {value}");
             let _ = writeln!(out, "{line:<40} # {}", self.source(setting.path));
         }
@@ -197,7 +198,9 @@ impl Provider for Given {
 
     fn data(&self) -> figment::Result<Map<Profile, Dict>> {
         let nested = figment::util::nest(self.path, self.value.clone());
-        let dict = nested.into_dict().ok_or_else(|| figment::Error::from("a setting without a section".to_owned()))?;
+        let dict = nested
+            .into_dict()
+            .ok_or_else(|| figment::Error::from("a setting without a section".to_owned()))?;
         Ok(Map::from([(Profile::Default, dict)]))
     }
 }
@@ -207,9 +210,13 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
         Form::Text => Ok(Value::from(text)),
-        Form::Size => text.parse::<ByteSize>().map(|size| Value::from(size.to_string())).and(Ok(Value::from(text))),
+        Form::Size => {
+            text.parse::<ByteSize>().map(|size| Value::from(size.to_string())).and(Ok(Value::from(text)))
+        }
         Form::Span => text.parse::<Span>().and(Ok(Value::from(text))),
-        Form::Count => text.parse::<u64>().map(Value::from).map_err(|_| format!("`{text}` is no whole number")),
+        Form::Count => {
+            text.parse::<u64>().map(Value::from).map_err(|_| format!("`{text}` is no whole number"))
+        }
         Form::Switch => match text {
             "true" | "1" | "yes" | "on" => Ok(Value::from(true)),
             "false" | "0" | "no" | "off" => Ok(Value::from(false)),
@@ -238,7 +245,8 @@ fn written(value: &Value) -> String {
 }
 
 fn config_file(sources: &Sources) -> Result<Option<PathBuf>> {
-    let variable = sources.variables.iter().find(|(name, _)| name == "POLYNYA_CONFIG").map(|(_, path)| path.into());
+    let variable =
+        sources.variables.iter().find(|(name, _)| name == "POLYNYA_CONFIG").map(|(_, path)| path.into());
     match sources.file.clone().or(variable) {
         Some(named) if !named.is_file() => {
             Err(Error::not_found(format!("there is no configuration file {}", named.display()))

@@ -112,15 +112,20 @@ async fn accept(listener: UnixListener, engine: Engine) {
     }
 }
 
-async fn handle(engine: Engine, request: Request<Incoming>) -> std::result::Result<Response<Full<Bytes>>, hyper::Error> {
+async fn handle(
+    engine: Engine,
+    request: Request<Incoming>,
+) -> std::result::Result<Response<Full<Bytes>>, hyper::Error> {
     let (parts, body) = request.into_parts();
     let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => return Ok(refuse(&Error::invalid(format!("the body cannot be read: {error}")))),
     };
     // Decoding and committing block.
-    let done = tokio::task::spawn_blocking(move || route(&engine, &parts.method, parts.uri.path(), &body)).await;
-    let outcome = done.unwrap_or_else(|error| Err(Error::internal("a command failed in the server").caused_by(error)));
+    let done =
+        tokio::task::spawn_blocking(move || route(&engine, &parts.method, parts.uri.path(), &body)).await;
+    let outcome =
+        done.unwrap_or_else(|error| Err(Error::internal("a command failed in the server").caused_by(error)));
     Ok(match outcome {
         Ok(value) => Response::new(Full::new(Bytes::from(value.to_string()))),
         Err(error) => refuse(&error),
@@ -179,7 +184,8 @@ fn refuse(error: &Error) -> Response<Full<Bytes>> {
     for (key, value) in error.context() {
         message += &format!(" ({key} {value})");
     }
-    let body = json!({ "error": { "code": error.kind().name(), "message": message, "hint": error.hint_text() } });
+    let body =
+        json!({ "error": { "code": error.kind().name(), "message": message, "hint": error.hint_text() } });
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
     response

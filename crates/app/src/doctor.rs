@@ -81,8 +81,10 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
             .hint("name one: `polynya doctor ./polynya-data`"));
     }
     let _lock = env.disk.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => Error::new(Kind::InUse, format!("{} is open in another process", dir.display()))
-            .hint("stop it first, or examine a copy"),
+        std::io::ErrorKind::WouldBlock => {
+            Error::new(Kind::InUse, format!("{} is open in another process", dir.display()))
+                .hint("stop it first, or examine a copy")
+        }
         _ => Error::io(format!("locking {}", dir.display()), error),
     })?;
     let mut examination = Examination::default();
@@ -106,7 +108,8 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
 
     progress("log");
     let mut replay = Replay::new(env, dir, &manifest, &mut examination);
-    let report = commitlog::verify(env, &dir.join("log"), manifest.replay_from, &mut |frame| replay.frame(frame))?;
+    let report =
+        commitlog::verify(env, &dir.join("log"), manifest.replay_from, &mut |frame| replay.frame(frame))?;
     let Replay { tips, keys, problems, .. } = replay;
     examination.log_frames = report.frames;
     examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
@@ -118,7 +121,10 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     if let Some(damage) = report.damage {
         examination.damage(format!("{damage}; commits after lsn {} cannot be read", report.last_lsn));
     } else if report.last_lsn < manifest.lsn {
-        examination.damage(format!("the log ends at lsn {}, the manifest was written at {}", report.last_lsn, manifest.lsn));
+        examination.damage(format!(
+            "the log ends at lsn {}, the manifest was written at {}",
+            report.last_lsn, manifest.lsn
+        ));
     }
     if report.torn_bytes > 0 {
         examination.note(format!(
@@ -147,7 +153,12 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
 }
 
 /// Files of segments that nothing names: left by an interrupted seal or compaction.
-fn check_files(env: &Env, dir: &Path, known: &[std::path::PathBuf], examination: &mut Examination) -> Result<()> {
+fn check_files(
+    env: &Env,
+    dir: &Path,
+    known: &[std::path::PathBuf],
+    examination: &mut Examination,
+) -> Result<()> {
     let list = |path: &Path| {
         env.disk.list(path).map_err(|error| Error::io(format!("listing {}", path.display()), error))
     };

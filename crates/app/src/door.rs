@@ -44,7 +44,8 @@ impl Door {
         }
         let starting = config.clone();
         let started = tokio::task::spawn_blocking(move || Service::start_private(&starting)).await;
-        let own = started.map_err(|error| Error::internal("opening the directory failed").caused_by(error))??;
+        let own =
+            started.map_err(|error| Error::internal("opening the directory failed").caused_by(error))??;
         let client = Client::new(&own.url(), reach.key.clone())?;
         Ok(Door { client, control, own: Some(own), place: format!("directory {}", data.display()) })
     }

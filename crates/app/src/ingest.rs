@@ -108,7 +108,11 @@ pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outco
         (here.position, here.line) = (piece.end as i64, piece.line as i64);
         rows += sink.send(&piece, start, &here, bar).await.map_err(|error| {
             let place = format!("lines {first_line} to {} of {}", piece.line, source.title());
-            sink.explain(Error::new(error.kind(), format!("{place}: {}", error.message())), error.hint_text(), rows_before + rows)
+            sink.explain(
+                Error::new(error.kind(), format!("{place}: {}", error.message())),
+                error.hint_text(),
+                rows_before + rows,
+            )
         })?;
         let at = if packed { read.load(Ordering::Relaxed) } else { piece.end };
         bar.set_position(at);
@@ -157,9 +161,12 @@ impl Sink<'_> {
                 (client, format!("/ingests/{}", resumed.id), "application/octet-stream", Bytes::from(body))
             }
             Sink::Plain(..) if piece.rows == 0 => return Ok(0),
-            Sink::Plain(client, table) => {
-                (client, format!("/v1/tables/{}/rows", escaped(table)), piece.content_type, piece.body.clone())
-            }
+            Sink::Plain(client, table) => (
+                client,
+                format!("/v1/tables/{}/rows", escaped(table)),
+                piece.content_type,
+                piece.body.clone(),
+            ),
         };
         let started = Instant::now();
         loop {
@@ -169,7 +176,9 @@ impl Sink<'_> {
                     let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
                     return Ok(answer["count"].as_u64().unwrap_or(0));
                 }
-                Err(Refusal { error, retry_after }) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
+                Err(Refusal { error, retry_after })
+                    if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE =>
+                {
                     let wait = retry_after.unwrap_or(Duration::from_secs(1)).min(Duration::from_secs(30));
                     bar.set_message(format!("waiting: {}", error.message()));
                     tokio::time::sleep(wait).await;
@@ -184,10 +193,16 @@ impl Sink<'_> {
         let stored = match (rows, self) {
             (0, _) => "nothing of it is stored".to_owned(),
             (rows, Sink::Once(..)) => {
-                format!("the {} before are stored, and the same command goes on after them", counted(rows, "row"))
+                format!(
+                    "the {} before are stored, and the same command goes on after them",
+                    counted(rows, "row")
+                )
             }
             (rows, Sink::Plain(..)) => {
-                format!("the {} before are stored; sending them again would store them twice", counted(rows, "row"))
+                format!(
+                    "the {} before are stored; sending them again would store them twice",
+                    counted(rows, "row")
+                )
             }
         };
         error.hint(hint.map_or(stored.clone(), |hint| format!("{hint}; {stored}")))
@@ -198,8 +213,12 @@ impl Sink<'_> {
 async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> Result<Dialect> {
     let mut declared = job.declared.clone();
     let existing = match sink {
-        Sink::Once(control, _) => control.json(Method::GET, &format!("/tables/{}", escaped(table)), None).await,
-        Sink::Plain(client, _) => client.json(Method::GET, &format!("/v1/tables/{}", escaped(table)), None).await,
+        Sink::Once(control, _) => {
+            control.json(Method::GET, &format!("/tables/{}", escaped(table)), None).await
+        }
+        Sink::Plain(client, _) => {
+            client.json(Method::GET, &format!("/v1/tables/{}", escaped(table)), None).await
+        }
     };
     match existing {
         Ok(answer) => declared.types.extend(columns(&answer)),
@@ -221,16 +240,21 @@ fn open_pieces(
     let pieces: Box<dyn Pieces> = match (format, dialect) {
         (Format::Parquet, _) => {
             let path = source.path.clone().ok_or_else(|| {
-                Error::invalid("Parquet cannot be read from standard input: its index is at its end").hint("save it to a file")
+                Error::invalid("Parquet cannot be read from standard input: its index is at its end")
+                    .hint("save it to a file")
             })?;
             let file = parquet::Parquet::open(&path, position)?;
             let rows = file.rows;
             return Ok((Box::new(file), Some(rows)));
         }
-        (Format::Csv, Some(dialect)) => Box::new(csv::Csv::new(source.reader(position)?, dialect, position, line)),
+        (Format::Csv, Some(dialect)) => {
+            Box::new(csv::Csv::new(source.reader(position)?, dialect, position, line))
+        }
         (Format::AccessLog, _) => Box::new(lines::AccessLog::new(source.reader(position)?, position, line)),
         (Format::Json, _) => Box::new(Whole::new(source, position)?),
-        (Format::Ndjson | Format::Csv, _) => Box::new(lines::Ndjson::new(source.reader(position)?, position, line)),
+        (Format::Ndjson | Format::Csv, _) => {
+            Box::new(lines::Ndjson::new(source.reader(position)?, position, line))
+        }
     };
     Ok((pieces, len))
 }
@@ -253,13 +277,26 @@ impl Whole {
         }
         let body = Bytes::from(text);
         let body = body.slice(body.len() - source::text_prefix(&body).len()..);
+        if position != 0 && position != body.len() as u64 {
+            return Err(Error::conflict(format!(
+                "{} changed since it was read, and an array has no place to go on from",
+                source.title()
+            ))
+            .hint("read all of it once more with --again"));
+        }
         Ok(Whole((position == 0).then_some(body)))
     }
 }
 
 impl Pieces for Whole {
     fn next(&mut self) -> Result<Option<Piece>> {
-        Ok(self.0.take().map(|body| Piece { end: body.len() as u64, line: 1, rows: 1, content_type: JSON, body }))
+        Ok(self.0.take().map(|body| Piece {
+            end: body.len() as u64,
+            line: 1,
+            rows: 1,
+            content_type: JSON,
+            body,
+        }))
     }
 }
 
@@ -298,7 +335,8 @@ fn style(bar: &ProgressBar, total: Option<u64>) {
 /// A batch as the bytes of an Arrow IPC stream.
 fn arrow_stream(batch: &RecordBatch) -> Result<Bytes> {
     let failed = |error| Error::internal("rows cannot be written as Arrow").caused_by(error);
-    let mut writer = ::arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).map_err(failed)?;
+    let mut writer =
+        ::arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).map_err(failed)?;
     writer.write(batch).and_then(|()| writer.finish()).map_err(failed)?;
     writer.into_inner().map(Bytes::from).map_err(failed)
 }

@@ -15,9 +15,12 @@ pub fn start(log: &Log) -> Result<()> {
             .hint("use error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`")
             .caused_by(error)
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     let installed = match log.format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).with_span_events(FmtSpan::NONE).try_init(),
+        LogFormat::Text => {
+            builder.with_ansi(io::stderr().is_terminal()).with_span_events(FmtSpan::NONE).try_init()
+        }
         LogFormat::Json => builder.event_format(json::Lines).try_init(),
     };
     // A second start in one process (tests) keeps the first.
@@ -39,8 +42,15 @@ mod json {
     /// One object a line: `time_us`, `level`, `message`, and the event's fields.
     pub struct Lines;
 
-    impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
-        fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>
+        for Lines
+    {
+        fn format_event(
+            &self,
+            _: &FmtContext<'_, S, N>,
+            mut writer: Writer<'_>,
+            event: &Event<'_>,
+        ) -> fmt::Result {
             let mut fields = Fields(Map::new());
             fields.0.insert("time_us".into(), vfs::RealClock::new().now().into());
             fields.0.insert("level".into(), event.metadata().level().as_str().into());

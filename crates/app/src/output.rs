@@ -37,7 +37,8 @@ impl Table {
     pub fn render(&self) -> String {
         let cell = |text: &str| cut(&text.replace(['\n', '\r', '\t'], " "), CELL_WIDTH_MAX);
         let titles: Vec<String> = self.titles.iter().map(|title| cell(title)).collect();
-        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
+        let rows: Vec<Vec<String>> =
+            self.rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
         let width_of = |i: usize| {
             let cells = rows.iter().filter_map(|row| row.get(i)).chain(titles.get(i));
             cells.map(|text| text.width()).max().unwrap_or(0)
@@ -48,7 +49,8 @@ impl Table {
                 .iter()
                 .enumerate()
                 .map(|(i, text)| {
-                    let space = " ".repeat(widths.get(i).map_or(0, |width| width.saturating_sub(text.width())));
+                    let space =
+                        " ".repeat(widths.get(i).map_or(0, |width| width.saturating_sub(text.width())));
                     if self.right.get(i) == Some(&true) { space + text } else { text.clone() + &space }
                 })
                 .collect();

@@ -22,8 +22,10 @@ fn explain(address: SocketAddr, error: std::io::Error) -> Error {
                 None => String::new(),
             };
             let next = port.checked_add(1).unwrap_or(8484);
-            Error::new(Kind::InUse, format!("port {port} is taken{holder}"))
-                .hint(format!("stop that program or listen elsewhere: --listen {}", SocketAddr::new(address.ip(), next)))
+            Error::new(Kind::InUse, format!("port {port} is taken{holder}")).hint(format!(
+                "stop that program or listen elsewhere: --listen {}",
+                SocketAddr::new(address.ip(), next)
+            ))
         }
         std::io::ErrorKind::PermissionDenied => {
             Error::new(Kind::Forbidden, format!("this user may not listen on port {port}"))
@@ -77,7 +79,8 @@ mod tests {
 
     #[test]
     fn the_listening_socket_is_found_among_others() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+        let table =
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:2124 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 11 1
    1: 0100007F:2124 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1
    2: broken

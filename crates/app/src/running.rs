@@ -30,7 +30,8 @@ impl Running {
     pub fn write(&self, data: &Path) -> Result<RunningFile> {
         let path = data.join(FILE_NAME);
         let temporary = data.join("server.json.tmp");
-        let text = serde_json::to_vec_pretty(self).map_err(|error| Error::internal("server.json").caused_by(error))?;
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::internal("server.json").caused_by(error))?;
         let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
         written.map_err(|error| Error::io(format!("writing {}", path.display()), error))?;
         Ok(RunningFile(path))

@@ -127,7 +127,10 @@ fn explain(data: &Path, error: Error) -> Error {
                 Kind::InUse,
                 format!("a server is running on {place} already, at {} (pid {})", running.url, running.pid),
             )
-            .hint(format!("use it, stop it with `kill {}`, or name another directory with --data", running.pid)),
+            .hint(format!(
+                "use it, stop it with `kill {}`, or name another directory with --data",
+                running.pid
+            )),
             None => Error::new(Kind::InUse, format!("{place} is open in another process"))
                 .hint("wait for that command to end, or name another directory with --data"),
         },

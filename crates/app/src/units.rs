@@ -54,7 +54,9 @@ impl FromStr for ByteSize {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let bytes = parse(text, &SIZES).filter(|bytes| *bytes < 1e18);
-        bytes.map(|bytes| ByteSize(bytes as u64)).ok_or_else(|| format!("`{text}` is no size; write one like `64 MiB`"))
+        bytes
+            .map(|bytes| ByteSize(bytes as u64))
+            .ok_or_else(|| format!("`{text}` is no size; write one like `64 MiB`"))
     }
 }
 
@@ -73,7 +75,9 @@ impl fmt::Display for ByteSize {
         let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
         match units.iter().find(|(_, shift)| self.0 >> shift > 0) {
             None => write!(f, "{} B", self.0),
-            Some((unit, shift)) if self.0.trailing_zeros() >= *shift => write!(f, "{} {unit}", self.0 >> shift),
+            Some((unit, shift)) if self.0.trailing_zeros() >= *shift => {
+                write!(f, "{} {unit}", self.0 >> shift)
+            }
             Some((unit, shift)) => write!(f, "{:.1} {unit}", self.0 as f64 / (1_u64 << shift) as f64),
         }
     }
@@ -84,7 +88,9 @@ impl fmt::Display for Span {
         let millis = self.0.as_millis();
         match millis {
             _ if millis > 0 && millis % 3_600_000 == 0 => write!(f, "{} h", millis / 3_600_000),
-            _ if millis > 0 && millis % 60_000 == 0 && millis >= 300_000 => write!(f, "{} min", millis / 60_000),
+            _ if millis > 0 && millis % 60_000 == 0 && millis >= 300_000 => {
+                write!(f, "{} min", millis / 60_000)
+            }
             _ if millis % 1_000 == 0 => write!(f, "{} s", millis / 1_000),
             _ => write!(f, "{millis} ms"),
         }
@@ -165,9 +171,12 @@ mod tests {
             let size: ByteSize = text.parse().unwrap();
             assert_eq!((size.0, size.to_string().as_str()), (bytes, printed));
         }
-        for (text, millis, printed) in
-            [("150 s", 150_000, "150 s"), ("250ms", 250, "250 ms"), ("5 min", 300_000, "5 min"), ("24h", 86_400_000, "24 h")]
-        {
+        for (text, millis, printed) in [
+            ("150 s", 150_000, "150 s"),
+            ("250ms", 250, "250 ms"),
+            ("5 min", 300_000, "5 min"),
+            ("24h", 86_400_000, "24 h"),
+        ] {
             let span: Span = text.parse().unwrap();
             assert_eq!((span.0.as_millis(), span.to_string().as_str()), (millis, printed));
         }

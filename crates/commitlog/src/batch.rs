@@ -84,6 +84,9 @@ impl SchemaWriter {
             return Ok(Arc::clone(bytes));
         }
         let bytes: Arc<[u8]> = schema::encode(schema)?.into();
+        if self.known.len() >= SCHEMAS_MAX {
+            self.known.clear();
+        }
         self.known.insert(table, (version, Arc::clone(schema), Arc::clone(&bytes)));
         Ok(bytes)
     }
@@ -103,10 +106,16 @@ impl SchemaReader {
             return Ok(Arc::clone(schema));
         }
         let schema = schema::decode(bytes)?;
+        if self.known.len() >= SCHEMAS_MAX {
+            self.known.clear();
+        }
         self.known.insert(table, (bytes.to_vec(), Arc::clone(&schema)));
         Ok(schema)
     }
 }
+
+/// Dropped tables leave theirs behind; beyond this all are forgotten.
+const SCHEMAS_MAX: usize = 2 * types::schema::TABLES_MAX;
 
 /// Bytes per slot of a fixed-width type.
 fn width(data_type: &DataType) -> Option<usize> {

@@ -1,5 +1,6 @@
 //! Making, recycling and removing files: everything that need not happen while a commit waits.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,26 +9,44 @@ use std::sync::atomic::Ordering;
 use types::{Error, Lsn, Result};
 use vfs::Access;
 
-use crate::layout::FILE_HEADER_BYTES;
+use crate::layout::{FILE_HEADER_BYTES, FileHeader, HeaderRead};
 use crate::shared::{Leftover, Shared, Spare};
 
 const SPARE_SUFFIX: &str = ".spare";
-/// Finds the spares that an earlier opening left.
-pub(crate) fn find_spares(shared: &Shared) -> Result<()> {
+
+/// Finds the spares that an earlier opening left. If a failed sync of the directory lost a renaming, a file may have come
+/// back under an old name beside its new one: a spare with the header of a file in `in_use`, or of another spare, is such
+/// a second name and is removed, lest one file be written as two.
+///
+/// Returns the highest epoch in their headers. No file may get an epoch again that any header still bears: if the new
+/// header of a recycled file is lost and its new name is not, the old header would pass for it.
+pub(crate) fn find_spares(shared: &Shared, in_use: &[FileHeader]) -> Result<u64> {
+    let mut epoch_max = 0;
     let entries =
         shared.env.disk.list(&shared.dir).map_err(|e| Error::io("listing the log's directory", e))?;
+    let mut known: HashSet<u64> = in_use.iter().map(|header| header.salt).collect();
     let mut state = shared.state.lock();
     for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
         let Some(number) = entry.name.strip_suffix(SPARE_SUFFIX) else { continue };
         let Ok(number) = u64::from_str_radix(number, 16) else { continue };
         let path = shared.dir.join(&entry.name);
-        let opened = shared.env.disk.open(&path, Access::ReadWrite);
-        let file =
-            opened.map_err(|e| Error::io("opening a spare log file", e).with("file", path.display()))?;
+        let failed = |e| Error::io("opening a spare log file", e).with("file", path.display());
+        let file = shared.env.disk.open(&path, Access::ReadWrite).map_err(failed)?;
         state.next_spare = state.next_spare.max(number.saturating_add(1));
-        state.spares.push(Spare { path, file, len: entry.len });
+        let salt = match FileHeader::of(&*file, entry.len).map_err(failed)? {
+            HeaderRead::Good(header) => {
+                epoch_max = epoch_max.max(header.epoch);
+                Some(header.salt)
+            }
+            HeaderRead::Newer(_) | HeaderRead::Bad => None,
+        };
+        if salt.is_none_or(|salt| known.insert(salt)) {
+            state.spares.push(Spare { path, file, len: entry.len });
+        } else {
+            state.leftovers.push(Leftover { path, file, reusable: false });
+        }
     }
-    Ok(())
+    Ok(epoch_max)
 }
 
 /// A spare of at least `len` bytes: one that is ready, or made now.
@@ -112,7 +131,7 @@ pub(crate) fn trim(shared: &Shared, below: Lsn) -> Result<()> {
         let pairs = state.files.iter().zip(state.files.iter().skip(1));
         let gone = pairs.take_while(|(entry, next)| entry.last_lsn < below && next.in_place).count();
         let entries: Vec<_> = state.files.drain(..gone).collect();
-        state.leftovers.extend(entries.into_iter().map(|e| Leftover { path: e.path, file: e.file }));
+        state.leftovers.extend(entries.into_iter().map(Leftover::of));
         shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
     }
     clear_leftovers(shared)
@@ -140,7 +159,7 @@ pub(crate) fn clear_leftovers(shared: &Shared) -> Result<()> {
 fn clear(shared: &Shared, leftover: &Leftover) -> io::Result<()> {
     let len = leftover.file.len()?;
     let usual = (file_bytes(shared)..=2 * file_bytes(shared)).contains(&len);
-    if !usual || shared.state.lock().spares.len() >= shared.options.spare_files {
+    if !leftover.reusable || !usual || shared.state.lock().spares.len() >= shared.options.spare_files {
         return remove_if_there(shared, &leftover.path);
     }
     let path = next_spare_path(shared);

@@ -2,7 +2,10 @@
 //!
 //! All integers are little-endian. Reading never fails: bytes either are a header of the file in question or not.
 
+use std::io;
+
 use types::Lsn;
+use vfs::File;
 
 use crate::frame::FRAME_BYTES_MAX;
 
@@ -51,6 +54,16 @@ impl FileHeader {
         let crc = file_header_crc(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
+    }
+
+    /// Reads the header of a file that is `len` bytes long.
+    pub(crate) fn of(file: &dyn File, len: u64) -> io::Result<HeaderRead> {
+        if len < FILE_HEADER_BYTES {
+            return Ok(HeaderRead::Bad);
+        }
+        let mut bytes = vec![0; FILE_HEADER_BYTES as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(FileHeader::read(&bytes))
     }
 
     pub(crate) fn read(bytes: &[u8]) -> HeaderRead {

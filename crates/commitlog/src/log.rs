@@ -89,9 +89,13 @@ impl Log {
         let shared =
             Arc::new(Shared::new(env.clone(), dir.to_owned(), options, last_lsn, recovery.damage.clone()));
         adopt(&shared, &walk);
-        let mut writer = Writer::new(Arc::clone(&shared), walk.next_lsn, walk.epoch_max + 1);
+        let mut epoch_max = walk.epoch_max;
         if recovery.damage.is_none() {
-            keep::find_spares(&shared)?;
+            let headers: Vec<_> = walk.files.iter().filter_map(|file| file.header).collect();
+            epoch_max = epoch_max.max(keep::find_spares(&shared, &headers)?);
+        }
+        let mut writer = Writer::new(Arc::clone(&shared), walk.next_lsn, epoch_max + 1);
+        if recovery.damage.is_none() {
             match writer.start_with(&walk) {
                 Ok(()) => {
                     keep::clear_leftovers(&shared)?;
@@ -146,7 +150,10 @@ fn adopt(shared: &Shared, walk: &Walk) {
     for found in &walk.files {
         let (path, file) = (found.path.clone(), Arc::clone(&found.file));
         match found.role {
-            Role::Void if walk.damage.is_none() => state.voids.push(Leftover { path, file }),
+            Role::Void if walk.damage.is_none() => {
+                // Without a header of its own it may be another file's old name.
+                state.voids.push(Leftover { path, file, reusable: found.header.is_some() });
+            }
             Role::Void => {}
             Role::Below | Role::Live => {
                 // Both have a header.

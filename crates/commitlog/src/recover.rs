@@ -133,7 +133,7 @@ pub(crate) fn walk(
     };
     for file in &mut walk.files {
         walk.epoch_max = walk.epoch_max.max(file.epoch);
-        match read_header(file)? {
+        match FileHeader::of(&*file.file, file.len).map_err(|e| failed(file, e))? {
             HeaderRead::Good(header) => {
                 walk.epoch_max = walk.epoch_max.max(header.epoch);
                 // A header of another epoch is that of a recycled file one of whose renamings was lost.
@@ -154,15 +154,6 @@ pub(crate) fn walk(
     let headers = walk.files.iter().filter(|file| file.role != Role::Void).filter_map(|file| file.header);
     walk.durable_lsn = headers.map(|header| header.durable_lsn).fold(walk.durable_lsn, Lsn::max);
     Reader { walk, replay_from, schemas: SchemaReader::default() }.read(visit)
-}
-
-fn read_header(file: &LogFile) -> Result<HeaderRead> {
-    if file.len < FILE_HEADER_BYTES {
-        return Ok(HeaderRead::Bad);
-    }
-    let mut bytes = vec![0; FILE_HEADER_BYTES as usize];
-    file.file.read_at(&mut bytes, 0).map_err(|e| failed(file, e))?;
-    Ok(FileHeader::read(&bytes))
 }
 
 /// A file's frames count below the first lsn of every later file only: what an earlier opening cut stays cut.
@@ -389,11 +380,14 @@ impl Reader {
     }
 
     fn place(&self, error: Error, i: usize, offset: u64) -> Error {
-        error
+        let error = error
             .with("file", self.walk.files[i].path.display())
             .with("offset", offset)
-            .with("lsn", self.walk.next_lsn)
-            .hint("restore the directory from a backup, or run `polynya doctor` to see what is left")
+            .with("lsn", self.walk.next_lsn);
+        if error.kind() != Kind::Damaged {
+            return error;
+        }
+        error.hint("restore the directory from a backup, or run `polynya doctor` to see what is left")
     }
 }
 

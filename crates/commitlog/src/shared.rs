@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub durable: AtomicU64,
     /// The highest appended lsn. Written under `state`.
     pub appended: AtomicU64,
-    /// The lists. Never held during I/O, so that an append and a sync do not wait for each other.
+    /// The lists. Never held during I/O once the log is open, so that an append and a sync do not wait for each other.
     pub state: Mutex<State>,
     /// Held during a sync: one at a time.
     pub syncing: Mutex<()>,
@@ -75,6 +75,15 @@ pub(crate) struct Spare {
 pub(crate) struct Leftover {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
+    /// Whether it may become a spare, else only its name is removed: the file may have another one.
+    pub reusable: bool,
+}
+
+impl Leftover {
+    /// A file that was in use and is no more.
+    pub(crate) fn of(entry: Entry) -> Self {
+        Leftover { path: entry.path, file: entry.file, reusable: true }
+    }
 }
 
 impl State {

@@ -90,6 +90,13 @@ impl Writer {
     /// [`types::Kind::Damaged`] after damage was found: likewise without effect. A failed write latches the log:
     /// [`types::Kind::Latched`] now and for ever.
     pub fn append(&mut self, frame: Builder) -> Result<Appended> {
+        let appended = self.try_append(&frame);
+        // The arrays are the caller's again, whether it worked or not.
+        self.gather.clear();
+        appended
+    }
+
+    fn try_append(&mut self, frame: &Builder) -> Result<Appended> {
         self.shared.check()?;
         if frame.first_lsn() != self.next_lsn || frame.is_empty() {
             return Err(Error::internal(format!(
@@ -99,23 +106,17 @@ impl Writer {
                 self.next_lsn
             )));
         }
-        encode_frame(&mut self.gather, &frame, &mut self.schemas)?;
-        let bytes = self.gather.len();
-        let rotated = self.make_room(bytes)?;
         let sections = u32::try_from(frame.sections().len());
         let sections = sections.map_err(|_| Error::internal("a frame of more than 2^32 sections"))?;
-        let written = self.write(frame.commits(), sections, frame.time());
-        // The arrays belong to the caller again, whether it worked or not.
-        self.gather.clear();
-        written?;
-        let last_lsn = Lsn(self.next_lsn.0 - 1);
+        encode_frame(&mut self.gather, frame, &mut self.schemas)?;
+        let bytes = self.gather.len();
+        let rotated = self.make_room(bytes)?;
+        self.write(frame.commits(), sections, frame.time())?;
         let counters = &self.shared.counters;
         Counters::add(&counters.frames, 1);
         Counters::add(&counters.bytes_written, bytes);
-        if rotated {
-            Counters::add(&counters.rotations, 1);
-        }
-        Ok(Appended { last_lsn, bytes, rotated })
+        Counters::add(&counters.rotations, rotated.into());
+        Ok(Appended { last_lsn: Lsn(self.next_lsn.0 - 1), bytes, rotated })
     }
 
     /// A handle that makes durable what was appended.
@@ -178,11 +179,7 @@ impl Writer {
             let error = Error::io("starting a log file", error).with("file", path.display());
             return Err(shared.latch(&error));
         }
-        let file = Arc::clone(&spare.file);
-        self.go_on_in(spare, path, header, FILE_HEADER_BYTES);
-        let mut state = shared.state.lock();
-        state.dirty.push(file);
-        state.dir_dirty = true;
+        self.go_on_in(spare, path, header, FILE_HEADER_BYTES, false);
         Ok(())
     }
 
@@ -218,13 +215,12 @@ impl Writer {
             // Files of which nothing is left.
             let kept = state.files.iter().take_while(|entry| entry.first_lsn < first_lsn).count();
             let gone: Vec<Entry> = state.files.drain(kept..).collect();
-            state.leftovers.extend(gone.into_iter().map(|e| Leftover { path: e.path, file: e.file }));
+            state.leftovers.extend(gone.into_iter().map(Leftover::of));
             if let Some(last) = state.files.last_mut() {
                 last.last_lsn = Lsn(first_lsn.0 - 1);
             }
         }
-        self.go_on_in(spare, path, header, offset);
-        shared.state.lock().in_place(header.epoch);
+        self.go_on_in(spare, path, header, offset, true);
         Ok(())
     }
 
@@ -242,7 +238,7 @@ impl Writer {
         Ok((spare, header))
     }
 
-    fn go_on_in(&mut self, spare: Spare, path: PathBuf, header: FileHeader, offset: u64) {
+    fn go_on_in(&mut self, spare: Spare, path: PathBuf, header: FileHeader, offset: u64, in_place: bool) {
         let mut state = self.shared.state.lock();
         state.files.push(Entry {
             epoch: header.epoch,
@@ -250,8 +246,14 @@ impl Writer {
             file: Arc::clone(&spare.file),
             first_lsn: header.first_lsn,
             last_lsn: Lsn(self.next_lsn.0 - 1),
-            in_place: false,
+            in_place,
         });
+        if in_place {
+            state.in_place(header.epoch);
+        } else {
+            state.dirty.push(Arc::clone(&spare.file));
+            state.dir_dirty = true;
+        }
         self.shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
         self.current = Some(Current {
             file: spare.file,

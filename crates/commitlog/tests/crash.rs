@@ -1,4 +1,6 @@
 //! A crash at every call of a seeded workload: every synced commit is there, content equal, no gap (L1, L2).
+//!
+//! With a canary feature the log breaks one promise, and each of these tests has to notice.
 
 mod common;
 
@@ -145,6 +147,7 @@ fn check(seed: u64, at: u64) -> bool {
 }
 
 #[test]
+#[cfg_attr(any(feature = "canary-skip-fsync", feature = "canary-skip-checksum"), should_panic)]
 fn acknowledged_commits_survive_a_crash_at_every_call() {
     let _limit = testkit::limit(300);
     for_each_seed(12, |seed| {
@@ -152,11 +155,12 @@ fn acknowledged_commits_survive_a_crash_at_every_call() {
         while !check(seed, at) {
             at += 1;
         }
-        assert!(at > 20, "seed {seed} makes only {at} calls");
+        assert!(at > 10, "seed {seed} makes only {at} calls");
     });
 }
 
 #[test]
+#[cfg_attr(any(feature = "canary-skip-fsync", feature = "canary-skip-checksum"), should_panic)]
 fn acknowledged_commits_survive_a_crash_at_some_call_of_many_workloads() {
     let _limit = testkit::limit(300);
     for_each_seed(300, |seed| {
@@ -170,6 +174,23 @@ fn acknowledged_commits_survive_a_crash_at_some_call_of_many_workloads() {
 }
 
 #[test]
+#[cfg(not(any(feature = "canary-skip-fsync", feature = "canary-skip-checksum")))]
+fn crashes_that_once_lost_commits_or_brought_some_back_no_longer_do() {
+    let _limit = testkit::limit(60);
+    for (seed, at) in [
+        // A file was recycled before the header and name of the next one were durable.
+        (4, 83),
+        (1065, 108),
+        // An epoch was given again that the old header of a spare still bore: the spare's new header was lost, its new
+        // name was not, and the old header passed for it, with the old frames behind it.
+        (23_246, 99),
+    ] {
+        check(seed, at);
+    }
+}
+
+#[test]
+#[cfg_attr(any(feature = "canary-skip-fsync", feature = "canary-skip-checksum"), should_panic)]
 fn a_failing_disk_loses_nothing_that_was_acknowledged() {
     let _limit = testkit::limit(300);
     for_each_seed(300, |seed| {

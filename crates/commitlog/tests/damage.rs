@@ -181,7 +181,7 @@ fn damage_below_what_the_manifest_has_is_told_too() {
 
 #[test]
 fn a_missing_file_is_damage_unless_the_manifest_has_all_of_it() {
-    let mut machine = SimEnv::new(4);
+    let machine = SimEnv::new(4);
     let mut rng = Rng::new(4);
     let (mut writer, ..) = open(&machine.env(), 1).unwrap();
     let written: Vec<Written> = (0..20).map(|_| append(&mut writer, &mut rng, 3000).unwrap()).collect();

@@ -94,7 +94,12 @@ impl End {
 }
 
 impl Rows {
-    pub(crate) fn new(schema: SchemaRef, lsn: Lsn, batches: mpsc::Receiver<Result<RecordBatch>>, end: Arc<End>) -> Self {
+    pub(crate) fn new(
+        schema: SchemaRef,
+        lsn: Lsn,
+        batches: mpsc::Receiver<Result<RecordBatch>>,
+        end: Arc<End>,
+    ) -> Self {
         Rows { schema, lsn, batches, end, ended: false }
     }
 
@@ -160,7 +165,8 @@ impl Stream for Rows {
             return Poll::Ready(item);
         }
         self.ended = true;
-        let stopped = || Err(Error::new(Kind::Closed, "the statement stopped before its end: SQL was closed"));
+        let stopped =
+            || Err(Error::new(Kind::Closed, "the statement stopped before its end: SQL was closed"));
         let end = self.end.result.get().cloned().unwrap_or_else(stopped);
         Poll::Ready(end.err().map(Err))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType as Arrow, Field, Schema};
+use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use engine::View;
@@ -16,7 +16,10 @@ use crate::names::Written;
 const NAMESPACE: &str = "information_schema";
 
 /// The information table of this name, if it is one.
-pub(crate) fn information(view: &View, written: &Written) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
+pub(crate) fn information(
+    view: &View,
+    written: &Written,
+) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
     let Some((namespace, _)) = &written.namespace else { return Ok(None) };
     if !namespace.eq_ignore_ascii_case(NAMESPACE) {
         return Ok(None);
@@ -27,8 +30,11 @@ pub(crate) fn information(view: &View, written: &Written) -> Result<Option<(Stri
         "columns" => columns(view),
         "schemata" => schemata(view),
         _ => {
-            return Err(Error::not_found(format!("there is no table `{}`", types::name::printable(&written.text())))
-                .hint("information_schema has tables, columns and schemata"));
+            return Err(Error::not_found(format!(
+                "there is no table `{}`",
+                types::name::printable(&written.text())
+            ))
+            .hint("information_schema has tables, columns and schemata"));
         }
     }?;
     let provider = MemTable::try_new(batch.schema(), vec![vec![batch]]).map_err(from_datafusion)?;
@@ -107,8 +113,10 @@ pub(crate) fn describe(snapshot: &Snapshot) -> Result<RecordBatch> {
         .iter()
         .map(|c| def.primary_key.iter().position(|id| *id == c.id).map(|position| position as i64 + 1))
         .collect();
-    let default: Vec<Option<String>> =
-        columns.iter().map(|c| c.default.as_ref().map(|value| crate::convert::literal_text(value, &c.data_type))).collect();
+    let default: Vec<Option<String>> = columns
+        .iter()
+        .map(|c| c.default.as_ref().map(|value| crate::convert::literal_text(value, &c.data_type)))
+        .collect();
     batch(vec![
         ("column", texts(columns.iter().map(|c| c.name.clone()).collect())),
         ("type", texts(columns.iter().map(|c| c.data_type.to_string()).collect())),
@@ -123,10 +131,7 @@ fn texts(values: Vec<String>) -> ArrayRef {
 }
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
-    let field = |(name, array): &(&str, ArrayRef)| {
-        let nullable = matches!(array.data_type(), Arrow::Int64) && array.null_count() > 0 || *name == "default" || *name == "key";
-        Field::new(*name, array.data_type().clone(), nullable)
-    };
+    let field = |(name, array): &(&str, ArrayRef)| Field::new(*name, array.data_type().clone(), true);
     let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
     RecordBatch::try_new(schema, columns.into_iter().map(|(_, array)| array).collect())
         .map_err(|e| Error::internal(format!("a list of tables does not make a batch: {e}")))

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float64Array, ListArray, StringArray, StructArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, Float64Array, ListArray, StringArray, StructArray,
+};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType as Arrow, Float64Type};
 use types::{DataType, Error, Field, Kind, Result, Value, name};
@@ -37,19 +39,29 @@ pub(crate) fn to_column(array: &ArrayRef, data_type: &DataType) -> Result<ArrayR
         DataType::Bool | DataType::Json => Err(misfit()),
         DataType::Int32 | DataType::Int64 => match from {
             _ if from.is_integer() => cast(array, &wanted),
-            Arrow::Float16 | Arrow::Float32 | Arrow::Float64 | Arrow::Decimal128(..) | Arrow::Decimal256(..) => {
+            Arrow::Float16
+            | Arrow::Float32
+            | Arrow::Float64
+            | Arrow::Decimal128(..)
+            | Arrow::Decimal256(..) => {
                 let whole = cast(array, &wanted)?;
                 whole_only(array, &whole, data_type)?;
                 Ok(whole)
             }
             _ => Err(misfit()),
         },
-        DataType::Float32 | DataType::Float64 | DataType::Decimal { .. } if from.is_numeric() => cast(array, &wanted),
+        DataType::Float32 | DataType::Float64 | DataType::Decimal { .. } if from.is_numeric() => {
+            cast(array, &wanted)
+        }
         DataType::Float32 | DataType::Float64 | DataType::Decimal { .. } => Err(misfit()),
         DataType::String => match from {
             Arrow::FixedSizeBinary(16) => Ok(uuid::write_all(array)),
-            Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => Err(misfit()),
-            Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..) | Arrow::Struct(_) => Err(misfit()),
+            Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => {
+                Err(misfit())
+            }
+            Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..) | Arrow::Struct(_) => {
+                Err(misfit())
+            }
             _ => cast(array, &wanted),
         },
         DataType::Binary => match from {
@@ -151,9 +163,15 @@ fn vectors(lists: &ListArray, len: u32, wanted: &Arrow) -> Result<ArrayRef> {
         }
     }
     if !lists.value_type().is_numeric() {
-        return Err(Error::new(Kind::Schema, format!("vector({len}) expected, a list of {} found", lists.value_type())));
+        return Err(Error::new(
+            Kind::Schema,
+            format!("vector({len}) expected, a list of {} found", lists.value_type()),
+        ));
     }
-    let target = Arrow::FixedSizeList(Arc::new(arrow::datatypes::Field::new("item", Arrow::Float32, true)), len as i32);
+    let target = Arrow::FixedSizeList(
+        Arc::new(arrow::datatypes::Field::new("item", Arrow::Float32, true)),
+        len as i32,
+    );
     let loose = cast(&(Arc::new(lists.clone()) as ArrayRef), &target)?;
     let loose = loose.as_fixed_size_list();
     let has_null = (0..loose.len()).any(|i| loose.is_valid(i) && loose.value(i).null_count() > 0);
@@ -173,7 +191,8 @@ fn vectors(lists: &ListArray, len: u32, wanted: &Arrow) -> Result<ArrayRef> {
 fn points(array: &ArrayRef, wanted: &Arrow) -> Option<Result<ArrayRef>> {
     let Arrow::Struct(fields) = wanted else { return None };
     let (columns, nulls): (Vec<ArrayRef>, _) = if let Some(parts) = array.as_struct_opt() {
-        if parts.num_columns() != fields.len() || parts.columns().iter().any(|c| !c.data_type().is_numeric()) {
+        if parts.num_columns() != fields.len() || parts.columns().iter().any(|c| !c.data_type().is_numeric())
+        {
             return None;
         }
         (parts.columns().to_vec(), parts.nulls().cloned())
@@ -185,7 +204,10 @@ fn points(array: &ArrayRef, wanted: &Arrow) -> Option<Result<ArrayRef>> {
         };
         let right = |i: usize| lists.is_null(i) || lists.value_length(i) as usize == fields.len();
         if !(0..lists.len()).all(right) {
-            return Some(Err(Error::new(Kind::Schema, format!("a point of {} numbers expected", fields.len()))));
+            return Some(Err(Error::new(
+                Kind::Schema,
+                format!("a point of {} numbers expected", fields.len()),
+            )));
         }
         let values = match cast(lists.values(), &Arrow::Float64) {
             Ok(values) => values,
@@ -249,7 +271,11 @@ pub(crate) fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
             let cast = cast_with_options(&array, &data_type.to_arrow(), &STRICT).map_err(|_| no())?;
             Value::from_array(&cast, data_type, 0)
         }
-        DataType::List(_) | DataType::Struct(_) | DataType::Vector(_) | DataType::Point | DataType::Point3d => {
+        DataType::List(_)
+        | DataType::Struct(_)
+        | DataType::Vector(_)
+        | DataType::Point
+        | DataType::Point3d => {
             let json: serde_json::Value = serde_json::from_str(text).map_err(|e| no().hint(e.to_string()))?;
             json_to_value(&json, data_type)?
         }
@@ -270,7 +296,8 @@ fn json_to_value(json: &serde_json::Value, data_type: &DataType) -> Result<Value
         let text = json.to_string();
         Error::new(Kind::Schema, format!("`{}` is no {data_type}", name::printable(&text)))
     };
-    let numbers = |items: &[Json]| items.iter().map(|v| v.as_f64().ok_or_else(no)).collect::<Result<Vec<f64>>>();
+    let numbers =
+        |items: &[Json]| items.iter().map(|v| v.as_f64().ok_or_else(no)).collect::<Result<Vec<f64>>>();
     let by_name = |map: &serde_json::Map<String, Json>, names: &[&str]| {
         if map.len() != names.len() {
             return Err(no());
@@ -295,21 +322,31 @@ fn json_to_value(json: &serde_json::Value, data_type: &DataType) -> Result<Value
         (DataType::Vector(len), Json::Array(items)) => {
             let numbers = numbers(items)?;
             if numbers.len() != *len as usize {
-                return Err(Error::new(Kind::Schema, format!("{data_type} expected, {} numbers found", numbers.len())));
+                return Err(Error::new(
+                    Kind::Schema,
+                    format!("{data_type} expected, {} numbers found", numbers.len()),
+                ));
             }
             Value::Vector(numbers.into_iter().map(|v| v as f32).collect())
         }
         (DataType::Point, Json::Array(items)) => Value::Point(numbers(items)?.try_into().map_err(|_| no())?),
-        (DataType::Point3d, Json::Array(items)) => Value::Point3d(numbers(items)?.try_into().map_err(|_| no())?),
+        (DataType::Point3d, Json::Array(items)) => {
+            Value::Point3d(numbers(items)?.try_into().map_err(|_| no())?)
+        }
         (DataType::Point, Json::Object(map)) => {
             Value::Point(by_name(map, &["lon", "lat"])?.try_into().map_err(|_| no())?)
         }
         (DataType::Point3d, Json::Object(map)) => {
             Value::Point3d(by_name(map, &["x", "y", "z"])?.try_into().map_err(|_| no())?)
         }
-        (DataType::Int32 | DataType::Int64 | DataType::Float32 | DataType::Float64 | DataType::Decimal { .. }, Json::Number(v)) => {
-            text_to_value(&v.to_string(), data_type)?
-        }
+        (
+            DataType::Int32
+            | DataType::Int64
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Decimal { .. },
+            Json::Number(v),
+        ) => text_to_value(&v.to_string(), data_type)?,
         (_, Json::String(text)) => text_to_value(text, data_type)?,
         _ => return Err(no()),
     })
@@ -345,11 +382,13 @@ pub(crate) fn literal_text(value: &Value, data_type: &DataType) -> String {
         Value::Float64(v) => v.to_string(),
         Value::String(v) | Value::Json(v) => quoted(v),
         Value::Uuid(v) => quoted(&uuid::format(v)),
-        Value::Binary(v) => quoted(&format!("\\x{}", v.iter().map(|b| format!("{b:02x}")).collect::<String>())),
+        Value::Binary(v) => {
+            quoted(&format!("\\x{}", v.iter().map(|b| format!("{b:02x}")).collect::<String>()))
+        }
         other => {
-            let shown = Value::to_array(std::slice::from_ref(other), data_type).ok().and_then(|array| {
-                arrow::util::display::array_value_to_string(&array, 0).ok()
-            });
+            let shown = Value::to_array(std::slice::from_ref(other), data_type)
+                .ok()
+                .and_then(|array| arrow::util::display::array_value_to_string(&array, 0).ok());
             quoted(&shown.unwrap_or_default())
         }
     }
@@ -415,7 +454,8 @@ mod tests {
 
     #[test]
     fn lists_become_vectors_and_points() {
-        let list = ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(1.0), Some(2.0)]), None]);
+        let list =
+            ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(1.0), Some(2.0)]), None]);
         let list: ArrayRef = Arc::new(list);
         for data_type in [DataType::Vector(2), DataType::Point] {
             let column = to_column(&list, &data_type).unwrap();

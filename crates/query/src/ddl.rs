@@ -30,7 +30,8 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
                 }
                 ColumnOption::Default(expr) => {
                     let value = literal::value(expr, &data_type, &[]).ok_or_else(|| {
-                        Error::invalid(format!("DEFAULT {expr} is not there yet")).hint("a default is a literal")
+                        Error::invalid(format!("DEFAULT {expr} is not there yet"))
+                            .hint("a default is a literal")
                     })?;
                     default = Some(value.map_err(|e| e.with("column", name::printable(&column.name.value)))?);
                 }
@@ -70,7 +71,8 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
         let SqlOption::KeyValue { key, value } = option else {
             return Err(Error::invalid(format!("`{option}` is no option")).hint("write WITH (name = value)"));
         };
-        let wrong = |expected: &str| Error::invalid(format!("{expected} is expected for `{key}`, {value} was given"));
+        let wrong =
+            |expected: &str| Error::invalid(format!("{expected} is expected for `{key}`, {value} was given"));
         match key.value.to_ascii_lowercase().as_str() {
             "lake" => match text(value).as_deref() {
                 Some("true" | "on") => def.options.lake = Some(true),
@@ -78,7 +80,9 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
                 _ => return Err(wrong("true or false")),
             },
             "retention" => {
-                let micros = text(value).and_then(|text| duration(&text)).ok_or_else(|| wrong("a time as '7 days'"))?;
+                let micros = text(value)
+                    .and_then(|text| duration(&text))
+                    .ok_or_else(|| wrong("a time as '7 days'"))?;
                 if def.is_keyed() {
                     return Err(Error::invalid("rows of a table with a key are not removed by age")
                         .hint("leave `retention` out, or the key"));
@@ -137,7 +141,9 @@ fn duration(text: &str) -> Option<i64> {
 fn key_column(column: &IndexColumn) -> Result<String> {
     match &column.column.expr {
         Expr::Identifier(Ident { value, .. }) => Ok(value.clone()),
-        other => Err(Error::invalid(format!("`{other}` cannot be part of a key")).hint("a key is made of columns")),
+        other => {
+            Err(Error::invalid(format!("`{other}` cannot be part of a key")).hint("a key is made of columns"))
+        }
     }
 }
 
@@ -182,7 +188,10 @@ mod tests {
         ) with (lake = false)")
         .unwrap();
         assert_eq!(def.name, "sensors.T");
-        assert_eq!(def.schema.columns.iter().map(|c| c.nullable).collect::<Vec<_>>(), [false, false, true, true]);
+        assert_eq!(
+            def.schema.columns.iter().map(|c| c.nullable).collect::<Vec<_>>(),
+            [false, false, true, true]
+        );
         assert_eq!(def.schema.columns[1].default, Some(Value::String("it's".into())));
         assert_eq!(def.schema.columns[2].default, Some(Value::Decimal(-150)));
         assert_eq!(def.primary_key.len(), 2);

@@ -38,14 +38,15 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
             None => Error::internal("a statement failed without saying why"),
         },
         DataFusionError::SchemaError(error, _) => schema(*error),
-        DataFusionError::ResourcesExhausted(text) => {
-            Error::new(Kind::TooLarge, format!("the statement needs more memory than there is: {}", strip(&text)))
-                .hint("ask for fewer columns or rows, aggregate earlier, or give SQL more memory")
-        }
+        DataFusionError::ResourcesExhausted(text) => Error::new(
+            Kind::TooLarge,
+            format!("the statement needs more memory than there is: {}", strip(&text)),
+        )
+        .hint("ask for fewer columns or rows, aggregate earlier, or give SQL more memory"),
         DataFusionError::NotImplemented(text) => Error::invalid(format!("not there yet: {}", strip(&text))),
-        DataFusionError::Plan(text) | DataFusionError::Execution(text) | DataFusionError::Configuration(text) => {
-            Error::invalid(strip(&text))
-        }
+        DataFusionError::Plan(text)
+        | DataFusionError::Execution(text)
+        | DataFusionError::Configuration(text) => Error::invalid(strip(&text)),
         DataFusionError::SQL(error, _) => Error::invalid(strip(&error.to_string())),
         DataFusionError::IoError(error) => Error::io("spilling", error),
         DataFusionError::ExecutionJoin(error) if error.is_cancelled() => {

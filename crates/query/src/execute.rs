@@ -8,8 +8,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::future::{BoxFuture, FutureExt};
 use futures::StreamExt;
+use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use types::{Error, Kind, Result};
@@ -32,7 +32,9 @@ pub(crate) struct Deadline {
 impl Deadline {
     pub fn after(after: Duration) -> Self {
         // A deadline beyond the clock's range is none.
-        let at = Instant::now().checked_add(after).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
+        let at = Instant::now()
+            .checked_add(after)
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
         Deadline { at, after }
     }
 
@@ -107,8 +109,11 @@ impl Sink {
                 continue;
             }
             if self.overflow == Overflow::Error {
-                return Err(Error::new(Kind::TooLarge, format!("the answer has more than {} rows", self.rows_max))
-                    .hint("add LIMIT, aggregate, or raise the limit"));
+                return Err(Error::new(
+                    Kind::TooLarge,
+                    format!("the answer has more than {} rows", self.rows_max),
+                )
+                .hint("add LIMIT, aggregate, or raise the limit"));
             }
             if room > 0 {
                 self.send(batch.slice(0, room as usize)).await;
@@ -122,5 +127,13 @@ impl Sink {
     async fn send(&self, batch: RecordBatch) {
         // Without a reader `pump` is about to end.
         let _ = self.batches.send(Ok(batch)).await;
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.end.set(Err(Error::internal("the statement met a bug of Polynya and stopped")));
+        }
     }
 }

@@ -1,17 +1,47 @@
 //! SQL over a snapshot: one statement in, rows or what was done out. The only crate that knows DataFusion.
 //!
-//! Start at [`Sql::run`]. A statement is parsed ([`parse`](mod@parse)), its names are resolved against one
-//! [`engine::View`] ([`names`]), and what it reads is planned and executed by DataFusion over
-//! [`provider`], which reads `table::Snapshot`s. What changes something becomes an `engine::Transaction`.
+//! Start at [`Sql::run`]. What happens to a statement, and where:
 //!
-//! ```ignore
+//! | file | what |
+//! |---|---|
+//! | `sql.rs` | admission, the statement's task on SQL's own threads, retry after a conflict |
+//! | `parse.rs` | PostgreSQL's dialect; `struct<…>` and `list<…>` in CREATE TABLE |
+//! | `names.rs` | names are exact, else the only one that differs by case; `*` leaves the system columns out |
+//! | `planner.rs` | the plan, kept by text and parameter types; today's snapshots are put in |
+//! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
+//! | `execute.rs`, `answer.rs` | the stream of batches with its limits, and its end |
+//! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
+//! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
+//! | `sql_type.rs`, `params.rs`, `uuid.rs`, `error.rs` | types, `$1`, uuids as text, DataFusion's errors as ours |
+//!
+//! ## Invariants
+//! - S2: everything that a statement reads comes out of one `engine::View`.
+//! - A1: that view is the principal's; a plan kept from another principal is used only if all its tables exist in it.
+//! - R2: the text, the statements that run and wait, their memory, spill, rows, time and the batches that wait for a
+//!   reader are bounded. An answer that was cut or broke off never looks whole.
+//! - R3: statements run on threads of class `Work`, never on a caller's.
+//!
+//! Not here: tables and transactions themselves, formats of answers, JSON, the network.
+//!
+//! Not there yet: ON CONFLICT, RETURNING, ALTER TABLE, several statements in one transaction, defaults that are not
+//! literals. They answer with an error of kind `Invalid` that says so.
+//!
+//! Spill files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
+//!
+//! ```no_run
+//! # async fn example(engine: engine::Engine) -> types::Result<()> {
 //! let sql = query::Sql::new(engine, query::Options::new("/var/tmp/spill"))?;
 //! let principal = types::Principal::local();
 //! let answer = sql.run(&principal, "SELECT * FROM events WHERE id = $1", vec![7i64.into()], Default::default()).await?;
 //! if let query::Answer::Rows(mut rows) = answer {
-//!     while let Some(batch) = rows.next().await { println!("{:?}", batch?); }
+//!     while let Some(batch) = rows.next().await {
+//!         println!("{:?}", batch?);
+//!     }
 //! }
+//! # Ok(())
+//! # }
 //! ```
+
 #![forbid(unsafe_code)]
 
 mod answer;

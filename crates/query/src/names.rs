@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Value,
-    VisitMut, VisitorMut, WildcardAdditionalOptions, visit_expressions,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins,
+    Value, VisitMut, VisitorMut, WildcardAdditionalOptions, visit_expressions,
 };
 use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
 
@@ -58,7 +58,8 @@ impl Written {
     /// Whether a table of this full name is what was meant: quoted parts must agree exactly.
     pub fn admits(&self, full_name: &str) -> bool {
         let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
-        let namespace_fits = self.namespace.as_ref().is_none_or(|(text, quoted)| !quoted || text == namespace);
+        let namespace_fits =
+            self.namespace.as_ref().is_none_or(|(text, quoted)| !quoted || text == namespace);
         namespace_fits && (!self.table.1 || self.table.0 == table)
     }
 }
@@ -130,7 +131,6 @@ fn mentions_system(statement: &Statement) -> bool {
     .is_break()
 }
 
-
 /// The highest `$n` of a statement.
 pub(crate) fn parameters(statement: &Statement) -> Result<usize> {
     let mut highest = 0;
@@ -147,7 +147,8 @@ pub(crate) fn parameters(statement: &Statement) -> Result<usize> {
     });
     match broken {
         ControlFlow::Break(text) => {
-            Err(Error::invalid(format!("`{text}` is no parameter")).hint("parameters are $1, $2, … up to $1000"))
+            Err(Error::invalid(format!("`{text}` is no parameter"))
+                .hint("parameters are $1, $2, … up to $1000"))
         }
         ControlFlow::Continue(()) => Ok(highest),
     }
@@ -249,7 +250,9 @@ impl BindRelations<'_> {
         // A table of the default namespace is called by its last name, unless a CTE of this name is in the way.
         let bare = namespace == name::DEFAULT_NAMESPACE && !self.known.ctes.contains(table);
         let parts = if bare { vec![table] } else { vec![namespace, table] };
-        *object = ObjectName(parts.into_iter().map(|p| ObjectNamePart::Identifier(Ident::with_quote('"', p))).collect());
+        *object = ObjectName(
+            parts.into_iter().map(|p| ObjectNamePart::Identifier(Ident::with_quote('"', p))).collect(),
+        );
         self.known.namespaces.insert(namespace.to_owned());
         self.known.tables.insert(table.to_owned());
         self.known.columns.extend(columns.iter().cloned());
@@ -262,7 +265,9 @@ impl VisitorMut for BindRelations<'_> {
     type Break = Error;
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
-        let TableFactor::Table { name: object, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
+        let TableFactor::Table { name: object, alias, args, .. } = factor else {
+            return ControlFlow::Continue(());
+        };
         if args.is_some() {
             return ControlFlow::Continue(());
         }
@@ -270,7 +275,9 @@ impl VisitorMut for BindRelations<'_> {
             Ok(()) => {}
             Err(error) => return ControlFlow::Break(error),
         }
-        let Some(ObjectNamePart::Identifier(last)) = object.0.last() else { return ControlFlow::Continue(()) };
+        let Some(ObjectNamePart::Identifier(last)) = object.0.last() else {
+            return ControlFlow::Continue(());
+        };
         let is_cte = object.0.len() == 1 && self.known.ctes.contains(&last.value);
         if let Some(alias) = alias {
             self.known.add_alias(alias);
@@ -371,7 +378,8 @@ impl Rewrite<'_> {
             self.hide_system(select);
         }
         for item in &mut select.projection {
-            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), _) = item
+            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), _) =
+                item
                 && let Some(ObjectNamePart::Identifier(ident)) = object.0.last_mut()
                 && let Some(relation) = self.known.qualifier(ident)
             {
@@ -381,7 +389,8 @@ impl Rewrite<'_> {
     }
 
     fn hide_system(&self, select: &mut Select) {
-        let relations: Vec<(ObjectName, bool)> = select.from.iter().flat_map(|from| self.named(from)).collect();
+        let relations: Vec<(ObjectName, bool)> =
+            select.from.iter().flat_map(|from| self.named(from)).collect();
         let whole = relations.len() == select.from.iter().map(|from| 1 + from.joins.len()).sum::<usize>();
         let mut projection = Vec::with_capacity(select.projection.len());
         for mut item in std::mem::take(&mut select.projection) {
@@ -399,12 +408,14 @@ impl Rewrite<'_> {
                     }
                     _ => {}
                 },
-                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), options)
-                    if plain(options) =>
-                {
+                SelectItem::QualifiedWildcard(
+                    SelectItemQualifiedWildcardKind::ObjectName(object),
+                    options,
+                ) if plain(options) => {
                     let last = |name: &ObjectName| name.0.last().map(ToString::to_string).unwrap_or_default();
                     let wanted = last(object).trim_matches('"').to_lowercase();
-                    let found = relations.iter().find(|(r, _)| last(r).trim_matches('"').to_lowercase() == wanted);
+                    let found =
+                        relations.iter().find(|(r, _)| last(r).trim_matches('"').to_lowercase() == wanted);
                     if found.is_some_and(|(_, is_table)| *is_table) {
                         options.opt_exclude = Some(system_columns());
                     }

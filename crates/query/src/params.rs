@@ -72,9 +72,8 @@ fn own_type(value: &Value) -> Result<DataType> {
                 let found = own_type(item)?;
                 item_type = Some(match (item_type, found) {
                     (None, found) => found,
-                    (Some(DataType::Int64), DataType::Float64) | (Some(DataType::Float64), DataType::Int64) => {
-                        DataType::Float64
-                    }
+                    (Some(DataType::Int64), DataType::Float64)
+                    | (Some(DataType::Float64), DataType::Int64) => DataType::Float64,
                     (Some(known), found) if known == found => known,
                     (Some(known), found) => {
                         return Err(Error::invalid(format!("a list holds both {known} and {found}")));
@@ -82,7 +81,12 @@ fn own_type(value: &Value) -> Result<DataType> {
                 });
             }
             let data_type = item_type.unwrap_or(DataType::String);
-            DataType::List(Box::new(Field { id: ColumnId(0), name: "item".into(), data_type, nullable: true }))
+            DataType::List(Box::new(Field {
+                id: ColumnId(0),
+                name: "item".into(),
+                data_type,
+                nullable: true,
+            }))
         }
         Value::Decimal(_) => {
             return Err(Error::invalid("a decimal parameter has no scale").hint("send it as text: \"1.23\""));

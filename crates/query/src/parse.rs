@@ -20,9 +20,8 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
         .hint("send rows through the ingest interface, or in several statements"));
     }
     let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, text)
-        .tokenize_with_location()
-        .map_err(|e| syntax(&e.to_string()))?;
+    let tokens =
+        Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|e| syntax(&e.to_string()))?;
     let tokens = if creates_table(&tokens) { fold_nested_types(tokens) } else { tokens };
     let mut statements = Parser::new(&dialect)
         .with_recursion_limit(DEPTH_MAX)
@@ -132,7 +131,10 @@ mod tests {
     #[test]
     fn exactly_one_statement_is_taken() {
         assert!(parse("select 1;").is_ok());
-        assert_eq!(parse("select 1; select 2").unwrap_err().message(), "one statement is expected, 2 were found");
+        assert_eq!(
+            parse("select 1; select 2").unwrap_err().message(),
+            "one statement is expected, 2 were found"
+        );
         assert_eq!(parse("  -- nothing\n").unwrap_err().message(), "the statement is empty");
         assert_eq!(parse(&"x".repeat(10_001)).unwrap_err().kind(), Kind::TooLarge);
     }

@@ -16,9 +16,9 @@ use datafusion::common::{DFSchema, ParamValues, TableReference};
 use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::{DefaultTableSource, provider_as_source};
 use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::execution::TaskContext;
 use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
 use datafusion::logical_expr::{
     AggregateUDF, Expr, LogicalPlan, ScalarUDF, TableSource, Volatility, WindowUDF,
@@ -45,6 +45,8 @@ use crate::uuid::{TextMeetsUuid, UuidFunction};
 
 /// Plans kept; beyond it all are forgotten at once.
 const PLANS_MAX: usize = 512;
+/// Plans of longer texts are not kept: their values stand in the text, and no text comes twice.
+const KEPT_TEXT_BYTES_MAX: usize = 16 << 10;
 
 /// Makes plans. One for all statements.
 pub(crate) struct Planner {
@@ -110,6 +112,9 @@ impl Planner {
 
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
+        if text.len() > KEPT_TEXT_BYTES_MAX {
+            return Ok(None);
+        }
         let key = Key { text: text.to_owned(), types: params.types() };
         let Some(kept) = self.lock().get(&key).cloned() else { return Ok(None) };
         let mut snapshots: HashMap<TableId, Arc<Snapshot>> = HashMap::new();
@@ -127,7 +132,13 @@ impl Planner {
     }
 
     /// Plans a query (or its EXPLAIN), whose parameters were counted. With `text`, the plan is kept for [`Planner::again`].
-    pub fn plan(&self, mut statement: Statement, params: &Params, view: &View, text: Option<&str>) -> Result<Planned> {
+    pub fn plan(
+        &self,
+        mut statement: Statement,
+        params: &Params,
+        view: &View,
+        text: Option<&str>,
+    ) -> Result<Planned> {
         let mut tables = ViewTables { view, found: HashMap::new(), written: Vec::new(), passing: false };
         let system = names::bind(&mut statement, &mut tables)?;
         let sources = tables.sources(system)?;
@@ -150,7 +161,7 @@ impl Planner {
             return Ok(Planned { plan, state: Some(state) });
         }
         let plan = state.optimize(&plan).map_err(from_datafusion)?;
-        if let Some(text) = text {
+        if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
             let mut plans = self.lock();
             if plans.len() >= PLANS_MAX {
                 plans.clear();
@@ -181,8 +192,12 @@ impl Planner {
         let plan = self.substitute(plan, params)?;
         let rule = SimplifyExpressions::new();
         let folded = match rule.apply_order() {
-            Some(ApplyOrder::BottomUp) => plan.transform_up_with_subqueries(|plan| rule.rewrite(plan, &self.state)),
-            Some(ApplyOrder::TopDown) => plan.transform_down_with_subqueries(|plan| rule.rewrite(plan, &self.state)),
+            Some(ApplyOrder::BottomUp) => {
+                plan.transform_up_with_subqueries(|plan| rule.rewrite(plan, &self.state))
+            }
+            Some(ApplyOrder::TopDown) => {
+                plan.transform_down_with_subqueries(|plan| rule.rewrite(plan, &self.state))
+            }
             None => rule.rewrite(plan, &self.state),
         };
         folded.map(|folded| folded.data).map_err(from_datafusion)
@@ -221,9 +236,9 @@ fn rebind(plan: LogicalPlan, snapshots: &HashMap<TableId, Arc<Snapshot>>) -> DfR
         let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
         let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
         let Some(provider) = provider else { return Ok(Transformed::no(LogicalPlan::TableScan(scan))) };
-        let snapshot = snapshots
-            .get(&provider.snapshot().def().id)
-            .ok_or_else(|| DataFusionError::Internal("a kept plan reads a table that it does not list".into()))?;
+        let snapshot = snapshots.get(&provider.snapshot().def().id).ok_or_else(|| {
+            DataFusionError::Internal("a kept plan reads a table that it does not list".into())
+        })?;
         scan.source = provider_as_source(Arc::new(provider.at(snapshot.clone())));
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
@@ -275,8 +290,14 @@ pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
     let snapshot = view.table(&written.text())?;
     let full_name = &snapshot.def().name;
     if !written.admits(full_name) {
-        return Err(Error::not_found(format!("there is no table `{}`", types::name::printable(&written.text())))
-            .hint(format!("did you mean `{}`? A quoted name is taken exactly", types::name::short_table_name(full_name))));
+        return Err(Error::not_found(format!(
+            "there is no table `{}`",
+            types::name::printable(&written.text())
+        ))
+        .hint(format!(
+            "did you mean `{}`? A quoted name is taken exactly",
+            types::name::short_table_name(full_name)
+        )));
     }
     Ok(snapshot)
 }

@@ -123,7 +123,8 @@ impl TableProvider for Provider {
                 split(pieces, state.config().target_partitions())
             }
         };
-        let exact = filters.is_empty();
+        // How many rows of an unreadable segment are live is not known: such a count must meet the error.
+        let exact = filters.is_empty() && self.snapshot.segments().all(|segment| segment.check().is_ok());
         Ok(Arc::new(Scan::new(self.snapshot.clone(), projection, parts, exact, limit.filter(|_| exact))))
     }
 }

@@ -62,7 +62,9 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => compare(left, *op, right, def)
             .or_else(|| compare(right, op.swap()?, left, def))
             .unwrap_or(Test::Unknown),
-        Expr::InList(InList { expr, list, negated: false }) => one_of(expr, list, def).unwrap_or(Test::Unknown),
+        Expr::InList(InList { expr, list, negated: false }) => {
+            one_of(expr, list, def).unwrap_or(Test::Unknown)
+        }
         Expr::Between(between) if !between.negated => {
             let low = compare(&between.expr, Operator::GtEq, &between.low, def).unwrap_or(Test::Unknown);
             let high = compare(&between.expr, Operator::LtEq, &between.high, def).unwrap_or(Test::Unknown);
@@ -113,7 +115,9 @@ fn literal(expr: &Expr, data_type: &DataType) -> Option<Value> {
         {
             Value::Decimal(*v)
         }
-        (ScalarValue::FixedSizeBinary(16, Some(v)), DataType::Uuid) => Value::Uuid(v.as_slice().try_into().ok()?),
+        (ScalarValue::FixedSizeBinary(16, Some(v)), DataType::Uuid) => {
+            Value::Uuid(v.as_slice().try_into().ok()?)
+        }
         (ScalarValue::Binary(Some(v)), DataType::Binary) => Value::Binary(v.clone()),
         (ScalarValue::Utf8(Some(v)), DataType::String) => Value::String(v.clone()),
         (ScalarValue::Utf8View(Some(v)), DataType::String) => Value::String(v.clone()),

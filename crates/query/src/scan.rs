@@ -4,8 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::compute::SortOptions;
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::{SortOptions, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::{Result, Statistics};
@@ -14,6 +14,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use table::{BATCH_ROWS, Piece, Projection, Snapshot};
@@ -39,6 +40,8 @@ pub(crate) struct Scan {
     exact: bool,
     /// Rows that are wanted of each part at most.
     limit: Option<usize>,
+    /// Whether each part is read from its end: for the newest rows.
+    newest_first: bool,
     properties: Arc<PlanProperties>,
 }
 
@@ -50,18 +53,25 @@ impl Scan {
         exact: bool,
         limit: Option<usize>,
     ) -> Self {
-        let schema = projection.schema().clone();
-        let ordering = |id, name| {
-            let column = Arc::new(Column::new(name, position(&projection, id)?));
-            Some([PhysicalSortExpr::new(column, SortOptions { descending: false, nulls_first: false })])
+        let properties = properties(&projection, parts.len(), false);
+        Scan { snapshot, projection, parts: Arc::new(parts), exact, limit, newest_first: false, properties }
+    }
+
+    fn with(&self, limit: Option<usize>, newest_first: bool) -> Self {
+        let properties = if newest_first == self.newest_first {
+            self.properties.clone()
+        } else {
+            properties(&self.projection, self.parts.len(), newest_first)
         };
-        // `_time` never falls with the row id, so a part is in the order of both.
-        let orderings = [ordering(ROW_ID, ROW_ID_NAME), ordering(TIME, TIME_NAME)].into_iter().flatten();
-        let equivalence = EquivalenceProperties::new_with_orderings(schema, orderings);
-        let partitioning = Partitioning::UnknownPartitioning(parts.len());
-        let properties =
-            PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded);
-        Scan { snapshot, projection, parts: Arc::new(parts), exact, limit, properties: Arc::new(properties) }
+        Scan {
+            snapshot: self.snapshot.clone(),
+            projection: self.projection.clone(),
+            parts: self.parts.clone(),
+            exact: self.exact,
+            limit,
+            newest_first,
+            properties,
+        }
     }
 
     fn rows(&self, partition: Option<usize>) -> usize {
@@ -79,6 +89,20 @@ impl Scan {
     }
 }
 
+/// `_time` never falls with the row id, so a part is in the order of both;
+/// read from its end, in the opposite of both.
+fn properties(projection: &Projection, parts: usize, newest_first: bool) -> Arc<PlanProperties> {
+    let options = SortOptions { descending: newest_first, nulls_first: newest_first };
+    let ordering = |id, name| {
+        let column = Arc::new(Column::new(name, position(projection, id)?));
+        Some([PhysicalSortExpr::new(column, options)])
+    };
+    let orderings = [ordering(ROW_ID, ROW_ID_NAME), ordering(TIME, TIME_NAME)].into_iter().flatten();
+    let equivalence = EquivalenceProperties::new_with_orderings(projection.schema().clone(), orderings);
+    let partitioning = Partitioning::UnknownPartitioning(parts);
+    Arc::new(PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded))
+}
+
 impl DisplayAs for Scan {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.projection.schema().fields().iter().map(|f| f.name().as_str()).collect();
@@ -89,6 +113,9 @@ impl DisplayAs for Scan {
                 let pieces = parts.iter().map(|p| if let Part::Pieces(p) = p { p.len() } else { 0 });
                 write!(f, ", pieces={}", pieces.sum::<usize>())?;
             }
+        }
+        if self.newest_first {
+            f.write_str(", newest first")?;
         }
         if let Some(limit) = self.limit {
             write!(f, ", limit={limit}")?;
@@ -126,6 +153,7 @@ impl ExecutionPlan for Scan {
             partition,
             next: 0,
             left: self.limit.unwrap_or(usize::MAX),
+            newest_first: self.newest_first,
         };
         let schema: SchemaRef = self.projection.schema().clone();
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::iter(reader))))
@@ -149,18 +177,27 @@ impl ExecutionPlan for Scan {
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        Some(Arc::new(Scan {
-            snapshot: self.snapshot.clone(),
-            projection: self.projection.clone(),
-            parts: self.parts.clone(),
-            exact: self.exact,
-            limit,
-            properties: self.properties.clone(),
-        }))
+        Some(Arc::new(self.with(limit, self.newest_first)))
     }
 
     fn fetch(&self) -> Option<usize> {
         self.limit
+    }
+
+    /// The newest rows first: the sort above finds its input in order then, and ends at its limit.
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+    ) -> Result<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
+        let column = order.first().filter(|first| first.options.descending);
+        let column = column.and_then(|first| first.expr.as_any().downcast_ref::<Column>());
+        let is_ours = column.is_some_and(|column| {
+            [ROW_ID, TIME].into_iter().any(|id| position(&self.projection, id) == Some(column.index()))
+        });
+        if !is_ours || self.newest_first || self.limit.is_some() {
+            return Ok(SortOrderPushdownResult::Unsupported);
+        }
+        Ok(SortOrderPushdownResult::Inexact { inner: Arc::new(self.with(None, true)) })
     }
 }
 
@@ -172,24 +209,33 @@ struct Reader {
     partition: usize,
     next: usize,
     left: usize,
+    newest_first: bool,
 }
 
 impl Reader {
     fn read(&mut self) -> Option<types::Result<RecordBatch>> {
         match &self.parts[self.partition] {
             Part::Pieces(pieces) => {
-                let piece = pieces.get(self.next)?;
+                let at = self.next;
                 self.next += 1;
-                Some(piece.read(&self.projection))
+                let piece = if self.newest_first { pieces.iter().rev().nth(at) } else { pieces.get(at) };
+                Some(piece?.read(&self.projection))
             }
             Part::Rows(rows) => {
-                let rows = rows.get(self.next..).filter(|rest| !rest.is_empty())?;
-                let rows = &rows[..rows.len().min(BATCH_ROWS)];
-                self.next += rows.len();
+                let left = rows.len().checked_sub(self.next).filter(|left| *left > 0)?;
+                let count = left.min(BATCH_ROWS);
+                let rows =
+                    if self.newest_first { &rows[left - count..left] } else { &rows[self.next..][..count] };
+                self.next += count;
                 Some(self.snapshot.fetch(rows, &self.projection))
             }
         }
     }
+}
+
+fn reversed(batch: &RecordBatch) -> Result<RecordBatch> {
+    let last_first = UInt32Array::from_iter_values((0..batch.num_rows() as u32).rev());
+    Ok(take_record_batch(batch, &last_first)?)
 }
 
 impl Iterator for Reader {
@@ -205,6 +251,11 @@ impl Iterator for Reader {
                 self.left = 0;
                 return Some(Err(DataFusionError::External(Box::new(error))));
             }
+        };
+        let batch = match self.newest_first.then(|| reversed(&batch)) {
+            None => batch,
+            Some(Ok(batch)) => batch,
+            Some(Err(error)) => return Some(Err(error)),
         };
         let batch = if batch.num_rows() > self.left { batch.slice(0, self.left) } else { batch };
         self.left -= batch.num_rows();

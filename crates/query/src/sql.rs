@@ -105,7 +105,13 @@ impl Sql {
     ///
     /// Everything that the statement reads stands at one lsn (S2), the newest that is durable when it starts.
     /// UPDATE and DELETE are refused by the engine if a row that they read has changed; then they run again.
-    pub async fn run(&self, principal: &Principal, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
+    pub async fn run(
+        &self,
+        principal: &Principal,
+        text: &str,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
         let (sender, receiver) = oneshot::channel();
         let job = Job {
             shared: self.0.shared.clone(),
@@ -120,7 +126,9 @@ impl Sql {
             runtime.spawn(job.run(sender)).abort_handle()
         };
         let mut guard = AbortOnDrop(Some(task));
-        let answer = receiver.await.unwrap_or_else(|_| Err(Error::internal("the statement stopped without an answer")));
+        let answer = receiver
+            .await
+            .unwrap_or_else(|_| Err(Error::internal("the statement stopped without an answer")));
         // From here on the answer's reader keeps it alive.
         guard.0 = None;
         answer
@@ -203,18 +211,20 @@ enum Outcome {
 impl Job {
     async fn run(self, sender: oneshot::Sender<Result<Answer>>) {
         let deadline = Deadline::after(self.limits.deadline.unwrap_or(self.shared.options.deadline));
-        let prepared = deadline.limit(async {
-            let permit = self.shared.admit().await?;
-            let outcome = self.outcome().await?;
-            let ready = match outcome {
-                Outcome::Answer(answer) => Err(answer),
-                Outcome::Query(planned, lsn) => {
-                    Ok((execute::start(&self.shared.planner, &planned).await?, lsn))
-                }
-            };
-            Ok((permit, ready))
-        }
-        .boxed());
+        let prepared = deadline.limit(
+            async {
+                let permit = self.shared.admit().await?;
+                let outcome = self.outcome().await?;
+                let ready = match outcome {
+                    Outcome::Answer(answer) => Err(answer),
+                    Outcome::Query(planned, lsn) => {
+                        Ok((execute::start(&self.shared.planner, &planned).await?, lsn))
+                    }
+                };
+                Ok((permit, ready))
+            }
+            .boxed(),
+        );
         // A receiver that is gone has cancelled the statement.
         let (_permit, stream, lsn) = match prepared.await.and_then(|result| result) {
             Ok((permit, Ok((stream, lsn)))) => (permit, stream, lsn),
@@ -248,7 +258,9 @@ impl Job {
         let parameters = names::parameters(&statement)?;
         if parameters != params.values.len() {
             let given = params.values.len();
-            return Err(Error::invalid(format!("the statement has {parameters} parameters, {given} values were given")));
+            return Err(Error::invalid(format!(
+                "the statement has {parameters} parameters, {given} values were given"
+            )));
         }
         let is_query = match &statement {
             Statement::Query(query) => query_only(parse::reads_only(query))?,
@@ -268,7 +280,9 @@ impl Job {
     /// Statements that are no queries.
     async fn command(&self, statement: &Statement, params: &Params, view: &View) -> Result<Answer> {
         match statement {
-            Statement::ShowTables { .. } => Ok(Answer::Rows(Rows::of(catalog::show_tables(view)?, view.lsn()))),
+            Statement::ShowTables { .. } => {
+                Ok(Answer::Rows(Rows::of(catalog::show_tables(view)?, view.lsn())))
+            }
             Statement::ExplainTable { table_name, .. } => {
                 let snapshot = table(view, &Written::of(table_name)?)?;
                 Ok(Answer::Rows(Rows::of(catalog::describe(&snapshot)?, view.lsn())))

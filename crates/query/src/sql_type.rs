@@ -19,9 +19,11 @@ pub(crate) fn from_sql(sql: &SqlType) -> Result<DataType> {
         SqlType::Real | SqlType::Float4 | SqlType::Float32 => DataType::Float32,
         // As PostgreSQL: float(1..24) is single, everything else double.
         SqlType::Float(ExactNumberInfo::Precision(1..=24)) => DataType::Float32,
-        SqlType::Float(_) | SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float8 | SqlType::Float64 => {
-            DataType::Float64
-        }
+        SqlType::Float(_)
+        | SqlType::Double(_)
+        | SqlType::DoublePrecision
+        | SqlType::Float8
+        | SqlType::Float64 => DataType::Float64,
         SqlType::Decimal(info) | SqlType::Numeric(info) | SqlType::Dec(info) => decimal(info)?,
         SqlType::Text
         | SqlType::String(_)
@@ -33,21 +35,34 @@ pub(crate) fn from_sql(sql: &SqlType) -> Result<DataType> {
         | SqlType::CharVarying(_)
         | SqlType::Char(_)
         | SqlType::Character(_) => {
-            return Err(Error::invalid(format!("`{sql}`: strings have no length limit here")).hint("use text"));
+            return Err(
+                Error::invalid(format!("`{sql}`: strings have no length limit here")).hint("use text")
+            );
         }
-        SqlType::Bytea | SqlType::Blob(_) | SqlType::Binary(None) | SqlType::Varbinary(None) => DataType::Binary,
+        SqlType::Bytea | SqlType::Blob(_) | SqlType::Binary(None) | SqlType::Varbinary(None) => {
+            DataType::Binary
+        }
         SqlType::Date => DataType::Date,
         SqlType::Timestamp(precision, _) => timestamp(*precision, sql)?,
         SqlType::Datetime(precision) => timestamp(*precision, sql)?,
         SqlType::Uuid => DataType::Uuid,
         SqlType::JSON | SqlType::JSONB => DataType::Json,
         SqlType::GeometricType(GeometricTypeKind::Point) => DataType::Point,
-        SqlType::Array(ArrayElemTypeDef::SquareBracket(item, None) | ArrayElemTypeDef::AngleBracket(item)) => {
+        SqlType::Array(
+            ArrayElemTypeDef::SquareBracket(item, None) | ArrayElemTypeDef::AngleBracket(item),
+        ) => {
             let data_type = from_sql(item)?;
-            DataType::List(Box::new(Field { id: ColumnId(0), name: "item".into(), data_type, nullable: true }))
+            DataType::List(Box::new(Field {
+                id: ColumnId(0),
+                name: "item".into(),
+                data_type,
+                nullable: true,
+            }))
         }
         SqlType::Custom(name, arguments) => custom(name.0.as_slice(), arguments)?,
-        SqlType::Unspecified => return Err(Error::invalid("a column without a type").hint("write `name type`")),
+        SqlType::Unspecified => {
+            return Err(Error::invalid("a column without a type").hint("write `name type`"));
+        }
         other => {
             // What the dialect reads under another name may still be one of ours.
             return DataType::parse(&other.to_string(), &mut ColumnId(0));
@@ -83,7 +98,9 @@ fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
 fn timestamp(precision: Option<u64>, sql: &SqlType) -> Result<DataType> {
     match precision {
         None | Some(6) => Ok(DataType::Timestamp),
-        Some(_) => Err(Error::invalid(format!("`{sql}`: timestamps are in microseconds")).hint("use timestamptz")),
+        Some(_) => {
+            Err(Error::invalid(format!("`{sql}`: timestamps are in microseconds")).hint("use timestamptz"))
+        }
     }
 }
 
@@ -124,7 +141,9 @@ pub(crate) fn from_arrow(field: &ArrowField) -> Result<DataType> {
         Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => DataType::Binary,
         Arrow::Date64 => DataType::Date,
         Arrow::Timestamp(..) => DataType::Timestamp,
-        Arrow::Dictionary(_, value) => from_arrow(&ArrowField::new(field.name(), value.as_ref().clone(), true))?,
+        Arrow::Dictionary(_, value) => {
+            from_arrow(&ArrowField::new(field.name(), value.as_ref().clone(), true))?
+        }
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => {
             DataType::List(Box::new(nested(item)?))
         }
@@ -160,7 +179,9 @@ fn exact(field: &ArrowField) -> Option<DataType> {
         other if *other == DataType::Point.to_arrow() => DataType::Point,
         other if *other == DataType::Point3d.to_arrow() => DataType::Point3d,
         Arrow::List(item) => DataType::List(Box::new(exact_nested(item)?)),
-        Arrow::Struct(fields) => DataType::Struct(fields.iter().map(|f| exact_nested(f)).collect::<Option<_>>()?),
+        Arrow::Struct(fields) => {
+            DataType::Struct(fields.iter().map(|f| exact_nested(f)).collect::<Option<_>>()?)
+        }
         _ => return None,
     })
 }
@@ -250,7 +271,9 @@ mod tests {
 
     #[test]
     fn a_type_that_would_be_misunderstood_is_refused() {
-        for sql in ["varchar(10)", "char(3)", "decimal(40,2)", "vector(0)", "timestamp(3)", "money", "list<x>"] {
+        for sql in
+            ["varchar(10)", "char(3)", "decimal(40,2)", "vector(0)", "timestamp(3)", "money", "list<x>"]
+        {
             assert!(column_type(sql).is_err(), "{sql}");
         }
     }

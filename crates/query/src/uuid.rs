@@ -14,8 +14,8 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use types::{Error, name};
@@ -170,7 +170,8 @@ impl TextMeetsUuid {
     fn as_uuid(&self, expr: Expr) -> Result<Expr> {
         Ok(match expr {
             Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => {
-                let bytes = parse(&text).ok_or_else(|| DataFusionError::External(Box::new(no_uuid(&text))))?;
+                let bytes =
+                    parse(&text).ok_or_else(|| DataFusionError::External(Box::new(no_uuid(&text))))?;
                 Expr::Literal(ScalarValue::FixedSizeBinary(16, Some(bytes.to_vec())), metadata)
             }
             other => self.call(&self.from_text, other),
@@ -246,7 +247,8 @@ impl AnalyzerRule for TextMeetsUuid {
                 other => merge_schema(&other.inputs()),
             };
             plan.map_expressions(|expr| {
-                let name = datafusion::logical_expr::expr_rewriter::NamePreserver::new_for_projection().save(&expr);
+                let name =
+                    datafusion::logical_expr::expr_rewriter::NamePreserver::new_for_projection().save(&expr);
                 let rewritten = expr.transform_up(|expr| self.rewrite(expr, &schema))?;
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?
@@ -292,7 +294,9 @@ mod tests {
         let text = "0190a2b3-c4d5-7e6f-8899-aabbccddeeff";
         assert_eq!(format(&parse(text).unwrap()), text);
         assert_eq!(parse("0190A2B3C4D57E6F8899AABBCCDDEEFF"), parse(text));
-        for bad in ["", "0190a2b3", "0190a2b3-c4d5-7e6f-8899-aabbccddeefg", "0190a2b3c-4d5-7e6f-8899-aabbccddeeff"] {
+        for bad in
+            ["", "0190a2b3", "0190a2b3-c4d5-7e6f-8899-aabbccddeefg", "0190a2b3c-4d5-7e6f-8899-aabbccddeeff"]
+        {
             assert!(parse(bad).is_none(), "{bad}");
         }
         assert!(parse(&"é".repeat(18)).is_none());

@@ -7,8 +7,8 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Int64Type, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, CreateTable, Delete, Expr, FromTable, Ident, Insert, ObjectName, ObjectNamePart,
-    Query, SelectItem, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Update,
+    Assignment, AssignmentTarget, CreateTable, Delete, Expr, FromTable, Ident, Insert, ObjectName,
+    ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Update,
 };
 use engine::{Mode, Op, View};
 use table::Snapshot;
@@ -46,7 +46,8 @@ impl Writer<'_> {
             Statement::CreateTable(create) => match &create.query {
                 Some(query) => self.create_as(create, query).await,
                 None => {
-                    let op = Op::CreateTable { def: ddl::definition(create)?, if_absent: create.if_not_exists };
+                    let op =
+                        Op::CreateTable { def: ddl::definition(create)?, if_absent: create.if_not_exists };
                     Ok(Change { ops: vec![op], count: 0 })
                 }
             },
@@ -56,7 +57,9 @@ impl Writer<'_> {
             Statement::Insert(insert) => self.insert(insert).await,
             Statement::Update(update) => self.update(update).await,
             Statement::Delete(delete) => self.delete(delete).await,
-            other => Err(Error::internal(format!("`{}` changes nothing", name::printable(&other.to_string())))),
+            other => {
+                Err(Error::internal(format!("`{}` changes nothing", name::printable(&other.to_string()))))
+            }
         }
     }
 
@@ -70,7 +73,9 @@ impl Writer<'_> {
         let columns = target_columns(def, &insert.columns)?;
         let Some(query) = &insert.source else { return Err(later("INSERT … DEFAULT VALUES")) };
         let batch = match query.body.as_ref() {
-            SetExpr::Values(values) if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() => {
+            SetExpr::Values(values)
+                if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() =>
+            {
                 let rows: Vec<&[Expr]> = values.rows.iter().map(|row| &row[..]).collect();
                 self.values(&columns, &rows, !insert.columns.is_empty()).await?
             }
@@ -112,7 +117,8 @@ impl Writer<'_> {
             }
         }
         for some in pending.chunks(CELLS_AT_ONCE) {
-            let projection = some.iter().enumerate().map(|(i, (_, _, expr))| named((*expr).clone(), i)).collect();
+            let projection =
+                some.iter().enumerate().map(|(i, (_, _, expr))| named((*expr).clone(), i)).collect();
             let statement = select(projection, None, None)?;
             let batch = self.run(statement).await?;
             if batch.num_rows() != 1 {
@@ -120,19 +126,28 @@ impl Writer<'_> {
             }
             for (i, (r, c, _)) in some.iter().enumerate() {
                 let column = columns[*c];
-                let array = convert::to_column(batch.column(i), &column.data_type).map_err(|e| place(e, column, *r))?;
+                let array = convert::to_column(batch.column(i), &column.data_type)
+                    .map_err(|e| place(e, column, *r))?;
                 cells[*c][*r] = Value::from_array(&array, &column.data_type, 0);
             }
         }
         let arrays = columns
             .iter()
             .zip(&cells)
-            .map(|(column, cells)| Value::to_array(cells, &column.data_type).map_err(|e| e.with("column", &column.name)))
+            .map(|(column, cells)| {
+                Value::to_array(cells, &column.data_type).map_err(|e| e.with("column", &column.name))
+            })
             .collect::<Result<Vec<_>>>()?;
         batch_of(columns, arrays, rows.len())
     }
 
-    async fn selected(&self, def: &TableDef, columns: &[&Column], query: &Query, listed: bool) -> Result<RecordBatch> {
+    async fn selected(
+        &self,
+        def: &TableDef,
+        columns: &[&Column],
+        query: &Query,
+        listed: bool,
+    ) -> Result<RecordBatch> {
         if !parse::reads_only(query) {
             return Err(later("a query that writes"));
         }
@@ -169,7 +184,10 @@ impl Writer<'_> {
             };
             let position = column_position(def, ident)?;
             if sets[position].replace(value).is_some() {
-                return Err(Error::invalid(format!("column `{}` is set twice", def.schema.columns[position].name)));
+                return Err(Error::invalid(format!(
+                    "column `{}` is set twice",
+                    def.schema.columns[position].name
+                )));
             }
         }
         let column_item = |(i, column): (usize, &Column)| match sets[i] {
@@ -178,7 +196,8 @@ impl Writer<'_> {
         };
         let mut projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new(ROW_ID_NAME)))];
         projection.extend(def.schema.columns.iter().enumerate().map(column_item));
-        let batch = self.run(select(projection, Some(update.table.clone()), update.selection.clone())?).await?;
+        let batch =
+            self.run(select(projection, Some(update.table.clone()), update.selection.clone())?).await?;
         let rows = batch.num_rows();
         if rows == 0 {
             return Ok(Change { ops: Vec::new(), count: 0 });
@@ -192,10 +211,15 @@ impl Writer<'_> {
                     let value = column.default.clone().unwrap_or(Value::Null);
                     return Value::to_array(&vec![value; rows], &column.data_type);
                 }
-                convert::to_column(batch.column(i + 1), &column.data_type).map_err(|e| e.with("column", &column.name))
+                convert::to_column(batch.column(i + 1), &column.data_type)
+                    .map_err(|e| e.with("column", &column.name))
             })
             .collect::<Result<Vec<_>>>()?;
-        let op = Op::Update { table: def.name.clone(), old: first_column(&batch), batch: batch_of(&columns, arrays, rows)? };
+        let op = Op::Update {
+            table: def.name.clone(),
+            old: first_column(&batch),
+            batch: batch_of(&columns, arrays, rows)?,
+        };
         Ok(Change { ops: vec![op], count: rows as u64 })
     }
 
@@ -270,7 +294,8 @@ impl Writer<'_> {
     async fn run(&self, statement: Statement) -> Result<RecordBatch> {
         let planned = self.planner.plan(statement, self.params, self.view, None)?;
         let (schema, batches): (SchemaRef, _) = collect(self.planner, &planned).await?;
-        concat_batches(&schema, &batches).map_err(|e| Error::internal(format!("batches of one query differ: {e}")))
+        concat_batches(&schema, &batches)
+            .map_err(|e| Error::internal(format!("batches of one query differ: {e}")))
     }
 }
 
@@ -318,7 +343,8 @@ fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
     if [ROW_ID_NAME, TIME_NAME].iter().any(|system| ident.value.eq_ignore_ascii_case(system)) {
         return Err(Error::invalid(format!("`{}` is given by Polynya", name::printable(&ident.value))));
     }
-    let error = Error::invalid(format!("there is no column `{}`", name::printable(&ident.value))).with("table", &def.name);
+    let error = Error::invalid(format!("there is no column `{}`", name::printable(&ident.value)))
+        .with("table", &def.name);
     let near = near(&ident.value, names());
     if near.is_empty() {
         return Err(error);
@@ -328,7 +354,10 @@ fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
 
 fn check_width(columns: &[&Column], width: usize, listed: bool) -> Result<()> {
     if width > columns.len() || (listed && width < columns.len()) {
-        return Err(Error::invalid(format!("{} columns are to be filled, {width} values are given", columns.len())));
+        return Err(Error::invalid(format!(
+            "{} columns are to be filled, {width} values are given",
+            columns.len()
+        )));
     }
     Ok(())
 }
@@ -360,7 +389,11 @@ fn named(expr: Expr, i: usize) -> SelectItem {
 }
 
 /// `SELECT projection [FROM from] [WHERE selection]`.
-fn select(projection: Vec<SelectItem>, from: Option<TableWithJoins>, selection: Option<Expr>) -> Result<Statement> {
+fn select(
+    projection: Vec<SelectItem>,
+    from: Option<TableWithJoins>,
+    selection: Option<Expr>,
+) -> Result<Statement> {
     // The parser knows best what an empty SELECT is made of.
     let mut statement = parse::statement("SELECT 1", 64)?;
     if let Statement::Query(query) = &mut statement

@@ -78,8 +78,13 @@ fn loopback(peer: SocketAddr, method: &Method, headers: &HeaderMap) -> Result<Pr
         return refuse("the Host header names another machine");
     }
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
+    if !reads && matches!(site, Some("cross-site" | "same-site")) {
+        return refuse("the request was made by another site's page");
+    }
     if !reads && let Some(origin) = headers.get(header::ORIGIN) {
-        let same = origin.to_str().ok().and_then(|o| o.strip_prefix("http://")).is_some_and(|o| Some(o) == host);
+        let same =
+            origin.to_str().ok().and_then(|o| o.strip_prefix("http://")).is_some_and(|o| Some(o) == host);
         if !same {
             return refuse("the request was made by another site's page");
         }
@@ -115,7 +120,9 @@ mod tests {
     #[test]
     fn without_keys_only_this_machine_is_let_in() {
         let ask = |peer: &str, method: &str, headers: &[(&str, &str)]| {
-            principal(&[], peer.parse().unwrap(), &parts(method, headers)).map(|p| p.name).map_err(|f| f.status().as_u16())
+            principal(&[], peer.parse().unwrap(), &parts(method, headers))
+                .map(|p| p.name)
+                .map_err(|f| f.status().as_u16())
         };
         let host = ("host", "localhost:8484");
         assert_eq!(ask(HERE, "GET", &[host]), Ok("local".into()));
@@ -131,6 +138,7 @@ mod tests {
             (HERE, "GET", &[host, ("via", "1.1 proxy")]),
             (HERE, "POST", &[host, ("origin", "https://evil.example")]),
             (HERE, "DELETE", &[host, ("origin", "null")]),
+            (HERE, "POST", &[host, ("sec-fetch-site", "cross-site")]),
         ] {
             assert_eq!(ask(peer, method, headers), Err(403), "{peer} {headers:?}");
         }
@@ -147,7 +155,11 @@ mod tests {
             created: 0,
         };
         let ask = |authorization: &[(&str, &str)]| {
-            principal(std::slice::from_ref(&key), "192.0.2.1:9".parse().unwrap(), &parts("GET", authorization))
+            principal(
+                std::slice::from_ref(&key),
+                "192.0.2.1:9".parse().unwrap(),
+                &parts("GET", authorization),
+            )
         };
         let found = ask(&[("authorization", "bearer pk_test")]).unwrap();
         assert_eq!((found.name.as_str(), found.scope), ("reader", Scope::Read));

@@ -32,9 +32,12 @@ impl Held {
         let held = &self.app.telemetry.body_bytes_held;
         if held.fetch_add(bytes, Relaxed) + bytes > self.app.options.body_bytes_total_max {
             held.fetch_sub(bytes, Relaxed);
-            return Err(Error::new(Kind::Busy, "the bodies of other requests fill the memory set aside for them")
-                .hint("send it again a little later")
-                .into());
+            return Err(Error::new(
+                Kind::Busy,
+                "the bodies of other requests fill the memory set aside for them",
+            )
+            .hint("send it again a little later")
+            .into());
         }
         self.share += bytes;
         Ok(())

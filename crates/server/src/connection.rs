@@ -156,7 +156,9 @@ impl Stream {
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         let blocked = &self.connection.blocked_ms;
         match &result {
-            Poll::Pending if blocked.load(Relaxed) == 0 => blocked.store(self.connection.now_ms().max(1), Relaxed),
+            Poll::Pending if blocked.load(Relaxed) == 0 => {
+                blocked.store(self.connection.now_ms().max(1), Relaxed)
+            }
             Poll::Pending => {}
             Poll::Ready(_) if blocked.load(Relaxed) != 0 => blocked.store(0, Relaxed),
             Poll::Ready(_) => {}
@@ -166,7 +168,11 @@ impl Stream {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.socket).poll_read(cx, buf);
         if buf.filled().len() > before {
@@ -202,12 +208,17 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            if !self.connection.unread.load(Relaxed) {
+            // A head that was refused half-way has more behind it, too.
+            let in_head = self.connection.phase.load(Relaxed) == Phase::Head as u8;
+            if !in_head && !self.connection.unread.load(Relaxed) {
                 return Poll::Ready(Ok(()));
             }
-            self.lingering = Some(Lingering { until: Box::pin(sleep(LINGER_TIME)), bytes_left: LINGER_BYTES });
+            self.lingering =
+                Some(Lingering { until: Box::pin(sleep(LINGER_TIME)), bytes_left: LINGER_BYTES });
         }
-        let Stream { socket, lingering: Some(lingering), .. } = &mut *self else { unreachable!("made above") };
+        let Stream { socket, lingering: Some(lingering), .. } = &mut *self else {
+            unreachable!("made above")
+        };
         let mut scratch = [0; 16 << 10];
         loop {
             if lingering.until.as_mut().poll(cx).is_ready() || lingering.bytes_left == 0 {

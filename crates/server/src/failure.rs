@@ -46,8 +46,20 @@ fn status_and_code(kind: Kind) -> (StatusCode, &'static str) {
 }
 
 impl Failure {
-    fn new(status: StatusCode, code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Failure { status, code, message: message.into(), hint: Some(hint.into()), rows: Vec::new(), close: false }
+    fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Failure {
+            status,
+            code,
+            message: message.into(),
+            hint: Some(hint.into()),
+            rows: Vec::new(),
+            close: false,
+        }
     }
 
     pub fn unauthorized(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -135,7 +147,14 @@ impl From<Error> for Failure {
         if !error.context().is_empty() {
             message.push(')');
         }
-        Failure { status, code, message, hint: error.hint_text().map(Into::into), rows: Vec::new(), close: false }
+        Failure {
+            status,
+            code,
+            message,
+            hint: error.hint_text().map(Into::into),
+            rows: Vec::new(),
+            close: false,
+        }
     }
 }
 
@@ -173,7 +192,8 @@ mod tests {
 
     #[test]
     fn an_error_keeps_its_message_context_and_hint() {
-        let error = Error::new(Kind::Conflict, "somebody was faster").with("table", "main.t").hint("look again");
+        let error =
+            Error::new(Kind::Conflict, "somebody was faster").with("table", "main.t").hint("look again");
         let failure = Failure::from(error);
         assert_eq!(failure.status(), StatusCode::CONFLICT);
         assert_eq!(

@@ -138,8 +138,10 @@ fn runtime(engine: &Engine, options: &Options) -> Result<Runtime> {
 
 fn bind(address: SocketAddr) -> Result<TcpListener> {
     let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::AddrInUse => Error::new(Kind::InUse, format!("another program listens on {address}"))
-            .hint("stop it, or choose another address with --listen"),
+        std::io::ErrorKind::AddrInUse => {
+            Error::new(Kind::InUse, format!("another program listens on {address}"))
+                .hint("stop it, or choose another address with --listen")
+        }
         _ => Error::io(format!("listening on {address}"), e),
     };
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
@@ -269,7 +271,8 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
 /// Looks at every connection once a second, or more often where limits are short.
 async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>) {
     let options = &app.options;
-    let shortest = [options.head_time_max, options.answer_pause_max, options.answer_time_max, options.idle_time_max];
+    let shortest =
+        [options.head_time_max, options.answer_pause_max, options.answer_time_max, options.idle_time_max];
     let shortest = shortest.into_iter().min().unwrap_or_default();
     let pause = (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
     let mut watch = Watch::default();

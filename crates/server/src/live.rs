@@ -90,7 +90,13 @@ pub async fn run(app: Shared) {
     }
 }
 
-fn sample(app: &Shared, before: &mut Before, seconds: f64, recent: [Recent; 3], fsync_ms: [f64; 2]) -> Sample {
+fn sample(
+    app: &Shared,
+    before: &mut Before,
+    seconds: f64,
+    recent: [Recent; 3],
+    fsync_ms: [f64; 2],
+) -> Sample {
     let telemetry = &app.telemetry;
     let rate = |now: u64, before: &mut u64| {
         let rate = now.saturating_sub(*before) as f64 / seconds;

@@ -76,15 +76,31 @@ fn requests(t: &mut Text, app: &App) {
         t.line("request_seconds_sum", &[("class", class.name())], counts.sum_us as f64 / 1e6);
         t.line("request_seconds_count", &[("class", class.name())], counts.count());
     }
-    t.gauge("requests_running", "Requests whose answer is not read to its end.", telemetry.requests_running.load(Relaxed));
+    t.gauge(
+        "requests_running",
+        "Requests whose answer is not read to its end.",
+        telemetry.requests_running.load(Relaxed),
+    );
     t.counter("request_bytes_total", "Bytes of bodies read.", telemetry.bytes_in.load(Relaxed));
     t.counter("response_bytes_total", "Bytes of bodies sent.", telemetry.bytes_out.load(Relaxed));
     t.counter("ingested_rows_total", "Rows committed through POST rows.", telemetry.rows_in.load(Relaxed));
     t.counter("ingested_bytes_total", "Bytes of their bodies as sent.", telemetry.ingest_bytes.load(Relaxed));
-    t.counter("paced_requests_total", "Writes that were made to wait because of debt.", telemetry.paced.load(Relaxed));
-    t.gauge("body_bytes_held", "Bytes of bodies being read or decoded.", telemetry.body_bytes_held.load(Relaxed));
+    t.counter(
+        "paced_requests_total",
+        "Writes that were made to wait because of debt.",
+        telemetry.paced.load(Relaxed),
+    );
+    t.gauge(
+        "body_bytes_held",
+        "Bytes of bodies being read or decoded.",
+        telemetry.body_bytes_held.load(Relaxed),
+    );
     t.gauge("body_bytes_held_max", "Their bound.", app.options.body_bytes_total_max);
-    t.counter("unrecorded_requests_total", "Requests that found the recorder's queue full.", telemetry.recorded_dropped.load(Relaxed));
+    t.counter(
+        "unrecorded_requests_total",
+        "Requests that found the recorder's queue full.",
+        telemetry.recorded_dropped.load(Relaxed),
+    );
     t.counter("work_jobs_total", "Jobs given to the work threads.", telemetry.work_jobs.load(Relaxed));
     t.gauge("work_jobs_waiting", "Jobs that wait for a work thread.", app.work.waiting());
     t.gauge("work_jobs_waiting_max", "Their bound.", app.options.work_queue_max);
@@ -163,14 +179,20 @@ fn threads(t: &mut Text) {
     t.head("lock_wait_seconds_total", "counter", "The sum of those waits.");
     locks.iter().for_each(|l| t.line("lock_wait_seconds_total", &[("lock", l.name)], l.waited.as_secs_f64()));
     t.head("read_path_lock_waits_total", "counter", "Waits of readers; anything but 0 is a defect (R1).");
-    locks.iter().for_each(|l| t.line("read_path_lock_waits_total", &[("lock", l.name)], l.read_path_lock_waits));
+    locks
+        .iter()
+        .for_each(|l| t.line("read_path_lock_waits_total", &[("lock", l.name)], l.read_path_lock_waits));
     let beats = vfs::heartbeat::heartbeats();
     t.head("thread_busy_seconds", "gauge", "How long a serving thread's present turn takes so far.");
     for beat in &beats {
         let busy = beat.busy_for.unwrap_or_default().as_secs_f64();
         t.line("thread_busy_seconds", &[("thread", &beat.name), ("class", beat.class)], busy);
     }
-    t.head("thread_longest_turn_seconds", "gauge", "The longest turn of a serving thread in the last seconds.");
+    t.head(
+        "thread_longest_turn_seconds",
+        "gauge",
+        "The longest turn of a serving thread in the last seconds.",
+    );
     for beat in &beats {
         let longest = beat.longest_recent.as_secs_f64();
         t.line("thread_longest_turn_seconds", &[("thread", &beat.name), ("class", beat.class)], longest);

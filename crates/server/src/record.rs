@@ -147,7 +147,8 @@ fn batch(notes: &[Note], others: u64) -> types::Result<RecordBatch> {
         (
             "time",
             Arc::new(
-                TimestampMicrosecondArray::from_iter_values(notes.iter().map(|n| n.time)).with_timezone("UTC"),
+                TimestampMicrosecondArray::from_iter_values(notes.iter().map(|n| n.time))
+                    .with_timezone("UTC"),
             ) as ArrayRef,
             true,
         ),

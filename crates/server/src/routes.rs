@@ -46,7 +46,13 @@ pub struct Route {
     pub recorded: bool,
 }
 
-const fn route(method: Method, path: &'static str, class: Class, scope: Option<Scope>, recorded: bool) -> Route {
+const fn route(
+    method: Method,
+    path: &'static str,
+    class: Class,
+    scope: Option<Scope>,
+    recorded: bool,
+) -> Route {
     Route { method, path, class, scope, recorded }
 }
 
@@ -89,7 +95,9 @@ pub fn router(app: &Shared) -> Router {
         .route("/_/", get(page::index))
         .route("/_/live", get(page::live))
         .route("/_/{file}", get(page::file))
-        .method_not_allowed_fallback(|method: Method| async move { Failure::method_not_allowed(method.as_str()) })
+        .method_not_allowed_fallback(
+            |method: Method| async move { Failure::method_not_allowed(method.as_str()) },
+        )
         .route_layer(from_fn_with_state(app.clone(), admit))
         .fallback(any(|request: Request<Body>| async move { Failure::no_route(request.uri().path()) }))
         .with_state(app.clone())
@@ -290,7 +298,9 @@ fn milliseconds(duration: Duration) -> f64 {
 fn query<T: serde::de::DeserializeOwned>(uri: &http::Uri) -> Result<T, Failure> {
     axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|e| {
         let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-        types::Error::invalid(format!("the query string does not fit: {why}")).hint("/openapi.json lists the parameters").into()
+        types::Error::invalid(format!("the query string does not fit: {why}"))
+            .hint("/openapi.json lists the parameters")
+            .into()
     })
 }
 

@@ -68,7 +68,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { decoded_bytes_max: 512 << 20, bad_rows_max: 10 }
+        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10 }
     }
 }
 

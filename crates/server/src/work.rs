@@ -62,7 +62,8 @@ impl Pool {
                 return Err(Error::new(Kind::Closed, "the server stops"));
             }
             if queue.jobs.len() >= self.shared.waiting_max {
-                return Err(Error::new(Kind::Busy, "too many requests wait to be worked on").hint("retry a little later"));
+                return Err(Error::new(Kind::Busy, "too many requests wait to be worked on")
+                    .hint("retry a little later"));
             }
             queue.jobs.push_back(job);
         }

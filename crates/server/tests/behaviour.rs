@@ -63,9 +63,15 @@ fn event(client: &mut Client, rest: &mut String) -> (String, String, Option<u64>
     loop {
         while let Some(end) = rest.find("\n\n") {
             let block: String = rest.drain(..end + 2).collect();
-            let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(|v| v.trim().to_owned());
+            let field = |name: &str| {
+                block.lines().find_map(|line| line.strip_prefix(name)).map(|v| v.trim().to_owned())
+            };
             if let Some(data) = field("data:") {
-                return (field("event:").unwrap_or_default(), data, field("id:").map(|id| id.parse().unwrap()));
+                return (
+                    field("event:").unwrap_or_default(),
+                    data,
+                    field("id:").map(|id| id.parse().unwrap()),
+                );
             }
         }
         rest.push_str(std::str::from_utf8(&client.chunk().expect("the feed goes on")).unwrap());
@@ -76,7 +82,11 @@ fn event(client: &mut Client, rest: &mut String) -> (String, String, Option<u64>
 fn a_tail_shows_inserts_and_deletes_and_resumes_where_it_was_cut() {
     let _limit = testkit::limit(60);
     let running = Running::start("tail");
-    running.ask("PUT", "/v1/tables/t", r#"{"columns":[{"name":"id","type":"int64"},{"name":"v","type":"string"}],"primary_key":["id"]}"#);
+    running.ask(
+        "PUT",
+        "/v1/tables/t",
+        r#"{"columns":[{"name":"id","type":"int64"},{"name":"v","type":"string"}],"primary_key":["id"]}"#,
+    );
     running.ask("POST", "/v1/tables/t/rows", r#"[{"id":1,"v":"a"},{"id":2,"v":"b"}]"#);
 
     let mut client = running.client();
@@ -122,7 +132,8 @@ fn compressed_bodies_are_the_same_rows() {
     let gzip = gzip.finish().unwrap();
     let zstd = zstd::encode_all(body.as_bytes(), 3).unwrap();
     for (encoding, packed) in [("gzip", gzip), ("zstd", zstd)] {
-        let answer = running.client().ask("POST", "/v1/tables/t/rows", &[("Content-Encoding", encoding)], &packed);
+        let answer =
+            running.client().ask("POST", "/v1/tables/t/rows", &[("Content-Encoding", encoding)], &packed);
         assert_eq!((answer.status, &answer.json()["count"]), (200, &10_000.into()), "{}", answer.text());
     }
     assert_eq!(running.ask("GET", "/v1/tables/t", "").json()["rows"], 20_000);
@@ -143,16 +154,22 @@ fn an_arrow_stream_goes_in_and_comes_out() {
     let media = "application/vnd.apache.arrow.stream";
     let answer = running.client().ask("POST", "/v1/tables/t/rows", &[("Content-Type", media)], &body);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    for (method, path, body) in
-        [("GET", "/v1/tables/t/rows?columns=a,s", ""), ("POST", "/v1/sql", r#"{"sql":"SELECT a, s FROM t ORDER BY a"}"#)]
-    {
+    for (method, path, body) in [
+        ("GET", "/v1/tables/t/rows?columns=a,s", ""),
+        ("POST", "/v1/sql", r#"{"sql":"SELECT a, s FROM t ORDER BY a"}"#),
+    ] {
         let answer = running.client().ask(method, path, &[("Accept", media)], body.as_bytes());
         assert_eq!(answer.header("content-type"), Some(media));
-        let back: Vec<_> =
-            arrow::ipc::reader::StreamReader::try_new(&answer.body[..], None).unwrap().map(Result::unwrap).collect();
+        let back: Vec<_> = arrow::ipc::reader::StreamReader::try_new(&answer.body[..], None)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
         let rows: usize = back.iter().map(|b| b.num_rows()).sum();
         assert_eq!(rows, 3);
-        assert_eq!(arrow::compute::cast(back[0].column(0), &arrow::datatypes::DataType::Int64).unwrap().as_ref(), batch.column(0).as_ref());
+        assert_eq!(
+            arrow::compute::cast(back[0].column(0), &arrow::datatypes::DataType::Int64).unwrap().as_ref(),
+            batch.column(0).as_ref()
+        );
     }
 }
 
@@ -169,7 +186,11 @@ fn a_large_answer_is_streamed_whole_and_cancelled_when_its_reader_leaves() {
 
     let mut client = running.client();
     let sql = r#"{"sql":"SELECT a.s FROM t a, t b, t c"}"#;
-    client.head("POST", "/v1/sql", &[("Accept", "application/x-ndjson"), ("Content-Length", &sql.len().to_string())]);
+    client.head(
+        "POST",
+        "/v1/sql",
+        &[("Accept", "application/x-ndjson"), ("Content-Length", &sql.len().to_string())],
+    );
     client.send(sql.as_bytes()).unwrap();
     assert_eq!(client.answer_head().status, 200);
     assert!(client.chunk().is_some());
@@ -177,7 +198,11 @@ fn a_large_answer_is_streamed_whole_and_cancelled_when_its_reader_leaves() {
     drop(client);
     wait_until(|| running.sql.status().running == 0);
     // An error that comes late stands at the end of the answer.
-    let late = running.ask("POST", "/v1/sql", r#"{"sql":"SELECT 1 / (n - 19999) AS x, s FROM t","rows_max":1000000}"#);
+    let late = running.ask(
+        "POST",
+        "/v1/sql",
+        r#"{"sql":"SELECT 1 / (n - 19999) AS x, s FROM t","rows_max":1000000}"#,
+    );
     let error = if late.status == 200 { late.json()["error"].clone() } else { late.json()["error"].clone() };
     assert!(error["message"].is_string(), "{}", late.text().chars().take(200).collect::<String>());
 }
@@ -190,7 +215,8 @@ fn requests_are_recorded_but_not_those_about_the_record() {
     assert_eq!(running.ask("GET", "/v1/tables/nothing", "").status, 404);
     running.ask("GET", "/health", "");
     wait_until(|| running.engine.root().table("polynya.requests").is_some_and(|t| t.rows() >= 2));
-    let asked = r#"{"sql":"SELECT method, route, status, \"table\", principal FROM polynya.requests ORDER BY time"}"#;
+    let asked =
+        r#"{"sql":"SELECT method, route, status, \"table\", principal FROM polynya.requests ORDER BY time"}"#;
     let rows = running.ask("POST", "/v1/sql", asked).json()["rows"].clone();
     assert_eq!(
         rows,
@@ -231,7 +257,9 @@ fn the_page_is_compressed_tagged_and_not_sent_twice() {
     let plain = client.ask("GET", "/_/", &[], b"");
     let packed = client.ask("GET", "/_/", &[("Accept-Encoding", "gzip, br")], b"");
     assert_eq!(packed.header("content-encoding"), Some("gzip"));
-    let unpacked = server::wire::content::decompress(server::wire::content::Encoding::Gzip, &packed.body, 1 << 20).unwrap();
+    let unpacked =
+        server::wire::content::decompress(server::wire::content::Encoding::Gzip, &packed.body, 1 << 20)
+            .unwrap();
     assert_eq!(unpacked, plain.body);
     let etag = packed.header("etag").unwrap().to_owned();
     assert_ne!(Some(etag.as_str()), plain.header("etag"), "two bodies never share a strong tag");

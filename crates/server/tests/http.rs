@@ -39,7 +39,10 @@ fn parse(text: &str) -> Vec<Step> {
     for part in text.split("\n### ").skip(1) {
         let lines: Vec<&str> = part.lines().collect();
         let name = lines[0].to_owned();
-        let split = lines.iter().position(|line| line.starts_with("<<<")).unwrap_or_else(|| panic!("{name}: no answer"));
+        let split = lines
+            .iter()
+            .position(|line| line.starts_with("<<<"))
+            .unwrap_or_else(|| panic!("{name}: no answer"));
         let (method, path) = lines[1].split_once(' ').unwrap_or_else(|| panic!("{name}: no request"));
         let (headers, body) = head_and_body(&lines[2..split]);
         let status = lines[split][3..].trim().parse().unwrap_or_else(|_| panic!("{name}: no status"));
@@ -69,7 +72,8 @@ fn fits(found: &Json, expected: &Json) -> bool {
                 && (open || found.len() == named.count())
         }
         (Json::Array(found), Json::Array(expected)) => {
-            found.len() == expected.len() && found.iter().zip(expected).all(|(found, expected)| fits(found, expected))
+            found.len() == expected.len()
+                && found.iter().zip(expected).all(|(found, expected)| fits(found, expected))
         }
         (found, expected) => found == expected,
     }
@@ -86,7 +90,11 @@ fn converse(name: &str, text: &str) {
         assert_eq!(answer.status, step.status, "{name}, {}: {found}", step.name);
         for (header, value) in &step.answer_headers {
             let found = answer.header(header);
-            assert!(found == Some(value) || (value == "*" && found.is_some()), "{name}, {}: {header}: {found:?}", step.name);
+            assert!(
+                found == Some(value) || (value == "*" && found.is_some()),
+                "{name}, {}: {header}: {found:?}",
+                step.name
+            );
         }
         if let Some(part) = step.answer_body.strip_prefix("~ ") {
             assert!(found.contains(part), "{name}, {}: {found}", step.name);

@@ -34,15 +34,14 @@ async function* read(file, seen = () => {}) {
   }
 }
 
+// Sent again only where the server said that it took nothing: a piece without an answer may have been stored.
 async function sendPiece(body, state) {
-  const bits = crypto.getRandomValues(new Uint32Array(4));
-  const headers = { 'content-type': 'application/x-ndjson', 'idempotency-key': Array.from(bits, (b) => b.toString(16)).join('-') };
+  const headers = { 'content-type': 'application/x-ndjson' };
   for (let tried = 1; ; tried++) {
     try {
-      const path = `${tablePath(state.table)}/rows${state.skip ? '?on_error=skip' : ''}`;
-      return await (await request(path, { method: 'POST', body, headers, signal: state.abort.signal })).json();
+      return await (await request(`${tablePath(state.table)}/rows`, { method: 'POST', body, headers, signal: state.abort.signal })).json();
     } catch (error) {
-      if (![0, 429, 503].includes(error.status) || tried === TRIES_MAX) throw error;
+      if (![429, 503].includes(error.status) || tried === TRIES_MAX) throw error;
       await pause((error.retryAfter || 2 ** tried / 4) * 1000, state.abort.signal);
     }
   }
@@ -98,20 +97,21 @@ async function send(file, kind, state) {
 
 async function start() {
   const { file, kind } = current;
-  const state = current.state = { table: $('upload-table').value.trim(), skip: $('upload-skip').checked, abort: new AbortController(), read: 0, sent: 0, stored: 0 };
+  const state = current.state = { table: $('upload-table').value.trim(), abort: new AbortController(), read: 0, sent: 0, stored: 0 };
   $('upload-form').hidden = true;
   $('upload-run').hidden = false;
   $('upload-stop').focus();
   try {
     await send(file, kind, state);
     const left = state.sent - state.stored;
-    text($('upload-status'), `${plural(state.stored, 'row')} of ${file.name} ${state.stored === 1 ? 'is' : 'are'} in ${state.table}.${left > 0 ? ` ${plural(left, 'row')} left out.` : ''}${
+    text($('upload-status'), `${plural(state.stored, 'row')} of ${file.name} ${state.stored === 1 ? 'is' : 'are'} in ${state.table}.${left > 0 ? ` ${plural(left, 'row')} had a key that came again.` : ''}${
       state.strange ? ` ${plural(state.strange, 'line')} could not be taken apart: see the column "line".` : ''}`);
     $('upload-progress').value = 1;
   } catch (error) {
     const stopped = state.abort.signal.aborted;
-    // What was on its way when the reader stopped it may have arrived.
-    const there = state.stored ? `${stopped ? 'At least ' : ''}${plural(state.stored, 'row')} ${state.stored === 1 ? 'is' : 'are'} in ${state.table}.` : stopped ? '' : 'Nothing was added.';
+    // What was on its way when the reader stopped it, or when the server fell silent, may have arrived.
+    const unsure = stopped || error.status === 0;
+    const there = state.stored ? `${unsure ? 'At least ' : ''}${plural(state.stored, 'row')} ${state.stored === 1 ? 'is' : 'are'} in ${state.table}.` : unsure ? '' : 'Nothing was added.';
     text($('upload-status'), `${stopped ? 'Stopped' : 'It did not go through'}. ${there}`);
     if (!stopped) showError($('upload-error'), state.piece && error instanceof ApiError ? located(error, state.piece) : error);
   }

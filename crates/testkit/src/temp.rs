@@ -66,6 +66,7 @@ mod tests {
 
     #[test]
     fn the_directory_of_a_failed_test_is_kept() {
+        let _limit = crate::limit(30);
         let failed = thread::spawn(|| {
             let dir = temp_dir("failed");
             std::panic::panic_any(dir.path().to_owned());

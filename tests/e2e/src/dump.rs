@@ -8,7 +8,8 @@ use engine::Engine;
 use serde_json::{Value as Json, json};
 use types::{DataType, Result, TableSet, Value};
 
-/// JSON with one line a row, so that a difference can be read. Two databases hold the same if their texts are equal.
+/// JSON with one line a row, so that a difference can be read; names are in alphabetical order, whatever features the
+/// JSON library is built with. Two databases hold the same if their texts are equal.
 pub fn dump(engine: &Engine) -> Result<String> {
     let root = engine.root();
     let mut out = format!("{{\n\"lsn\": {},\n\"keys\": [\n", root.lsn());
@@ -18,7 +19,7 @@ pub fn dump(engine: &Engine) -> Result<String> {
             TableSet::Only(names) => json!(names),
         };
         let name = &key.name;
-        json!({"name": name, "hash": hex(&key.hash), "scope": key.scope.name(), "tables": tables, "created": key.created})
+        json!({"created": key.created, "hash": hex(&key.hash), "name": name, "scope": key.scope.name(), "tables": tables})
     });
     lines(&mut out, keys);
     out.push_str("],\n\"tables\": [\n");
@@ -29,14 +30,14 @@ pub fn dump(engine: &Engine) -> Result<String> {
         let def = table.def();
         let id_of = |name: &str| def.schema.columns.iter().find(|c| c.name == name).map(|c| c.id.0);
         let key: Vec<_> = def.key_columns().map(|column| id_of(&column.name)).collect();
-        let head = json!({"name": def.name, "id": def.id.0, "schema_version": def.schema.version.0,
-            "primary_key": key, "next_row": table.next_row().0, "rows": table.rows(),
-            "lake": def.options.lake, "retention": def.options.retention});
+        let head = json!({"id": def.id.0, "lake": def.options.lake, "name": def.name,
+            "next_row": table.next_row().0, "primary_key": key, "retention": def.options.retention,
+            "rows": table.rows(), "schema_version": def.schema.version.0});
         let _ = write!(out, "{{\"table\": {head},\n\"columns\": [\n");
         let columns = def.schema.columns.iter().map(|c| {
             let value = |v: &Option<Value>| v.as_ref().map(of_value);
-            json!({"id": c.id.0, "name": c.name, "type": c.data_type.to_string(), "nullable": c.nullable,
-                "default": value(&c.default), "initial": value(&c.initial)})
+            json!({"default": value(&c.default), "id": c.id.0, "initial": value(&c.initial), "name": c.name,
+                "nullable": c.nullable, "type": c.data_type.to_string()})
         });
         lines(&mut out, columns);
         out.push_str("],\n\"data\": [\n");
@@ -48,7 +49,9 @@ pub fn dump(engine: &Engine) -> Result<String> {
             let columns: Vec<(&Arc<dyn Array>, &DataType)> = batch.columns().iter().zip(&types).collect();
             assert_eq!(columns.len(), types.len(), "a stored batch has the system columns and all others");
             for row in 0..batch.num_rows() {
-                rows.push(Json::Array(columns.iter().map(|(a, t)| of_value(&Value::from_array(a, t, row))).collect()));
+                rows.push(Json::Array(
+                    columns.iter().map(|(a, t)| of_value(&Value::from_array(a, t, row))).collect(),
+                ));
             }
         }
         lines(&mut out, rows.into_iter());

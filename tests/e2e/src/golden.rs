@@ -98,7 +98,12 @@ impl Stepped {
         Op::Insert { table: table.into(), batch, mode }
     }
 
-    fn create(&self, name: &str, columns: &[(&str, &str, bool, Option<Value>)], key: &[&str]) -> Result<Committed> {
+    fn create(
+        &self,
+        name: &str,
+        columns: &[(&str, &str, bool, Option<Value>)],
+        key: &[&str],
+    ) -> Result<Committed> {
         let mut def = TableDef::new(TableId(0), types::name::full_table_name(name)?);
         for (column, data_type, nullable, default) in columns {
             let data_type = DataType::parse(data_type, &mut ColumnId(0))?;
@@ -110,10 +115,8 @@ impl Stepped {
 
     /// A keyed table with a column of each type.
     fn types(&self) -> Result<()> {
-        let columns: Vec<(&str, &str, bool, Option<Value>)> = TYPES
-            .iter()
-            .map(|(name, data_type)| (*name, *data_type, *name != "id", None))
-            .collect();
+        let columns: Vec<(&str, &str, bool, Option<Value>)> =
+            TYPES.iter().map(|(name, data_type)| (*name, *data_type, *name != "id", None)).collect();
         self.create("types", &columns, &["id"])?;
         let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
         for first in (0..48).step_by(8) {
@@ -126,7 +129,10 @@ impl Stepped {
             row
         });
         self.insert("types", &names, &again, Mode::Upsert)?;
-        self.commit(vec![Op::DeleteKeys { table: "types".into(), keys: vec![vec![5i64.into()], vec![404i64.into()]] }])?;
+        self.commit(vec![Op::DeleteKeys {
+            table: "types".into(),
+            keys: vec![vec![5i64.into()], vec![404i64.into()]],
+        }])?;
         Ok(())
     }
 
@@ -142,7 +148,10 @@ impl Stepped {
         let rows: Vec<_> = (0..60).map(row).collect();
         self.insert("orders", &["region", "no"], &rows, Mode::Append)?;
         self.background();
-        let paid = [vec!["north".into(), Value::Int32(-10), "paid".into()], vec!["ost".into(), Value::Int32(0), "paid".into()]];
+        let paid = [
+            vec!["north".into(), Value::Int32(-10), "paid".into()],
+            vec!["ost".into(), Value::Int32(0), "paid".into()],
+        ];
         self.insert("orders", &["region", "no", "state"], &paid, Mode::Upsert)?;
         self.insert("orders", &["region", "no", "state"], &paid, Mode::InsertIfAbsent)?;
         Ok(())
@@ -151,13 +160,19 @@ impl Stepped {
     /// No key, another namespace, columns added after a seal, several segments; and a table that is gone again.
     fn events(&self) -> Result<()> {
         self.create("lab.events", &[("kind", "string", true, None), ("size", "int64", true, None)], &[])?;
-        let row = |i: i64| vec![format!("kind {}", i % 5).into(), if i % 7 == 0 { Value::Null } else { i.into() }];
+        let row =
+            |i: i64| vec![format!("kind {}", i % 5).into(), if i % 7 == 0 { Value::Null } else { i.into() }];
         for part in 0..5 {
             let rows: Vec<_> = (part * 20..part * 20 + 20).map(row).collect();
             self.insert("lab.events", &["kind", "size"], &rows, Mode::Append)?;
             self.background();
         }
-        let new = |name: &str, data_type, nullable, default| NewColumn { name: name.into(), data_type, nullable, default };
+        let new = |name: &str, data_type, nullable, default| NewColumn {
+            name: name.into(),
+            data_type,
+            nullable,
+            default,
+        };
         self.commit(vec![Op::AddColumns {
             table: "lab.events".into(),
             columns: vec![
@@ -179,10 +194,21 @@ impl Stepped {
 
     fn keys(&self) -> Result<()> {
         let key = |name: &str, byte, scope, tables| {
-            Op::PutKey(ApiKey { name: name.into(), hash: [byte; 32], scope, tables, created: 1_700_000_000_000_000 })
+            Op::PutKey(ApiKey {
+                name: name.into(),
+                hash: [byte; 32],
+                scope,
+                tables,
+                created: 1_700_000_000_000_000,
+            })
         };
         self.commit(vec![key("root", 0xab, Scope::Admin, TableSet::All)])?;
-        self.commit(vec![key("sensors", 0x17, Scope::Write, TableSet::Only(vec!["lab.*".into(), "main.orders".into()]))])?;
+        self.commit(vec![key(
+            "sensors",
+            0x17,
+            Scope::Write,
+            TableSet::Only(vec!["lab.*".into(), "main.orders".into()]),
+        )])?;
         self.commit(vec![key("lost", 0, Scope::Read, TableSet::All)])?;
         self.commit(vec![Op::RemoveKey { name: "lost".into() }])?;
         Ok(())
@@ -250,7 +276,10 @@ fn row_of_types(id: i64) -> Vec<Value> {
                 Value::List(if least { vec![] } else { vec!["a".into(), Value::Null, "".into()] }),
                 Value::Struct(vec![Value::Null, Value::List(vec![])]),
                 vec![sign as f32, f32::MIN, f32::EPSILON].into(),
-                Value::Struct(vec![[180.0 * sign, 90.0 * sign].into(), [sign, -0.0, f64::MIN_POSITIVE].into()]),
+                Value::Struct(vec![
+                    [180.0 * sign, 90.0 * sign].into(),
+                    [sign, -0.0, f64::MIN_POSITIVE].into(),
+                ]),
             ]
         }
         _ => vec![
@@ -273,7 +302,10 @@ fn row_of_types(id: i64) -> Vec<Value> {
                 Value::List((0..i % 3).map(|n| Value::Struct(vec![n.into(), (-n).into()])).collect()),
             ]),
             if id % 5 == 0 { Value::Null } else { vec![i as f32, 0.5, -1.0].into() },
-            Value::Struct(vec![[id as f64, -0.25].into(), if id % 3 == 0 { Value::Null } else { [1.0, 2.0, id as f64].into() }]),
+            Value::Struct(vec![
+                [id as f64, -0.25].into(),
+                if id % 3 == 0 { Value::Null } else { [1.0, 2.0, id as f64].into() },
+            ]),
         ],
     });
     row

@@ -1,0 +1,10 @@
+//! The built binary from outside: killed, restarted, refused, and given a directory of an earlier format.
+
+#[path = "e2e/bad_start.rs"]
+mod bad_start;
+#[path = "e2e/golden.rs"]
+mod golden;
+#[path = "e2e/kill9.rs"]
+mod kill9;
+#[path = "e2e/restart.rs"]
+mod restart;

@@ -59,7 +59,9 @@ fn walk(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     for entry in entries.flatten() {
         let path = below.join(entry.file_name());
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() && !IGNORED.iter().any(|name| path.ends_with(name)) => walk(root, &path, found),
+            Ok(kind) if kind.is_dir() && !IGNORED.iter().any(|name| path.ends_with(name)) => {
+                walk(root, &path, found)
+            }
             Ok(kind) if kind.is_file() => found.push(path),
             _ => {}
         }

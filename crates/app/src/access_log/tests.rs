@@ -96,7 +96,8 @@ fn a_line_that_cannot_be_split_is_kept_whole() {
 
 #[test]
 fn every_cut_of_a_line_is_parsed_without_panic() {
-    let line = r#"host:80 1.2.3.4 - ü [10/Oct/2000:13:55:36 -0700] "GET /é\"x HTTP/1.0" 200 23 "r" "a" extra"#;
+    let line =
+        r#"host:80 1.2.3.4 - ü [10/Oct/2000:13:55:36 -0700] "GET /é\"x HTTP/1.0" 200 23 "r" "a" extra"#;
     for (at, _) in line.char_indices() {
         parse(&line[..at]);
         parse(&line[at..]);

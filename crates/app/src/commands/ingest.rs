@@ -107,7 +107,9 @@ fn declared(options: &Options) -> Result<Declared> {
         Some("\\t" | "tab") => Some(b'\t'),
         Some(text) if text.len() == 1 => text.bytes().next(),
         Some(text) => {
-            return Err(Error::invalid(format!("`{text}` is no delimiter")).hint("name one character, or `tab`"));
+            return Err(
+                Error::invalid(format!("`{text}` is no delimiter")).hint("name one character, or `tab`")
+            );
         }
     };
     Ok(Declared { has_header: options.no_header.then_some(false), delimiter, types })
@@ -129,7 +131,10 @@ fn sentence(done: &Outcome) -> String {
                 before => format!(", after {} of an earlier run", grouped(before)),
             };
             let rows = counted(rows, "row");
-            format!("{}: {rows} from {} in {:.1} s ({rate} rows/s){after}", done.table, done.file, done.seconds)
+            format!(
+                "{}: {rows} from {} in {:.1} s ({rate} rows/s){after}",
+                done.table, done.file, done.seconds
+            )
         }
     };
     if let Some(note) = &done.note {

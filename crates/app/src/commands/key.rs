@@ -120,7 +120,12 @@ fn list(answer: &Value) -> String {
             None => "all".to_owned(),
             Some(names) => names.iter().map(output::shown).collect::<Vec<_>>().join(", "),
         };
-        table.push([output::shown(&key["name"]), output::shown(&key["scope"]), tables, output::shown(&key["created"])]);
+        table.push([
+            output::shown(&key["name"]),
+            output::shown(&key["scope"]),
+            tables,
+            output::shown(&key["created"]),
+        ]);
     }
     table.render()
 }

@@ -37,7 +37,8 @@ pub struct Options {
 impl Options {
     /// As `(setting, value, flag)`.
     pub fn flags(&self) -> Vec<(String, String, String)> {
-        let listen = self.listen.iter().map(|listen| ("server.listen".into(), listen.clone(), "--listen".into()));
+        let listen =
+            self.listen.iter().map(|listen| ("server.listen".into(), listen.clone(), "--listen".into()));
         let record = self.record.then(|| ("record.enabled".into(), "true".into(), "--record".into()));
         listen.chain(record).collect()
     }
@@ -51,7 +52,9 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     serve(config, |service| {
         tracing::info!("listening on {}, data in {}", service.url(), config.server.data.display());
         if !config.server.listen.ip().is_loopback() && service.engine().keys().is_empty() {
-            tracing::warn!("no key exists, so only this machine is answered; `polynya key create NAME` makes one");
+            tracing::warn!(
+                "no key exists, so only this machine is answered; `polynya key create NAME` makes one"
+            );
         }
     })
 }

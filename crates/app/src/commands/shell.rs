@@ -37,7 +37,8 @@ enum Meta<'a> {
 }
 
 pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
-    let mut editor = DefaultEditor::new().map_err(|error| Error::internal(format!("no line editor: {error}")))?;
+    let mut editor =
+        DefaultEditor::new().map_err(|error| Error::internal(format!("no line editor: {error}")))?;
     let history = history_file();
     if let Some(path) = &history {
         // The first time there is none.
@@ -45,7 +46,11 @@ pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
     }
     super::block_on(async {
         let door = Door::open(config, reach).await?;
-        output::print(&format!("Polynya {}, {}. \\help explains, \\q leaves.\n", env!("CARGO_PKG_VERSION"), door.place()));
+        output::print(&format!(
+            "Polynya {}, {}. \\help explains, \\q leaves.\n",
+            env!("CARGO_PKG_VERSION"),
+            door.place()
+        ));
         door.with(async |door: &mut Door| talk(door, &mut editor).await).await
     })?;
     if let Some(path) = &history {
@@ -108,7 +113,9 @@ impl State {
         };
         match outcome {
             Err(error) => eprintln!("{error}"),
-            Ok(()) if self.timing => output::print(&format!("{:.1} ms\n", started.elapsed().as_secs_f64() * 1e3)),
+            Ok(()) if self.timing => {
+                output::print(&format!("{:.1} ms\n", started.elapsed().as_secs_f64() * 1e3))
+            }
             Ok(()) => {}
         }
     }
@@ -119,7 +126,9 @@ impl State {
             Meta::Quit => return false,
             Meta::Help => Ok(HELP.to_owned()),
             Meta::Tables => tables::list(door.client()).await.map(|answer| tables::list_table(&answer)),
-            Meta::Describe(name) => tables::describe(door.client(), name).await.map(|table| tables::description(&table)),
+            Meta::Describe(name) => {
+                tables::describe(door.client(), name).await.map(|table| tables::description(&table))
+            }
             Meta::Timing => {
                 self.timing = !self.timing;
                 Ok(format!("timing is {}\n", if self.timing { "on" } else { "off" }))
@@ -128,7 +137,9 @@ impl State {
                 self.style = if self.style == Style::Table { Style::Json } else { Style::Table };
                 Ok(format!("answers are {}\n", if self.style == Style::Table { "tables" } else { "JSON" }))
             }
-            Meta::Unknown(word) => Err(Error::invalid(format!("`{word}` is no command")).hint("\\help lists them")),
+            Meta::Unknown(word) => {
+                Err(Error::invalid(format!("`{word}` is no command")).hint("\\help lists them"))
+            }
         };
         match text {
             Ok(text) => output::print(&text),
@@ -212,7 +223,8 @@ fn skip(text: &str, from: usize, end: &str) -> usize {
 /// `$$` or `$name$`.
 fn dollar_tag(text: &str) -> Option<&str> {
     let name = &text[1..][..text[1..].find('$')?];
-    let is_tag = name.chars().all(|c| c.is_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit());
+    let is_tag = name.chars().all(|c| c.is_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit());
     is_tag.then(|| &text[..name.len() + 2])
 }
 
@@ -223,7 +235,10 @@ mod tests {
     #[test]
     fn statements_end_at_semicolons_outside_quotes_and_comments() {
         assert_eq!(split("SELECT 1; SELECT 2"), ["SELECT 1", "SELECT 2"]);
-        assert_eq!(split("SELECT ';', 'it''s;' ; -- a;b\nSELECT \"x;y\""), ["SELECT ';', 'it''s;'", "-- a;b\nSELECT \"x;y\""]);
+        assert_eq!(
+            split("SELECT ';', 'it''s;' ; -- a;b\nSELECT \"x;y\""),
+            ["SELECT ';', 'it''s;'", "-- a;b\nSELECT \"x;y\""]
+        );
         assert_eq!(split("/* ; */ SELECT $$ ; $$, $a$;$a$, $1;;"), ["/* ; */ SELECT $$ ; $$, $a$;$a$, $1"]);
         assert!(split("  -- nothing\n;\n").is_empty());
         assert_eq!(split("SELECT 'é;ü'"), ["SELECT 'é;ü'"]);

@@ -125,7 +125,10 @@ pub async fn print(client: &mut Client, statement: &str, params: &[Value], style
     let headers = [("content-type", "application/json"), ("accept", accept)];
     let response = client.send(Method::POST, "/v1/sql", &headers, Bytes::from(body.to_string())).await?;
     // What changes something answers in JSON whatever was asked for.
-    let is_json = response.headers().get("content-type").is_some_and(|media| media.as_bytes().starts_with(b"application/json"));
+    let is_json = response
+        .headers()
+        .get("content-type")
+        .is_some_and(|media| media.as_bytes().starts_with(b"application/json"));
     if is_json {
         let bytes = crate::client::read(response).await?;
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();

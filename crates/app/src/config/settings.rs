@@ -100,13 +100,7 @@ pub const SETTINGS: &[Setting] = &[
         "16",
         "Statements at a time; one more is answered 429.",
     ),
-    setting(
-        "sql.deadline",
-        "POLYNYA_SQL_DEADLINE",
-        Form::Span,
-        "30 s",
-        "How long one statement may run.",
-    ),
+    setting("sql.deadline", "POLYNYA_SQL_DEADLINE", Form::Span, "30 s", "How long one statement may run."),
     setting(
         "record.enabled",
         "POLYNYA_RECORD",
@@ -114,13 +108,7 @@ pub const SETTINGS: &[Setting] = &[
         "false",
         "Record this machine each second into polynya.metrics and polynya.processes. `polynya demo` turns it on.",
     ),
-    setting(
-        "record.keep",
-        "POLYNYA_RECORD_KEEP",
-        Form::Span,
-        "24 h",
-        "How long what was recorded is kept.",
-    ),
+    setting("record.keep", "POLYNYA_RECORD_KEEP", Form::Span, "24 h", "How long what was recorded is kept."),
     setting(
         "record.processes",
         "POLYNYA_RECORD_PROCESSES",
@@ -145,7 +133,8 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Environment variables that are no settings, so that they are not reported as unknown.
-pub const OTHER_VARIABLES: &[&str] = &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE", "POLYNYA_TEST_SEEDS"];
+pub const OTHER_VARIABLES: &[&str] =
+    &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE", "POLYNYA_TEST_SEEDS"];
 
 pub fn find(path: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.path == path)
@@ -189,7 +178,10 @@ mod tests {
     #[test]
     fn no_setting_stands_twice() {
         for (i, one) in SETTINGS.iter().enumerate() {
-            assert!(SETTINGS[..i].iter().all(|other| other.path != one.path && other.env != one.env), "{one:?}");
+            assert!(
+                SETTINGS[..i].iter().all(|other| other.path != one.path && other.env != one.env),
+                "{one:?}"
+            );
         }
     }
 }

@@ -83,7 +83,8 @@ fn an_unknown_setting_is_an_error_that_names_the_nearest() {
         ("[sqll]\nthreads = 1\n", "sql.threads"),
     ] {
         let (_dir, path) = file(text);
-        let error = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
+        let error =
+            Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
         assert!(error.contains(&format!("did you mean `{near}`")), "{error}");
         assert!(!error.contains('\n'), "one sentence: {error}");
     }
@@ -104,7 +105,8 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
         ("threads = 3\n", ["threads", "no setting"]),
     ] {
         let (_dir, path) = file(text);
-        let error = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
+        let error =
+            Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
         assert!(parts.iter().all(|part| error.contains(part)) && error.contains("polynya.toml"), "{error}");
         assert!(!error.contains('\n'), "one sentence: {error}");
     }

@@ -96,15 +96,19 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
 
 fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: &str) -> Result<Value> {
     let mark = read(engine, id)?;
-    let current = mark.as_ref().filter(|mark| mark.is_current(engine) && mark.position.head == piece.after.head);
+    let current =
+        mark.as_ref().filter(|mark| mark.is_current(engine) && mark.position.head == piece.after.head);
     let stands_at = current.map_or(0, |mark| mark.position.position);
     if !piece.anew && piece.start != stands_at {
         if stands_at >= piece.after.position {
             return Ok(json!({ "count": 0, "position": stands_at }));
         }
-        return Err(Error::conflict(format!("this file stands at {stands_at}, the piece starts at {}", piece.start))
-            .with("position", stands_at)
-            .hint("another command is reading the same file: let it finish"));
+        return Err(Error::conflict(format!(
+            "this file stands at {stands_at}, the piece starts at {}",
+            piece.start
+        ))
+        .with("position", stands_at)
+        .hint("another command is reading the same file: let it finish"));
     }
     let local = Principal::local();
     let view = engine.view(&local)?;
@@ -128,8 +132,16 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     };
     let mut ops = Vec::new();
     if !new_columns.is_empty() {
-        let column = |c: wire::NewColumn| NewColumn { name: c.name, data_type: c.data_type, nullable: true, default: None };
-        ops.push(Op::AddColumns { table: def.name.clone(), columns: new_columns.into_iter().map(column).collect() });
+        let column = |c: wire::NewColumn| NewColumn {
+            name: c.name,
+            data_type: c.data_type,
+            nullable: true,
+            default: None,
+        };
+        ops.push(Op::AddColumns {
+            table: def.name.clone(),
+            columns: new_columns.into_iter().map(column).collect(),
+        });
     }
     let rows = batch.num_rows() as i64;
     if rows > 0 {
@@ -181,7 +193,8 @@ fn read(engine: &Engine, id: &str) -> Result<Option<Mark>> {
         let array = batch.column_by_name(name)?.as_string_opt::<i32>()?;
         arrow::array::Array::is_valid(array, 0).then(|| array.value(0).to_owned())
     };
-    let number = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>().map(|array| array.value(0));
+    let number =
+        |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>().map(|array| array.value(0));
     let read = || {
         Some(Mark {
             row,

@@ -14,7 +14,9 @@ pub fn create(engine: &Engine, body: &Value) -> Result<Value> {
     }
     let tables = match body["tables"].as_array() {
         None => TableSet::All,
-        Some(names) => TableSet::Only(names.iter().map(|name| table(name.as_str().unwrap_or_default())).collect::<Result<_>>()?),
+        Some(names) => TableSet::Only(
+            names.iter().map(|name| table(name.as_str().unwrap_or_default())).collect::<Result<_>>()?,
+        ),
     };
     let secret = server::new_secret(&*engine.env().random);
     let key = ApiKey {
@@ -47,7 +49,9 @@ pub fn remove(engine: &Engine, key_name: &str) -> Result<Value> {
 }
 
 fn check_name(text: &str) -> Result<()> {
-    let fits = !text.is_empty() && text.len() <= 64 && text.chars().all(|c| c.is_alphanumeric() || "._-".contains(c));
+    let fits = !text.is_empty()
+        && text.len() <= 64
+        && text.chars().all(|c| c.is_alphanumeric() || "._-".contains(c));
     if fits {
         return Ok(());
     }

@@ -8,8 +8,13 @@ fn engine(dir: &Path) -> Engine {
 }
 
 fn body(start: i64, end: i64, lines: &str, anew: bool) -> Bytes {
-    let after =
-        Position { file: "f".into(), table: "t".into(), head: "h".into(), position: end, ..Position::default() };
+    let after = Position {
+        file: "f".into(),
+        table: "t".into(),
+        head: "h".into(),
+        position: end,
+        ..Position::default()
+    };
     let piece = Piece { start, media: "application/x-ndjson".into(), after, anew };
     Bytes::from(format!("{}\n{lines}", serde_json::to_string(&piece).unwrap()))
 }
@@ -38,7 +43,10 @@ fn a_piece_that_is_sent_again_is_stored_once() {
     let found = ingests::find(&engine, "x").unwrap();
     assert_eq!((&found["position"], &found["rows"]), (&json!(27), &json!(3)));
     // Anew: everything once more.
-    assert_eq!(ingests::store(&engine, "x", &body(0, 18, "{\"a\": 1}\n{\"a\": 2}\n", true)).unwrap()["count"], 2);
+    assert_eq!(
+        ingests::store(&engine, "x", &body(0, 18, "{\"a\": 1}\n{\"a\": 2}\n", true)).unwrap()["count"],
+        2
+    );
     assert_eq!(rows(&engine), 5);
     engine.close().unwrap();
 }
@@ -81,8 +89,11 @@ fn a_key_is_made_once_listed_and_removed() {
     let listed = keys::list(&engine);
     assert_eq!(listed["keys"][0]["tables"], json!(["main.events", "lab.*"]));
     assert!(listed["keys"][0]["created"].as_str().unwrap().ends_with('Z'));
-    for bad in [json!({"name": "", "scope": "read"}), json!({"name": "a", "scope": "all"}), json!({"name": "a/b", "scope": "read"})]
-    {
+    for bad in [
+        json!({"name": "", "scope": "read"}),
+        json!({"name": "a", "scope": "all"}),
+        json!({"name": "a/b", "scope": "read"}),
+    ] {
         assert!(keys::create(&engine, &bad).is_err(), "{bad}");
     }
     keys::remove(&engine, "me").unwrap();
@@ -99,12 +110,14 @@ fn escapes_are_undone() {
 
 #[tokio::test]
 async fn the_socket_is_for_the_directorys_owner_and_goes_with_the_server() {
+    let _limit = testkit::limit(60);
     let dir = tempfile::tempdir().unwrap();
     // Longer than a socket's path may be.
     let deep = dir.path().join("d".repeat(120));
     let engine = Engine::open(Env::real(), &deep, engine::Options::default()).unwrap();
     let (starting, data) = (engine.clone(), deep.clone());
-    let control = tokio::task::spawn_blocking(move || Control::start(starting, &data)).await.unwrap().unwrap();
+    let control =
+        tokio::task::spawn_blocking(move || Control::start(starting, &data)).await.unwrap().unwrap();
     let mode = std::fs::metadata(deep.join(FILE_NAME)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mut client = crate::client::Client::socket(&deep);

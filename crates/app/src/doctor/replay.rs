@@ -46,7 +46,9 @@ impl<'a> Replay<'a> {
                 Ok(tip) => {
                     replay.tips.insert(state.def.id, tip);
                 }
-                Err(error) => examination.damage(format!("table {} cannot be restored: {error}", state.def.name)),
+                Err(error) => {
+                    examination.damage(format!("table {} cannot be restored: {error}", state.def.name))
+                }
             }
         }
         replay

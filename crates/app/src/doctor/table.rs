@@ -25,7 +25,8 @@ pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Exa
         if meta.rows > meta.last_row.0 - meta.first_row.0.min(meta.last_row.0) + 1 {
             examination.damage(format!("{place}: {} rows do not fit into its range of row ids", meta.rows));
         }
-        let in_range = |row: Option<u64>| row.is_none_or(|row| (meta.first_row.0..=meta.last_row.0).contains(&row));
+        let in_range =
+            |row: Option<u64>| row.is_none_or(|row| (meta.first_row.0..=meta.last_row.0).contains(&row));
         if !in_range(deletes.min()) || !in_range(deletes.max()) || deletes.len() > meta.rows {
             examination.damage(format!("{place}: its delete vector names rows that it does not hold"));
         }
@@ -33,7 +34,8 @@ pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Exa
             examination.damage(format!("{place}: its id was not given out yet (the next is {next_segment})"));
         }
         if meta.last_lsn > state.lsn || meta.last_lsn < meta.first_lsn {
-            examination.damage(format!("{place}: its lsns {} to {} cannot be", meta.first_lsn, meta.last_lsn));
+            examination
+                .damage(format!("{place}: its lsns {} to {} cannot be", meta.first_lsn, meta.last_lsn));
         }
     }
     if below > state.sealed_next || state.sealed_next > state.next_row {
@@ -52,7 +54,8 @@ pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Exa
 /// Reads every byte and every live row of a table.
 pub fn check(snapshot: &Snapshot, examination: &mut Examination) -> TableReport {
     let def = snapshot.def();
-    let mut report = TableReport { name: def.name.clone(), head_rows: snapshot.head_rows(), ..TableReport::default() };
+    let mut report =
+        TableReport { name: def.name.clone(), head_rows: snapshot.head_rows(), ..TableReport::default() };
     let mut stored = snapshot.head_rows();
     for segment in snapshot.segments() {
         report.segments += 1;
@@ -98,12 +101,20 @@ struct Scan {
 }
 
 impl Scan {
-    fn check(&mut self, snapshot: &Snapshot, batch: &RecordBatch, range: (RowId, RowId), examination: &mut Examination) {
+    fn check(
+        &mut self,
+        snapshot: &Snapshot,
+        batch: &RecordBatch,
+        range: (RowId, RowId),
+        examination: &mut Examination,
+    ) {
         let def = snapshot.def();
         self.rows += batch.num_rows() as u64;
-        let Some(row_ids) = batch.column_by_name(schema::ROW_ID_NAME).and_then(|a| a.as_primitive_opt::<Int64Type>())
+        let Some(row_ids) =
+            batch.column_by_name(schema::ROW_ID_NAME).and_then(|a| a.as_primitive_opt::<Int64Type>())
         else {
-            examination.damage(format!("table {}: rows {} to {} have no row ids", def.name, range.0, range.1));
+            examination
+                .damage(format!("table {}: rows {} to {} have no row ids", def.name, range.0, range.1));
             return;
         };
         let ids = row_ids.values();
@@ -111,7 +122,8 @@ impl Scan {
         let follows = ids.first().is_none_or(|first| self.last_row.is_none_or(|last| last < *first));
         let inside = ids.iter().all(|id| (range.0.0..=range.1.0).contains(&(*id as u64)));
         if !ascends || !follows || !inside {
-            examination.damage(format!("table {}: row ids {} to {} are out of order", def.name, range.0, range.1));
+            examination
+                .damage(format!("table {}: row ids {} to {} are out of order", def.name, range.0, range.1));
         }
         self.last_row = ids.last().copied().or(self.last_row);
         self.check_keys(snapshot, def, batch, ids);
@@ -123,9 +135,12 @@ impl Scan {
             return;
         }
         let types: Vec<DataType> = def.key_columns().map(|column| column.data_type.clone()).collect();
-        let columns: Option<Vec<&dyn Array>> =
-            def.key_columns().map(|column| batch.column_by_name(&column.name).map(|array| array.as_ref())).collect();
-        let Some(columns) = columns.filter(|columns| columns.iter().all(|column| column.null_count() == 0)) else {
+        let columns: Option<Vec<&dyn Array>> = def
+            .key_columns()
+            .map(|column| batch.column_by_name(&column.name).map(|array| array.as_ref()))
+            .collect();
+        let Some(columns) = columns.filter(|columns| columns.iter().all(|column| column.null_count() == 0))
+        else {
             self.key_problems += batch.num_rows() as u64;
             return;
         };

@@ -27,7 +27,9 @@ fn database() -> (tempfile::TempDir, PathBuf) {
     def.set_primary_key(&["id".into()]).unwrap();
     engine.commit(&local, Transaction::new(vec![Op::CreateTable { def, if_absent: false }])).unwrap();
     for part in 0..4 {
-        engine.commit(&local, Transaction::insert("t", batch(part * 700..part * 700 + 1_500), Mode::Upsert)).unwrap();
+        engine
+            .commit(&local, Transaction::insert("t", batch(part * 700..part * 700 + 1_500), Mode::Upsert))
+            .unwrap();
         let sealed_before = part;
         let started = std::time::Instant::now();
         while engine.status().seals <= sealed_before as u64 && started.elapsed().as_secs() < 20 {
@@ -59,12 +61,14 @@ fn files(path: &Path, suffix: &str) -> Vec<PathBuf> {
 #[test]
 fn a_sound_directory_is_found_sound_and_left_as_it_was() {
     let (_dir, path) = database();
-    let before: Vec<(PathBuf, Vec<u8>)> = files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
+    let before: Vec<(PathBuf, Vec<u8>)> =
+        files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
     let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
     assert_eq!(examination.findings, []);
     assert_eq!(examination.tables[0].rows, 700 * 3 + 1_500 + 10);
     assert!(examination.tables[0].segments > 0 && examination.log_frames > 0);
-    let after: Vec<(PathBuf, Vec<u8>)> = files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
+    let after: Vec<(PathBuf, Vec<u8>)> =
+        files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
     assert!(before == after, "an examination changes nothing");
 }
 
@@ -111,6 +115,7 @@ fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
 
 #[test]
 fn a_directory_that_is_open_or_is_none_is_not_examined() {
+    let _limit = testkit::limit(60);
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(examine(&Env::real(), dir.path(), &mut |_| ()).unwrap_err().kind(), Kind::NotFound);
     let engine = Engine::open(Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap();

@@ -33,7 +33,8 @@ pub struct Dialect {
 impl Dialect {
     /// As it is kept with the file's position.
     pub fn to_text(&self) -> String {
-        let columns: Vec<_> = self.columns.iter().map(|(name, data_type)| json!([name, data_type.to_string()])).collect();
+        let columns: Vec<_> =
+            self.columns.iter().map(|(name, data_type)| json!([name, data_type.to_string()])).collect();
         json!({ "delimiter": self.delimiter, "has_header": self.has_header, "columns": columns }).to_string()
     }
 
@@ -50,7 +51,9 @@ impl Dialect {
                 columns: value["columns"].as_array()?.iter().map(column).collect::<Option<_>>()?,
             })
         };
-        read().ok_or_else(|| Error::invalid("how this file was read before is not known").hint("begin anew with --again"))
+        read().ok_or_else(|| {
+            Error::invalid("how this file was read before is not known").hint("begin anew with --again")
+        })
     }
 }
 
@@ -78,7 +81,8 @@ pub fn delimiter(prefix: &[u8]) -> Option<u8> {
 /// only one.
 fn sample(prefix: &[u8], delimiter: u8, rows_max: usize) -> Vec<ByteRecord> {
     let mut reader = reader(prefix, delimiter);
-    let mut records: Vec<ByteRecord> = reader.byte_records().map_while(|record| record.ok()).take(rows_max + 1).collect();
+    let mut records: Vec<ByteRecord> =
+        reader.byte_records().map_while(|record| record.ok()).take(rows_max + 1).collect();
     if records.len() > rows_max || (prefix.len() >= super::source::PREFIX_BYTES && records.len() > 1) {
         records.pop();
     }
@@ -114,7 +118,12 @@ pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
         let known = declared.types.iter().find(|(known, _)| known.eq_ignore_ascii_case(&title));
         let data_type = match known {
             Some((_, data_type)) => data_type.clone(),
-            None => rows.iter().filter_map(|row| row.get(i)).filter_map(type_of).reduce(join).unwrap_or(DataType::String),
+            None => rows
+                .iter()
+                .filter_map(|row| row.get(i))
+                .filter_map(type_of)
+                .reduce(join)
+                .unwrap_or(DataType::String),
         };
         columns.push((title, data_type));
     }
@@ -129,7 +138,8 @@ fn type_of(field: &[u8]) -> Option<DataType> {
     }
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     // `007` is a name, not a number: as one it would lose its zeros.
-    let padded = digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let padded =
+        digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     let begins_like_a_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     Some(match text {
         _ if padded || text.starts_with('+') => DataType::String,
@@ -199,7 +209,11 @@ impl Csv {
             let found = texts.as_any().downcast_ref::<StringArray>().map_or("", |texts| texts.value(row));
             return Err(Error::new(
                 Kind::Schema,
-                format!("line {}, column `{title}`: `{}` is no {data_type}", lines[row], name::printable(found)),
+                format!(
+                    "line {}, column `{title}`: `{}` is no {data_type}",
+                    lines[row],
+                    name::printable(found)
+                ),
             )
             .hint(format!("read it as text with --column '{title}:string'")));
         }

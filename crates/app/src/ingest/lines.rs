@@ -120,8 +120,9 @@ impl AccessLog {
 impl Pieces for AccessLog {
     fn next(&mut self) -> Result<Option<Piece>> {
         let Some(chunk) = self.chunks.next()? else { return Ok(None) };
-        let entries: Vec<Entry> =
-            lines(text_prefix(&chunk)).map(|line| access_log::parse(&String::from_utf8_lossy(line))).collect();
+        let entries: Vec<Entry> = lines(text_prefix(&chunk))
+            .map(|line| access_log::parse(&String::from_utf8_lossy(line)))
+            .collect();
         self.broken += entries.iter().filter(|entry| entry.line.is_some()).count() as u64;
         let body = arrow_stream(&to_batch(&entries)?)?;
         let (end, line, rows) = (self.chunks.position, self.chunks.line, entries.len() as u64);
@@ -130,7 +131,8 @@ impl Pieces for AccessLog {
 
     fn note(&self) -> Option<String> {
         let lines = counted(self.broken, "line");
-        (self.broken > 0).then(|| format!("{lines} could not be taken apart and are kept whole in the column `line`"))
+        (self.broken > 0)
+            .then(|| format!("{lines} could not be taken apart and are kept whole in the column `line`"))
     }
 }
 
@@ -142,7 +144,8 @@ pub fn to_batch(entries: &[Entry]) -> Result<RecordBatch> {
     let numbers = |get: fn(&Entry) -> Option<i64>| -> ArrayRef {
         Arc::new(Int64Array::from_iter(entries.iter().map(get)))
     };
-    let times = TimestampMicrosecondArray::from_iter(entries.iter().map(|entry| entry.time)).with_timezone("UTC");
+    let times =
+        TimestampMicrosecondArray::from_iter(entries.iter().map(|entry| entry.time)).with_timezone("UTC");
     let arrays: [ArrayRef; access_log::COLUMNS.len()] = [
         Arc::new(times),
         texts(|e| &e.host),
@@ -180,7 +183,8 @@ mod tests {
 
     #[test]
     fn pieces_are_whole_lines_and_together_the_source() {
-        let text: String = (0..400_000).map(|i| format!("{{\"number\": {i}}}\n")).collect::<String>() + "{\"last\": 1}";
+        let text: String =
+            (0..400_000).map(|i| format!("{{\"number\": {i}}}\n")).collect::<String>() + "{\"last\": 1}";
         let pieces = all(&mut Ndjson::new(reader(&text, 0), 0, 0));
         assert!(pieces.len() > 1);
         assert!(pieces.iter().all(|piece| piece.body.len() <= PIECE_BYTES));

@@ -30,7 +30,9 @@ pub struct Parquet {
 impl Parquet {
     pub fn open(path: &Path, position: u64) -> Result<Self> {
         let (reader, file_schema, rows) = open(path, position)?;
-        let is_taken = |i: &usize| ![schema::ROW_ID_NAME, schema::TIME_NAME].contains(&file_schema.field(*i).name().as_str());
+        let is_taken = |i: &usize| {
+            ![schema::ROW_ID_NAME, schema::TIME_NAME].contains(&file_schema.field(*i).name().as_str())
+        };
         let columns: Vec<usize> = (0..file_schema.fields().len()).filter(is_taken).collect();
         let fields = columns.iter().map(|i| {
             let field = file_schema.field(*i);
@@ -47,7 +49,12 @@ impl Parquet {
             cast_with_options(array, field.data_type(), &options).map_err(|error| {
                 Error::new(
                     Kind::Schema,
-                    format!("column `{}` ({}) cannot become {}", field.name(), array.data_type(), field.data_type()),
+                    format!(
+                        "column `{}` ({}) cannot become {}",
+                        field.name(),
+                        array.data_type(),
+                        field.data_type()
+                    ),
                 )
                 .caused_by(error)
             })
@@ -63,7 +70,11 @@ fn open(path: &Path, position: u64) -> Result<(ParquetRecordBatchReader, SchemaR
     let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
     let schema = builder.schema().clone();
     let offset = usize::try_from(position).unwrap_or(usize::MAX);
-    let reader = builder.with_offset(offset).with_batch_size(BATCH_ROWS).build().map_err(|error| damaged(path, &error))?;
+    let reader = builder
+        .with_offset(offset)
+        .with_batch_size(BATCH_ROWS)
+        .build()
+        .map_err(|error| damaged(path, &error))?;
     Ok((reader, schema, rows))
 }
 
@@ -104,7 +115,9 @@ fn ours(arrow: &Arrow) -> Arrow {
         Arrow::Dictionary(_, values) => ours(values),
         Arrow::Timestamp(_, _) | Arrow::Date64 => Arrow::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         Arrow::Time32(_) | Arrow::Time64(_) | Arrow::Null => Arrow::Utf8,
-        Arrow::Decimal32(precision, scale) | Arrow::Decimal64(precision, scale) => Arrow::Decimal128(*precision, *scale),
+        Arrow::Decimal32(precision, scale) | Arrow::Decimal64(precision, scale) => {
+            Arrow::Decimal128(*precision, *scale)
+        }
         Arrow::List(item) | Arrow::LargeList(item) => {
             Arrow::List(Arc::new(Field::new(item.name(), ours(item.data_type()), true)))
         }
@@ -124,7 +137,8 @@ mod tests {
     use super::*;
 
     fn write(rows: i64) -> (tempfile::TempDir, std::path::PathBuf) {
-        let words: DictionaryArray<Int8Type> = (0..rows).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
+        let words: DictionaryArray<Int8Type> =
+            (0..rows).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
         let batch = RecordBatch::try_from_iter([
             ("_row_id", Arc::new(Int64Array::from_iter_values(1..=rows)) as ArrayRef),
             ("n", Arc::new(UInt16Array::from_iter_values((0..rows).map(|i| i as u16)))),
@@ -140,7 +154,8 @@ mod tests {
     }
 
     fn read(piece: &Piece) -> RecordBatch {
-        let reader = arrow::ipc::reader::StreamReader::try_new(std::io::Cursor::new(&piece.body[..]), None).unwrap();
+        let reader =
+            arrow::ipc::reader::StreamReader::try_new(std::io::Cursor::new(&piece.body[..]), None).unwrap();
         let batches: Vec<RecordBatch> = reader.map(|batch| batch.unwrap()).collect();
         concat_batches(&batches[0].schema(), &batches).unwrap()
     }
@@ -150,7 +165,8 @@ mod tests {
         let (_dir, path) = write(10);
         let piece = Parquet::open(&path, 0).unwrap().next().unwrap().unwrap();
         let batch = read(&piece);
-        let types: Vec<_> = batch.schema().fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect();
+        let types: Vec<_> =
+            batch.schema().fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect();
         assert_eq!(types, [("n".to_owned(), Arrow::Int32), ("word".to_owned(), Arrow::Utf8)]);
         assert_eq!((piece.rows, batch.num_rows()), (10, 10));
     }

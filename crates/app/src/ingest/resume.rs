@@ -27,7 +27,13 @@ pub struct Resumed {
 impl Resumed {
     /// Asks for the position. `len` is the file's where positions are bytes of it: one that became shorter is another
     /// file, as is one whose beginning changed (a log that was rotated).
-    pub async fn find(control: &mut Client, file: &Path, table: &str, len: Option<u64>, again: bool) -> Result<Self> {
+    pub async fn find(
+        control: &mut Client,
+        file: &Path,
+        table: &str,
+        len: Option<u64>,
+        again: bool,
+    ) -> Result<Self> {
         let id = id(file, table);
         let known = match control.json(Method::GET, &format!("/ingests/{id}"), None).await {
             Ok(found) => {
@@ -47,7 +53,13 @@ impl Resumed {
         }
         let (head, head_len) = head(file, HEAD_BYTES)?;
         let file = file.display().to_string();
-        let position = Position { file, table: table.to_owned(), head, head_len: head_len as i64, ..Position::default() };
+        let position = Position {
+            file,
+            table: table.to_owned(),
+            head,
+            head_len: head_len as i64,
+            ..Position::default()
+        };
         Ok(Resumed { id, position, anew: true })
     }
 }

@@ -58,7 +58,9 @@ impl Source {
             let what = format!("reading {}", path.display());
             match error.kind() {
                 io::ErrorKind::NotFound => Error::not_found(format!("there is no file {}", path.display())),
-                io::ErrorKind::PermissionDenied => Error::io(what, error).hint("check its permissions with `ls -l`"),
+                io::ErrorKind::PermissionDenied => {
+                    Error::io(what, error).hint("check its permissions with `ls -l`")
+                }
                 _ => Error::io(what, error),
             }
         };
@@ -144,8 +146,10 @@ impl Source {
         if self.prefix.starts_with(b"PAR1") {
             return match self.packing == Packing::Plain && self.is_file() {
                 true => Ok(Format::Parquet),
-                false => Err(Error::invalid("a Parquet file cannot be read from a pipe or packed: its index is at its end")
-                    .hint("save it to a file first")),
+                false => Err(Error::invalid(
+                    "a Parquet file cannot be read from a pipe or packed: its index is at its end",
+                )
+                .hint("save it to a file first")),
             };
         }
         let text = text_prefix(&self.prefix);
@@ -169,19 +173,24 @@ impl Source {
         }
         match super::csv::delimiter(text.as_bytes()) {
             Some(_) => Ok(Format::Csv),
-            None => Err(unknown(&format!("begins with `{}`, which no known format does", name::printable(&first)))),
+            None => Err(unknown(&format!(
+                "begins with `{}`, which no known format does",
+                name::printable(&first)
+            ))),
         }
     }
 
     /// The table that a file's rows go to unless one is named: the file's name without what follows its first dot.
     pub fn table_name(&self) -> Result<String> {
         let no_name = || {
-            Error::invalid(format!("no table name follows from {}", self.title())).hint("name one with --table NAME")
+            Error::invalid(format!("no table name follows from {}", self.title()))
+                .hint("name one with --table NAME")
         };
         let file_name = self.path.as_ref().and_then(|path| path.file_name()).ok_or_else(no_name)?;
         let stem = file_name.to_string_lossy();
         let stem = stem.trim_start_matches('.').split('.').next().unwrap_or_default();
-        let cleaned: String = stem.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
+        let cleaned: String =
+            stem.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
         let cleaned = cleaned.trim_matches(|c: char| !c.is_alphabetic() && !c.is_ascii_digit());
         // Names start with a letter: `2024-01` becomes `t2024-01`.
         let named = match cleaned.starts_with(|c: char| c.is_alphabetic()) {
@@ -201,7 +210,9 @@ pub fn text_prefix(bytes: &[u8]) -> &[u8] {
 fn unpack(packed: Box<dyn Read + Send>, packing: Packing) -> io::Result<Box<dyn Read + Send>> {
     Ok(match packing {
         Packing::Plain => packed,
-        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, packed))),
+        Packing::Gzip => {
+            Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, packed)))
+        }
         Packing::Zstd => Box::new(zstd::Decoder::new(packed)?),
     })
 }
@@ -259,7 +270,9 @@ mod tests {
         let text = "{\"a\": 1}\n".repeat(1000);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(text.as_bytes()).unwrap();
-        for packed in [gzip.finish().unwrap(), zstd::encode_all(text.as_bytes(), 1).unwrap(), text.clone().into_bytes()] {
+        for packed in
+            [gzip.finish().unwrap(), zstd::encode_all(text.as_bytes(), 1).unwrap(), text.clone().into_bytes()]
+        {
             let (_dir, mut source) = file("x", &packed);
             assert_eq!(source.recognise().unwrap(), Format::Ndjson);
             let mut rest = String::new();
@@ -287,6 +300,8 @@ mod tests {
     fn what_cannot_be_opened_is_said_in_one_sentence() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Source::open(dir.path()).err().unwrap().to_string().contains("is a directory"));
-        assert!(Source::open(&dir.path().join("x")).err().unwrap().to_string().starts_with("there is no file"));
+        assert!(
+            Source::open(&dir.path().join("x")).err().unwrap().to_string().starts_with("there is no file")
+        );
     }
 }

@@ -9,26 +9,34 @@ use super::{METRICS_TABLE, PROCESSES_TABLE, Process, ROWS_PER_READING_MAX, Sampl
 
 /// The definition of `polynya.metrics`.
 pub fn metrics_table(keep: Micros) -> Result<TableDef> {
-    table(METRICS_TABLE, keep, &[
-        ("time", DataType::Timestamp, false),
-        ("name", DataType::String, false),
-        ("device", DataType::String, true),
-        ("value", DataType::Float64, false),
-        ("unit", DataType::String, false),
-    ])
+    table(
+        METRICS_TABLE,
+        keep,
+        &[
+            ("time", DataType::Timestamp, false),
+            ("name", DataType::String, false),
+            ("device", DataType::String, true),
+            ("value", DataType::Float64, false),
+            ("unit", DataType::String, false),
+        ],
+    )
 }
 
 /// The definition of `polynya.processes`.
 pub fn processes_table(keep: Micros) -> Result<TableDef> {
-    table(PROCESSES_TABLE, keep, &[
-        ("time", DataType::Timestamp, false),
-        ("pid", DataType::Int64, false),
-        ("name", DataType::String, false),
-        ("state", DataType::String, false),
-        ("cpu_percent", DataType::Float64, false),
-        ("rss_bytes", DataType::Int64, false),
-        ("threads", DataType::Int64, false),
-    ])
+    table(
+        PROCESSES_TABLE,
+        keep,
+        &[
+            ("time", DataType::Timestamp, false),
+            ("pid", DataType::Int64, false),
+            ("name", DataType::String, false),
+            ("state", DataType::String, false),
+            ("cpu_percent", DataType::Float64, false),
+            ("rss_bytes", DataType::Int64, false),
+            ("threads", DataType::Int64, false),
+        ],
+    )
 }
 
 fn table(name: &str, keep: Micros, columns: &[(&str, DataType, bool)]) -> Result<TableDef> {
@@ -47,12 +55,16 @@ fn table(name: &str, keep: Micros, columns: &[(&str, DataType, bool)]) -> Result
 /// One reading's figures; those beyond the bound are left out, the last ones first.
 pub fn metrics(time: Micros, samples: &[Sample]) -> Result<RecordBatch> {
     let samples = &samples[..samples.len().min(ROWS_PER_READING_MAX)];
-    batch(time, samples.len(), vec![
-        ("name", Arc::new(StringArray::from_iter_values(samples.iter().map(|s| s.name)))),
-        ("device", Arc::new(StringArray::from_iter(samples.iter().map(|s| s.device.as_deref())))),
-        ("value", Arc::new(Float64Array::from_iter_values(samples.iter().map(|s| s.value)))),
-        ("unit", Arc::new(StringArray::from_iter_values(samples.iter().map(|s| s.unit.name())))),
-    ])
+    batch(
+        time,
+        samples.len(),
+        vec![
+            ("name", Arc::new(StringArray::from_iter_values(samples.iter().map(|s| s.name)))),
+            ("device", Arc::new(StringArray::from_iter(samples.iter().map(|s| s.device.as_deref())))),
+            ("value", Arc::new(Float64Array::from_iter_values(samples.iter().map(|s| s.value)))),
+            ("unit", Arc::new(StringArray::from_iter_values(samples.iter().map(|s| s.unit.name())))),
+        ],
+    )
 }
 
 /// One reading's processes; `rows_max` is what the figures left of the bound.
@@ -61,19 +73,27 @@ pub fn processes(time: Micros, processes: &[Process], rows_max: usize) -> Result
     let integers = |get: fn(&Process) -> i64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(processes.iter().map(get)))
     };
-    batch(time, processes.len(), vec![
-        ("pid", integers(|p| p.pid)),
-        ("name", Arc::new(StringArray::from_iter_values(processes.iter().map(|p| &p.name)))),
-        ("state", Arc::new(StringArray::from_iter_values(processes.iter().map(|p| &p.state)))),
-        ("cpu_percent", Arc::new(Float64Array::from_iter_values(processes.iter().map(|p| p.cpu_percent)))),
-        ("rss_bytes", integers(|p| p.rss_bytes)),
-        ("threads", integers(|p| p.threads)),
-    ])
+    batch(
+        time,
+        processes.len(),
+        vec![
+            ("pid", integers(|p| p.pid)),
+            ("name", Arc::new(StringArray::from_iter_values(processes.iter().map(|p| &p.name)))),
+            ("state", Arc::new(StringArray::from_iter_values(processes.iter().map(|p| &p.state)))),
+            (
+                "cpu_percent",
+                Arc::new(Float64Array::from_iter_values(processes.iter().map(|p| p.cpu_percent))),
+            ),
+            ("rss_bytes", integers(|p| p.rss_bytes)),
+            ("threads", integers(|p| p.threads)),
+        ],
+    )
 }
 
 fn batch(time: Micros, rows: usize, columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
-    let times: ArrayRef =
-        Arc::new(TimestampMicrosecondArray::from_iter_values(std::iter::repeat_n(time, rows)).with_timezone("UTC"));
+    let times: ArrayRef = Arc::new(
+        TimestampMicrosecondArray::from_iter_values(std::iter::repeat_n(time, rows)).with_timezone("UTC"),
+    );
     let all = std::iter::once(("time", times)).chain(columns);
     RecordBatch::try_from_iter(all)
         .map_err(|error| Error::internal("a reading does not make a batch").caused_by(error))
@@ -105,7 +125,8 @@ mod tests {
             (metrics_table(1).unwrap(), metrics(7, &[]).unwrap()),
             (processes_table(1).unwrap(), processes(7, &[], 4).unwrap()),
         ] {
-            let declared: Vec<_> = def.schema.columns.iter().map(|c| (c.name.clone(), c.data_type.to_arrow())).collect();
+            let declared: Vec<_> =
+                def.schema.columns.iter().map(|c| (c.name.clone(), c.data_type.to_arrow())).collect();
             let built: Vec<_> =
                 batch.schema().fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect();
             assert_eq!(declared, built);

@@ -61,7 +61,9 @@ pub fn parse(text: &str) -> Stat {
             "procs_running" => stat.running = number(),
             "procs_blocked" => stat.blocked = number(),
             _ if name.starts_with("cpu") => {
-                let (Some(user), Some(nice), Some(system), Some(idle)) = (number(), number(), number(), number()) else {
+                let (Some(user), Some(nice), Some(system), Some(idle)) =
+                    (number(), number(), number(), number())
+                else {
                     continue;
                 };
                 let mut later = || number().unwrap_or(0);
@@ -100,7 +102,9 @@ pub fn samples(before: &Stat, now: &Stat, ticker: &Ticker, out: &mut Vec<Sample>
     for (name, new) in now.cores.iter().take(CORES_MAX) {
         let Some((_, old)) = before.cores.iter().find(|(old_name, _)| old_name == name) else { continue };
         let spent = new.since(old);
-        out.extend(spent.percent(spent.busy()).map(|value| Sample::of("core_busy", name, value, Unit::Percent)));
+        out.extend(
+            spent.percent(spent.busy()).map(|value| Sample::of("core_busy", name, value, Unit::Percent)),
+        );
     }
     let switches = ticker.rate(before.context_switches, now.context_switches);
     out.extend(switches.map(|value| Sample::new("context_switches", value, Unit::PerSecond)));

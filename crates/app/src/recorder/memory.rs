@@ -39,8 +39,12 @@ mod tests {
         samples(text, &mut out);
         let found: Vec<(&str, f64)> = out.iter().map(|s| (s.name, s.value / 1024.0)).collect();
         // No Dirty and no Swap in this text: no rows for them.
-        let expected =
-            [("memory_total", 1000.0), ("memory_used", 600.0), ("memory_available", 400.0), ("memory_cached", 7.0)];
+        let expected = [
+            ("memory_total", 1000.0),
+            ("memory_used", 600.0),
+            ("memory_available", 400.0),
+            ("memory_cached", 7.0),
+        ];
         assert_eq!(found, expected);
     }
 

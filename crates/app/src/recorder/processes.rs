@@ -148,7 +148,8 @@ mod tests {
         let before = vec![stat(1, 0, 900), stat(2, 0, 800), stat(3, 0, 1), stat(4, 0, 2), stat(5, 0, 3)];
         assert_eq!(processes.rank(before, 2, 1.0), [], "a first reading knows no rates");
         let now = vec![stat(1, 10, 900), stat(2, 0, 800), stat(3, 80, 1), stat(4, 50, 2), stat(5, 20, 3)];
-        let top: Vec<(i64, f64)> = processes.rank(now, 2, 2.0).iter().map(|p| (p.pid, p.cpu_percent)).collect();
+        let top: Vec<(i64, f64)> =
+            processes.rank(now, 2, 2.0).iter().map(|p| (p.pid, p.cpu_percent)).collect();
         assert_eq!(top, [(3, 40.0), (4, 25.0), (1, 5.0), (2, 0.0)]);
     }
 

@@ -44,7 +44,8 @@ impl Retention {
         for _ in 0..COMMITS_PER_RUN {
             let batch = snapshot.scan_from(*from, ROWS_PER_COMMIT, &projection)?;
             let ids = batch.column(0).as_primitive::<Int64Type>().values();
-            let old: Vec<RowId> = ids.iter().map(|id| RowId(*id as u64)).take_while(|row| *row < end).collect();
+            let old: Vec<RowId> =
+                ids.iter().map(|id| RowId(*id as u64)).take_while(|row| *row < end).collect();
             let Some(last) = old.last().copied() else { break };
             let delete = Op::Delete { table: def.name.clone(), rows: old, must_exist: false };
             engine.commit(&Principal::local(), Transaction::new(vec![delete]).internal())?;

@@ -91,6 +91,7 @@ mod tests {
 
     #[test]
     fn readings_become_rows_and_old_ones_go() {
+        let _limit = testkit::limit(120);
         let dir = tempfile::tempdir().unwrap();
         let env = vfs::Env::real();
         let engine = Engine::open(env.clone(), &dir.path().join("data"), engine::Options::default()).unwrap();
@@ -98,7 +99,9 @@ mod tests {
         let recorder = Recorder::start(engine.clone(), &settings).unwrap();
         let rows = |table: &str| engine.root().table(table).map_or(0, |t| t.rows());
         let started = std::time::Instant::now();
-        while (rows(METRICS_TABLE) < 30 || rows(PROCESSES_TABLE) == 0) && started.elapsed() < Duration::from_secs(30) {
+        while (rows(METRICS_TABLE) < 30 || rows(PROCESSES_TABLE) == 0)
+            && started.elapsed() < Duration::from_secs(30)
+        {
             std::thread::yield_now();
         }
         recorder.stop();
@@ -116,6 +119,7 @@ mod tests {
 
     #[test]
     fn a_directory_keeps_its_tables_over_restarts() {
+        let _limit = testkit::limit(60);
         let dir = tempfile::tempdir().unwrap();
         let settings = Record { enabled: true, keep: Span(Duration::from_secs(60)), processes: 0 };
         for _ in 0..2 {

@@ -15,12 +15,20 @@ fn the_four_things_to_try_work_as_printed() {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_polynya"));
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let run = |line: &str| {
-        let output = Command::new("sh").args(["-c", line]).current_dir(place.path("")).env("PATH", &path).output().unwrap();
+        let output = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(place.path(""))
+            .env("PATH", &path)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         text(&output.stdout)
     };
-    let commands: Vec<&str> =
-        lines.iter().map(|line| line.trim()).filter(|line| line.starts_with("polynya ") || line.starts_with("curl ")).collect();
+    let commands: Vec<&str> = lines
+        .iter()
+        .map(|line| line.trim())
+        .filter(|line| line.starts_with("polynya ") || line.starts_with("curl "))
+        .collect();
     assert_eq!(commands.len(), 3, "{lines:?}");
 
     // Rates are known from the second reading on.
@@ -42,7 +50,11 @@ fn the_four_things_to_try_work_as_printed() {
 
     // Requests are recorded about a second later.
     let started = Instant::now();
-    while place.run(&["sql", "SELECT 1 FROM polynya.requests WHERE route LIKE '%rows' LIMIT 1"]).stdout.is_empty() {
+    while place
+        .run(&["sql", "SELECT 1 FROM polynya.requests WHERE route LIKE '%rows' LIMIT 1"])
+        .stdout
+        .is_empty()
+    {
         assert!(started.elapsed() < Duration::from_secs(30), "requests are not recorded");
     }
     assert!(place.number("SELECT count(*) FROM polynya.processes") > 0);

@@ -33,7 +33,10 @@ fn a_directory_without_data_says_how_to_make_some() {
     let place = Place::new();
     for args in [&["sql", "SELECT 1"][..], &["tables"], &["key", "list"]] {
         let said = place.fails(args);
-        assert!(said.contains("there is no data in ./polynya-data") && said.contains("polynya demo"), "{said}");
+        assert!(
+            said.contains("there is no data in ./polynya-data") && said.contains("polynya demo"),
+            "{said}"
+        );
     }
     assert!(!place.path("polynya-data").exists(), "asking makes nothing");
     let output = place.run(&["doctor", "nowhere"]);

@@ -10,7 +10,9 @@ use crate::polynya::{Place, is_sound, text};
 fn a_file_is_read_once_however_often_the_command_is_given() {
     let _limit = testkit::limit(180);
     let place = Place::new();
-    let line = |path: &str| format!("1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] \"GET {path} HTTP/1.1\" 200 5 \"-\" \"curl\"\n");
+    let line = |path: &str| {
+        format!("1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] \"GET {path} HTTP/1.1\" 200 5 \"-\" \"curl\"\n")
+    };
     place.write("access.log", &(line("/a") + &line("/b") + "broken\n"));
     let said = place.ok(&["ingest", "access.log"]);
     assert!(said.contains("access: 3 rows") && said.contains("1 line could not be taken apart"), "{said}");
@@ -57,7 +59,10 @@ fn a_bad_line_is_named_and_what_came_before_is_kept() {
     place.ok(&["ingest", "bad.csv", "--table", "fine"]);
     place.write("typed.csv", "id,zip\n1,2\n2,x\n");
     let said = place.fails(&["ingest", "typed.csv", "--column", "zip:int64"]);
-    assert!(said.contains("line 3, column `zip`: `x` is no int64") && said.contains("--column 'zip:string'"), "{said}");
+    assert!(
+        said.contains("line 3, column `zip`: `x` is no int64") && said.contains("--column 'zip:string'"),
+        "{said}"
+    );
     place.write("bad.ndjson", "{\"a\":1}\n{\"a\":\n");
     let said = place.fails(&["ingest", "bad.ndjson"]);
     assert!(said.contains("bad.ndjson") && said.contains("nothing of it is stored"), "{said}");
@@ -87,7 +92,8 @@ fn check(place: &Place, rows: i64) {
 
 /// Starts the command and kills it once it got somewhere; at different moments in different rounds.
 fn interrupt(place: &Place, round: u64) {
-    let mut child = place.command(&["ingest", "big.ndjson"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        place.command(&["ingest", "big.ndjson"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_millis(300 + 400 * round);
     while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
@@ -133,14 +139,23 @@ fn a_killed_server_is_no_gap_either() {
     let place = Place::new();
     let rows = big(&place);
     let server = place.serve(&["serve"]);
-    let mut child = place.command(&["ingest", "big.ndjson"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = place
+        .command(&["ingest", "big.ndjson"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let deadline = Instant::now() + Duration::from_millis(900);
     while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     server.kill();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success() || text(&output.stderr).contains("the same command goes on"), "{}", text(&output.stderr));
+    assert!(
+        output.status.success() || text(&output.stderr).contains("the same command goes on"),
+        "{}",
+        text(&output.stderr)
+    );
     let server = place.serve(&["serve"]);
     place.ok(&["ingest", "big.ndjson"]);
     check(&place, rows);

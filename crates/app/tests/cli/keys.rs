@@ -8,8 +8,10 @@ fn from_the_first_key_on_every_request_needs_one() {
     let place = Place::new();
     let server = place.serve(&["serve"]);
     assert_eq!(server.ask("GET", "/v1/tables", &[], "").0, 200);
-    let made: serde_json::Value =
-        serde_json::from_str(&place.ok(&["key", "create", "reader", "--scope", "read", "--tables", "a,lab.*", "--json"])).unwrap();
+    let made: serde_json::Value = serde_json::from_str(
+        &place.ok(&["key", "create", "reader", "--scope", "read", "--tables", "a,lab.*", "--json"]),
+    )
+    .unwrap();
     let secret = made["secret"].as_str().unwrap();
     assert_eq!(server.ask("GET", "/v1/tables", &[], "").0, 401);
     let bearer = format!("Authorization: Bearer {secret}");

@@ -27,7 +27,9 @@ impl Place {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_polynya"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POLYNYA_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POLYNYA_"))
+        {
             command.env_remove(name);
         }
         command.args(args).current_dir(self.dir.path()).env("HOME", self.dir.path()).stdin(Stdio::null());

@@ -7,14 +7,17 @@ fn a_server_stops_in_order_and_starts_again_with_its_data() {
     let _limit = testkit::limit(120);
     let place = Place::new();
     let server = place.serve(&["serve"]);
-    let (status, body) = server.ask("POST", "/v1/tables/events/rows", &["Content-Type: application/json"], "{\"kind\":\"a\"}");
+    let (status, body) =
+        server.ask("POST", "/v1/tables/events/rows", &["Content-Type: application/json"], "{\"kind\":\"a\"}");
     assert_eq!(status, 200, "{body}");
     assert_eq!(place.number("SELECT count(*) FROM events"), 1);
     let said = place.fails(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(said.contains("already") && said.contains(&server.url), "{said}");
     let status = server.stop();
     assert_eq!(status.code(), Some(0));
-    assert!(!place.path("polynya-data/server.json").exists() && !place.path("polynya-data/control.sock").exists());
+    assert!(
+        !place.path("polynya-data/server.json").exists() && !place.path("polynya-data/control.sock").exists()
+    );
     assert_eq!(place.number("SELECT count(*) FROM events"), 1, "without a server");
     assert!(is_sound(&place, &place.path("polynya-data")));
 }

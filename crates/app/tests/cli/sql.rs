@@ -30,8 +30,7 @@ fn statements_come_from_files_and_pipes() {
     let place = place();
     place.write("q.sql", "-- two\nSELECT 1 AS a;\nSELECT ';' AS b;\n");
     assert_eq!(place.ok(&["sql", "-f", "q.sql"]), "{\"a\":1}\n{\"b\":\";\"}\n");
-    let mut child =
-        place.command(&["sql"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = place.command(&["sql"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"SELECT count(*) AS n FROM people").unwrap();
     assert_eq!(text(&child.wait_with_output().unwrap().stdout), "{\"n\":2}\n");
 }

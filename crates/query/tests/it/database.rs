@@ -70,14 +70,17 @@ impl Database {
         self.execute(&format!("create table {name} (id bigint{key}, kind text, x bigint)"));
         for first in (0..count).step_by(50_000) {
             let ids: Vec<i64> = (first..(first + 50_000).min(count)).collect();
-            let kinds: ArrayRef = Arc::new(StringArray::from_iter_values(ids.iter().map(|id| format!("kind {}", id % 10))));
+            let kinds: ArrayRef =
+                Arc::new(StringArray::from_iter_values(ids.iter().map(|id| format!("kind {}", id % 10))));
             let x: ArrayRef = Arc::new(Int64Array::from_iter_values(ids.iter().map(|id| id * 7 % 1000)));
             let schema = Schema::new(vec![
                 Field::new("id", DataType::Int64, false),
                 Field::new("kind", DataType::Utf8, false),
                 Field::new("x", DataType::Int64, false),
             ]);
-            let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int64Array::from(ids)), kinds, x]).unwrap();
+            let batch =
+                RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int64Array::from(ids)), kinds, x])
+                    .unwrap();
             self.engine.commit(&Principal::local(), Transaction::insert(name, batch, Mode::Append)).unwrap();
         }
     }
@@ -114,7 +117,14 @@ fn column(array: &ArrayRef, field: &Field, options: &FormatOptions) -> Vec<Strin
         .map(|i| {
             let text = formatter.value(i).to_string();
             if is_uuid && array.is_valid(i) {
-                return format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]);
+                return format!(
+                    "{}-{}-{}-{}-{}",
+                    &text[..8],
+                    &text[8..12],
+                    &text[12..16],
+                    &text[16..20],
+                    &text[20..]
+                );
             }
             text
         })

@@ -18,19 +18,33 @@ fn a_parameter_stands_wherever_a_value_does() {
     assert_eq!(one("select kind from n where id = $1", vec![text("7")]), "kind 7");
     assert_eq!(one("select kind from n where id = $1", vec![Value::Float64(7.0)]), "kind 7");
     assert_eq!(one("select kind from n where id = $1", vec![Value::Null]), "");
-    assert_eq!(one("select count(*) from n where kind = $2 and x < $1", vec![Value::Int64(500), text("kind 3")]), "50");
-    assert_eq!(one("select id from n where id in ($1, $2) order by id", vec![Value::Int64(1), Value::Int64(2)]), "1,2");
-    assert_eq!(one("select id from n order by id limit $1 offset $2", vec![Value::Int64(2), Value::Int64(5)]), "5,6");
+    assert_eq!(
+        one("select count(*) from n where kind = $2 and x < $1", vec![Value::Int64(500), text("kind 3")]),
+        "50"
+    );
+    assert_eq!(
+        one("select id from n where id in ($1, $2) order by id", vec![Value::Int64(1), Value::Int64(2)]),
+        "1,2"
+    );
+    assert_eq!(
+        one("select id from n order by id limit $1 offset $2", vec![Value::Int64(2), Value::Int64(5)]),
+        "5,6"
+    );
     assert_eq!(one("select $1 || 'x'", vec![text("a")]), "ax");
     assert_eq!(one("select $1 + 1", vec![Value::Int64(1)]), "2");
     assert_eq!(one("select $1", vec![Value::Null]), "NULL");
-    assert_eq!(one("select array_length($1)", vec![Value::List(vec![Value::Int64(1), Value::Int64(2)])]), "2");
+    assert_eq!(
+        one("select array_length($1)", vec![Value::List(vec![Value::Int64(1), Value::Int64(2)])]),
+        "2"
+    );
     assert_eq!(one("select date '2024-01-02' > $1", vec![text("2024-01-01")]), "true");
     assert_eq!(one("select count(*) from n where _time > $1", vec![text("2020-01-01T00:00:00Z")]), "1000");
     assert_eq!(one("select count(*) from n where _time > $1", vec![Value::Timestamp(0)]), "1000");
     assert_eq!(one("select (select max(id) from n where id < $1)", vec![Value::Int64(10)]), "9");
     // The number of parameters must agree.
-    for (text, params) in [("select $1", vec![]), ("select 1", vec![Value::Null]), ("select $2", vec![Value::Null])] {
+    for (text, params) in
+        [("select $1", vec![]), ("select 1", vec![Value::Null]), ("select $2", vec![Value::Null])]
+    {
         assert_eq!(database.try_query(text, params).unwrap_err().kind(), Kind::Invalid);
     }
 }
@@ -42,7 +56,8 @@ fn the_same_text_with_other_values_gives_other_rows() {
     database.numbers("n", 1_000, true);
     for id in [3i64, 500, 999, 1_000, -1] {
         let rows = database.try_query("select id from n where id = $1", vec![Value::Int64(id)]).unwrap();
-        let expected: Vec<Vec<String>> = (0..1_000).contains(&id).then(|| vec![id.to_string()]).into_iter().collect();
+        let expected: Vec<Vec<String>> =
+            (0..1_000).contains(&id).then(|| vec![id.to_string()]).into_iter().collect();
         assert_eq!(rows, expected);
     }
     // And with values of another type.
@@ -96,7 +111,8 @@ fn rows_are_written_from_parameters() {
     let params = vec![text("{\"b\": 2}"), Value::Float64(1.0), Value::Int64(1)];
     database.run(update, params, query::Limits::default()).unwrap();
     assert_eq!(database.query("select j, f from t where id = 1"), [["{\"b\": 2}", "3.0"]]);
-    let wrong = database.run("insert into t (id, u) values (9, $1)", vec![text("x")], query::Limits::default());
+    let wrong =
+        database.run("insert into t (id, u) values (9, $1)", vec![text("x")], query::Limits::default());
     let error = wrong.unwrap_err();
     assert_eq!(error.kind(), Kind::Schema, "{error}");
     assert!(error.to_string().contains("$1"), "{error}");

@@ -71,6 +71,23 @@ fn counting_reads_nothing_and_ranges_of_row_ids_read_only_theirs() {
     assert_eq!(database.query("select id from n order by _row_id limit 2"), [["0"], ["1"]]);
     let plan = explain(&database, "select id from n order by _row_id limit 2");
     assert!(!plan.contains("SortExec"), "row-id order is there already: {plan}");
+    let plan = explain(&database, "select id from n order by _row_id desc limit 2");
+    assert!(plan.contains("newest first"), "{plan}");
+    assert_eq!(
+        database.query("select id from n where x = 7 order by _row_id desc limit 2"),
+        [["99001"], ["98001"]]
+    );
+    assert_eq!(
+        database.query("select id from n order by _time desc, _row_id desc limit 3 offset 1"),
+        [["99998"], ["99997"], ["99996"]]
+    );
+    let descending = database.query("select id from n order by _row_id desc");
+    assert_eq!(descending.len(), 100_000);
+    assert!(
+        descending
+            .windows(2)
+            .all(|pair| pair[0][0].parse::<i64>().unwrap() == pair[1][0].parse::<i64>().unwrap() + 1)
+    );
     let plan = explain(&database, "select * from n limit 10");
     assert!(plan.contains("pieces=1"), "{plan}");
 }
@@ -122,8 +139,11 @@ fn a_small_query_made_before_costs_less() {
     let kept = each(rounds, &|i| {
         ("select id, kind, x from n where id = $1".into(), vec![Value::Int64(i64::from(i) * 31 % 10_000)])
     });
-    let new = each(rounds, &|i| (format!("select id, kind, x from n where id = {}", i * 31 % 10_000), vec![]));
+    let new =
+        each(rounds, &|i| (format!("select id, kind, x from n where id = {}", i * 31 % 10_000), vec![]));
     let nothing = each(rounds, &|_| ("select 1".into(), vec![]));
-    println!("median of {rounds}: by key with a kept plan {kept:?}, with a new plan {new:?}, `select 1` {nothing:?}");
+    println!(
+        "median of {rounds}: by key with a kept plan {kept:?}, with a new plan {new:?}, `select 1` {nothing:?}"
+    );
     assert!(kept < new, "{kept:?} {new:?}");
 }

@@ -88,7 +88,8 @@ fn run_file(name: &str) {
 
 /// The record with what was found in place of what was expected.
 fn run_record(database: &Database, record: &str) -> Result<String, String> {
-    let comments: String = record.lines().take_while(|l| l.starts_with('#')).map(|l| format!("{l}\n")).collect();
+    let comments: String =
+        record.lines().take_while(|l| l.starts_with('#')).map(|l| format!("{l}\n")).collect();
     let body = &record[comments.len().min(record.len())..];
     if body.is_empty() {
         return Ok(record.to_owned());
@@ -110,10 +111,16 @@ fn run_record(database: &Database, record: &str) -> Result<String, String> {
                 Err(error) => Some(error),
             };
             let text = error.ok_or("an error expected")?.to_string();
-            if text.contains(part) { Ok(record.to_owned()) } else { Err(format!("`{part}` expected in `{text}`")) }
+            if text.contains(part) {
+                Ok(record.to_owned())
+            } else {
+                Err(format!("`{part}` expected in `{text}`"))
+            }
         }
         (Some("query"), ..) => {
-            let Answer::Rows(mut rows) = answer.map_err(|e| e.to_string())? else { return Err("rows expected".into()) };
+            let Answer::Rows(mut rows) = answer.map_err(|e| e.to_string())? else {
+                return Err("rows expected".into());
+            };
             let header: Vec<String> =
                 rows.columns().iter().map(|c| format!("{}: {}", c.name, c.data_type)).collect();
             let batches = database.runtime.block_on(rows.collect()).map_err(|e| e.to_string())?;

@@ -24,8 +24,11 @@ fn all_parts_of_a_statement_stand_at_one_lsn() {
             while !stop.load(Ordering::Relaxed) {
                 let ids: ArrayRef = std::sync::Arc::new(Int64Array::from(vec![commits]));
                 let batch = RecordBatch::try_from_iter([("id", ids)]).unwrap();
-                let insert =
-                    |table: &str| Op::Insert { table: table.into(), batch: batch.clone(), mode: Mode::Append };
+                let insert = |table: &str| Op::Insert {
+                    table: table.into(),
+                    batch: batch.clone(),
+                    mode: Mode::Append,
+                };
                 let transaction = Transaction::new(vec![insert("a"), insert("b")]);
                 database.engine.commit(&Principal::local(), transaction).unwrap();
                 commits += 1;
@@ -65,7 +68,8 @@ fn updates_of_one_row_from_many_sides_all_count() {
                     let mut done = 0;
                     while done < rounds {
                         let text = "update counter set n = n + 1 where id = 1";
-                        match runtime.block_on(database.sql.run(&principal, text, vec![], Limits::default())) {
+                        match runtime.block_on(database.sql.run(&principal, text, vec![], Limits::default()))
+                        {
                             Ok(Answer::Done(d)) => {
                                 assert_eq!(d.count, 1);
                                 done += 1;
@@ -92,7 +96,9 @@ fn a_change_shows_at_the_lsn_it_answers() {
     let _limit = testkit::limit(120);
     let database = open();
     database.execute("create table t (id bigint primary key)");
-    let Answer::Done(done) = database.run("insert into t values (1), (2)", vec![], Limits::default()).unwrap() else {
+    let Answer::Done(done) =
+        database.run("insert into t values (1), (2)", vec![], Limits::default()).unwrap()
+    else {
         panic!("an insert")
     };
     assert_eq!(done.count, 2);
@@ -116,7 +122,9 @@ fn a_principal_sees_and_changes_only_what_is_its_own() {
     let run = |text: &str| {
         let answer = database.runtime.block_on(database.sql.run(&reader, text, vec![], Limits::default()));
         answer.map(|answer| match answer {
-            Answer::Rows(mut rows) => database.runtime.block_on(rows.collect()).unwrap().iter().map(|b| b.num_rows()).sum(),
+            Answer::Rows(mut rows) => {
+                database.runtime.block_on(rows.collect()).unwrap().iter().map(|b| b.num_rows()).sum()
+            }
             Answer::Done(_) => 0usize,
         })
     };
@@ -125,7 +133,9 @@ fn a_principal_sees_and_changes_only_what_is_its_own() {
     assert!(run("select * from mine").is_ok());
     assert_eq!(run("show tables").unwrap(), 1);
     assert_eq!(run("select * from information_schema.tables").unwrap(), 1);
-    for text in ["insert into mine values (1)", "create table x (id int)", "drop table mine", "delete from mine"] {
+    for text in
+        ["insert into mine values (1)", "create table x (id int)", "drop table mine", "delete from mine"]
+    {
         assert_eq!(run(text).unwrap_err().kind(), Kind::Forbidden, "{text}");
     }
     let error = database.try_query("select * from nothing where x = $1", vec![Value::Null]).unwrap_err();

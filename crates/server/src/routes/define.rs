@@ -17,7 +17,10 @@ use crate::body;
 use crate::failure::Result;
 use crate::wire::definition::{self, Definition, Wanted};
 
-pub async fn list(State(app): State<Shared>, Extension(principal): Extension<Arc<Principal>>) -> Result<Response> {
+pub async fn list(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+) -> Result<Response> {
     let view = app.engine.view(&principal)?;
     let tables: Vec<Json> = view.tables().iter().map(|table| shown(table)).collect();
     Ok(json(&json!({ "tables": tables, "lsn": view.lsn().0 })))
@@ -53,7 +56,10 @@ pub async fn put(
     let full_name = name::full_table_name(&table)?;
     for _ in 0..RETRIES {
         let (op, status) = match app.engine.view(&principal)?.find(&full_name) {
-            None => (Some(Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }), StatusCode::CREATED),
+            None => (
+                Some(Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }),
+                StatusCode::CREATED,
+            ),
             Some(existing) => (evolve(existing.def(), &wanted)?, StatusCode::OK),
         };
         if let Some(op) = op {
@@ -74,7 +80,8 @@ pub const RETRIES: usize = 5;
 
 /// What brings an existing table to a definition: new columns only. `None` if it is there already.
 fn evolve(def: &TableDef, wanted: &Definition) -> Result<Option<Op>> {
-    let differs = |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
+    let differs =
+        |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
     let mut columns = Vec::new();
     for Wanted { name, data_type, nullable, default } in wanted.columns()? {
         let Some(existing) = def.schema.column_named(&name) else {
@@ -112,7 +119,8 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Option<Op>> {
             && wanted.retention.is_none_or(|retention| shown["retention"] == json!(retention))
             && (wanted.partition_by.is_empty() || wanted.partition_by == def.options.partition_by);
         if !as_is {
-            let what = "time, lake, retention, partition_by and indexes are set when a table is made".to_owned();
+            let what =
+                "time, lake, retention, partition_by and indexes are set when a table is made".to_owned();
             return Err(differs(what, "this version adds columns only").into());
         }
     }
@@ -130,7 +138,11 @@ pub async fn remove(
 }
 
 /// Submits from here and waits without holding the thread.
-pub async fn commit(app: &Shared, principal: &Principal, transaction: Transaction) -> types::Result<engine::Committed> {
+pub async fn commit(
+    app: &Shared,
+    principal: &Principal,
+    transaction: Transaction,
+) -> types::Result<engine::Committed> {
     let (sender, receiver) = oneshot::channel();
     app.engine.submit(principal, transaction, move |result| {
         // The client may be gone; what was committed stays.

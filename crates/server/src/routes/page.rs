@@ -24,7 +24,11 @@ pub async fn index(State(app): State<Shared>, headers: HeaderMap) -> Result<Resp
     app.assets.answer("", &headers).ok_or_else(|| Failure::no_route("/_/"))
 }
 
-pub async fn file(State(app): State<Shared>, Path(file): Path<String>, headers: HeaderMap) -> Result<Response> {
+pub async fn file(
+    State(app): State<Shared>,
+    Path(file): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response> {
     app.assets.answer(&file, &headers).ok_or_else(|| Failure::no_route(&format!("/_/{file}")))
 }
 
@@ -32,18 +36,21 @@ pub async fn file(State(app): State<Shared>, Path(file): Path<String>, headers: 
 pub async fn live(State(app): State<Shared>, Extension(principal): Extension<Arc<Principal>>) -> Response {
     let samples = app.live.subscribe();
     let stopping = app.stopping.subscribe();
-    let events = stream::unfold((samples, stopping, principal, true), |(mut samples, mut stopping, principal, first)| async move {
-        // What is there already is shown at once, unless nobody watched before and it is old.
-        if !first || samples.borrow().is_stale() {
-            tokio::select! {
-                changed = samples.changed() => changed.ok()?,
-                _ = stopping.changed() => return None,
+    let events = stream::unfold(
+        (samples, stopping, principal, true),
+        |(mut samples, mut stopping, principal, first)| async move {
+            // What is there already is shown at once, unless nobody watched before and it is old.
+            if !first || samples.borrow().is_stale() {
+                tokio::select! {
+                    changed = samples.changed() => changed.ok()?,
+                    _ = stopping.changed() => return None,
+                }
             }
-        }
-        let sample = samples.borrow_and_update().clone();
-        let event = Bytes::from(format!("data: {}\n\n", sample.text(&principal.tables)));
-        Some((Ok::<_, Infallible>(event), (samples, stopping, principal, false)))
-    });
+            let sample = samples.borrow_and_update().clone();
+            let event = Bytes::from(format!("data: {}\n\n", sample.text(&principal.tables)));
+            Some((Ok::<_, Infallible>(event), (samples, stopping, principal, false)))
+        },
+    );
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let mut response = (headers, Body::from_stream(events)).into_response();
     response.extensions_mut().insert(Follows);

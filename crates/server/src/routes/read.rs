@@ -58,12 +58,20 @@ pub async fn rows(
     let snapshot = app.engine.view(&principal)?.table(&table)?;
     let since = match &asked.since {
         None => None,
-        Some(since) => Some(since.parse().ok().or_else(|| text::parse_timestamp(since)).ok_or_else(|| {
-            Error::invalid(format!("since `{}` is no time", name::printable(since)))
-                .hint("use 2026-11-21T08:06:51Z, or microseconds since 1970")
-        })?),
+        Some(since) => {
+            Some(since.parse().ok().or_else(|| text::parse_timestamp(since)).ok_or_else(|| {
+                Error::invalid(format!("since `{}` is no time", name::printable(since)))
+                    .hint("use 2026-11-21T08:06:51Z, or microseconds since 1970")
+            })?)
+        }
     };
-    let range = Range { from: asked.from, since, limit, bytes_max: app.options.rows_bytes_max, columns: asked.columns };
+    let range = Range {
+        from: asked.from,
+        since,
+        limit,
+        bytes_max: app.options.rows_bytes_max,
+        columns: asked.columns,
+    };
     if limit <= INLINE_ROWS_MAX {
         return range.read(&snapshot, format);
     }
@@ -134,7 +142,9 @@ impl Range {
         writer.end(&mut text)?;
         let next_text = next.map_or_else(|| "null".to_owned(), |next| next.to_string());
         if format == Format::Json {
-            text.extend_from_slice(format!("],\"next\":{next_text},\"lsn\":{}}}\n", snapshot.lsn()).as_bytes());
+            text.extend_from_slice(
+                format!("],\"next\":{next_text},\"lsn\":{}}}\n", snapshot.lsn()).as_bytes(),
+            );
         }
         let mut response = ([(header::CONTENT_TYPE, format.media_type())], text).into_response();
         let headers = response.headers_mut();

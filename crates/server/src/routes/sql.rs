@@ -54,7 +54,8 @@ pub async fn sql(
     let format = format_of(&parts.headers).map_err(Failure::and_close)?;
     let held = body::read(&app, &parts.headers, body).await?;
     let asked: Asked = serde_json::from_slice(&held.bytes).map_err(|e| {
-        Error::invalid(format!("the body is no statement: {e}")).hint(r#"send {"sql":"SELECT 1","params":[]}"#)
+        Error::invalid(format!("the body is no statement: {e}"))
+            .hint(r#"send {"sql":"SELECT 1","params":[]}"#)
     })?;
     drop(held);
     let params = asked.params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
@@ -97,8 +98,10 @@ async fn rows_answer(app: Shared, rows: query::Rows, format: Format, started: In
         // Nothing was sent yet, so an error still has a status of its own.
         head.append(&mut statement.piece(WHOLE_BYTES).await?);
     }
-    let headers =
-        [(header::CONTENT_TYPE, format.media_type().to_owned()), (header::HeaderName::from_static("polynya-lsn"), lsn.to_string())];
+    let headers = [
+        (header::CONTENT_TYPE, format.media_type().to_owned()),
+        (header::HeaderName::from_static("polynya-lsn"), lsn.to_string()),
+    ];
     if statement.ended {
         return Ok((headers, head).into_response());
     }
@@ -176,7 +179,9 @@ impl Statement {
         let error = failure.to_json();
         let encoder = self.encoder.as_ref()?;
         match encoder.format {
-            Format::Json => Some(format!("],\"count\":{},\"truncated\":true,\"error\":{error}}}\n", encoder.count).into()),
+            Format::Json => {
+                Some(format!("],\"count\":{},\"truncated\":true,\"error\":{error}}}\n", encoder.count).into())
+            }
             Format::Ndjson => Some(format!("{}\n", json!({ "error": error })).into()),
             Format::Csv | Format::ArrowStream => None,
         }
@@ -196,7 +201,8 @@ impl Encoder {
         if self.format == Format::Json {
             let columns: Vec<Json> =
                 columns.iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
-            self.out.extend_from_slice(format!("{{\"columns\":{},\"rows\":[", Json::from(columns)).as_bytes());
+            self.out
+                .extend_from_slice(format!("{{\"columns\":{},\"rows\":[", Json::from(columns)).as_bytes());
         }
         self.writer.begin(&mut self.out);
     }
@@ -215,7 +221,8 @@ impl Encoder {
     fn end(&mut self, took_ms: f64, truncated: bool) -> Result<Vec<u8>> {
         self.writer.end(&mut self.out)?;
         if self.format == Format::Json {
-            let end = format!("],\"count\":{},\"took_ms\":{took_ms},\"truncated\":{truncated}}}\n", self.count);
+            let end =
+                format!("],\"count\":{},\"took_ms\":{took_ms},\"truncated\":{truncated}}}\n", self.count);
             self.out.extend_from_slice(end.as_bytes());
         }
         Ok(std::mem::take(&mut self.out))

@@ -51,7 +51,9 @@ pub async fn tail(
     // A reconnecting browser repeats the URL it began with; where it stopped says more.
     let after = resumed.or(asked.after).map_or(view.lsn(), Lsn);
     if after > view.lsn() {
-        return Err(Error::invalid(format!("lsn {after} is not there yet; the newest is {}", view.lsn())).into());
+        return Err(
+            Error::invalid(format!("lsn {after} is not there yet; the newest is {}", view.lsn())).into()
+        );
     }
     // Says now, with a status, what would end the stream at its first event.
     if after < snapshot.history_floor() {
@@ -99,7 +101,9 @@ impl Feed {
             // Seen before the view is taken, so that what comes behind it wakes us.
             self.lsn.borrow_and_update();
             let view = self.app.engine.view(&self.principal)?;
-            let gone = || Error::not_found(format!("table `{}` was dropped", name::short_table_name(&self.full_name)));
+            let gone = || {
+                Error::not_found(format!("table `{}` was dropped", name::short_table_name(&self.full_name)))
+            };
             let snapshot = view.find(&self.full_name).filter(|s| s.def().id == self.id).ok_or_else(gone)?;
             if snapshot.lsn() > self.after {
                 let after = self.after;
@@ -135,7 +139,11 @@ impl Feed {
         } else {
             keys.iter().any(|key| key.name == self.principal.name && key.tables == self.principal.tables)
         };
-        if allowed { Ok(()) } else { Err(Failure::unauthorized("the key was removed or changed", "ask again with one that exists")) }
+        if allowed {
+            Ok(())
+        } else {
+            Err(Failure::unauthorized("the key was removed or changed", "ask again with one that exists"))
+        }
     }
 }
 

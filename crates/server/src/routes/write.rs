@@ -105,7 +105,9 @@ pub async fn rows(
             Submitted::Waiting(rows, receiver) => match receiver.await {
                 Ok(Ok(committed)) => (rows, committed),
                 // The table's columns changed while this was decoded: decode for the new ones.
-                Ok(Err(e)) if e.kind() == Kind::Conflict && e.context().iter().any(|(key, _)| *key == "schema") => {
+                Ok(Err(e))
+                    if e.kind() == Kind::Conflict && e.context().iter().any(|(key, _)| *key == "schema") =>
+                {
                     continue;
                 }
                 Ok(Err(e)) => return Err(e.into()),
@@ -116,7 +118,9 @@ pub async fn rows(
         app.telemetry.rows_in.fetch_add(rows as u64, Relaxed);
         return Ok(answer(&job.head, rows, Some(committed), committed.lsn.0));
     }
-    Err(Error::conflict("the table's columns are being changed by others all the time").hint("send it again").into())
+    Err(Error::conflict("the table's columns are being changed by others all the time")
+        .hint("send it again")
+        .into())
 }
 
 fn answer(head: &Head, rows: usize, committed: Option<Committed>, lsn: u64) -> Response {
@@ -155,12 +159,18 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str) -> Result<Head>
             .into());
     }
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
-    let media = match text(header::CONTENT_TYPE).map(|t| t.split(';').next().unwrap_or("").trim().to_ascii_lowercase()) {
+    let media = match text(header::CONTENT_TYPE)
+        .map(|t| t.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
+    {
         None => Media::Json,
         Some(media) => match media.as_str() {
             // What curl says when nobody told it.
-            "" | "application/x-www-form-urlencoded" | "application/octet-stream" | "text/plain" => Media::Json,
-            "application/json" | "application/x-ndjson" | "application/ndjson" | "application/jsonl" => Media::Json,
+            "" | "application/x-www-form-urlencoded" | "application/octet-stream" | "text/plain" => {
+                Media::Json
+            }
+            "application/json" | "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
+                Media::Json
+            }
             "application/vnd.apache.arrow.stream" => Media::Arrow,
             other => {
                 return Err(Failure::unsupported(
@@ -172,7 +182,10 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str) -> Result<Head>
     };
     let encoding = text(header::CONTENT_ENCODING).unwrap_or("");
     let encoding = Encoding::parse(encoding).ok_or_else(|| {
-        Failure::unsupported(format!("`{}` cannot be undone", name::printable(encoding)), "send gzip, zstd or neither")
+        Failure::unsupported(
+            format!("`{}` cannot be undone", name::printable(encoding)),
+            "send gzip, zstd or neither",
+        )
     })?;
     let condition = match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (None, None) => Condition::None,
@@ -228,7 +241,11 @@ impl Job {
             None => None,
         };
         let def = existing.as_ref().map(|table| table.def().as_ref());
-        let target = wire_json::Target { table: name::short_table_name(&head.full_name), def, may_add_columns: head.create };
+        let target = wire_json::Target {
+            table: name::short_table_name(&head.full_name),
+            def,
+            may_add_columns: head.create,
+        };
         let limits = Limits::default();
         let Rows { batch, new_columns } = match head.media {
             Media::Json => {
@@ -257,7 +274,12 @@ impl Job {
             Some(_) if !new_columns.is_empty() => {
                 let columns = new_columns
                     .into_iter()
-                    .map(|c| NewColumn { name: c.name, data_type: c.data_type, nullable: true, default: None })
+                    .map(|c| NewColumn {
+                        name: c.name,
+                        data_type: c.data_type,
+                        nullable: true,
+                        default: None,
+                    })
                     .collect();
                 ops.push(Op::AddColumns { table: table.clone(), columns });
             }
@@ -293,13 +315,17 @@ impl Job {
                     return Err(no_key("If-Match"));
                 }
                 if rows != 1 {
-                    return Err(Error::invalid(format!("If-Match goes with one row, the body has {rows}")).into());
+                    return Err(
+                        Error::invalid(format!("If-Match goes with one row, the body has {rows}")).into()
+                    );
                 }
                 Mode::CompareAndSet(vec![Some(row)])
             }
             (Condition::Absent, _) if !keyed => return Err(no_key("If-None-Match")),
             (Condition::Absent, _) => Mode::CompareAndSet(vec![None; rows]),
-            (Condition::None, Some(HowToWrite::InsertIfAbsent)) if !keyed => return Err(no_key("insert_if_absent")),
+            (Condition::None, Some(HowToWrite::InsertIfAbsent)) if !keyed => {
+                return Err(no_key("insert_if_absent"));
+            }
             (Condition::None, Some(HowToWrite::InsertIfAbsent)) => Mode::InsertIfAbsent,
             (Condition::None, Some(HowToWrite::Upsert)) if !keyed => return Err(no_key("upsert")),
             (Condition::None, Some(HowToWrite::Insert)) => Mode::Append,
@@ -330,7 +356,9 @@ pub async fn delete(
     };
     let op = match expected {
         Some(version) if version != row => {
-            return Err(Error::conflict(format!("the row's version is {row}, not {version}")).hint("read it again").into());
+            return Err(Error::conflict(format!("the row's version is {row}, not {version}"))
+                .hint("read it again")
+                .into());
         }
         Some(_) => Op::Delete { table: def.name.clone(), rows: vec![row], must_exist: true },
         None if def.is_keyed() => {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, Date32Array, Decimal128Array, FixedSizeBinaryArray,
-    FixedSizeListArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray, StringArray, StructArray,
-    TimestampMicrosecondArray,
+    ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, Date32Array, Decimal128Array,
+    FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray,
+    StringArray, StructArray, TimestampMicrosecondArray,
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::DataType as Arrow;
@@ -99,7 +99,14 @@ impl Column {
 
     /// A column whose type its first values decide.
     pub fn waiting() -> Self {
-        Column { data_type: None, open: true, len: 0, validity: None, data: Data::Waiting, scratch: String::new() }
+        Column {
+            data_type: None,
+            open: true,
+            len: 0,
+            validity: None,
+            data: Data::Waiting,
+            scratch: String::new(),
+        }
     }
 
     /// `None` while only nulls came.
@@ -203,7 +210,10 @@ impl Column {
                     _ => return Err(misfit("decimal", p)),
                 };
                 let value = text::parse_decimal(written, precision, scale).ok_or_else(|| {
-                    Fault::Misfit(format!("decimal({precision},{scale}) expected, `{}` found", name::printable(written)))
+                    Fault::Misfit(format!(
+                        "decimal({precision},{scale}) expected, `{}` found",
+                        name::printable(written)
+                    ))
                 })?;
                 v.push(value);
             }
@@ -254,7 +264,10 @@ impl Column {
                     }
                     item.read(p, budget)?;
                 }
-                offsets.push(i32::try_from(item.len).map_err(|_| Error::invalid("a list column has too many elements"))?);
+                offsets.push(
+                    i32::try_from(item.len)
+                        .map_err(|_| Error::invalid("a list column has too many elements"))?,
+                );
             }
             Data::Struct(members) => read_struct(members, p, budget, &mut self.scratch, self.len)?,
             Data::Vector(v, width) => {
@@ -301,7 +314,9 @@ impl Column {
     fn widen(&mut self) -> Result<()> {
         let Data::Int64(ints) = &self.data else { unreachable!("only int64 widens") };
         if let Some(n) = ints.iter().find(|n| n.unsigned_abs() > EXACT_MAX) {
-            return Err(Fault::Misfit(format!("a fraction found, but {n} came before it and float64 cannot hold that exactly")));
+            return Err(Fault::Misfit(format!(
+                "a fraction found, but {n} came before it and float64 cannot hold that exactly"
+            )));
         }
         self.data = Data::Float64(ints.iter().map(|n| *n as f64).collect());
         self.data_type = Some(DataType::Float64);
@@ -332,11 +347,17 @@ impl Data {
             DataType::Date => Data::Date(Vec::new()),
             DataType::Timestamp => Data::Timestamp(Vec::new()),
             DataType::Uuid => Data::Uuid(Vec::new()),
-            DataType::List(item) => Data::List(vec![0], Box::new(Column::new(&item.data_type)), item.nullable),
+            DataType::List(item) => {
+                Data::List(vec![0], Box::new(Column::new(&item.data_type)), item.nullable)
+            }
             DataType::Struct(fields) => Data::Struct(
                 fields
                     .iter()
-                    .map(|f| Member { name: f.name.clone(), nullable: f.nullable, column: Column::new(&f.data_type) })
+                    .map(|f| Member {
+                        name: f.name.clone(),
+                        nullable: f.nullable,
+                        column: Column::new(&f.data_type),
+                    })
                     .collect(),
             ),
             DataType::Vector(width) => Data::Vector(Vec::new(), *width as usize),
@@ -346,7 +367,8 @@ impl Data {
     }
 
     fn finish(self, data_type: &DataType, len: usize, nulls: Option<NullBuffer>) -> types::Result<ArrayRef> {
-        let broken = |e: arrow::error::ArrowError| Error::internal(format!("a decoded {data_type} column: {e}"));
+        let broken =
+            |e: arrow::error::ArrowError| Error::internal(format!("a decoded {data_type} column: {e}"));
         let offsets = |v: Vec<i32>| OffsetBuffer::new(ScalarBuffer::from(v));
         Ok(match self {
             Data::Waiting => unreachable!("a column without a type makes no array"),
@@ -359,8 +381,12 @@ impl Data {
                 Arc::new(Decimal128Array::new(v.into(), nulls).with_data_type(data_type.to_arrow()))
             }
             Data::Date(v) => Arc::new(Date32Array::new(v.into(), nulls)),
-            Data::Timestamp(v) => Arc::new(TimestampMicrosecondArray::new(v.into(), nulls).with_timezone("UTC")),
-            Data::Uuid(v) => Arc::new(FixedSizeBinaryArray::try_new(16, Buffer::from_vec(v), nulls).map_err(broken)?),
+            Data::Timestamp(v) => {
+                Arc::new(TimestampMicrosecondArray::new(v.into(), nulls).with_timezone("UTC"))
+            }
+            Data::Uuid(v) => {
+                Arc::new(FixedSizeBinaryArray::try_new(16, Buffer::from_vec(v), nulls).map_err(broken)?)
+            }
             Data::Bytes(o, bytes, Content::Base64) => {
                 Arc::new(BinaryArray::try_new(offsets(o), Buffer::from_vec(bytes), nulls).map_err(broken)?)
             }
@@ -391,7 +417,8 @@ impl Data {
             }
             Data::Floats(_, columns) => {
                 let Arrow::Struct(fields) = data_type.to_arrow() else { unreachable!("a point") };
-                let columns = columns.into_iter().map(|v| Arc::new(Float64Array::new(v.into(), None)) as ArrayRef);
+                let columns =
+                    columns.into_iter().map(|v| Arc::new(Float64Array::new(v.into(), None)) as ArrayRef);
                 Arc::new(StructArray::try_new(fields, columns.collect(), nulls).map_err(broken)?)
             }
         })
@@ -414,7 +441,11 @@ pub(super) fn null_bytes(data_type: &DataType) -> usize {
 }
 
 /// Whether the bracket closes here; else the comma before the next element is taken.
-pub(super) fn end_of(p: &mut Parser<'_>, close: u8, first: &mut bool) -> std::result::Result<bool, Malformed> {
+pub(super) fn end_of(
+    p: &mut Parser<'_>,
+    close: u8,
+    first: &mut bool,
+) -> std::result::Result<bool, Malformed> {
     if p.eat(close) {
         return Ok(true);
     }
@@ -535,7 +566,11 @@ fn float64(number: Number<'_>) -> Result<f64> {
 
 fn float32(number: Number<'_>) -> Result<f32> {
     match number.text.parse::<f32>() {
-        Ok(v) if v.is_finite() && (number.fraction || number.integer.is_some_and(|n| v as f64 == n as f64)) => Ok(v),
+        Ok(v)
+            if v.is_finite() && (number.fraction || number.integer.is_some_and(|n| v as f64 == n as f64)) =>
+        {
+            Ok(v)
+        }
         _ => Err(not(number, "float32")),
     }
 }

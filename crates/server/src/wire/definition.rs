@@ -71,7 +71,8 @@ impl Definition {
     pub fn new_table(&self, full_name: &str) -> Result<TableDef> {
         let mut def = TableDef::new(TableId(0), full_name);
         for column in self.columns()? {
-            def.add_column(&column.name, &column.data_type, column.nullable, column.default).map_err(unprocessable)?;
+            def.add_column(&column.name, &column.data_type, column.nullable, column.default)
+                .map_err(unprocessable)?;
         }
         if let Some(key) = &self.primary_key {
             def.set_primary_key(key)?;
@@ -81,8 +82,11 @@ impl Definition {
                 Error::invalid(format!("time column `{}` is no column", name::printable(time)))
             })?;
             if column.data_type != DataType::Timestamp {
-                return Err(Error::invalid(format!("time column `{}` is a {}", column.name, column.data_type))
-                    .hint("it must be a timestamp"));
+                return Err(Error::invalid(format!(
+                    "time column `{}` is a {}",
+                    column.name, column.data_type
+                ))
+                .hint("it must be a timestamp"));
             }
             def.time = Some(column.id);
         }
@@ -183,7 +187,9 @@ fn show(value: &Value, data_type: &DataType) -> Json {
         return Json::Null;
     }
     let schema = def.schema.to_arrow_user();
-    let Ok(batch) = arrow::record_batch::RecordBatch::try_new(schema.clone(), vec![array]) else { return Json::Null };
+    let Ok(batch) = arrow::record_batch::RecordBatch::try_new(schema.clone(), vec![array]) else {
+        return Json::Null;
+    };
     let mut text = Vec::new();
     super::out::json::Writer::new(&schema).arrays(&batch, &mut true, &mut text);
     match serde_json::from_slice::<Json>(&text) {
@@ -204,14 +210,20 @@ mod tests {
         let shown = describe(&def);
         assert_eq!(shown["primary_key"], json!(["id"]));
         assert_eq!(shown["columns"][0]["nullable"], json!(false));
-        assert_eq!(shown["columns"][1], json!({"id":17,"name":"d","type":"decimal(10,2)","nullable":true,"default":"1.50"}));
+        assert_eq!(
+            shown["columns"][1],
+            json!({"id":17,"name":"d","type":"decimal(10,2)","nullable":true,"default":"1.50"})
+        );
         assert_eq!((&shown["time"], &shown["retention"]), (&json!("at"), &json!(60)));
     }
 
     #[test]
     fn what_cannot_be_is_refused_with_a_reason() {
         for (body, part) in [
-            (r#"{"columns":[{"name":"a","type":"int"},{"name":"A","type":"int"}]}"#, "there is a column `a` already"),
+            (
+                r#"{"columns":[{"name":"a","type":"int"},{"name":"A","type":"int"}]}"#,
+                "there is a column `a` already",
+            ),
             (r#"{"columns":[{"name":"a\u0000","type":"int"}]}"#, "control character"),
             (r#"{"columns":[{"name":"a","type":"integr"}]}"#, "is no data type"),
             (r#"{"columns":[{"name":"a","type":"int32","default":"x"}]}"#, "int32 expected"),
@@ -222,7 +234,8 @@ mod tests {
             let error = Definition::parse(body.as_bytes()).and_then(|d| d.new_table("main.t")).unwrap_err();
             assert!(error.to_string().contains(part), "{body}: {error}");
         }
-        let many: Vec<Json> = (0..20_000).map(|i| json!({"name": format!("c{i}"), "type": "int64"})).collect();
+        let many: Vec<Json> =
+            (0..20_000).map(|i| json!({"name": format!("c{i}"), "type": "int64"})).collect();
         let body = json!({ "columns": many }).to_string();
         let error = Definition::parse(body.as_bytes()).unwrap().new_table("main.t").unwrap_err();
         assert_eq!(error.kind(), Kind::Schema);

@@ -35,7 +35,8 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
         Err(_) => return Err(broken("its parts contradict each other").into()),
     };
     let (names, new) = resolve(&schema, target, limits)?;
-    let row_bytes = 16 + target.def.map_or(0, |def| def.schema.columns.iter().map(|c| null_bytes(&c.data_type)).sum());
+    let row_bytes =
+        16 + target.def.map_or(0, |def| def.schema.columns.iter().map(|c| null_bytes(&c.data_type)).sum());
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     budget.take(rows.saturating_mul(row_bytes))?;
 
@@ -68,7 +69,8 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
         }
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(broken)?;
+    let batch =
+        RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(broken)?;
     Ok(Rows { batch, new_columns })
 }
 
@@ -93,13 +95,17 @@ fn check_messages(body: &[u8], budget: &mut Budget) -> Result<(), Error> {
             return Ok(());
         }
         let (header, behind) = rest.split_at_checked(size as usize).ok_or_else(cut)?;
-        let message = ipc::root_as_message(header).map_err(|e| broken(format!("a message's header is damaged: {e}")))?;
-        let body_len = usize::try_from(message.bodyLength()).map_err(|_| broken("a message has a negative length"))?;
+        let message = ipc::root_as_message(header)
+            .map_err(|e| broken(format!("a message's header is damaged: {e}")))?;
+        let body_len =
+            usize::try_from(message.bodyLength()).map_err(|_| broken("a message has a negative length"))?;
         let (data, behind) = behind.split_at_checked(body_len).ok_or_else(cut)?;
         rest = behind;
         let batch = match message.header_type() {
             ipc::MessageHeader::RecordBatch => message.header_as_record_batch(),
-            ipc::MessageHeader::DictionaryBatch => message.header_as_dictionary_batch().and_then(|d| d.data()),
+            ipc::MessageHeader::DictionaryBatch => {
+                message.header_as_dictionary_batch().and_then(|d| d.data())
+            }
             _ => continue,
         };
         let Some(batch) = batch else { return Err(broken("a message is empty")) };
@@ -168,7 +174,8 @@ fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Name
             refuse(error.message().to_owned());
         } else if !target.may_add_columns {
             refuse("the table has no such column".into());
-            hint = Some(format!("add it with PUT /v1/tables/{}, or send without `create=false`", target.table));
+            hint =
+                Some(format!("add it with PUT /v1/tables/{}, or send without `create=false`", target.table));
         } else if columns.len() + new.len() >= types::schema::COLUMNS_MAX {
             refuse(format!("the table would get more than {} columns", types::schema::COLUMNS_MAX));
         } else {
@@ -200,11 +207,15 @@ fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
         Arrow::Int64 | Arrow::UInt32 | Arrow::UInt64 => DataType::Int64,
         Arrow::Float16 | Arrow::Float32 => DataType::Float32,
         Arrow::Float64 => DataType::Float64,
-        Arrow::Decimal128(p, s) if *s >= 0 && *s as u8 <= *p => DataType::Decimal { precision: *p, scale: *s as u8 },
+        Arrow::Decimal128(p, s) if *s >= 0 && *s as u8 <= *p => {
+            DataType::Decimal { precision: *p, scale: *s as u8 }
+        }
         Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View if extension == Some("arrow.json") => DataType::Json,
         Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View => DataType::String,
         Arrow::FixedSizeBinary(16) if extension == Some("arrow.uuid") => DataType::Uuid,
-        Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => DataType::Binary,
+        Arrow::Binary | Arrow::LargeBinary | Arrow::BinaryView | Arrow::FixedSizeBinary(_) => {
+            DataType::Binary
+        }
         Arrow::Date32 | Arrow::Date64 => DataType::Date,
         Arrow::Timestamp(..) => DataType::Timestamp,
         Arrow::FixedSizeList(item, n) if *item.data_type() == Arrow::Float32 && (1..=65_536).contains(n) => {
@@ -221,7 +232,9 @@ fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
             }
             DataType::Struct(members)
         }
-        Arrow::Dictionary(_, value) => data_type(&ArrowField::new("", value.as_ref().clone(), true), depth + 1)?,
+        Arrow::Dictionary(_, value) => {
+            data_type(&ArrowField::new("", value.as_ref().clone(), true), depth + 1)?
+        }
         other => return Err(format!("Arrow's type {other} has no column type here")),
     })
 }
@@ -238,7 +251,10 @@ fn plain(array: &ArrayRef, name: &str, budget: &mut Budget) -> Result<ArrayRef, 
                 Arrow::Utf8 => {
                     let values = values.as_string::<i32>();
                     let keys = dictionary.normalized_keys();
-                    keys.iter().filter(|k| **k < values.len()).map(|k| values.value_length(*k) as usize + 5).sum()
+                    keys.iter()
+                        .filter(|k| **k < values.len())
+                        .map(|k| values.value_length(*k) as usize + 5)
+                        .sum()
                 }
                 v if v.is_nested() || v.is_run_ends_type() => {
                     return Err(unsupported(array, name));
@@ -259,7 +275,11 @@ fn plain(array: &ArrayRef, name: &str, budget: &mut Budget) -> Result<ArrayRef, 
             budget.take((0..views.len()).map(|i| (views.views()[i] as u32) as usize + 5).sum())?;
             Arrow::Binary
         }
-        Arrow::RunEndEncoded(..) | Arrow::ListView(_) | Arrow::LargeListView(_) | Arrow::Map(..) | Arrow::Union(..) => {
+        Arrow::RunEndEncoded(..)
+        | Arrow::ListView(_)
+        | Arrow::LargeListView(_)
+        | Arrow::Map(..)
+        | Arrow::Union(..) => {
             return Err(unsupported(array, name));
         }
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => {
@@ -277,7 +297,9 @@ fn plain(array: &ArrayRef, name: &str, budget: &mut Budget) -> Result<ArrayRef, 
 /// Whether a nested array's size is what its buffers are.
 fn simple(data_type: &Arrow) -> bool {
     match data_type {
-        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => simple(item.data_type()),
+        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => {
+            simple(item.data_type())
+        }
         Arrow::Struct(fields) => fields.iter().all(|f| simple(f.data_type())),
         Arrow::Dictionary(..)
         | Arrow::Utf8View
@@ -292,8 +314,11 @@ fn simple(data_type: &Arrow) -> bool {
 }
 
 fn unsupported(array: &ArrayRef, name: &str) -> Error {
-    Error::new(Kind::Schema, format!("column `{}` comes as Arrow's {}", name::printable(name), array.data_type()))
-        .hint("cast it to plain strings, numbers, lists or structs first")
+    Error::new(
+        Kind::Schema,
+        format!("column `{}` comes as Arrow's {}", name::printable(name), array.data_type()),
+    )
+    .hint("cast it to plain strings, numbers, lists or structs first")
 }
 
 #[cfg(test)]
@@ -307,7 +332,8 @@ mod tests {
 
     fn stream(batches: &[RecordBatch], compression: Option<CompressionType>) -> Vec<u8> {
         let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
-        let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options).unwrap();
+        let mut writer =
+            StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options).unwrap();
         batches.iter().for_each(|b| writer.write(b).unwrap());
         writer.into_inner().unwrap()
     }
@@ -327,7 +353,8 @@ mod tests {
         for compression in [None, Some(CompressionType::ZSTD), Some(CompressionType::LZ4_FRAME)] {
             let rows = decode(&stream(&[batch(), batch()], compression), TARGET, &Limits::default()).unwrap();
             assert_eq!(rows.batch.num_rows(), 4);
-            let new: Vec<_> = rows.new_columns.iter().map(|c| (c.name.as_str(), c.data_type.to_string())).collect();
+            let new: Vec<_> =
+                rows.new_columns.iter().map(|c| (c.name.as_str(), c.data_type.to_string())).collect();
             assert_eq!(new, [("a", "int64".into()), ("b", "string".into())]);
         }
     }
@@ -350,7 +377,8 @@ mod tests {
         let large = "x".repeat(1 << 20);
         let keys = Int32Array::from(vec![0; 100_000]);
         let dictionary =
-            DictionaryArray::<Int32Type>::try_new(keys, Arc::new(StringArray::from(vec![large.as_str()]))).unwrap();
+            DictionaryArray::<Int32Type>::try_new(keys, Arc::new(StringArray::from(vec![large.as_str()])))
+                .unwrap();
         let bomb = RecordBatch::try_from_iter([("d", Arc::new(dictionary) as ArrayRef)]).unwrap();
         let refused = decode(&stream(&[bomb], None), TARGET, &Limits::default()).unwrap_err();
         assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);

@@ -227,7 +227,9 @@ impl Decoder<'_> {
                 if let Err(error) = name::check_column(key) {
                     let message = error.message().to_owned();
                     if key.starts_with('_') {
-                        self.hint.get_or_insert("rename the field; `_row_id` and `_time` are given by the server".into());
+                        self.hint.get_or_insert(
+                            "rename the field; `_row_id` and `_time` are given by the server".into(),
+                        );
                     }
                     self.misfit(Some(name::printable(key)), message)?;
                     return Ok(None);
@@ -303,19 +305,25 @@ impl Decoder<'_> {
         let slot = &self.slots[slot];
         let Some(found) = slot.column.data_type() else { return };
         let wanted = match (value.as_bytes().first(), found) {
-            (Some(b'"'), DataType::Bool | DataType::Int32 | DataType::Int64 | DataType::Float32 | DataType::Float64) => {
-                "string"
-            }
+            (
+                Some(b'"'),
+                DataType::Bool | DataType::Int32 | DataType::Int64 | DataType::Float32 | DataType::Float64,
+            ) => "string",
             (Some(b'{' | b'['), _) => "json",
             (Some(b'-' | b'0'..=b'9'), DataType::Int32) if !value.contains(['.', 'e', 'E']) => "int64",
-            (Some(b'-' | b'0'..=b'9'), DataType::Int64) if !value.contains(['.', 'e', 'E']) => "decimal(38,0)",
+            (Some(b'-' | b'0'..=b'9'), DataType::Int64) if !value.contains(['.', 'e', 'E']) => {
+                "decimal(38,0)"
+            }
             (Some(b'-' | b'0'..=b'9'), DataType::Int32 | DataType::Int64) => "float64",
             (Some(b'-' | b'0'..=b'9' | b't' | b'f'), DataType::String) => "json",
             _ => return,
         };
         let put = |column: &str| {
             let column = serde_json::Value::from(column);
-            format!(r#"PUT /v1/tables/{} {{"columns":[{{"name":{column},"type":"{wanted}"}}]}}"#, self.target.table)
+            format!(
+                r#"PUT /v1/tables/{} {{"columns":[{{"name":{column},"type":"{wanted}"}}]}}"#,
+                self.target.table
+            )
         };
         self.hint = Some(match slot.existing {
             None => format!("declare the column before the first row: {}", put(&slot.name)),
@@ -333,9 +341,12 @@ impl Decoder<'_> {
             Some(c) => format!("`{}`", c.escape_debug()),
             None => "the end of the body".into(),
         };
-        let message =
-            format!("row {row} is no JSON: {} expected at byte {} (line {line}), {found} found", malformed.expected, malformed.at);
-        let error = Error::invalid(&message).hint("send an object, an array of objects, or one object a line");
+        let message = format!(
+            "row {row} is no JSON: {} expected at byte {} (line {line}), {found} found",
+            malformed.expected, malformed.at
+        );
+        let error =
+            Error::invalid(&message).hint("send an object, an array of objects, or one object a line");
         Refused { error, rows: vec![BadRow { row, column: None, message }] }
     }
 

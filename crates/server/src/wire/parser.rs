@@ -379,8 +379,10 @@ mod tests {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(|v| format!("[{}]", v.join(" , "))),
                 prop::collection::vec((any::<String>(), inner), 0..4).prop_map(|v| {
-                    let fields: Vec<String> =
-                        v.iter().map(|(k, v)| format!("{} :{v}", serde_json::to_string(k).unwrap())).collect();
+                    let fields: Vec<String> = v
+                        .iter()
+                        .map(|(k, v)| format!("{} :{v}", serde_json::to_string(k).unwrap()))
+                        .collect();
                     format!("{{{}}}", fields.join(","))
                 }),
             ]

@@ -296,9 +296,17 @@ mod tests {
             assert_eq!(written(|out| write_timestamp(micros, out)), expected, "{text}");
         }
         for bad in [
-            "", "2026-11-21", "2026-11-31T00:00:00Z", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z",
-            "2026-11-21T24:00:00Z", "2026-11-21T08:06:51.Z", "2026-11-21T08:06:51+2", "2026-11-21T08:06:51Zx",
-            "2026-11-21T08:0é", "20é6-11-21T08:06:51Z",
+            "",
+            "2026-11-21",
+            "2026-11-31T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-11-21T24:00:00Z",
+            "2026-11-21T08:06:51.Z",
+            "2026-11-21T08:06:51+2",
+            "2026-11-21T08:06:51Zx",
+            "2026-11-21T08:0é",
+            "20é6-11-21T08:06:51Z",
         ] {
             assert_eq!(parse_timestamp(bad), None, "{bad}");
         }
@@ -336,7 +344,13 @@ mod tests {
         let uuid = parse_uuid(text).unwrap();
         assert_eq!(written(|out| write_uuid(&uuid, out)), text);
         assert_eq!(parse_uuid(&text.replace('-', "").to_uppercase()), Some(uuid));
-        for bad in ["", "0", &text[1..], "-1234567-89ab-cdef-0123-456789abcdeff", "g1234567-89ab-cdef-0123-456789abcdef"] {
+        for bad in [
+            "",
+            "0",
+            &text[1..],
+            "-1234567-89ab-cdef-0123-456789abcdeff",
+            "g1234567-89ab-cdef-0123-456789abcdef",
+        ] {
             assert_eq!(parse_uuid(bad), None, "{bad}");
         }
         for bytes in [&b""[..], b"a", b"ab", b"abc", &[0, 255, 254]] {

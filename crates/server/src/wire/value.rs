@@ -17,7 +17,8 @@ pub fn parameter(json: &Json) -> Result<Value> {
             (Some(v), _) => Value::Int64(v),
             (None, Some(v)) if !n.is_u64() => Value::Float64(v),
             _ => {
-                return Err(Error::invalid(format!("the parameter {n} does not fit int64")).hint("send it as a string"));
+                return Err(Error::invalid(format!("the parameter {n} does not fit int64"))
+                    .hint("send it as a string"));
             }
         },
         Json::String(v) => Value::String(v.clone()),
@@ -34,7 +35,9 @@ pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
         Ok(()) => {}
         Err(Fault::Misfit(message)) => return Err(Error::new(Kind::Schema, message)),
         Err(Fault::Limit(error)) => return Err(error),
-        Err(Fault::Malformed(m)) => return Err(Error::invalid(format!("no JSON: {} expected at byte {}", m.expected, m.at))),
+        Err(Fault::Malformed(m)) => {
+            return Err(Error::invalid(format!("no JSON: {} expected at byte {}", m.expected, m.at)));
+        }
     }
     let array = column.finish()?.expect("a declared type makes an array");
     Ok(Value::from_array(&array, data_type, 0))
@@ -56,12 +59,17 @@ pub fn key(text: &str, types: &[DataType]) -> Result<Vec<Value>> {
         return Ok(vec![of_text(text, one)?]);
     }
     let parts: Vec<Json> = match text.starts_with('[') {
-        true => serde_json::from_str(text).map_err(|e| Error::invalid(format!("the key is no JSON array: {e}")))?,
+        true => serde_json::from_str(text)
+            .map_err(|e| Error::invalid(format!("the key is no JSON array: {e}")))?,
         false => text.split(',').map(Json::from).collect(),
     };
     if parts.len() != types.len() {
-        return Err(Error::invalid(format!("the key has {} columns, {} values were given", types.len(), parts.len()))
-            .hint("write them with commas between, or as a JSON array if one contains a comma"));
+        return Err(Error::invalid(format!(
+            "the key has {} columns, {} values were given",
+            types.len(),
+            parts.len()
+        ))
+        .hint("write them with commas between, or as a JSON array if one contains a comma"));
     }
     let value = |(part, data_type): (&Json, &DataType)| match part {
         Json::String(text) => of_text(text, data_type),

@@ -90,6 +90,7 @@ fn two_kinds_of_lock_with_one_rank_are_found_out() {
 #[test]
 #[cfg(debug_assertions)]
 fn a_reader_may_try_a_lock_but_never_take_one() {
+    let _limit = testkit::limit(30);
     const RANK: Rank = Rank::new(7, "for writers");
     let lock = Mutex::new(RANK, ());
     let outer = read_path();

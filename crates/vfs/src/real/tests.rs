@@ -99,6 +99,7 @@ fn names_can_be_listed_renamed_and_removed() {
 
 #[test]
 fn a_second_holder_of_a_lock_is_told_so_even_in_the_same_process() {
+    let _limit = testkit::limit(30);
     let dir = testkit::temp_dir("lock");
     let path = dir.join("lock");
     let first = RealDisk.lock(&path).unwrap();

@@ -55,7 +55,10 @@ fn types_are_inferred_and_null_waits() {
     )
     .unwrap();
     assert_eq!(names(&rows), ["i int64", "late bool", "f float64", "j json", "s string"]);
-    assert_eq!(rows.batch.column_by_name("f").unwrap().as_primitive::<Float64Type>().values(), &[1.0, 2.5, 3.0]);
+    assert_eq!(
+        rows.batch.column_by_name("f").unwrap().as_primitive::<Float64Type>().values(),
+        &[1.0, 2.5, 3.0]
+    );
     assert_eq!(rows.batch.column_by_name("i").unwrap().null_count(), 1);
     assert_eq!(rows.batch.column_by_name("j").unwrap().as_string::<i32>().value(0), r#"{"x":[1, 2]}"#);
 }
@@ -127,7 +130,10 @@ fn a_wrong_type_names_row_column_and_cure() {
 fn all_bad_rows_are_named_up_to_the_limit() {
     let def = table(&[("n", "int64")]);
     let refused = read(r#"[{"n":true},{"n":1},{"n":"x","m":[}]}]"#, Some(&def)).unwrap_err();
-    assert!(message(refused).contains("row 3 is no JSON"), "malformed beats misfit: nothing behind it is known");
+    assert!(
+        message(refused).contains("row 3 is no JSON"),
+        "malformed beats misfit: nothing behind it is known"
+    );
     let refused = read(r#"[{"n":true},{"n":1},{"n":"x"}]"#, Some(&def)).unwrap_err();
     assert_eq!(refused.rows.iter().map(|r| r.row).collect::<Vec<_>>(), [1, 3]);
     let refused = read(&"{\"n\":{}}".repeat(50), Some(&def)).unwrap_err();
@@ -151,7 +157,11 @@ fn what_is_no_json_is_pointed_at() {
         let text = message(read(body, None).unwrap_err());
         assert!(text.contains(part), "{body}: {text}");
     }
-    let refused = decode(b"{\"a\":\"\xff\"}", Target { table: "t", def: None, may_add_columns: true }, &Limits::default());
+    let refused = decode(
+        b"{\"a\":\"\xff\"}",
+        Target { table: "t", def: None, may_add_columns: true },
+        &Limits::default(),
+    );
     assert!(message(refused.unwrap_err()).contains("no UTF-8: byte 6"));
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(message(read(&deep, None).unwrap_err()).contains("at most 64 levels"));

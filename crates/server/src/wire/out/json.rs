@@ -1,16 +1,16 @@
 //! Record batches as JSON text, in one pass over the rows and without a value per cell.
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray,
-    LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Decimal128Array,
+    FixedSizeBinaryArray, LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType as Arrow, Date32Type, Date64Type, Field, Float32Type, Float64Type, Int8Type,
     Int16Type, Int32Type, Int64Type, Schema, TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow::record_batch::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::wire::column::EXACT_MAX;
 use crate::wire::parser::Parser;
@@ -39,7 +39,13 @@ impl Writer {
     }
 
     /// Objects separated by commas, as long as `out` stays below `bytes_max`. Returns the number of rows written.
-    pub fn objects(&self, batch: &RecordBatch, first: &mut bool, bytes_max: usize, out: &mut Vec<u8>) -> usize {
+    pub fn objects(
+        &self,
+        batch: &RecordBatch,
+        first: &mut bool,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let cells = self.cells(batch);
         for row in 0..batch.num_rows() {
             if out.len() >= bytes_max {
@@ -180,16 +186,24 @@ impl<'a> Cells<'a> {
             Arrow::Timestamp(unit, zone) => {
                 let zone = zone.is_some();
                 match unit {
-                    TimeUnit::Second => timestamps::<arrow::datatypes::TimestampSecondType>(array, Unit::Times(1_000_000), zone),
-                    TimeUnit::Millisecond => {
-                        timestamps::<arrow::datatypes::TimestampMillisecondType>(array, Unit::Times(1_000), zone)
-                    }
+                    TimeUnit::Second => timestamps::<arrow::datatypes::TimestampSecondType>(
+                        array,
+                        Unit::Times(1_000_000),
+                        zone,
+                    ),
+                    TimeUnit::Millisecond => timestamps::<arrow::datatypes::TimestampMillisecondType>(
+                        array,
+                        Unit::Times(1_000),
+                        zone,
+                    ),
                     TimeUnit::Microsecond => {
                         timestamps::<arrow::datatypes::TimestampMicrosecondType>(array, Unit::Times(1), zone)
                     }
-                    TimeUnit::Nanosecond => {
-                        timestamps::<arrow::datatypes::TimestampNanosecondType>(array, Unit::Divided(1_000), zone)
-                    }
+                    TimeUnit::Nanosecond => timestamps::<arrow::datatypes::TimestampNanosecondType>(
+                        array,
+                        Unit::Divided(1_000),
+                        zone,
+                    ),
                 }
             }
             Arrow::List(item) => {
@@ -212,13 +226,17 @@ impl<'a> Cells<'a> {
             }
             Arrow::Struct(fields) => {
                 let columns = array.as_struct().columns();
-                let cells = fields.iter().zip(columns).map(|(field, column)| Cells::new(field, column)).collect();
+                let cells =
+                    fields.iter().zip(columns).map(|(field, column)| Cells::new(field, column)).collect();
                 Kind::Struct(fields.iter().map(|f| key(f.name())).collect(), cells)
             }
             Arrow::Dictionary(_, value) => {
                 let dictionary = array.as_any_dictionary();
                 let keys = dictionary.normalized_keys();
-                let keys = keys.into_iter().enumerate().map(|(row, key)| dictionary.keys().is_valid(row).then_some(key));
+                let keys = keys
+                    .into_iter()
+                    .enumerate()
+                    .map(|(row, key)| dictionary.keys().is_valid(row).then_some(key));
                 let values = Cells::new(&Field::new("", value.as_ref().clone(), true), dictionary.values());
                 Kind::Dictionary(keys.collect(), Box::new(values))
             }
@@ -270,7 +288,11 @@ impl<'a> Cells<'a> {
             Kind::UInt32(v) => number(v.value(row), out),
             Kind::Int64(v) => {
                 let v = v.value(row);
-                if v.unsigned_abs() <= EXACT_MAX { number(v, out) } else { quoted(out, &|out| number(v, out)) }
+                if v.unsigned_abs() <= EXACT_MAX {
+                    number(v, out)
+                } else {
+                    quoted(out, &|out| number(v, out))
+                }
             }
             Kind::UInt64(v) => {
                 let v = v.value(row);

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, Date64Array, DictionaryArray, Float32Array, Float64Array, Int64Array, NullArray, StringArray,
-    StringViewArray, Time64MicrosecondArray, TimestampNanosecondArray, UInt64Array,
+    Array, ArrayRef, Date64Array, DictionaryArray, Float32Array, Float64Array, Int64Array, NullArray,
+    StringArray, StringViewArray, Time64MicrosecondArray, TimestampNanosecondArray, UInt64Array,
 };
 use arrow::datatypes::{Int8Type, Schema};
 use types::{ColumnId, DataType, TableDef, TableId};
@@ -24,19 +24,31 @@ fn one(array: impl Array + 'static) -> RecordBatch {
 
 #[test]
 fn what_javascript_would_round_is_a_string() {
-    let ints = Int64Array::from(vec![Some(9_007_199_254_740_992), Some(9_007_199_254_740_993), Some(i64::MIN), None]);
+    let ints = Int64Array::from(vec![
+        Some(9_007_199_254_740_992),
+        Some(9_007_199_254_740_993),
+        Some(i64::MIN),
+        None,
+    ]);
     assert_eq!(
         written(Format::Ndjson, &one(ints)),
         "{\"c\":9007199254740992}\n{\"c\":\"9007199254740993\"}\n{\"c\":\"-9223372036854775808\"}\n{\"c\":null}\n"
     );
-    assert_eq!(written(Format::Ndjson, &one(UInt64Array::from(vec![u64::MAX]))), "{\"c\":\"18446744073709551615\"}\n");
+    assert_eq!(
+        written(Format::Ndjson, &one(UInt64Array::from(vec![u64::MAX]))),
+        "{\"c\":\"18446744073709551615\"}\n"
+    );
 }
 
 #[test]
 fn floats_read_back_equal_and_nan_is_null() {
     let floats = Float64Array::from(vec![0.1, 1e300, -0.0, f64::NAN, f64::INFINITY]);
     let text = written(Format::Ndjson, &one(floats));
-    assert_eq!(text, "{\"c\":0.1}\n{\"c\":1e+300}\n{\"c\":-0.0}\n{\"c\":null}\n{\"c\":null}\n".replace("e+", if text.contains("e+") { "e+" } else { "e" }));
+    assert_eq!(
+        text,
+        "{\"c\":0.1}\n{\"c\":1e+300}\n{\"c\":-0.0}\n{\"c\":null}\n{\"c\":null}\n"
+            .replace("e+", if text.contains("e+") { "e+" } else { "e" })
+    );
     assert_eq!(written(Format::Ndjson, &one(Float32Array::from(vec![0.1]))), "{\"c\":0.1}\n");
 }
 
@@ -50,7 +62,10 @@ fn foreign_arrow_types_have_a_form() {
         "{\"c\":\"1969-12-31T23:59:59.999999\"}\n"
     );
     assert_eq!(written(Format::Ndjson, &one(NullArray::new(1))), "{\"c\":null}\n");
-    assert_eq!(written(Format::Ndjson, &one(Date64Array::from(vec![86_400_000]))), "{\"c\":\"1970-01-02\"}\n");
+    assert_eq!(
+        written(Format::Ndjson, &one(Date64Array::from(vec![86_400_000]))),
+        "{\"c\":\"1970-01-02\"}\n"
+    );
     let time = written(Format::Ndjson, &one(Time64MicrosecondArray::from(vec![3_600_000_001])));
     assert_eq!(time, "{\"c\":\"01:00:00.000001\"}\n");
 }
@@ -58,7 +73,10 @@ fn foreign_arrow_types_have_a_form() {
 #[test]
 fn csv_tells_null_from_empty() {
     let batch = RecordBatch::try_from_iter([
-        ("a,b", Arc::new(StringArray::from(vec![Some("x"), None, Some(""), Some("q\"u\r\no,te")])) as ArrayRef),
+        (
+            "a,b",
+            Arc::new(StringArray::from(vec![Some("x"), None, Some(""), Some("q\"u\r\no,te")])) as ArrayRef,
+        ),
         ("n", Arc::new(Int64Array::from(vec![Some(1), None, Some(3), Some(i64::MAX)])) as ArrayRef),
     ])
     .unwrap();
@@ -90,7 +108,8 @@ fn an_arrow_stream_is_read_back_by_arrow() {
     writer.batch(&batch, &mut out).unwrap();
     writer.batch(&batch, &mut out).unwrap();
     writer.end(&mut out).unwrap();
-    let back: Vec<_> = arrow::ipc::reader::StreamReader::try_new(&out[..], None).unwrap().map(Result::unwrap).collect();
+    let back: Vec<_> =
+        arrow::ipc::reader::StreamReader::try_new(&out[..], None).unwrap().map(Result::unwrap).collect();
     assert_eq!(back, [batch.clone(), batch]);
 }
 

@@ -1,0 +1,78 @@
+# Sourced by the scripts beside it: words to the user, and checks of the machine. Bash.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '%s\n' "$*"; }
+fail() { printf 'polynya: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Runs a command and says how long it took.
+phase() {
+    local name=$1 start=$SECONDS
+    shift
+    say "== $name"
+    "$@" || fail "$name failed after $((SECONDS - start)) s"
+    say "== $name: $((SECONDS - start)) s"
+}
+
+# A Rust toolchain that is new enough, or one sentence with the cure.
+need_rust() {
+    have cargo && have rustc || fail "no Rust toolchain found; install one with rustup (or the packages cargo and rustc, if your system has $(rust_needed) or newer), then run this again"
+    local found
+    found=$(rustc --version | sed -E 's/^rustc ([0-9]+\.[0-9]+).*/\1/')
+    if [ "$(printf '%s\n%s\n' "$(rust_needed)" "$found" | sort -V | head -1)" != "$(rust_needed)" ]; then
+        fail "Rust $found is too old, $(rust_needed) is needed; run \`rustup update\`, then this again"
+    fi
+}
+
+rust_needed() { sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml; }
+
+# A C compiler that links a program, or one sentence with the cure: parts of what we build are written in C.
+need_c() {
+    local cc=${CC:-cc} scratch
+    scratch=$(mktemp -d)
+    if ! have "${cc%% *}"; then
+        rm -rf "$scratch"
+        fail "no C compiler found (looked for \`$cc\`); install one (Debian: apt-get install gcc libc6-dev), then run this again"
+    fi
+    # shellcheck disable=SC2086 # CC may hold flags
+    if ! printf '#include <stdio.h>\nint main(void) { return 0; }\n' | $cc -x c -o "$scratch/probe" - 2>/dev/null; then
+        rm -rf "$scratch"
+        fail "\`$cc\` cannot build a C program; install the C library's headers (Debian: apt-get install gcc libc6-dev), then run this again"
+    fi
+    rm -rf "$scratch"
+}
+
+# need_disk GIGABYTES DIRECTORY WHAT-FOR
+need_disk() {
+    local directory=$2 free
+    while [ ! -d "$directory" ]; do directory=$(dirname "$directory"); done
+    free=$(df -Pk "$directory" | awk 'NR == 2 { print int($4 / 1048576) }')
+    [ "$free" -ge "$1" ] || fail "$3 needs $1 GB in $2 and $free GB are free there; make room, or set CARGO_TARGET_DIR to a directory on a larger disk"
+}
+
+target_dir() {
+    local found
+    found=$(cargo metadata --no-deps --format-version 1 --locked | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
+    [ -n "$found" ] || fail "cargo does not say where it builds; run \`cargo metadata\` to see why"
+    printf '%s\n' "$found"
+}
+
+cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
+
+# minutes_of CPU-MINUTES SERIAL-MINUTES: how long a build takes here. What it costs in CPU was measured cold
+# (docs/development.md); the last crates are built one after the other however many cores there are.
+minutes_of() { echo $((($1 + $(cores) - 1) / $(cores) + $2)); }
+
+is_cold() { ! compgen -G "$1/debug/deps/libdatafusion-*.rlib" >/dev/null; }
+
+# As root, or as somebody who becomes root without a password; nothing else is tried.
+can_install() { have apt-get && { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }; }
+
+apt_install() {
+    local become=()
+    [ "$(id -u)" = 0 ] || become=(sudo -n)
+    say "installing: $*"
+    "${become[@]}" apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${become[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The long tests: thousands of seeds, 20 kills, 10,000,000 rows, big benchmarks. Run after scripts/test.sh.
+#
+# POLYNYA_FULL_SEEDS: how many seeds of each simulation, 3000 unless said otherwise.
+# POLYNYA_FULL_MEASURE: how long each measurement takes, 30s unless said otherwise.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+seeds=${POLYNYA_FULL_SEEDS:-3000}
+measure=${POLYNYA_FULL_MEASURE:-30s}
+need_rust
+target=$(target_dir)
+need_disk 12 "$target" "the long tests"
+ulimit -n "$(ulimit -Hn)"
+
+# run_seeds PACKAGE STEP FILTER: pieces of STEP seeds, each a process of its own, so that the time limit of a test holds
+# for a piece and a failure names few seeds.
+run_seeds() {
+    local package=$1 step=$2 filter=$3 first last
+    for ((first = 0; first < seeds; first += step)); do
+        last=$((first + step < seeds ? first + step : seeds))
+        POLYNYA_TEST_SEEDS=$first..$last cargo test --quiet --locked -p "$package" --tests -- "$filter" >"$log" 2>&1 || {
+            cat "$log" >&2
+            say "seeds $first to $((last - 1)) of $package, $filter" >&2
+            return 1
+        }
+    done
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+phase "$seeds seeds: engine, crashes" run_seeds polynya-engine 100 acknowledged_commits_survive_crashes_at_random_calls
+phase "$seeds seeds: engine, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_the_durable_log
+phase "$seeds seeds: engine, failing I/O" run_seeds polynya-engine 100 reads_and_writes_that_fail
+phase "$seeds seeds: log, crashes" run_seeds polynya-commitlog 300 acknowledged_commits_survive_a_crash_at_some_call
+phase "$seeds seeds: log, failing I/O" run_seeds polynya-commitlog 300 a_failing_disk_loses_nothing
+phase "$seeds seeds: table, against a model" run_seeds polynya-table 25 tests::model
+
+phase "release build" cargo build --release --locked --quiet -p polynya-app --bin polynya
+export POLYNYA_BIN="$target/release/polynya"
+POLYNYA_TEST_RESTART_ROWS=10000000 phase "restart with 10,000,000 rows" \
+    cargo test --locked --quiet -p polynya-e2e --test e2e -- --nocapture a_directory_with_many_rows
+phase "20 kills" "$POLYNYA_BIN" bench kill9 --rounds 20 --root "$target"
+for workload in ingest reads sql; do
+    phase "bench $workload" "$POLYNYA_BIN" bench "$workload" --measure "$measure" --root "$target"
+done
+phase "bench ingest, single events" "$POLYNYA_BIN" bench ingest --batch 1 --measure "$measure" --root "$target"

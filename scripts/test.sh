@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Every test but the long ones. With CI set, nothing is skipped: what is missing fails.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+need_rust
+need_c
+target=$(target_dir)
+if is_cold "$target"; then
+    need_disk 12 "$target" "building all tests"
+    say "Building Polynya, what it depends on and all tests: about $(minutes_of 50 4) minutes on $(cores) cores; the tests take some more."
+fi
+# A test holds 10,000 connections.
+ulimit -n "$(ulimit -Hn)"
+
+browser=$(scripts/browser.sh)
+phase "build" cargo test --workspace --locked --no-run --quiet
+phase "tests" cargo test --workspace --locked --quiet
+export POLYNYA_BIN="$target/debug/polynya"
+if [[ "$browser" = ready\ * ]]; then
+    export CHROMIUM=${browser#ready }
+    phase "browser tests" npm --prefix tests/browser --silent test
+else
+    say "== browser tests: SKIPPED, $browser"
+fi
