@@ -9,10 +9,8 @@ if is_cold "$target"; then
     need_c
     need_disk 5 "$target" "the first build"
     say "Building Polynya and what it depends on: about $(minutes_of 34 2) minutes on $(cores) cores. Later builds take seconds."
-    quiet=()
 else
     need_disk 1 "$target" "building"
-    quiet=(--quiet)
 fi
 [ "${1:-}" = "" ] || say "$1"
-cargo build --locked "${quiet[@]}" -p polynya-app --bin polynya || fail "the build failed; what the compiler said stands above"
+cargo build --locked -p polynya-app --bin polynya || fail "the build failed; what the compiler said stands above"

@@ -81,7 +81,7 @@ describe('the page', { skip: missing, timeout: 170_000 }, () => {
 
   test('it loads under a strict content policy, goes live and shows the version', async () => {
     const answer = await open({ first: true });
-    assert.match(answer.headers()['content-security-policy'] ?? '', /default-src 'self'/);
+    assert.match(answer.headers()['content-security-policy'] ?? '', /default-src 'none'/);
     assert.doesNotMatch(answer.headers()['content-security-policy'], /unsafe/);
     assert.match(await page.textContent('#version'), /\d+\.\d+/);
     assert.match(await page.textContent('#lsn'), /^[\d,]+$/);

@@ -26,7 +26,7 @@ use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use types::{Error, Kind, Result, Scope};
 
-pub use ingests::{Piece, Position};
+pub use ingests::{Piece, Position, Standing};
 
 const FILE_NAME: &str = "control.sock";
 const BODY_BYTES_MAX: usize = 96 << 20;

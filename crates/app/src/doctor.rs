@@ -152,7 +152,7 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     Ok(examination)
 }
 
-/// Files of segments that nothing names: left by an interrupted seal or compaction.
+/// Files of segments that nothing names: left by an interrupted seal, or by a compaction whose inputs were still read.
 fn check_files(
     env: &Env,
     dir: &Path,
@@ -171,7 +171,7 @@ fn check_files(
             let relative = Path::new("tables").join(&entry.name).join(&file.name);
             if !known.contains(&relative) {
                 examination.note(format!(
-                    "nothing names {}, as after an interrupted seal or compaction; the next opening removes it",
+                    "nothing names {} any more; the next opening removes it",
                     relative.display()
                 ));
             }

@@ -61,11 +61,38 @@ pub struct Outcome {
     pub note: Option<String>,
 }
 
+/// How often it is asked anew where a file stands.
+const BEGINNINGS: usize = 5;
 /// How often a server that is too busy is asked again before the file is given up.
 const BUSY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Ingests one file. What was sent before an error is stored, and the same command goes on after it.
 pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
+    for _ in 0..BEGINNINGS {
+        match attempt(door, job, bar).await {
+            // The last piece of an interrupted command arrived after we asked where the file stands.
+            Err(Stopped { first: true, error }) if error.kind() == Kind::Conflict => {}
+            outcome => return outcome.map_err(|stopped| stopped.error),
+        }
+    }
+    Err(Error::conflict(format!("another command is reading {} too", job.path.display()))
+        .hint("let it finish"))
+}
+
+/// Why a file was not read to its end.
+struct Stopped {
+    error: Error,
+    /// It was the first piece, so nothing was stored by this attempt, and another one may be made.
+    first: bool,
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Stopped { error, first: false }
+    }
+}
+
+async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcome, Stopped> {
     let started = Instant::now();
     let mut source = Source::open(&job.path)?;
     let format = match job.format {
@@ -102,18 +129,22 @@ pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outco
     let packed = !source.is_plain();
     let reader = tokio::task::spawn_blocking(move || feed(pieces, &sender));
     let mut rows = 0;
+    // Only what has a position can be asked anew where it stands.
+    let mut first = matches!(sink, Sink::Once(..));
     while let Some(piece) = receiver.recv().await {
         let first_line = here.line + 1;
         let start = here.position;
         (here.position, here.line) = (piece.end as i64, piece.line as i64);
-        rows += sink.send(&piece, start, &here, bar).await.map_err(|error| {
-            let place = format!("lines {first_line} to {} of {}", piece.line, source.title());
-            sink.explain(
-                Error::new(error.kind(), format!("{place}: {}", error.message())),
-                error.hint_text(),
-                rows_before + rows,
-            )
-        })?;
+        match sink.send(&piece, start, &here, bar).await {
+            Ok(stored) => rows += stored,
+            Err(error) => {
+                let place = format!("lines {first_line} to {} of {}", piece.line, source.title());
+                let placed = Error::new(error.kind(), format!("{place}: {}", error.message()));
+                let error = sink.explain(placed, error.hint_text(), rows_before + rows);
+                return Err(Stopped { error, first });
+            }
+        }
+        first = false;
         let at = if packed { read.load(Ordering::Relaxed) } else { piece.end };
         bar.set_position(at);
         let rate = rows as f64 / started.elapsed().as_secs_f64().max(1e-3);
@@ -152,7 +183,7 @@ impl Sink<'_> {
                     start,
                     media: piece.content_type.to_owned(),
                     after: after.clone(),
-                    anew: resumed.anew && start == 0,
+                    anew: resumed.anew.filter(|_| start == 0),
                 };
                 let mut body = serde_json::to_vec(&head)
                     .map_err(|error| Error::internal("a piece cannot be written").caused_by(error))?;

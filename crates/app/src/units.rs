@@ -87,11 +87,11 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
         match millis {
-            _ if millis > 0 && millis % 3_600_000 == 0 => write!(f, "{} h", millis / 3_600_000),
-            _ if millis > 0 && millis % 60_000 == 0 && millis >= 300_000 => {
+            _ if millis > 0 && millis.is_multiple_of(3_600_000) => write!(f, "{} h", millis / 3_600_000),
+            _ if millis > 0 && millis.is_multiple_of(60_000) && millis >= 300_000 => {
                 write!(f, "{} min", millis / 60_000)
             }
-            _ if millis % 1_000 == 0 => write!(f, "{} s", millis / 1_000),
+            _ if millis.is_multiple_of(1_000) => write!(f, "{} s", millis / 1_000),
             _ => write!(f, "{millis} ms"),
         }
     }

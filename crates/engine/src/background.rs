@@ -125,7 +125,8 @@ fn compactable(root: &Root, background: &mut Background) -> Option<(Arc<table::S
 
 /// A replaced segment that nobody reads any more and that no manifest names (G1).
 fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
-    let unused = |o: &crate::shared::Obsolete| Arc::strong_count(&o.segment) == 1 && shared.manifest_covers(o.since);
+    let unused =
+        |o: &crate::shared::Obsolete| Arc::strong_count(&o.segment) == 1 && shared.manifest_covers(o.since);
     let position = background.obsolete.iter().position(unused)?;
     let obsolete = background.obsolete.swap_remove(position);
     Some(Task::Remove { table: obsolete.table, segment: obsolete.segment.id() })

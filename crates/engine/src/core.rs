@@ -7,21 +7,21 @@
 //! What was applied but cannot be logged (a failed write) is never published: the log is latched then, writes are
 //! refused, and reopening recovers the durable state.
 
+mod check;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::{concat_batches, filter_record_batch};
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame;
 use commitlog::record::{Deletes, Rows, Run};
 use table::Tip;
-use types::schema::TABLES_MAX;
-use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, name};
+use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId};
 
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
-use crate::prepare::{Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, with_columns};
 use crate::reaper;
 use crate::root::{Meta, Root};
 use crate::shared::{Obsolete, Shared};
@@ -150,7 +150,10 @@ impl Core {
         let Some(done) = self.in_flight.take() else { return };
         match result {
             Ok(durable) => {
-                assert!(durable >= done.root.lsn, "L1: a root is published only when its last commit is durable");
+                assert!(
+                    durable >= done.root.lsn,
+                    "L1: a root is published only when its last commit is durable"
+                );
                 let old = self.shared.root.swap(done.root);
                 // A simulator has no reaper: what goes when must follow from the seed alone.
                 if !self.shared.stepped {
@@ -242,177 +245,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    // ---- checking ----
-
-    /// Checks a transaction against the tips without changing them.
-    fn check(&mut self, group: &mut Group, prepared: Prepared) -> Result<Vec<Action>> {
-        // Definitions as this transaction leaves them, by full name.
-        let mut defs: HashMap<String, TableDef> = HashMap::new();
-        let mut actions = Vec::with_capacity(prepared.ops.len());
-        for op in prepared.ops {
-            match op {
-                PreparedOp::CreateTable { mut def, if_absent } => {
-                    match self.names.get(def.name.as_str()) {
-                        Some(_) if if_absent && def.id != TableId(0) => continue,
-                        // It came into being since the definition was made, maybe with other columns.
-                        Some(_) if if_absent => return Err(changed_since(&def.name)),
-                        Some(_) => return Err(exists(&def.name)),
-                        None if def.id != TableId(0) => return Err(changed_since(&def.name)),
-                        None => {}
-                    }
-                    self.check_table_name(&def.name, defs.len())?;
-                    def.id = TableId(self.meta.next_table.0 + defs.len() as u32);
-                    defs.insert(def.name.clone(), def.clone());
-                    actions.push(Action::Create(def));
-                }
-                PreparedOp::DropTable { table, if_exists } => match self.names.get(table.as_str()) {
-                    Some(id) => actions.push(Action::Drop(*id)),
-                    None if if_exists => {}
-                    None => return Err(Error::not_found(format!("there is no table `{table}`"))),
-                },
-                PreparedOp::AddColumns { table, base, columns } => {
-                    let def = self.def_in(&defs, &table)?;
-                    if def.schema.version != base {
-                        return Err(changed_since(&table));
-                    }
-                    if let Some(def) = with_columns(def, &columns)? {
-                        defs.insert(table, def.clone());
-                        actions.push(Action::Alter(def));
-                    }
-                }
-                PreparedOp::Insert(insert) => {
-                    let table = self.check_target(&defs, &insert.target)?;
-                    actions.push(self.check_insert(group, &defs, table, insert)?);
-                }
-                PreparedOp::Delete { target, rows, must_exist } => {
-                    let table = self.check_target(&defs, &target)?;
-                    let deletes = self.check_live(table, rows, must_exist)?;
-                    actions.push(self.deletes(table, deletes));
-                }
-                PreparedOp::DeleteKeys { target, keys } => {
-                    let table = self.check_target(&defs, &target)?;
-                    let mut deletes = Vec::with_capacity(keys.len());
-                    for key in &keys {
-                        deletes.extend(self.find_again(table, &target, key)?);
-                    }
-                    actions.push(self.deletes(table, deletes));
-                }
-                PreparedOp::PutKey(api_key) => actions.push(Action::PutKey(api_key)),
-                PreparedOp::RemoveKey { name } => {
-                    if !self.meta.keys.iter().any(|key| key.name == name) {
-                        return Err(Error::not_found(format!("there is no key `{}`", name::printable(&name))));
-                    }
-                    actions.push(Action::RemoveKey(name));
-                }
-            }
-        }
-        Ok(actions)
-    }
-
-    fn check_table_name(&self, full_name: &str, more: usize) -> Result<()> {
-        if self.names.len() + more >= TABLES_MAX {
-            return Err(Error::new(Kind::TooLarge, format!("a database has at most {TABLES_MAX} tables"))
-                .hint("keep rows of one shape in one table, told apart by a column"));
-        }
-        let folded = full_name.to_lowercase();
-        match self.names.keys().find(|taken| taken.to_lowercase() == folded) {
-            Some(taken) => Err(exists(taken)),
-            None => Ok(()),
-        }
-    }
-
-    fn def_in<'a>(&'a self, defs: &'a HashMap<String, TableDef>, table: &str) -> Result<&'a TableDef> {
-        if let Some(def) = defs.get(table) {
-            return Ok(def);
-        }
-        match self.names.get(table).and_then(|id| self.tips.get(id)) {
-            Some(tip) => Ok(tip.def()),
-            None => Err(Error::not_found(format!("table `{}` is gone", name::short_table_name(table)))),
-        }
-    }
-
-    /// The id of the table that an operation was prepared for, if it is still that table.
-    fn check_target(&self, defs: &HashMap<String, TableDef>, target: &Target) -> Result<TableId> {
-        let id = self.def_in(defs, &target.table)?.id;
-        if target.id.is_some_and(|expected| expected != id) {
-            return Err(changed_since(&target.table));
-        }
-        Ok(id)
-    }
-
-    fn check_insert(
-        &self,
-        group: &Group,
-        defs: &HashMap<String, TableDef>,
-        table: TableId,
-        insert: Insert,
-    ) -> Result<Action> {
-        let Insert { target, version, batch, keys, rule, replaces } = insert;
-        let def = self.def_in(defs, &target.table)?;
-        debug_assert!(def.schema.version >= version, "definitions only go forward");
-        let lacks_column = def.schema.columns.len() > batch.num_columns()
-            && def.schema.columns[batch.num_columns()..].iter().any(|c| !c.nullable && c.default.is_none());
-        if lacks_column {
-            return Err(changed_since(&target.table));
-        }
-        let mut deletes = self.check_live(table, replaces, true)?;
-        let ended = deletes.len();
-        let mut skip = Vec::new();
-        for (row, key) in keys.iter().enumerate() {
-            let current = self.find_again(table, &target, key)?;
-            match (&rule, current) {
-                (Rule::Expect(expected), current) => {
-                    if current != expected[row] {
-                        return Err(unexpected(def, &batch, row, expected[row], current));
-                    }
-                    deletes.extend(current);
-                }
-                (_, None) => {}
-                (Rule::Refuse, Some(current)) => {
-                    // A row that this very operation ends does not stand in the way of its successor.
-                    if deletes[..ended].binary_search(&current).is_err() {
-                        return Err(key_taken(def, &batch, row));
-                    }
-                }
-                (Rule::Replace, Some(current)) => deletes.push(current),
-                (Rule::Skip, Some(_)) => skip.push(row),
-            }
-        }
-        debug_assert!(keys.is_empty() || group.staged.iter().all(|s| s.table != table), "keyed rows are not staged");
-        let batch = if skip.is_empty() { batch } else { without(&batch, &skip)? };
-        Ok(Action::Rows { table, version, batch, deletes })
-    }
-
-    fn find_again(&self, table: TableId, target: &Target, key: &Key) -> Result<Option<RowId>> {
-        match (self.tips.get(&table), &target.base) {
-            (None, _) => Ok(None),
-            (Some(tip), Some(base)) => tip.find_again(base, &key.bytes, key.found),
-            (Some(tip), None) => tip.find(&key.bytes),
-        }
-    }
-
-    /// Those of `rows` (ascending) that are live.
-    fn check_live(&self, table: TableId, rows: Vec<RowId>, must_exist: bool) -> Result<Vec<RowId>> {
-        let mut live = Vec::with_capacity(rows.len());
-        for row in rows {
-            let is_live = self.tips.get(&table).map_or(Ok(false), |tip| tip.is_live(row))?;
-            if is_live {
-                live.push(row);
-            } else if must_exist {
-                return Err(Error::conflict("a row that was to be changed has been changed or deleted meanwhile")
-                    .with("row id", row)
-                    .hint("read it again and retry"));
-            }
-        }
-        Ok(live)
-    }
-
-    fn deletes(&self, table: TableId, deletes: Vec<RowId>) -> Action {
-        let schema = std::sync::Arc::new(arrow::datatypes::Schema::empty());
-        let version = self.tips.get(&table).map_or(SchemaVersion(1), |tip| tip.def().schema.version);
-        Action::Rows { table, version, batch: RecordBatch::new_empty(schema), deletes }
     }
 
     // ---- applying ----
@@ -538,7 +370,8 @@ impl Core {
             };
             let lsn_runs: Vec<(Lsn, u64)> =
                 runs.iter().map(|run| (group.lsn(run.lsn_offset), u64::from(run.count))).collect();
-            let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a staged table has no tip"))?;
+            let tip =
+                self.tips.get_mut(&table).ok_or_else(|| Error::internal("a staged table has no tip"))?;
             debug_assert_eq!(tip.next_row(), first_row, "row ids are given without gaps");
             tip.append(first_row, group.frame.time(), &lsn_runs, &batch)?;
             group.frame.rows(Rows { table, schema_version: version, first_row, runs, batch });
@@ -566,7 +399,12 @@ impl Core {
         self.retire_segments(table, snapshot.segments().cloned(), lsn);
     }
 
-    fn retire_segments(&self, table: TableId, segments: impl Iterator<Item = Arc<table::Segment>>, since: Lsn) {
+    fn retire_segments(
+        &self,
+        table: TableId,
+        segments: impl Iterator<Item = Arc<table::Segment>>,
+        since: Lsn,
+    ) {
         let mut background = self.shared.background.lock();
         background.obsolete.extend(segments.map(|segment| Obsolete { table, segment, since }));
         drop(background);
@@ -669,35 +507,4 @@ fn frame_bytes(requests: &[Request]) -> u64 {
 pub(crate) fn put_key(meta: &mut Meta, api_key: ApiKey) {
     meta.keys.retain(|key| key.name != api_key.name);
     meta.keys.push(api_key);
-}
-
-/// The refusal that makes a caller read the definition again and retry.
-fn changed_since(full_name: &str) -> Error {
-    Error::conflict(format!("table `{}` changed while the request was prepared", name::short_table_name(full_name)))
-        .with("schema", "changed")
-        .hint("retry the request")
-}
-
-fn unexpected(
-    def: &TableDef,
-    batch: &RecordBatch,
-    row: usize,
-    expected: Option<RowId>,
-    current: Option<RowId>,
-) -> Error {
-    let show = |row: Option<RowId>| row.map_or("no row".to_owned(), |row| format!("row id {row}"));
-    Error::conflict(format!(
-        "the row with {} is not what the request expects: {} expected, {} found",
-        key_text(def, batch, row),
-        show(expected),
-        show(current)
-    ))
-    .with("table", name::short_table_name(&def.name))
-    .hint("read the row again and retry")
-}
-
-/// The batch without these rows (ascending).
-fn without(batch: &RecordBatch, skip: &[usize]) -> Result<RecordBatch> {
-    let keep: BooleanArray = (0..batch.num_rows()).map(|row| Some(skip.binary_search(&row).is_err())).collect();
-    filter_record_batch(batch, &keep).map_err(|e| Error::internal(format!("selecting rows failed: {e}")))
 }

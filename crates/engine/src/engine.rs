@@ -102,11 +102,8 @@ impl Engine {
             shared.refuse_writes(damage);
         }
         let core = Core::new(shared.clone(), opened.log, opened.tips, opened.meta);
-        let (threads, core) = if stepped {
-            (None, Some(core))
-        } else {
-            (Some(Threads::start(&shared, core)?), None)
-        };
+        let (threads, core) =
+            if stepped { (None, Some(core)) } else { (Some(Threads::start(&shared, core)?), None) };
         let running = Running { threads, lock };
         Ok(Engine(Arc::new(Inner {
             shared,
@@ -347,7 +344,9 @@ impl Threads {
         };
         let commit = {
             let (shared, signal) = (shared.clone(), sync_signal.clone());
-            Class::Interactive.spawn("pn-commit", move || run_commit(&shared, &signal, core)).map_err(failed)?
+            Class::Interactive
+                .spawn("pn-commit", move || run_commit(&shared, &signal, core))
+                .map_err(failed)?
         };
         pool::join(shared).map_err(failed)?;
         Ok(Threads { commit, sync, sync_signal })

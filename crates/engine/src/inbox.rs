@@ -16,18 +16,33 @@ pub(crate) type Done = Box<dyn FnOnce(Result<Committed>) + Send>;
 
 /// What the commit thread is asked to do.
 pub(crate) enum Request {
-    Write { prepared: Prepared, done: Done },
+    Write {
+        prepared: Prepared,
+        done: Done,
+    },
     /// What background work made.
-    Edit { edit: BackgroundEdit, done: Done },
+    Edit {
+        edit: BackgroundEdit,
+        done: Done,
+    },
 }
 
 /// The result of background work, to be logged and applied.
 #[derive(Debug)]
 pub(crate) enum BackgroundEdit {
-    Seal { table: TableId, segment: Arc<table::Segment> },
-    Compact { table: TableId, inputs: Vec<SegmentId>, output: Option<Arc<table::Segment>> },
+    Seal {
+        table: TableId,
+        segment: Arc<table::Segment>,
+    },
+    Compact {
+        table: TableId,
+        inputs: Vec<SegmentId>,
+        output: Option<Arc<table::Segment>>,
+    },
     /// A durable manifest needs no log below this lsn.
-    Trim { below: Lsn },
+    Trim {
+        below: Lsn,
+    },
 }
 
 impl Request {

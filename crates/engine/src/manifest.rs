@@ -99,8 +99,11 @@ impl Manifest {
         }
         let version = d.u32()?;
         if version > VERSION {
-            return Err(Error::new(Kind::Newer, format!("the manifest has format {version}, this program knows {VERSION}"))
-                .hint("open this directory with the newer Polynya that wrote it"));
+            return Err(Error::new(
+                Kind::Newer,
+                format!("the manifest has format {version}, this program knows {VERSION}"),
+            )
+            .hint("open this directory with the newer Polynya that wrote it"));
         }
         let (body, crc) = bytes.split_at(bytes.len() - 4);
         if crc32c::crc32c(body).to_le_bytes() != crc {

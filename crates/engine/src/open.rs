@@ -91,7 +91,9 @@ fn make_dirs(env: &Env, dir: &Path) -> Result<()> {
 /// A directory without a manifest is new, unless there is something in it that only a manifest could explain.
 fn new_manifest(env: &Env, dir: &Path) -> Result<Manifest> {
     let list = |name: &str| {
-        env.disk.list(&dir.join(name)).map_err(|e| Error::io(format!("listing {name} in {}", dir.display()), e))
+        env.disk
+            .list(&dir.join(name))
+            .map_err(|e| Error::io(format!("listing {name} in {}", dir.display()), e))
     };
     if !list("tables")?.is_empty() || !list("log")?.is_empty() {
         return Err(Error::damaged(format!("{} holds data but no manifest", dir.display()))
@@ -169,8 +171,11 @@ impl<'a> Replay<'a> {
                 // Nothing of this version writes them; a directory that has them was written by a later one that
                 // says so in its manifest.
                 Section::Idempotency(_) | Section::Cursor(_) => {
-                    return Err(Error::new(Kind::Newer, "the log holds records that this program does not know")
-                        .hint("open this directory with the newer Polynya that wrote it"));
+                    return Err(Error::new(
+                        Kind::Newer,
+                        "the log holds records that this program does not know",
+                    )
+                    .hint("open this directory with the newer Polynya that wrote it"));
                 }
             }
         }
@@ -251,14 +256,18 @@ impl<'a> Replay<'a> {
     /// Removes what an interrupted seal, compaction, drop or manifest left behind: files that nothing names.
     fn remove_orphans(&self) -> Result<()> {
         let disk = &self.env.disk;
-        let list = |path: &Path| disk.list(path).map_err(|e| Error::io(format!("listing {}", path.display()), e));
+        let list =
+            |path: &Path| disk.list(path).map_err(|e| Error::io(format!("listing {}", path.display()), e));
         let tables = self.dir.join("tables");
         for entry in list(&tables)?.into_iter().filter(|entry| entry.is_dir) {
             let dir = tables.join(&entry.name);
             let tip = entry.name.parse().ok().and_then(|id| self.tips.get(&TableId(id)));
             let snapshot = tip.map(|tip| tip.snapshot(Lsn(0)));
-            let known: Vec<String> =
-                snapshot.iter().flat_map(|s| s.segments()).flat_map(|s| segment::file_names(s.id())).collect();
+            let known: Vec<String> = snapshot
+                .iter()
+                .flat_map(|s| s.segments())
+                .flat_map(|s| segment::file_names(s.id()))
+                .collect();
             for file in list(&dir)?.into_iter().filter(|file| !file.is_dir && !known.contains(&file.name)) {
                 let path = dir.join(&file.name);
                 disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;

@@ -9,7 +9,8 @@ use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use commitlog::edit::ApiKey;
 use types::{
-    DataType, Error, Kind, Principal, Result, RowId, SchemaVersion, Scope, TableDef, TableId, Value, key, name,
+    DataType, Error, Kind, Principal, Result, RowId, SchemaVersion, Scope, TableDef, TableId, Value, key,
+    name,
 };
 
 use crate::root::{Root, View};
@@ -81,7 +82,8 @@ pub(crate) enum Rule {
 pub(crate) fn prepare(root: &Arc<Root>, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
     principal.require(Scope::Write)?;
     let view = View::new(root.clone(), principal)?;
-    let mut preparer = Preparer { view, principal, internal: transaction.internal, tables: HashMap::new(), bytes: 0 };
+    let mut preparer =
+        Preparer { view, principal, internal: transaction.internal, tables: HashMap::new(), bytes: 0 };
     let ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
     Ok(Prepared { ops, bytes: preparer.bytes })
 }
@@ -161,7 +163,10 @@ impl Preparer<'_> {
         if reserved && !self.internal {
             return Err(Error::new(
                 Kind::Forbidden,
-                format!("tables of the namespace `{}` are written by Polynya alone", name::RESERVED_NAMESPACE),
+                format!(
+                    "tables of the namespace `{}` are written by Polynya alone",
+                    name::RESERVED_NAMESPACE
+                ),
             )
             .with("table", full_name)
             .hint("choose another namespace"));
@@ -185,7 +190,9 @@ impl Preparer<'_> {
             }
         };
         if touched.dropped {
-            return Err(Error::not_found(format!("table `{full_name}` was dropped earlier in the same transaction")));
+            return Err(Error::not_found(format!(
+                "table `{full_name}` was dropped earlier in the same transaction"
+            )));
         }
         Ok(touched)
     }
@@ -195,19 +202,22 @@ impl Preparer<'_> {
         if !self.principal.may_see(&full_name) {
             return Err(Error::new(
                 Kind::Forbidden,
-                format!("key `{}` may not create table `{}`", self.principal.name, name::printable(&full_name)),
+                format!(
+                    "key `{}` may not create table `{}`",
+                    self.principal.name,
+                    name::printable(&full_name)
+                ),
             ));
         }
         def.name.clone_from(&full_name);
         self.bytes += def.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
         match self.touch(&full_name).map(|touched| touched.def.clone()) {
-            Ok(existing) if if_absent => {
-                Ok(PreparedOp::CreateTable { def: (*existing).clone(), if_absent })
-            }
+            Ok(existing) if if_absent => Ok(PreparedOp::CreateTable { def: (*existing).clone(), if_absent }),
             Ok(_) => Err(exists(&full_name)),
             Err(e) if e.kind() == Kind::NotFound && !self.tables.contains_key(&full_name) => {
                 let new = Arc::new(def.clone());
-                self.tables.insert(full_name, Touched { def: new, base: None, rows_changed: false, dropped: false });
+                self.tables
+                    .insert(full_name, Touched { def: new, base: None, rows_changed: false, dropped: false });
                 Ok(PreparedOp::CreateTable { def, if_absent })
             }
             Err(e) => Err(e),
@@ -277,7 +287,14 @@ impl Preparer<'_> {
                 return Err(Error::invalid(format!("{mode} needs a table with a primary key"))
                     .with("table", &target.table));
             }
-            return Ok(Insert { version: def.schema.version, target, batch, keys: Vec::new(), rule, replaces });
+            return Ok(Insert {
+                version: def.schema.version,
+                target,
+                batch,
+                keys: Vec::new(),
+                rule,
+                replaces,
+            });
         }
         let keys = encode_keys(&def, &batch);
         let (batch, keys) = distinct(&def, batch, keys, &rule)?;
@@ -296,8 +313,10 @@ impl Preparer<'_> {
             .hint("use SQL: DELETE FROM … WHERE …"));
         }
         let types: Vec<DataType> = def.key_columns().map(|c| c.data_type.clone()).collect();
-        let mut encoded =
-            keys.iter().map(|k| key::encode_values(&types, k).map(Vec::into_boxed_slice)).collect::<Result<Vec<_>>>()?;
+        let mut encoded = keys
+            .iter()
+            .map(|k| key::encode_values(&types, k).map(Vec::into_boxed_slice))
+            .collect::<Result<Vec<_>>>()?;
         encoded.sort_unstable();
         encoded.dedup();
         self.bytes += encoded.iter().map(|k| k.len() as u64).sum::<u64>();
@@ -317,7 +336,10 @@ pub(crate) fn with_columns(def: &TableDef, columns: &[NewColumn]) -> Result<Opti
             }
             return Err(Error::new(
                 Kind::Exists,
-                format!("column `{}` exists as {}, not as {}", existing.name, existing.data_type, column.data_type),
+                format!(
+                    "column `{}` exists as {}, not as {}",
+                    existing.name, existing.data_type, column.data_type
+                ),
             )
             .with("table", &def.name));
         }
@@ -365,7 +387,9 @@ pub(crate) fn key_text(def: &TableDef, batch: &RecordBatch, row: usize) -> Strin
 
 /// Bytes that the rows take in the log: their values, buffers shared with other rows left out, and a column's overhead.
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
-    let bytes = |c: &Arc<dyn Array>| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size());
+    let bytes = |c: &Arc<dyn Array>| {
+        c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size())
+    };
     let columns = batch.columns();
     (columns.iter().map(bytes).sum::<usize>() + columns.len() * 128) as u64
 }

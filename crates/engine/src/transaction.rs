@@ -28,20 +28,46 @@ pub enum Ack {
 #[derive(Clone, Debug)]
 pub enum Op {
     /// The definition's id is given by the engine.
-    CreateTable { def: TableDef, if_absent: bool },
-    DropTable { table: String, if_exists: bool },
+    CreateTable {
+        def: TableDef,
+        if_absent: bool,
+    },
+    DropTable {
+        table: String,
+        if_exists: bool,
+    },
     /// Adds columns at the end; those that exist with the same type are skipped.
-    AddColumns { table: String, columns: Vec<NewColumn> },
+    AddColumns {
+        table: String,
+        columns: Vec<NewColumn>,
+    },
     /// Rows by column name. Columns that are not named get their default, else null.
-    Insert { table: String, batch: RecordBatch, mode: Mode },
+    Insert {
+        table: String,
+        batch: RecordBatch,
+        mode: Mode,
+    },
     /// Ends row versions. With `must_exist`, one that is not live any more is a conflict; else it is skipped.
-    Delete { table: String, rows: Vec<RowId>, must_exist: bool },
+    Delete {
+        table: String,
+        rows: Vec<RowId>,
+        must_exist: bool,
+    },
     /// Ends the rows of these keys, given in key order; those that do not exist are skipped.
-    DeleteKeys { table: String, keys: Vec<Vec<Value>> },
+    DeleteKeys {
+        table: String,
+        keys: Vec<Vec<Value>>,
+    },
     /// Ends the versions `old`, each of which must be live, and inserts the rows that take their place.
-    Update { table: String, old: Vec<RowId>, batch: RecordBatch },
+    Update {
+        table: String,
+        old: Vec<RowId>,
+        batch: RecordBatch,
+    },
     PutKey(ApiKey),
-    RemoveKey { name: String },
+    RemoveKey {
+        name: String,
+    },
 }
 
 /// What an insert does when a row of the same key exists. A table without a key takes `Append` and `Upsert` alike.

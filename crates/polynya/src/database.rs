@@ -81,7 +81,12 @@ impl Database {
     }
 
     /// [`Database::insert`] for rows given value by value, in the order of `columns`.
-    pub fn insert_rows<R>(&self, table: &str, columns: &[&str], rows: impl IntoIterator<Item = R>) -> Result<Committed>
+    pub fn insert_rows<R>(
+        &self,
+        table: &str,
+        columns: &[&str],
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<Committed>
     where
         R: Into<Vec<Value>>,
     {
@@ -90,7 +95,12 @@ impl Database {
     }
 
     /// An Arrow batch of rows given value by value, for the named columns of a table.
-    pub fn to_batch<R>(&self, table: &str, columns: &[&str], rows: impl IntoIterator<Item = R>) -> Result<RecordBatch>
+    pub fn to_batch<R>(
+        &self,
+        table: &str,
+        columns: &[&str],
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<RecordBatch>
     where
         R: Into<Vec<Value>>,
     {
@@ -99,8 +109,12 @@ impl Database {
         for (i, row) in rows.into_iter().enumerate() {
             let row: Vec<Value> = row.into();
             if row.len() != columns.len() {
-                return Err(Error::invalid(format!("{} values expected, {} found", columns.len(), row.len()))
-                    .with("row", i));
+                return Err(Error::invalid(format!(
+                    "{} values expected, {} found",
+                    columns.len(),
+                    row.len()
+                ))
+                .with("row", i));
             }
             row.into_iter().zip(&mut values).for_each(|(value, column)| column.push(value));
         }
@@ -110,7 +124,8 @@ impl Database {
                 return Err(Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
                     .with("table", name::short_table_name(&snapshot.def().name)));
             };
-            let array = Value::to_array(values, &column.data_type).map_err(|e| e.with("column", &column.name))?;
+            let array =
+                Value::to_array(values, &column.data_type).map_err(|e| e.with("column", &column.name))?;
             fields.push(Field::new(&column.name, array.data_type().clone(), true));
             arrays.push(array);
         }
@@ -140,7 +155,11 @@ impl Database {
     }
 
     /// The same for async code: `done` is called once, from a thread that it must not block.
-    pub fn commit_then(&self, transaction: Transaction, done: impl FnOnce(Result<Committed>) + Send + 'static) {
+    pub fn commit_then(
+        &self,
+        transaction: Transaction,
+        done: impl FnOnce(Result<Committed>) + Send + 'static,
+    ) {
         self.engine.submit(&self.principal, transaction, done);
     }
 

@@ -32,7 +32,9 @@ impl Snapshot {
         }
         let names = self.0.tables().map(|t| t.def().name.as_str());
         let folded = name::resolve(&full_name, names).and_then(|i| self.0.tables().nth(i));
-        folded.cloned().ok_or_else(|| Error::not_found(format!("there is no table `{}`", name::printable(table))))
+        folded
+            .cloned()
+            .ok_or_else(|| Error::not_found(format!("there is no table `{}`", name::printable(table))))
     }
 
     /// The row of a key, given in the order of the key's columns.

@@ -54,11 +54,15 @@ impl Answer {
         let mut rows = self.batches.iter().filter(|batch| batch.num_rows() > 0);
         let only = rows.next().filter(|b| self.count == 1 && b.num_columns() == 1);
         let Some(batch) = only else {
-            return Err(Error::invalid(format!("one row with one column expected, {} rows found", self.count)));
+            return Err(Error::invalid(format!(
+                "one row with one column expected, {} rows found",
+                self.count
+            )));
         };
         let array = batch.column(0);
-        let data_type = value_type(array.data_type())
-            .ok_or_else(|| Error::invalid(format!("a {} is read from the batch itself", array.data_type())))?;
+        let data_type = value_type(array.data_type()).ok_or_else(|| {
+            Error::invalid(format!("a {} is read from the batch itself", array.data_type()))
+        })?;
         let cast = arrow::compute::cast(array, &data_type.to_arrow())
             .map_err(|e| Error::invalid(format!("the value cannot be shown: {e}")))?;
         Ok(Value::from_array(&cast, &data_type, 0))
@@ -130,4 +134,3 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
         }
     }
 }
-

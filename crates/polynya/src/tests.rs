@@ -3,7 +3,10 @@ use std::time::{Duration, Instant};
 use crate::{DataType, Database, Kind, Mode, NewTable, Op, Transaction, Value};
 
 fn stock() -> NewTable {
-    NewTable::new("stock").column("item", DataType::String).column("count", DataType::Int64).primary_key(["item"])
+    NewTable::new("stock")
+        .column("item", DataType::String)
+        .column("count", DataType::Int64)
+        .primary_key(["item"])
 }
 
 fn row(item: &str, count: i64) -> [Value; 2] {
@@ -66,7 +69,8 @@ fn many_databases_close_within_two_seconds_while_they_work() {
     for db in &databases {
         db.create_table(stock()).unwrap();
         for round in 0..20i64 {
-            let rows: Vec<_> = (0..200).map(|i| row(&format!("item {}", (round * 31 + i) % 900), i)).collect();
+            let rows: Vec<_> =
+                (0..200).map(|i| row(&format!("item {}", (round * 31 + i) % 900), i)).collect();
             db.upsert("stock", db.to_batch("stock", &["item", "count"], rows).unwrap()).unwrap();
         }
     }
@@ -120,5 +124,9 @@ fn concurrent_closes_and_writes_end_in_order() {
     });
     drop(db);
     let db = Database::open(dir.path()).unwrap();
-    assert_eq!(db.snapshot().table("stock").unwrap().rows() as i64, acknowledged, "L1, and nothing unacknowledged");
+    assert_eq!(
+        db.snapshot().table("stock").unwrap().rows() as i64,
+        acknowledged,
+        "L1, and nothing unacknowledged"
+    );
 }

@@ -283,7 +283,7 @@ pub(crate) fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
 }
 
 fn hex(digits: &str) -> Option<Vec<u8>> {
-    if !digits.is_ascii() || digits.len() % 2 != 0 {
+    if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
         return None;
     }
     (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).ok()).collect()

@@ -29,6 +29,7 @@
 //! Spill files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
 //!
 //! ```no_run
+//! # use polynya_query as query;
 //! # async fn example(engine: engine::Engine) -> types::Result<()> {
 //! let sql = query::Sql::new(engine, query::Options::new("/var/tmp/spill"))?;
 //! let principal = types::Principal::local();

@@ -336,15 +336,14 @@ struct Rewrite<'a> {
 impl Rewrite<'_> {
     fn compound(&self, parts: &mut [Ident]) {
         // namespace.table.column
-        if parts.len() >= 3 && pick(&parts[0], &self.known.namespaces).is_some() {
-            if let Some(table) = self.known.qualifier(&parts[1]).cloned() {
-                let columns = &self.known.relations[&table];
-                if self.known.rename(&mut parts[2], columns) {
-                    self.known.rename(&mut parts[0], &self.known.namespaces);
-                    parts[1].value = table;
-                    return;
-                }
-            }
+        if parts.len() >= 3
+            && pick(&parts[0], &self.known.namespaces).is_some()
+            && let Some(table) = self.known.qualifier(&parts[1]).cloned()
+            && self.known.rename(&mut parts[2], &self.known.relations[&table])
+        {
+            self.known.rename(&mut parts[0], &self.known.namespaces);
+            parts[1].value = table;
+            return;
         }
         match self.known.qualifier(&parts[0]).cloned() {
             Some(relation) => {

@@ -205,7 +205,7 @@ struct Job {
 enum Outcome {
     Answer(Answer),
     /// A query, ready to be run.
-    Query(Planned, Lsn),
+    Query(Box<Planned>, Lsn),
 }
 
 impl Job {
@@ -252,7 +252,7 @@ impl Job {
         let view = shared.engine.view(&self.principal)?;
         let params = Params::new(self.params.clone())?;
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
-            return Ok(Outcome::Query(planned, view.lsn()));
+            return Ok(Outcome::Query(Box::new(planned), view.lsn()));
         }
         let statement = parse::statement(&self.text, shared.options.text_bytes_max)?;
         let parameters = names::parameters(&statement)?;
@@ -272,7 +272,7 @@ impl Job {
         };
         if is_query {
             let planned = shared.planner.plan(statement, &params, &view, Some(&self.text))?;
-            return Ok(Outcome::Query(planned, view.lsn()));
+            return Ok(Outcome::Query(Box::new(planned), view.lsn()));
         }
         self.command(&statement, &params, &view).await.map(Outcome::Answer)
     }

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::{Sleep, sleep};
+use vfs::{Mutex, Rank};
 
 use crate::options::Options;
 use crate::telemetry::Close;
@@ -49,6 +49,8 @@ pub struct Connection {
     pub unread: AtomicBool,
     ended: Notify,
     end_reason: AtomicU8,
+    /// The socket, when it was let go while its client may still be sending.
+    leftover: Mutex<Option<TcpStream>>,
 }
 
 impl Connection {
@@ -63,6 +65,7 @@ impl Connection {
             unread: AtomicBool::new(false),
             ended: Notify::new(),
             end_reason: AtomicU8::new(u8::MAX),
+            leftover: Mutex::new(Rank::new(14, "server leftover socket"), None),
         })
     }
 
@@ -132,25 +135,18 @@ impl Watch {
 /// A socket that tells its [`Connection`] what happens on it.
 #[derive(Debug)]
 pub struct Stream {
-    socket: TcpStream,
+    /// There until it is dropped.
+    socket: Option<TcpStream>,
     connection: Arc<Connection>,
-    lingering: Option<Lingering>,
 }
-
-/// After an early refusal the client may still be sending. Closing at once would reset the connection and could take
-/// the answer with it, so what comes is read and thrown away for a moment.
-#[derive(Debug)]
-struct Lingering {
-    until: Pin<Box<Sleep>>,
-    bytes_left: usize,
-}
-
-const LINGER_TIME: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 256 << 20;
 
 impl Stream {
     pub fn new(socket: TcpStream, connection: Arc<Connection>) -> Self {
-        Stream { socket, connection, lingering: None }
+        Stream { socket: Some(socket), connection }
+    }
+
+    fn socket(&mut self) -> Pin<&mut TcpStream> {
+        Pin::new(self.socket.as_mut().expect("there until it is dropped"))
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -167,6 +163,37 @@ impl Stream {
     }
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let in_head = self.connection.phase.load(Relaxed) == Phase::Head as u8;
+        if in_head || self.connection.unread.load(Relaxed) {
+            *self.connection.leftover.lock() = self.socket.take();
+        }
+    }
+}
+
+const LINGER_TIME: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 256 << 20;
+
+/// After an early refusal the client may still be sending. Closing at once would reset the connection and could take
+/// the answer with it, so what comes is read and thrown away for a moment.
+pub async fn linger(connection: &Connection) {
+    let Some(mut socket) = connection.leftover.lock().take() else { return };
+    let discard = async {
+        // Tells the client that nothing more comes; if that fails, there is nobody to tell.
+        let _ = socket.shutdown().await;
+        let mut scratch = [0; 4 << 10];
+        let mut left = LINGER_BYTES;
+        while let Ok(n @ 1..) = socket.read(&mut scratch).await {
+            left = left.saturating_sub(n);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER_TIME, discard).await;
+}
+
 impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -174,7 +201,7 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = Pin::new(&mut self.socket).poll_read(cx, buf);
+        let result = self.socket().poll_read(cx, buf);
         if buf.filled().len() > before {
             self.connection.came();
         }
@@ -184,7 +211,7 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.socket).poll_write(cx, buf);
+        let result = self.socket().poll_write(cx, buf);
         self.wrote(result)
     }
 
@@ -193,7 +220,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        let result = self.socket().poll_write_vectored(cx, bufs);
         self.wrote(result)
     }
 
@@ -202,35 +229,10 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        self.socket().poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.lingering.is_none() {
-            ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            // A head that was refused half-way has more behind it, too.
-            let in_head = self.connection.phase.load(Relaxed) == Phase::Head as u8;
-            if !in_head && !self.connection.unread.load(Relaxed) {
-                return Poll::Ready(Ok(()));
-            }
-            self.lingering =
-                Some(Lingering { until: Box::pin(sleep(LINGER_TIME)), bytes_left: LINGER_BYTES });
-        }
-        let Stream { socket, lingering: Some(lingering), .. } = &mut *self else {
-            unreachable!("made above")
-        };
-        let mut scratch = [0; 16 << 10];
-        loop {
-            if lingering.until.as_mut().poll(cx).is_ready() || lingering.bytes_left == 0 {
-                return Poll::Ready(Ok(()));
-            }
-            let mut buf = ReadBuf::new(&mut scratch);
-            match ready!(Pin::new(&mut *socket).poll_read(cx, &mut buf)) {
-                Ok(()) if !buf.filled().is_empty() => {
-                    lingering.bytes_left = lingering.bytes_left.saturating_sub(buf.filled().len());
-                }
-                _ => return Poll::Ready(Ok(())),
-            }
-        }
+        self.socket().poll_shutdown(cx)
     }
 }

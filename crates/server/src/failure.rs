@@ -112,6 +112,7 @@ impl Failure {
         self
     }
 
+    #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use types::{Error, Kind, Result};
 
 use crate::app::{App, Shared};
 use crate::assets::Assets;
-use crate::connection::{Connection, Stream, Watch};
+use crate::connection::{self, Connection, Stream, Watch};
 use crate::live::{self, Sample};
 use crate::options::Options;
 use crate::record::{self, Recorder};
@@ -226,10 +225,10 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
     http.header_read_timeout(None)
         .keep_alive(true)
         .half_close(false)
-        .pipeline_flush(true)
         .max_headers(app.options.headers_max)
+        .max_header_size(app.options.head_bytes_max)
         .max_buf_size(app.options.head_bytes_max.max(8 << 10));
-    let mut http = pin!(http.serve_connection(io, service));
+    let mut http = Box::pin(http.serve_connection(io, service));
     let mut stopping = app.stopping.subscribe();
     let mut ending = *stopping.borrow();
     if ending {
@@ -265,6 +264,8 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
             }
         }
     }
+    drop(http);
+    connection::linger(&connection).await;
     drop(open);
 }
 

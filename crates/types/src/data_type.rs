@@ -26,7 +26,10 @@ pub enum DataType {
     Float32,
     Float64,
     /// 1 to 38 digits, of which `scale` (0 to precision) stand after the point.
-    Decimal { precision: u8, scale: u8 },
+    Decimal {
+        precision: u8,
+        scale: u8,
+    },
     String,
     Binary,
     /// Days since 1970-01-01.
@@ -59,7 +62,9 @@ impl DataType {
     /// The Arrow type that holds it in memory, in segments and on the wire.
     pub fn to_arrow(&self) -> Arrow {
         let float64s = |names: &[&str]| {
-            Arrow::Struct(names.iter().map(|n| ArrowField::new(*n, Arrow::Float64, false)).collect::<Fields>())
+            Arrow::Struct(
+                names.iter().map(|n| ArrowField::new(*n, Arrow::Float64, false)).collect::<Fields>(),
+            )
         };
         match self {
             DataType::Bool => Arrow::Boolean,
@@ -115,10 +120,9 @@ impl DataType {
     pub fn widens_to(&self, to: &DataType) -> bool {
         match (self, to) {
             (DataType::Int32, DataType::Int64) | (DataType::Float32, DataType::Float64) => true,
-            (
-                DataType::Decimal { precision: p, scale: s },
-                DataType::Decimal { precision: wider, scale },
-            ) => s == scale && p <= wider,
+            (DataType::Decimal { precision: p, scale: s }, DataType::Decimal { precision: wider, scale }) => {
+                s == scale && p <= wider
+            }
             (from, to) => from == to,
         }
     }
@@ -295,7 +299,8 @@ struct Parser<'a, 'n> {
 
 impl Parser<'_, '_> {
     fn error(&self, expected: &str) -> Error {
-        let found = if self.rest.is_empty() { "the end".into() } else { format!("`{}`", name::printable(self.rest)) };
+        let found =
+            if self.rest.is_empty() { "the end".into() } else { format!("`{}`", name::printable(self.rest)) };
         Error::invalid(format!(
             "`{}` is no data type: {expected} expected, {found} found",
             name::printable(self.text)
@@ -480,11 +485,15 @@ mod tests {
     #[test]
     fn nested_fields_get_ids_outer_first() {
         let mut next = ColumnId(10);
-        let DataType::List(item) = DataType::parse("list<struct<a: int32, b: int32>>", &mut next).unwrap() else {
+        let DataType::List(item) = DataType::parse("list<struct<a: int32, b: int32>>", &mut next).unwrap()
+        else {
             panic!("a list");
         };
         let DataType::Struct(fields) = &item.data_type else { panic!("a struct") };
-        assert_eq!((item.id, fields[0].id, fields[1].id, next), (ColumnId(10), ColumnId(11), ColumnId(12), ColumnId(13)));
+        assert_eq!(
+            (item.id, fields[0].id, fields[1].id, next),
+            (ColumnId(10), ColumnId(11), ColumnId(12), ColumnId(13))
+        );
     }
 
     #[test]

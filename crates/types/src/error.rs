@@ -86,7 +86,13 @@ struct Inner {
 
 impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { kind, message: message.into(), hint: None, context: Vec::new(), source: None }))
+        Error(Box::new(Inner {
+            kind,
+            message: message.into(),
+            hint: None,
+            context: Vec::new(),
+            source: None,
+        }))
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {

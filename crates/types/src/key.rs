@@ -12,9 +12,7 @@
 //! Both this encoding and [`hash`] are part of the stored format: key runs hold hashes.
 
 use arrow::array::{Array, AsArray};
-use arrow::datatypes::{
-    Date32Type, Decimal128Type, Int32Type, Int64Type, TimestampMicrosecondType,
-};
+use arrow::datatypes::{Date32Type, Decimal128Type, Int32Type, Int64Type, TimestampMicrosecondType};
 
 use crate::{DataType, Error, Result, Value};
 
@@ -42,7 +40,11 @@ pub fn encode_row(types: &[DataType], columns: &[&dyn Array], row: usize, out: &
 /// The same bytes from single values.
 pub fn encode_values(types: &[DataType], values: &[Value]) -> Result<Vec<u8>> {
     if types.len() != values.len() {
-        return Err(Error::invalid(format!("the key has {} columns, {} values were given", types.len(), values.len())));
+        return Err(Error::invalid(format!(
+            "the key has {} columns, {} values were given",
+            types.len(),
+            values.len()
+        )));
     }
     let mut out = Vec::new();
     for (data_type, value) in types.iter().zip(values) {
@@ -136,8 +138,11 @@ mod tests {
             Value::Timestamp(-1),
             Value::Uuid([7; 16]),
         ];
-        let arrays: Vec<_> =
-            types.iter().zip(&values).map(|(t, v)| Value::to_array(std::slice::from_ref(v), t).unwrap()).collect();
+        let arrays: Vec<_> = types
+            .iter()
+            .zip(&values)
+            .map(|(t, v)| Value::to_array(std::slice::from_ref(v), t).unwrap())
+            .collect();
         let columns: Vec<&dyn Array> = arrays.iter().map(|a| a.as_ref()).collect();
         let mut from_row = Vec::new();
         encode_row(&types, &columns, 0, &mut from_row);

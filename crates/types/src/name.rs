@@ -95,7 +95,9 @@ mod tests {
 
     #[test]
     fn names_that_could_leave_the_directory_are_refused() {
-        for bad in ["", ".", "..", "a/b", "../x", "a\0b", "a.b.c", "1a", "_x", "-x", "main.", ".x", "a b", "main._x"] {
+        for bad in
+            ["", ".", "..", "a/b", "../x", "a\0b", "a.b.c", "1a", "_x", "-x", "main.", ".x", "a b", "main._x"]
+        {
             assert!(full_table_name(bad).is_err(), "{bad:?}");
         }
         assert!(full_table_name(&"x".repeat(129)).is_err());

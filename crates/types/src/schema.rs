@@ -143,7 +143,10 @@ impl TableDef {
         if self.schema.columns.len() >= COLUMNS_MAX {
             return Err(Error::new(
                 Kind::TooLarge,
-                format!("a table has at most {COLUMNS_MAX} columns; `{}` would be one more", name::printable(column_name)),
+                format!(
+                    "a table has at most {COLUMNS_MAX} columns; `{}` would be one more",
+                    name::printable(column_name)
+                ),
             )
             .with("table", &self.name)
             .hint("put rarely used fields into one json column"));
@@ -282,7 +285,8 @@ impl TableDef {
             match key.as_str() {
                 "lake" => options.lake = Some(value == "true"),
                 "retention_us" => {
-                    options.retention = Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
+                    options.retention =
+                        Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
                 }
                 "partition_by" => options.partition_by.push(value),
                 // Written by a later version of the same format; this one does not act on it.
@@ -334,7 +338,8 @@ mod tests {
             columns: vec![ColumnId(18)],
             options: vec![("a".into(), "b".into())],
         });
-        def.options = TableOptions { lake: Some(false), retention: Some(5), partition_by: vec!["days(_time)".into()] };
+        def.options =
+            TableOptions { lake: Some(false), retention: Some(5), partition_by: vec!["days(_time)".into()] };
         let mut e = Encoder::new();
         def.encode(&mut e);
         let mut d = Decoder::new(&e.bytes);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
-    FixedSizeListArray, Float32Builder, Float64Array, Float64Builder, Int32Builder, Int64Builder, ListArray,
-    StringBuilder, StructArray, TimestampMicrosecondBuilder,
+    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder,
+    FixedSizeBinaryBuilder, FixedSizeListArray, Float32Builder, Float64Array, Float64Builder, Int32Builder,
+    Int64Builder, ListArray, StringBuilder, StructArray, TimestampMicrosecondBuilder,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{
@@ -96,22 +96,28 @@ impl Value {
             | (v @ Value::Point(_), DataType::Point)
             | (v @ Value::Point3d(_), DataType::Point3d) => v,
             (Value::Int32(v), DataType::Int64) => Value::Int64(v.into()),
-            (Value::Int64(v), DataType::Int32) => {
-                Value::Int32(v.try_into().map_err(|_| Error::new(Kind::Schema, format!("{v} does not fit int32")))?)
-            }
+            (Value::Int64(v), DataType::Int32) => Value::Int32(
+                v.try_into().map_err(|_| Error::new(Kind::Schema, format!("{v} does not fit int32")))?,
+            ),
             (Value::Int32(v), DataType::Float64) => Value::Float64(v.into()),
             (Value::Int64(v), DataType::Float64) if v.unsigned_abs() <= 1 << 53 => Value::Float64(v as f64),
             (Value::Float32(v), DataType::Float64) => Value::Float64(v.into()),
             (Value::String(v), DataType::Json) => Value::Json(v),
             (Value::Decimal(v), DataType::Decimal { precision, .. }) => {
                 if v.unsigned_abs() >= 10u128.pow((*precision).into()) {
-                    return Err(Error::new(Kind::Schema, format!("a decimal has more digits than {data_type}")));
+                    return Err(Error::new(
+                        Kind::Schema,
+                        format!("a decimal has more digits than {data_type}"),
+                    ));
                 }
                 Value::Decimal(v)
             }
             (Value::Vector(v), DataType::Vector(len)) => {
                 if v.len() != *len as usize {
-                    return Err(Error::new(Kind::Schema, format!("{data_type} expected, {} numbers found", v.len())));
+                    return Err(Error::new(
+                        Kind::Schema,
+                        format!("{data_type} expected, {} numbers found", v.len()),
+                    ));
                 }
                 Value::Vector(v)
             }
@@ -198,9 +204,9 @@ impl Value {
                 let value = |(f, c): (&crate::Field, &ArrayRef)| Value::from_array(c, &f.data_type, row);
                 Value::Struct(fields.iter().zip(columns).map(value).collect())
             }
-            DataType::Vector(_) => {
-                Value::Vector(array.as_fixed_size_list().value(row).as_primitive::<Float32Type>().values().to_vec())
-            }
+            DataType::Vector(_) => Value::Vector(
+                array.as_fixed_size_list().value(row).as_primitive::<Float32Type>().values().to_vec(),
+            ),
             DataType::Point => {
                 Value::Point(floats(array.as_struct()).try_into().expect("a point has two numbers"))
             }

@@ -36,12 +36,16 @@ pub fn make(data: &Path) -> Result<String> {
         seal_rows: 40,
         ..Options::default()
     };
-    let db = Stepped(Engine::open_stepped(env, data, options)?);
+    let open = || Engine::open_stepped(env.clone(), data, options.clone()).map(Stepped);
+    let db = open()?;
     db.types()?;
     db.orders()?;
     db.events()?;
     db.keys()?;
     db.background();
+    // Closing writes a manifest; what comes later is in the log alone.
+    db.0.close()?;
+    let db = open()?;
     db.tail()?;
     dump(&db.0)
 }
@@ -163,7 +167,7 @@ impl Stepped {
         let row =
             |i: i64| vec![format!("kind {}", i % 5).into(), if i % 7 == 0 { Value::Null } else { i.into() }];
         for part in 0..5 {
-            let rows: Vec<_> = (part * 20..part * 20 + 20).map(row).collect();
+            let rows: Vec<_> = (part * 40..part * 40 + 40).map(row).collect();
             self.insert("lab.events", &["kind", "size"], &rows, Mode::Append)?;
             self.background();
         }
@@ -181,10 +185,10 @@ impl Stepped {
             ],
         }])?;
         let noted = |i: i64| [row(i), vec![format!("note {i}").into()]].concat();
-        let rows: Vec<_> = (100..145).map(noted).collect();
+        let rows: Vec<_> = (200..245).map(noted).collect();
         self.insert("lab.events", &["kind", "size", "note"], &rows, Mode::Append)?;
         self.background();
-        let gone = [2, 3, 50, 130].map(RowId).into();
+        let gone = [2, 3, 50, 230].map(RowId).into();
         self.commit(vec![Op::Delete { table: "lab.events".into(), rows: gone, must_exist: true }])?;
         self.create("gone", &[("x", "int64", true, None)], &[])?;
         self.insert("gone", &["x"], &[vec![1i64.into()]], Mode::Append)?;
@@ -223,7 +227,7 @@ impl Stepped {
             self.insertion("lab.events", &["kind", "size", "level", "note"], &event, Mode::Append),
         ])?;
         self.commit(vec![
-            Op::Delete { table: "lab.events".into(), rows: [7, 110].map(RowId).into(), must_exist: true },
+            Op::Delete { table: "lab.events".into(), rows: [7, 210].map(RowId).into(), must_exist: true },
             Op::DeleteKeys { table: "types".into(), keys: vec![vec![6i64.into()]] },
         ])?;
         Ok(())

@@ -16,6 +16,9 @@ use types::{DataType, Error, Kind, Principal, Result, RowId, TableDef, TableId, 
 
 pub const TABLE: &str = "polynya.ingests";
 
+/// Marks the error of a piece that does not fit to where its file stands.
+const MOVED: &str = "moved";
+
 /// How often a piece is tried again because somebody else changed its table.
 const RETRIES: usize = 20;
 
@@ -42,8 +45,18 @@ pub struct Piece {
     pub media: String,
     /// Where the file stands once the piece is stored; `rows` counts those of earlier runs only.
     pub after: Position,
-    /// Begins the file anew, whatever was stored before.
-    pub anew: bool,
+    /// Begins the file anew, whatever was stored before, provided that its mark is still this version, as
+    /// [`Standing::version`] said: a piece of an earlier command may be on its way still.
+    pub anew: Option<u64>,
+}
+
+/// Where a file stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Standing {
+    /// `None` if nothing of it is stored, or its table is gone.
+    pub position: Option<Position>,
+    /// Of the mark; 0 if there is none.
+    pub version: u64,
 }
 
 const COLUMNS: [(&str, DataType); 11] = [
@@ -60,11 +73,12 @@ const COLUMNS: [(&str, DataType); 11] = [
     ("time", DataType::Timestamp),
 ];
 
-/// Where a file stands; `NotFound` if nothing of it is stored, or its table is gone.
+/// Where a file stands.
 pub fn find(engine: &Engine, id: &str) -> Result<Value> {
-    let found = read(engine, id)?.filter(|mark| mark.is_current(engine));
-    let mark = found.ok_or_else(|| Error::not_found("nothing of this file is stored"))?;
-    Ok(json!(mark.position))
+    let mark = read(engine, id)?;
+    let version = mark.as_ref().map_or(0, |mark| mark.row.0);
+    let position = mark.filter(|mark| mark.is_current(engine)).map(|mark| mark.position);
+    Ok(json!(Standing { position, version }))
 }
 
 /// A table's columns, in the public interface's words.
@@ -99,16 +113,20 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     let current =
         mark.as_ref().filter(|mark| mark.is_current(engine) && mark.position.head == piece.after.head);
     let stands_at = current.map_or(0, |mark| mark.position.position);
-    if !piece.anew && piece.start != stands_at {
-        if stands_at >= piece.after.position {
+    match piece.anew {
+        Some(version) if version != mark.as_ref().map_or(0, |mark| mark.row.0) => {
+            return Err(elsewhere("this file came further meanwhile".into()));
+        }
+        None if piece.start != stands_at && stands_at >= piece.after.position => {
             return Ok(json!({ "count": 0, "position": stands_at }));
         }
-        return Err(Error::conflict(format!(
-            "this file stands at {stands_at}, the piece starts at {}",
-            piece.start
-        ))
-        .with("position", stands_at)
-        .hint("another command is reading the same file: let it finish"));
+        None if piece.start != stands_at => {
+            return Err(elsewhere(format!(
+                "this file stands at {stands_at}, the piece starts at {}",
+                piece.start
+            )));
+        }
+        _ => {}
     }
     let local = Principal::local();
     let view = engine.view(&local)?;
@@ -149,7 +167,7 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
         ops.push(Op::Insert { table: def.name.clone(), batch, mode });
     }
     let mut after = piece.after.clone();
-    after.rows = rows + if piece.anew { 0 } else { current.map_or(0, |mark| mark.position.rows) };
+    after.rows = rows + if piece.anew.is_some() { 0 } else { current.map_or(0, |mark| mark.position.rows) };
     if view.find(TABLE).is_none() {
         ops.push(Op::CreateTable { def: table()?, if_absent: true });
     }
@@ -162,9 +180,13 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     Ok(json!({ "count": rows, "position": position }))
 }
 
-/// A conflict that repeating does not solve.
+/// A conflict that repeating the piece does not solve.
+fn elsewhere(message: String) -> Error {
+    Error::conflict(message).with(MOVED, true).hint("another command is reading the same file: let it finish")
+}
+
 fn is_elsewhere(error: &Error) -> bool {
-    error.context().iter().any(|(key, _)| *key == "position")
+    error.context().iter().any(|(key, _)| *key == MOVED)
 }
 
 /// What `polynya.ingests` holds of a file.

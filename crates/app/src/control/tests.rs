@@ -7,7 +7,7 @@ fn engine(dir: &Path) -> Engine {
     Engine::open(Env::real(), &dir.join("data"), engine::Options::default()).unwrap()
 }
 
-fn body(start: i64, end: i64, lines: &str, anew: bool) -> Bytes {
+fn body(start: i64, end: i64, lines: &str, anew: Option<u64>) -> Bytes {
     let after = Position {
         file: "f".into(),
         table: "t".into(),
@@ -27,26 +27,27 @@ fn rows(engine: &Engine) -> u64 {
 fn a_piece_that_is_sent_again_is_stored_once() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(dir.path());
-    assert_eq!(ingests::find(&engine, "x").unwrap_err().kind(), Kind::NotFound);
-    let first = body(0, 18, "{\"a\": 1}\n{\"a\": 2}\n", false);
+    assert_eq!(ingests::find(&engine, "x").unwrap(), json!({ "position": null, "version": 0 }));
+    let first = body(0, 18, "{\"a\": 1}\n{\"a\": 2}\n", None);
     assert_eq!(ingests::store(&engine, "x", &first).unwrap()["count"], 2);
     assert_eq!(ingests::store(&engine, "x", &first).unwrap()["count"], 0, "stored before");
     assert_eq!(rows(&engine), 2);
     // Out of turn: refused, nothing stored.
-    let early = body(30, 40, "{\"a\": 9}\n", false);
+    let early = body(30, 40, "{\"a\": 9}\n", None);
     assert_eq!(ingests::store(&engine, "x", &early).unwrap_err().kind(), Kind::Conflict);
     // A bad row refuses its whole piece and leaves the position.
-    let bad = body(18, 30, "{\"a\": 3}\n{\"a\": \"x\"}\n", false);
+    let bad = body(18, 30, "{\"a\": 3}\n{\"a\": \"x\"}\n", None);
     assert_eq!(ingests::store(&engine, "x", &bad).unwrap_err().kind(), Kind::Schema);
-    let next = body(18, 27, "{\"a\": 3, \"b\": true}\n", false);
+    let next = body(18, 27, "{\"a\": 3, \"b\": true}\n", None);
     assert_eq!(ingests::store(&engine, "x", &next).unwrap()["position"], 27);
     let found = ingests::find(&engine, "x").unwrap();
-    assert_eq!((&found["position"], &found["rows"]), (&json!(27), &json!(3)));
-    // Anew: everything once more.
-    assert_eq!(
-        ingests::store(&engine, "x", &body(0, 18, "{\"a\": 1}\n{\"a\": 2}\n", true)).unwrap()["count"],
-        2
-    );
+    assert_eq!((&found["position"]["position"], &found["position"]["rows"]), (&json!(27), &json!(3)));
+    let version = found["version"].as_u64();
+    // Anew: everything once more, but only by who knows where it stands.
+    let anew = |version| body(0, 18, "{\"a\": 1}\n{\"a\": 2}\n", version);
+    assert_eq!(ingests::store(&engine, "x", &anew(Some(0))).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(ingests::store(&engine, "x", &anew(version)).unwrap()["count"], 2);
+    assert_eq!(ingests::store(&engine, "x", &anew(version)).unwrap_err().kind(), Kind::Conflict);
     assert_eq!(rows(&engine), 5);
     engine.close().unwrap();
 }
@@ -55,11 +56,11 @@ fn a_piece_that_is_sent_again_is_stored_once() {
 fn a_position_goes_with_its_table() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(dir.path());
-    let first = body(0, 9, "{\"a\": 1}\n", false);
+    let first = body(0, 9, "{\"a\": 1}\n", None);
     ingests::store(&engine, "x", &first).unwrap();
     let drop = engine::Op::DropTable { table: "t".into(), if_exists: false };
     engine.commit(&Principal::local(), engine::Transaction::new(vec![drop])).unwrap();
-    assert_eq!(ingests::find(&engine, "x").unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(ingests::find(&engine, "x").unwrap()["position"], Value::Null);
     assert_eq!(ingests::store(&engine, "x", &first).unwrap()["count"], 1, "the new table has none of it");
     assert_eq!(rows(&engine), 1);
     engine.close().unwrap();
@@ -70,7 +71,7 @@ fn polynyas_own_tables_take_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(dir.path());
     let after = Position { table: "polynya.metrics".into(), position: 9, ..Position::default() };
-    let piece = Piece { start: 0, media: String::new(), after, anew: false };
+    let piece = Piece { start: 0, media: String::new(), after, anew: None };
     let body = Bytes::from(format!("{}\n{{}}\n", serde_json::to_string(&piece).unwrap()));
     assert_eq!(ingests::store(&engine, "x", &body).unwrap_err().kind(), Kind::Forbidden);
     engine.close().unwrap();

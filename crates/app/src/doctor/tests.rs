@@ -58,13 +58,20 @@ fn files(path: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
+/// A segment that counts: the one that was written last.
+fn named_segment(path: &Path) -> PathBuf {
+    let id = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().parse::<u64>().unwrap();
+    files(path, ".arrow").into_iter().max_by_key(id).unwrap()
+}
+
 #[test]
 fn a_sound_directory_is_found_sound_and_left_as_it_was() {
     let (_dir, path) = database();
     let before: Vec<(PathBuf, Vec<u8>)> =
         files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
     let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
-    assert_eq!(examination.findings, []);
+    // Segments that were merged may lie there until the next opening.
+    assert!(examination.is_sound(), "{:?}", examination.findings);
     assert_eq!(examination.tables[0].rows, 700 * 3 + 1_500 + 10);
     assert!(examination.tables[0].segments > 0 && examination.log_frames > 0);
     let after: Vec<(PathBuf, Vec<u8>)> =
@@ -76,7 +83,7 @@ fn a_sound_directory_is_found_sound_and_left_as_it_was() {
 fn a_flipped_bit_anywhere_in_a_segment_is_found() {
     let (_dir, path) = database();
     for suffix in [".arrow", ".meta"] {
-        let file = files(&path, suffix).remove(0);
+        let file = named_segment(&path).with_extension(&suffix[1..]);
         let bytes = fs::read(&file).unwrap();
         // The first, the last and some bytes in between.
         for at in (0..8).map(|i| i * (bytes.len() - 1) / 7) {
@@ -94,11 +101,12 @@ fn a_flipped_bit_anywhere_in_a_segment_is_found() {
 #[test]
 fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
     let (_dir, path) = database();
-    let segment = files(&path, ".arrow").remove(0);
+    let segment = named_segment(&path);
     let stray = segment.with_file_name("99.arrow");
     fs::write(&stray, b"x").unwrap();
     let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
-    assert!(examination.is_sound() && examination.findings.len() == 1, "{:?}", examination.findings);
+    assert!(examination.is_sound(), "{:?}", examination.findings);
+    assert!(examination.findings.iter().any(|finding| finding.what.contains("99.arrow")));
     fs::remove_file(&segment).unwrap();
     assert!(!examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
 

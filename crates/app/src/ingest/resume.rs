@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::Path;
 
 use http::Method;
-use types::{Error, Kind, Result};
+use types::{Error, Result};
 
 use crate::client::Client;
-use crate::control::Position;
+use crate::control::{Position, Standing};
 
 /// How much of a file's beginning tells it from another one of the same name.
 const HEAD_BYTES: u64 = 4096;
@@ -20,8 +20,8 @@ pub struct Resumed {
     pub id: String,
     /// Where to go on.
     pub position: Position,
-    /// It begins anew, whatever is known of an earlier file of this name.
-    pub anew: bool,
+    /// It begins anew, whatever is known of an earlier file of this name: the version of what is known.
+    pub anew: Option<u64>,
 }
 
 impl Resumed {
@@ -35,20 +35,14 @@ impl Resumed {
         again: bool,
     ) -> Result<Self> {
         let id = id(file, table);
-        let known = match control.json(Method::GET, &format!("/ingests/{id}"), None).await {
-            Ok(found) => {
-                let found: Position = serde_json::from_value(found)
-                    .map_err(|error| Error::internal("a file's position cannot be read").caused_by(error))?;
-                Some(found)
-            }
-            Err(error) if error.kind() == Kind::NotFound => None,
-            Err(error) => return Err(error),
-        };
+        let standing = control.json(Method::GET, &format!("/ingests/{id}"), None).await?;
+        let Standing { position: known, version } = serde_json::from_value(standing)
+            .map_err(|error| Error::internal("a file's position cannot be read").caused_by(error))?;
         if let Some(known) = known.filter(|_| !again) {
             let same = head(file, u64::try_from(known.head_len).unwrap_or(0))?.0 == known.head;
             let grown = len.is_none_or(|len| len as i64 >= known.position);
             if same && grown {
-                return Ok(Resumed { id, position: known, anew: false });
+                return Ok(Resumed { id, position: known, anew: None });
             }
         }
         let (head, head_len) = head(file, HEAD_BYTES)?;
@@ -60,7 +54,7 @@ impl Resumed {
             head_len: head_len as i64,
             ..Position::default()
         };
-        Ok(Resumed { id, position, anew: true })
+        Ok(Resumed { id, position, anew: Some(version) })
     }
 }
 

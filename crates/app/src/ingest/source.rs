@@ -153,7 +153,7 @@ impl Source {
             };
         }
         let text = text_prefix(&self.prefix);
-        if text.iter().any(|byte| *byte == 0) {
+        if text.contains(&0) {
             return Err(unknown("holds binary data that is not Parquet"));
         }
         let text = String::from_utf8_lossy(text);

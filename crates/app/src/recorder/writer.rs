@@ -1,6 +1,5 @@
 //! The thread that reads the machine each second and writes what it found.
 
-use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -83,7 +82,6 @@ fn record(engine: &Engine, machine: &mut Machine, at: Duration, time: Micros) ->
     Ok(())
 }
 
-/// What a directory's metrics look like right after the first readings, for tests of the whole.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,8 +121,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = Record { enabled: true, keep: Span(Duration::from_secs(60)), processes: 0 };
         for _ in 0..2 {
-            let path: &Path = &dir.path().join("data");
-            let engine = Engine::open(vfs::Env::real(), path, engine::Options::default()).unwrap();
+            let engine =
+                Engine::open(vfs::Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap();
             Recorder::start(engine.clone(), &settings).unwrap().stop();
             engine.close().unwrap();
         }

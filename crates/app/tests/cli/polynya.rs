@@ -76,7 +76,14 @@ impl Place {
         let started = Instant::now();
         let mut child = command.spawn().unwrap();
         let data = self.path("polynya-data");
-        while !data.join("server.json").exists() {
+        // One that was killed left its own behind.
+        let is_here = |pid: u32| {
+            let found: Option<serde_json::Value> = std::fs::read(data.join("server.json"))
+                .ok()
+                .and_then(|text| serde_json::from_slice(&text).ok());
+            found.is_some_and(|found| found["pid"] == pid)
+        };
+        while !is_here(child.id()) {
             if let Some(status) = child.try_wait().unwrap() {
                 let mut said = String::new();
                 child.stderr.take().unwrap().read_to_string(&mut said).unwrap();

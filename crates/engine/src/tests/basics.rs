@@ -79,7 +79,11 @@ fn each_insert_mode_treats_a_taken_key_as_it_says() {
 
     let committed = commit(&engine, vec![insert("t", &[(3, 0), (4, 40), (4, 41)], Mode::InsertIfAbsent)]);
     assert_eq!((committed.count, committed.deleted), (1, 0));
-    assert_eq!(by_id(&table()), [(1, 10), (2, 21), (3, 31), (4, 40)].into(), "the first of equal keys counts");
+    assert_eq!(
+        by_id(&table()),
+        [(1, 10), (2, 21), (3, 31), (4, 40)].into(),
+        "the first of equal keys counts"
+    );
 
     let find = |id: i64| {
         let bytes = key::encode_values(&[DataType::Int64], &[Value::Int64(id)]).unwrap();
@@ -246,7 +250,10 @@ fn a_dropped_table_is_gone_and_its_name_free() {
     assert!(engine.root().table("main.t").is_none());
     assert_eq!(contents(held.table("main.t").unwrap()).len(), 1, "a held root keeps it (S1)");
     commit(&engine, vec![Op::DropTable { table: "t".into(), if_exists: true }]);
-    assert_eq!(refused(&engine, vec![Op::DropTable { table: "t".into(), if_exists: false }]).kind(), Kind::NotFound);
+    assert_eq!(
+        refused(&engine, vec![Op::DropTable { table: "t".into(), if_exists: false }]).kind(),
+        Kind::NotFound
+    );
     commit(&engine, vec![create(keyed("t")), insert("t", &[(5, 5)], Mode::Append)]);
     drop((engine, held));
     assert_eq!(by_id(open(dir.path()).root().table("main.t").unwrap()), [(5, 5)].into());

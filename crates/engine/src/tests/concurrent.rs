@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -52,6 +53,9 @@ fn compare_and_set_from_many_threads_loses_no_increment() {
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(7, threads * rounds)].into());
 }
 
+/// A root, the number of rows in `p` and the rows of `k` when it was taken.
+type Held = (Arc<crate::Root>, usize, BTreeMap<RowId, (i64, i64)>);
+
 #[test]
 fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
     let _limit = testkit::limit(180);
@@ -71,7 +75,8 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    let rows: Vec<(i64, i64)> = (0..50).map(|i| (writer + 2 * ((round + i) % 500), round)).collect();
+                    let rows: Vec<(i64, i64)> =
+                        (0..50).map(|i| (writer + 2 * ((round + i) % 500), round)).collect();
                     // Both tables in one commit: readers see equal counts of rounds in both or S2 is broken.
                     let ops = vec![
                         Op::Insert { table: "k".into(), batch: batch(&rows), mode: Mode::Upsert },
@@ -84,7 +89,7 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
         }
         let (engine, stop, written) = (&engine, &stop, &written);
         scope.spawn(move || {
-            let mut held: Vec<(Arc<crate::Root>, usize, std::collections::BTreeMap<RowId, (i64, i64)>)> = Vec::new();
+            let mut held: Vec<Held> = Vec::new();
             let target = testkit::scaled(4_000).max(600) as i64;
             while written.load(Ordering::Relaxed) < target {
                 let _read = vfs::read_path();

@@ -40,11 +40,25 @@ type State = BTreeMap<String, ModelTable>;
 /// What a request will do once it is its turn.
 #[derive(Clone, Debug)]
 enum Effect {
-    Create { table: String, keyed: bool },
-    Drop { table: String },
-    Upsert { tables: Vec<String>, rows: Vec<(i64, i64)> },
-    Delete { table: String, rows: Vec<RowId> },
-    DeleteKeys { table: String, keys: Vec<i64> },
+    Create {
+        table: String,
+        keyed: bool,
+    },
+    Drop {
+        table: String,
+    },
+    Upsert {
+        tables: Vec<String>,
+        rows: Vec<(i64, i64)>,
+    },
+    Delete {
+        table: String,
+        rows: Vec<RowId>,
+    },
+    DeleteKeys {
+        table: String,
+        keys: Vec<i64>,
+    },
     /// A seal or compaction: takes an lsn, changes no row.
     Nothing,
 }
@@ -160,7 +174,11 @@ impl Run {
             // Refused as a whole (no room, a file that could not be made): it did not happen.
             self.states.truncate(before.0);
         }
-        assert_eq!(status.commits - before.1, (self.states.len() - before.0) as u64, "one lsn for each that happens");
+        assert_eq!(
+            status.commits - before.1,
+            (self.states.len() - before.0) as u64,
+            "one lsn for each that happens"
+        );
     }
 
     /// One random request over the tables as published.
@@ -206,7 +224,8 @@ impl Run {
                 if rng.one_in(4) {
                     targets.insert(rng.pick(&tables).clone());
                 }
-                let insert = |t: &String| Op::Insert { table: t.clone(), batch: batch(&rows), mode: Mode::Upsert };
+                let insert =
+                    |t: &String| Op::Insert { table: t.clone(), batch: batch(&rows), mode: Mode::Upsert };
                 let ops = targets.iter().map(insert).collect();
                 self.submit(ops, Effect::Upsert { tables: targets.into_iter().collect(), rows });
             }
@@ -259,7 +278,8 @@ fn check(root: &Root, state: &State, what: &str) {
         );
         if model.keyed {
             for id in 0..60i64 {
-                let bytes = types::key::encode_values(&[types::DataType::Int64], &[Value::Int64(id)]).unwrap();
+                let bytes =
+                    types::key::encode_values(&[types::DataType::Int64], &[Value::Int64(id)]).unwrap();
                 let expected = model.rows.iter().find(|(_, row)| row.0 == id).map(|(row, _)| *row);
                 assert_eq!(table.find(&bytes).unwrap(), expected, "{what}: key {id} of {name}");
             }
@@ -298,7 +318,10 @@ fn check_feed(table: &table::Snapshot, model: &ModelTable, what: &str) {
     if floor == Lsn(0) {
         assert_eq!(replayed, model.rows, "{what}: the change feed");
     } else {
-        assert!(replayed.iter().all(|(row, values)| model.rows.get(row) == Some(values)), "{what}: the change feed");
+        assert!(
+            replayed.iter().all(|(row, values)| model.rows.get(row) == Some(values)),
+            "{what}: the change feed"
+        );
     }
 }
 
@@ -370,7 +393,11 @@ fn lives_with(seed: u64, lives: usize, steps: u64, crash_within: u64, prepare: i
         machine = reopened;
         let root = engine.root();
         let lsn = root.lsn();
-        assert!(engine.status().write_error.is_none(), "a crash is no damage: {:?}", engine.status().write_error);
+        assert!(
+            engine.status().write_error.is_none(),
+            "a crash is no damage: {:?}",
+            engine.status().write_error
+        );
         assert!(lsn.0 >= acknowledged, "L1: lsn {acknowledged} was acknowledged, {lsn} recovered");
         let last = base + states.len() as u64 - 1;
         assert!(lsn.0 <= last, "L2: lsn {lsn} recovered, {last} is the last one written");

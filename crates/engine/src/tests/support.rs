@@ -41,11 +41,13 @@ pub fn contents(snapshot: &table::Snapshot) -> BTreeMap<RowId, (i64, i64)> {
     for piece in snapshot.pieces() {
         let batch = piece.read(snapshot.all_columns()).unwrap();
         for row in 0..batch.num_rows() {
-            let int = |column: &str| {
-                match Value::from_array(batch.column_by_name(column).unwrap(), &DataType::Int64, row) {
-                    Value::Int64(v) => v,
-                    other => panic!("{column} is {other:?}"),
-                }
+            let int = |column: &str| match Value::from_array(
+                batch.column_by_name(column).unwrap(),
+                &DataType::Int64,
+                row,
+            ) {
+                Value::Int64(v) => v,
+                other => panic!("{column} is {other:?}"),
             };
             let id = RowId(int("_row_id") as u64);
             assert!(id > last, "row ids ascend");

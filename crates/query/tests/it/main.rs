@@ -1,5 +1,8 @@
 //! SQL against a real database in a temporary directory. One binary, because each links all of DataFusion.
 
+// The name by which the workspace knows the crate.
+extern crate polynya_query as query;
+
 mod database;
 mod limits;
 mod params;

@@ -122,7 +122,7 @@ impl Decoder<'_> {
         if !p.eat(b'{') {
             return p.malformed("an object (`{`) for each row").map_err(Fault::from);
         }
-        if self.row % 1024 == 0 && self.row > 0 {
+        if self.row.is_multiple_of(1024) && self.row > 0 {
             self.check_size()?;
         }
         let mut first = true;

@@ -19,7 +19,10 @@ fn samples() -> Vec<(&'static str, Value)> {
         ("list<int32>", Value::List(vec![Value::Int32(1), Value::Null])),
         (
             "struct<a: int64 not null, b: list<struct<c: uuid not null>>>",
-            Value::Struct(vec![Value::Int64(1), Value::List(vec![Value::Null, Value::Struct(vec![Value::Uuid([1; 16])])])]),
+            Value::Struct(vec![
+                Value::Int64(1),
+                Value::List(vec![Value::Null, Value::Struct(vec![Value::Uuid([1; 16])])]),
+            ]),
         ),
         ("vector(3)", Value::Vector(vec![1.0, -2.0, 3.5])),
         ("point", Value::Point([13.4, 52.5])),

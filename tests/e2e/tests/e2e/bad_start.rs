@@ -44,7 +44,7 @@ fn a_directory_that_another_process_has_open_is_said_to_be() {
     // A program that uses the library.
     let engine = Engine::open(Env::real(), &place.join("data"), Options::default()).unwrap();
     let said = serve(&place, &[]);
-    assert!(said.contains("another process") && said.contains("stop it"), "{said}");
+    assert!(said.contains("another process") && said.contains("--data"), "{said}");
     engine.close().unwrap();
 }
 
@@ -96,12 +96,12 @@ fn a_directory_that_cannot_be_made_or_written_is_said_so() {
     let said = program::complaint(&place, &["serve", "--data", "file/data", "--listen", "127.0.0.1:0"]);
     assert!(said.contains("file/data"), "{said}");
 
-    // Permissions do not bind root: whoever is it tests with what the file system refuses to everybody.
+    // Permissions do not bind root, but for what the kernel refuses to everybody.
     let closed = place.join("closed");
     std::fs::create_dir(&closed).unwrap();
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o500)).unwrap();
     let binds = std::fs::write(closed.join("probe"), "").is_err();
-    let directory = if binds { "closed/data" } else { "/proc/polynya-data" };
+    let directory = if binds { "closed/data" } else { "/sys/polynya-data" };
     let said = program::complaint(&place, &["serve", "--data", directory, "--listen", "127.0.0.1:0"]);
     assert!(said.contains(directory) && said.contains("--data"), "{said}");
 }

@@ -50,8 +50,11 @@ fn the_binary_finds_a_directory_of_format_1_sound_and_answers_from_it() {
     let report = program::succeed(&place, &["doctor", "polynya-data", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["sound"], true, "{report}");
+    // It has keys, so that a question needs one, too.
+    let key = program::succeed(&place, &["key", "create", "tester", "--scope", "read"]);
+    let key = key.lines().next().unwrap();
     let question = "SELECT count(*) AS n, min(size) AS least FROM lab.events";
-    let answer = program::succeed(&place, &["sql", "--json", question]);
+    let answer = program::succeed(&place, &["sql", "--key", key, "--json", question]);
     let expected = std::fs::read_to_string(golden::home().join("v1").join(EXPECTED)).unwrap();
     let expected: serde_json::Value = serde_json::from_str(&expected).unwrap();
     let events =
