@@ -24,6 +24,10 @@ run_seeds() {
             say "seeds $first to $((last - 1)) of $package, $filter" >&2
             return 1
         }
+        grep -qE '[1-9][0-9]* passed' "$log" || {
+            say "no test of $package is named $filter" >&2
+            return 1
+        }
     done
 }
 

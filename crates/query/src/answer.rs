@@ -11,6 +11,7 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use types::{Error, Kind, Lsn, Result};
 
+use crate::cancel::{Cancel, CancelOnDrop};
 use crate::sql_type;
 
 /// Batches that wait between the statement and its reader: the statement stops when nobody reads.
@@ -77,6 +78,7 @@ pub struct Rows {
     batches: mpsc::Receiver<Result<RecordBatch>>,
     end: Arc<End>,
     ended: bool,
+    _cancel: CancelOnDrop,
 }
 
 /// How a statement's rows ended. Without it an answer that broke off would look whole.
@@ -94,13 +96,15 @@ impl End {
 }
 
 impl Rows {
+    /// With `cancel`, dropping the answer sets it.
     pub(crate) fn new(
         schema: SchemaRef,
         lsn: Lsn,
         batches: mpsc::Receiver<Result<RecordBatch>>,
         end: Arc<End>,
+        cancel: Option<Arc<Cancel>>,
     ) -> Self {
-        Rows { schema, lsn, batches, end, ended: false }
+        Rows { schema, lsn, batches, end, ended: false, _cancel: CancelOnDrop(cancel) }
     }
 
     /// An answer that is there already.
@@ -112,7 +116,7 @@ impl Rows {
         if batch.num_rows() > 0 {
             sender.try_send(Ok(batch)).expect("the channel has room for one");
         }
-        Rows::new(schema, lsn, batches, end)
+        Rows::new(schema, lsn, batches, end, None)
     }
 
     /// Arrow's schema of the batches. Fields that are a table's columns carry its metadata (uuid and json: Arrow's

@@ -7,14 +7,15 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 use types::{Error, Kind, Result};
 
 use crate::answer::End;
+use crate::cancel::Cancel;
 use crate::error::from_datafusion;
 use crate::options::Overflow;
 use crate::planner::{Planned, Planner};
@@ -25,22 +26,25 @@ pub(crate) const WRITE_BYTES_MAX: usize = 256 << 20;
 /// Until when a statement may run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
-    at: Instant,
+    at: std::time::Instant,
     after: Duration,
 }
 
 impl Deadline {
     pub fn after(after: Duration) -> Self {
+        let now = std::time::Instant::now();
         // A deadline beyond the clock's range is none.
-        let at = Instant::now()
-            .checked_add(after)
-            .unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
+        let at = now.checked_add(after).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
         Deadline { at, after }
+    }
+
+    pub fn at(self) -> std::time::Instant {
+        self.at
     }
 
     /// The future's value, or [`Kind::Timeout`].
     pub async fn limit<T>(self, future: BoxFuture<'_, T>) -> Result<T> {
-        timeout_at(self.at, future).await.map_err(|_| self.passed())
+        timeout_at(self.at.into(), future).await.map_err(|_| self.passed())
     }
 
     pub fn passed(self) -> Error {
@@ -50,14 +54,22 @@ impl Deadline {
 }
 
 /// A plan that is ready to give batches.
-pub(crate) async fn start(planner: &Planner, planned: &Planned) -> Result<SendableRecordBatchStream> {
-    let plan: Arc<dyn ExecutionPlan> = planner.physical(planned).await?;
+pub(crate) async fn start(
+    planner: &Planner,
+    planned: &Planned,
+    cancel: &Arc<Cancel>,
+) -> Result<SendableRecordBatchStream> {
+    let plan = cancel.guard(planner.physical(planned).await?).map_err(from_datafusion)?;
     execute_stream(plan, planner.context()).map_err(from_datafusion)
 }
 
 /// All batches of a plan, for a statement that writes.
-pub(crate) async fn collect(planner: &Planner, planned: &Planned) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let mut stream = start(planner, planned).await?;
+pub(crate) async fn collect(
+    planner: &Planner,
+    planned: &Planned,
+    cancel: &Arc<Cancel>,
+) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let mut stream = start(planner, planned, cancel).await?;
     let schema = stream.schema();
     let (mut batches, mut bytes) = (Vec::new(), 0);
     while let Some(batch) = stream.next().await {

@@ -9,7 +9,7 @@
 //! | `names.rs` | names are exact, else the only one that differs by case; `*` leaves the system columns out |
 //! | `planner.rs` | the plan, kept by text and parameter types; today's snapshots are put in |
 //! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
-//! | `execute.rs`, `answer.rs` | the stream of batches with its limits, and its end |
+//! | `execute.rs`, `answer.rs`, `cancel.rs`, `memory.rs` | the stream of batches with its limits, and its end |
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `sql_type.rs`, `params.rs`, `uuid.rs`, `error.rs` | types, `$1`, uuids as text, DataFusion's errors as ours |
@@ -46,12 +46,14 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod cancel;
 mod catalog;
 mod convert;
 mod ddl;
 mod error;
 mod execute;
 mod literal;
+mod memory;
 mod names;
 mod options;
 mod params;

@@ -376,6 +376,7 @@ impl Rewrite<'_> {
         if self.known.system {
             self.hide_system(select);
         }
+        name_apart(&mut select.projection);
         for item in &mut select.projection {
             if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), _) =
                 item
@@ -477,6 +478,28 @@ fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
         | JoinOperator::LeftAnti(c)
         | JoinOperator::RightAnti(c) => Some(c),
         _ => None,
+    }
+}
+
+/// `SELECT count(*), count(*)`: DataFusion wants a name once, so the later ones get a number.
+fn name_apart(projection: &mut [SelectItem]) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for item in projection {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        let (text, name) = match &expr {
+            // All subqueries have one name.
+            Expr::Subquery(_) => ("(subquery)".to_owned(), "subquery"),
+            // Those of two tables may be called the same.
+            Expr::CompoundIdentifier(_) => continue,
+            other => (other.to_string(), ""),
+        };
+        let count = seen.entry(text.clone()).or_default();
+        *count += 1;
+        if *count > 1 {
+            let base = if name.is_empty() { &text } else { name };
+            let alias = Ident::with_quote('"', format!("{base}_{count}"));
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
     }
 }
 

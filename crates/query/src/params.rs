@@ -14,19 +14,33 @@ use types::{ColumnId, DataType, Error, Field, Result, Value};
 pub(crate) struct Params {
     pub values: Vec<Value>,
     pub fields: Vec<FieldRef>,
-    pub scalars: Vec<ScalarValue>,
+    scalars: Vec<ScalarValue>,
+    /// Why one of them cannot stand in an expression, although it may fill a column.
+    refused: Option<Error>,
 }
 
 impl Params {
-    pub fn new(values: Vec<Value>) -> Result<Self> {
+    pub fn new(values: Vec<Value>) -> Self {
         let mut fields = Vec::with_capacity(values.len());
         let mut scalars = Vec::with_capacity(values.len());
+        let mut refused = None;
         for (i, value) in values.iter().enumerate() {
-            let scalar = scalar(value).map_err(|e| e.with("parameter", format!("${}", i + 1)))?;
+            let scalar = scalar(value).unwrap_or_else(|error| {
+                refused.get_or_insert(error.with("parameter", format!("${}", i + 1)));
+                ScalarValue::Null
+            });
             fields.push(Arc::new(ArrowField::new(format!("${}", i + 1), scalar.data_type(), true)));
             scalars.push(scalar);
         }
-        Ok(Params { values, fields, scalars })
+        Params { values, fields, scalars, refused }
+    }
+
+    /// The values for a plan.
+    pub fn scalars(&self) -> Result<&[ScalarValue]> {
+        match &self.refused {
+            Some(error) => Err(error.clone()),
+            None => Ok(&self.scalars),
+        }
     }
 
     /// Their Arrow types: with the text, what a plan depends on.
@@ -124,9 +138,9 @@ mod tests {
         ];
         // Int64 beside Float64 is the one mixture that JSON makes.
         let count = values.len();
-        assert_eq!(Params::new(values).unwrap().fields.len(), count);
-        assert!(Params::new(vec![Value::Decimal(1)]).is_err());
-        assert!(Params::new(vec![Value::Struct(vec![])]).is_err());
-        assert!(Params::new(vec![Value::List(vec![Value::Int64(1), Value::String("a".into())])]).is_err());
+        assert_eq!(Params::new(values).scalars().unwrap().len(), count);
+        assert!(Params::new(vec![Value::Decimal(1)]).scalars().is_err());
+        assert!(Params::new(vec![Value::Struct(vec![])]).scalars().is_err());
+        assert!(Params::new(vec![Value::List(vec![Value::Int64(1), Value::String("a".into())])]).scalars().is_err());
     }
 }

@@ -207,7 +207,7 @@ impl Planner {
         if params.values.is_empty() {
             return Ok(plan);
         }
-        let values = params.scalars.iter().map(|v| ScalarAndMetadata::new(v.clone(), None)).collect();
+        let values = params.scalars()?.iter().map(|v| ScalarAndMetadata::new(v.clone(), None)).collect();
         plan.replace_params_with_values(&ParamValues::List(values)).map_err(from_datafusion)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::threads::Class;
@@ -17,9 +17,11 @@ use tokio::task::AbortHandle;
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
 
 use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
+use crate::cancel::{Cancel, CancelOnDrop};
 use crate::ddl::later;
 use crate::error::from_datafusion;
 use crate::execute::{self, Deadline, Sink};
+use crate::memory::Pool;
 use crate::names::{self, Written};
 use crate::options::{Limits, Options};
 use crate::params::Params;
@@ -70,7 +72,7 @@ pub struct Status {
 impl Sql {
     /// Starts the threads. Fails if they cannot be started or the options contradict each other.
     pub fn new(engine: Engine, options: Options) -> Result<Sql> {
-        let pool = FairSpillPool::new(options.memory_bytes);
+        let pool = Pool::new(options.memory_bytes);
         let consumers = std::num::NonZeroUsize::new(3).expect("3 is not 0");
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![options.spill_dir.clone()]))
@@ -113,7 +115,11 @@ impl Sql {
         limits: Limits,
     ) -> Result<Answer> {
         let (sender, receiver) = oneshot::channel();
+        let deadline = Deadline::after(limits.deadline.unwrap_or(self.0.shared.options.deadline));
+        let cancel = Cancel::at(deadline.at());
         let job = Job {
+            deadline,
+            cancel: cancel.clone(),
             shared: self.0.shared.clone(),
             principal: principal.clone(),
             text: text.to_owned(),
@@ -125,12 +131,13 @@ impl Sql {
             let runtime = runtime.as_ref().ok_or_else(closed)?;
             runtime.spawn(job.run(sender)).abort_handle()
         };
-        let mut guard = AbortOnDrop(Some(task));
+        let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
         let answer = receiver
             .await
             .unwrap_or_else(|_| Err(Error::internal("the statement stopped without an answer")));
         // From here on the answer's reader keeps it alive.
-        guard.0 = None;
+        guard.0.0 = None;
+        guard.1.0 = None;
         answer
     }
 
@@ -194,6 +201,8 @@ impl Drop for AbortOnDrop {
 
 /// One statement on SQL's own threads.
 struct Job {
+    deadline: Deadline,
+    cancel: Arc<Cancel>,
     shared: Arc<Shared>,
     principal: Principal,
     text: String,
@@ -210,7 +219,7 @@ enum Outcome {
 
 impl Job {
     async fn run(self, sender: oneshot::Sender<Result<Answer>>) {
-        let deadline = Deadline::after(self.limits.deadline.unwrap_or(self.shared.options.deadline));
+        let deadline = self.deadline;
         let prepared = deadline.limit(
             async {
                 let permit = self.shared.admit().await?;
@@ -218,7 +227,7 @@ impl Job {
                 let ready = match outcome {
                     Outcome::Answer(answer) => Err(answer),
                     Outcome::Query(planned, lsn) => {
-                        Ok((execute::start(&self.shared.planner, &planned).await?, lsn))
+                        Ok((execute::start(&self.shared.planner, &planned, &self.cancel).await?, lsn))
                     }
                 };
                 Ok((permit, ready))
@@ -239,7 +248,7 @@ impl Job {
         };
         let (batches, waiting) = mpsc::channel(WAITING_BATCHES_MAX);
         let end = Arc::new(End::default());
-        let rows = Rows::new(stream.schema(), lsn, waiting, end.clone());
+        let rows = Rows::new(stream.schema(), lsn, waiting, end.clone(), Some(self.cancel.clone()));
         if sender.send(Ok(Answer::Rows(rows))).is_err() {
             return;
         }
@@ -250,7 +259,7 @@ impl Job {
     async fn outcome(&self) -> Result<Outcome> {
         let shared = &self.shared;
         let view = shared.engine.view(&self.principal)?;
-        let params = Params::new(self.params.clone())?;
+        let params = Params::new(self.params.clone());
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
             return Ok(Outcome::Query(Box::new(planned), view.lsn()));
         }
@@ -310,7 +319,7 @@ impl Job {
         loop {
             attempt += 1;
             let view = shared.engine.view(&self.principal)?;
-            let writer = Writer { planner: &shared.planner, view: &view, params };
+            let writer = Writer { planner: &shared.planner, view: &view, params, cancel: &self.cancel };
             let change = writer.change(statement).await?;
             if change.ops.is_empty() {
                 return Ok(Answer::Done(Done { kind, count: change.count, lsn: view.lsn() }));

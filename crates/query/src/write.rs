@@ -14,6 +14,7 @@ use engine::{Mode, Op, View};
 use table::Snapshot;
 use types::{Column, Error, Kind, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, Value, name};
 
+use crate::cancel::Cancel;
 use crate::ddl::{self, later};
 use crate::error::quoted;
 use crate::execute::collect;
@@ -37,6 +38,7 @@ pub(crate) struct Writer<'a> {
     pub planner: &'a Planner,
     pub view: &'a View,
     pub params: &'a Params,
+    pub cancel: &'a Arc<Cancel>,
 }
 
 impl Writer<'_> {
@@ -293,7 +295,7 @@ impl Writer<'_> {
 
     async fn run(&self, statement: Statement) -> Result<RecordBatch> {
         let planned = self.planner.plan(statement, self.params, self.view, None)?;
-        let (schema, batches): (SchemaRef, _) = collect(self.planner, &planned).await?;
+        let (schema, batches): (SchemaRef, _) = collect(self.planner, &planned, self.cancel).await?;
         concat_batches(&schema, &batches)
             .map_err(|e| Error::internal(format!("batches of one query differ: {e}")))
     }

@@ -55,7 +55,7 @@ pub async fn read(app: &Shared, headers: &HeaderMap, mut body: Body) -> Result<H
         .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     let too_large = || {
         app.telemetry.closed(Close::LargeBody);
-        Failure::body_too_large(options.body_bytes_max).and_close()
+        Failure::body_too_large(options.body_bytes_max)
     };
     if announced.is_some_and(|n| n > options.body_bytes_max) {
         return Err(too_large());
@@ -85,7 +85,7 @@ pub async fn read(app: &Shared, headers: &HeaderMap, mut body: Body) -> Result<H
         if len > options.body_bytes_max {
             return Err(too_large());
         }
-        held.grow(data.len()).map_err(Failure::and_close)?;
+        held.grow(data.len())?;
         match (&mut first, &mut whole) {
             (None, None) => first = Some(data),
             (_, Some(whole)) => whole.extend_from_slice(&data),

@@ -45,7 +45,7 @@ pub struct Connection {
     /// Milliseconds after `opened` since which a write waits for the client; 0: none does.
     blocked_ms: AtomicU64,
     pub requests: AtomicU32,
-    /// The client may still be sending a body that nobody wants.
+    /// A request's body was not read to its end: the client may still be sending what nobody wants.
     pub unread: AtomicBool,
     ended: Notify,
     end_reason: AtomicU8,

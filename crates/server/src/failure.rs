@@ -15,8 +15,6 @@ pub struct Failure {
     message: String,
     hint: Option<String>,
     rows: Vec<BadRow>,
-    /// The rest of the request cannot be read, so its connection ends after the answer.
-    pub close: bool,
 }
 
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -52,14 +50,7 @@ impl Failure {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Failure {
-            status,
-            code,
-            message: message.into(),
-            hint: Some(hint.into()),
-            rows: Vec::new(),
-            close: false,
-        }
+        Failure { status, code, message: message.into(), hint: Some(hint.into()), rows: Vec::new() }
     }
 
     pub fn unauthorized(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -98,18 +89,12 @@ impl Failure {
     pub fn slow_body() -> Self {
         let message = "the body did not come in time";
         let hint = "send it without long pauses, or in smaller requests";
-        Failure { close: true, ..Failure::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message, hint) }
+        Failure::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message, hint)
     }
 
     pub fn cut_body() -> Self {
         let message = "the body ended before it was complete";
-        Failure { close: true, ..Failure::new(StatusCode::BAD_REQUEST, "cut_body", message, "send it again") }
-    }
-
-    #[must_use]
-    pub fn and_close(mut self) -> Self {
-        self.close = true;
-        self
+        Failure::new(StatusCode::BAD_REQUEST, "cut_body", message, "send it again")
     }
 
     #[cfg(test)]
@@ -148,14 +133,7 @@ impl From<Error> for Failure {
         if !error.context().is_empty() {
             message.push(')');
         }
-        Failure {
-            status,
-            code,
-            message,
-            hint: error.hint_text().map(Into::into),
-            rows: Vec::new(),
-            close: false,
-        }
+        Failure { status, code, message, hint: error.hint_text().map(Into::into), rows: Vec::new() }
     }
 }
 
@@ -179,9 +157,6 @@ impl IntoResponse for Failure {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             _ => {}
-        }
-        if self.close {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

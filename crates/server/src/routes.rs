@@ -21,7 +21,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{HeaderValue, Method, Request, header};
 use http_body::{Body as _, Frame, SizeHint};
 use tower::ServiceExt;
 use types::{Principal, Scope};
@@ -149,11 +149,7 @@ async fn admit(
             }
             (principal, next.run(Request::from_parts(parts, body)).await)
         }
-        // What the client still sends was not asked for.
-        Err(failure) => {
-            let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
-            (None, if reads { failure } else { failure.and_close() }.into_response())
-        }
+        Err(failure) => (None, failure.into_response()),
     };
     response.extensions_mut().insert(Seen { route, principal });
     response
@@ -174,7 +170,8 @@ pub async fn handle(
     // Needed only for the record, so only then kept.
     let path = app.recorder.is_on().then(|| request.uri().path().to_owned());
     let bytes_in = request.body().size_hint().exact().unwrap_or(0);
-    let mut request = request.map(Body::new);
+    connection.unread.store(!request.body().is_end_stream(), Relaxed);
+    let mut request = request.map(|body| Body::new(Asked { body, connection: connection.clone() }));
     request.extensions_mut().insert(connection.clone());
     let mut response = match router.oneshot(request).await {
         Ok(response) => response,
@@ -184,8 +181,9 @@ pub async fn handle(
     let seen = response.extensions_mut().remove::<Seen>();
     let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);
-    if response.headers().get(header::CONNECTION).is_some_and(|value| value == "close") {
-        connection.unread.store(true, Relaxed);
+    if connection.unread.load(Relaxed) {
+        // What is left of the body stands before the next request, and nobody wants it.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let recorded = response.extensions_mut().remove::<Unrecorded>().is_none();
     let note = match (seen, path) {
@@ -232,6 +230,36 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.telemetry.requests_running.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A request's body. Tells its connection when all of it was read.
+struct Asked {
+    body: hyper::body::Incoming,
+    connection: Arc<Connection>,
+}
+
+impl http_body::Body for Asked {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.connection.unread.store(false, Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

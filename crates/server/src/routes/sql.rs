@@ -51,7 +51,7 @@ pub async fn sql(
 ) -> Result<Response> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let format = format_of(&parts.headers).map_err(Failure::and_close)?;
+    let format = format_of(&parts.headers)?;
     let held = body::read(&app, &parts.headers, body).await?;
     let asked: Asked = serde_json::from_slice(&held.bytes).map_err(|e| {
         Error::invalid(format!("the body is no statement: {e}"))

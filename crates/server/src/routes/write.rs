@@ -72,7 +72,7 @@ pub async fn rows(
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    let head = understand(&parts.uri, &parts.headers, &table).map_err(Failure::and_close)?;
+    let head = understand(&parts.uri, &parts.headers, &table)?;
     let mut held = body::read(&app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);

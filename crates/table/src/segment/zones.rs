@@ -43,7 +43,10 @@ pub(crate) fn of(column: &ArrayRef) -> Option<Zone> {
         }
         Arrow::Utf8 => {
             let texts = column.as_string::<i32>();
-            let cut = |text: &str| Value::String(text[..text.floor_char_boundary(TEXT_MAX)].to_owned());
+            let cut = |text: &str| {
+                let end = (0..=TEXT_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+                Value::String(text[..end.unwrap_or(0)].to_owned())
+            };
             let least = min_string(texts).map(cut);
             let greatest = max_string(texts).filter(|t| t.len() <= TEXT_MAX);
             (least, greatest.map(|text| Value::String(text.to_owned())))

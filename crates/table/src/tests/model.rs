@@ -40,6 +40,8 @@ struct World {
     compacting: Option<(Vec<SegmentId>, Option<SegmentMeta>)>,
     followers: Vec<(Lsn, BTreeSet<u64>)>,
     manifest: Option<State>,
+    /// Seals, compactions and restarts from a manifest so far.
+    done: [usize; 3],
 }
 
 impl World {
@@ -60,6 +62,7 @@ impl World {
             compacting: None,
             followers: vec![(Lsn(0), BTreeSet::new())],
             manifest: None,
+            done: [0; 3],
         }
     }
 
@@ -177,6 +180,7 @@ impl World {
             self.lsn += 1;
             self.tip.apply_seal(open(&self.sim, self.tip.def(), meta.clone())).unwrap();
             self.log.push((self.lsn, Logged::Seal(meta)));
+            self.done[0] += 1;
             return;
         }
         let snapshot = self.snapshot();
@@ -198,6 +202,7 @@ impl World {
             let opened = output.clone().map(|meta| open(&self.sim, self.tip.def(), meta));
             self.tip.apply_compact(&inputs, opened).unwrap();
             self.log.push((self.lsn, Logged::Compact(inputs, output)));
+            self.done[1] += 1;
             return;
         }
         let snapshot = self.snapshot();
@@ -290,6 +295,7 @@ impl World {
                 _ => {}
             }
         }
+        self.done[2] += usize::from(since > 0);
         self.tip = tip;
     }
 
@@ -396,6 +402,7 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
 #[test]
 fn a_table_equals_a_list_of_row_versions_whatever_happens() {
     let _limit = testkit::limit(300);
+    let mut done = [0; 3];
     testkit::for_each_seed(25, |seed| {
         let mut world = World::new(seed);
         for _ in 0..250 {
@@ -410,5 +417,7 @@ fn a_table_equals_a_list_of_row_versions_whatever_happens() {
         for segment in world.snapshot().segments() {
             assert!(segment.verify().is_empty(), "{:?}", segment.verify());
         }
+        done.iter_mut().zip(world.done).for_each(|(all, one)| *all += one);
     });
+    assert!(done.iter().all(|count| *count > 0), "seals, compactions, restarts: {done:?}");
 }

@@ -1,0 +1,123 @@
+//! The memory that sorts, joins and groupings of all statements share.
+//!
+//! As DataFusion's `FairSpillPool`, with one difference: a quarter is kept from those that can spill. There, two sorts
+//! that spilled take what is left for merging their files, and the merge above them, which cannot spill, finds
+//! nothing; a statement fails although every part of it could have done with less.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use datafusion::common::Result;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    bytes_max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Consumers that can spill.
+    spillers: usize,
+    spillable: usize,
+    unspillable: usize,
+}
+
+impl Pool {
+    pub fn new(bytes_max: usize) -> Self {
+        Pool { bytes_max, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Counters only: nothing under the lock can panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryPool for Pool {
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.state().spillers += usize::from(consumer.can_spill());
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.state().spillers -= usize::from(consumer.can_spill());
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let mut state = self.state();
+        if reservation.consumer().can_spill() {
+            state.spillable += additional;
+        } else {
+            state.unspillable += additional;
+        }
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let mut state = self.state();
+        if reservation.consumer().can_spill() {
+            state.spillable -= shrink;
+        } else {
+            state.unspillable -= shrink;
+        }
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let mut state = self.state();
+        let kept = self.bytes_max / 4;
+        let left = if reservation.consumer().can_spill() {
+            let shared = self.bytes_max - kept.max(state.unspillable.min(self.bytes_max));
+            (shared / state.spillers.max(1)).saturating_sub(reservation.size())
+        } else {
+            self.bytes_max.saturating_sub(state.spillable + state.unspillable)
+        };
+        if additional > left {
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "{} holds {} bytes and asks for {additional} more, {left} are left for it",
+                reservation.consumer().name(),
+                reservation.size()
+            )));
+        }
+        if reservation.consumer().can_spill() {
+            state.spillable += additional;
+        } else {
+            state.unspillable += additional;
+        }
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        let state = self.state();
+        state.spillable + state.unspillable
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn spillers_leave_a_quarter_to_those_that_cannot() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(1_000));
+        let spiller = |name: &str| MemoryConsumer::new(name).with_can_spill(true).register(&pool);
+        let (a, b) = (spiller("a"), spiller("b"));
+        a.try_grow(375).unwrap();
+        assert!(a.try_grow(1).is_err(), "half of three quarters each");
+        b.try_grow(375).unwrap();
+        let merge = MemoryConsumer::new("merge").register(&pool);
+        merge.try_grow(250).unwrap();
+        assert!(merge.try_grow(1).is_err());
+        drop((a, b));
+        merge.try_grow(750).unwrap();
+        assert_eq!(pool.reserved(), 1_000);
+        assert!(spiller("c").try_grow(1).is_err());
+        drop(merge);
+        assert_eq!(pool.reserved(), 0);
+    }
+}
