@@ -35,9 +35,11 @@ impl Service {
         let mut service = Service::open(config, config.server.listen, true)?;
         let url = service.url();
         service.running = Some(Running::here(url).write(&config.server.data)?);
-        if config.record.enabled {
-            service.recorder = Some(Recorder::start(service.engine.clone(), &config.record)?);
-        }
+        let engine = service.engine.clone();
+        service.recorder = Some(match config.record.enabled {
+            true => Recorder::start(engine, &config.record)?,
+            false => Recorder::keep_only(engine, &config.record)?,
+        });
         Ok(service)
     }
 

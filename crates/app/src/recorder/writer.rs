@@ -36,6 +36,21 @@ impl Recorder {
         Ok(Recorder { stop, thread })
     }
 
+    /// Records nothing, and only deletes what is older than it is kept: requests are recorded by the server itself.
+    pub fn keep_only(engine: Engine, settings: &Record) -> Result<Self> {
+        let keep = Micros::try_from(settings.keep.0.as_micros()).unwrap_or(Micros::MAX);
+        let (stop, stopped) = mpsc::channel();
+        let thread = Class::Background.spawn("retention", move || {
+            let mut retention = Retention::new(keep);
+            let pause = EVERY * RETENTION_EVERY as u32;
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
+                retention.run(&engine, engine.env().clock.now());
+            }
+        });
+        let thread = thread.map_err(|error| Error::io("starting the retention's thread", error))?;
+        Ok(Recorder { stop, thread })
+    }
+
     pub fn stop(self) {
         // Gone already if the thread ended.
         let _ = self.stop.send(());
