@@ -13,9 +13,13 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::recorder::Recorder;
 use crate::running::{Running, RunningFile};
+use crate::units::ByteSize;
 
 /// How long open requests may go on when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Two files of the log: below, the next one may not find its space.
+const ROOM_BYTES_MIN: u64 = 128 << 20;
 
 pub struct Service {
     engine: Engine,
@@ -53,6 +57,16 @@ impl Service {
         let engine = open_engine(data)?;
         if let Some(error) = engine.status().write_error {
             tracing::error!("{error}; reads go on, writes are refused; `polynya doctor` shows the extent");
+        }
+        // Reads work without room, so this is no failure.
+        if let Ok(free) = engine.env().disk.free_bytes(data)
+            && free < ROOM_BYTES_MIN
+        {
+            let free = ByteSize(free);
+            tracing::warn!(
+                "the disk of {} has {free} free: writes are refused until there is more",
+                data.display()
+            );
         }
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let options = server::Options {

@@ -45,7 +45,10 @@ impl Cancel {
 
     fn check(&self) -> Result<()> {
         if self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
-            let error = Error::new(Kind::Timeout, "the statement was cancelled or did not finish within its deadline");
+            let error = Error::new(
+                Kind::Timeout,
+                "the statement was cancelled or did not finish within its deadline",
+            );
             return Err(DataFusionError::External(Box::new(error)));
         }
         Ok(())
@@ -57,7 +60,8 @@ impl Cancel {
             let any = plan.as_any();
             if let Some(join) = any.downcast_ref::<NestedLoopJoinExec>() {
                 let filter = join.filter().map(|filter| {
-                    let expression = Arc::new(Watched { inner: filter.expression().clone(), cancel: self.clone() });
+                    let expression =
+                        Arc::new(Watched { inner: filter.expression().clone(), cancel: self.clone() });
                     JoinFilter::new(expression, filter.column_indices().to_vec(), filter.schema().clone())
                 });
                 let join = NestedLoopJoinExec::try_new(
@@ -67,7 +71,9 @@ impl Cancel {
                     join.join_type(),
                     join.projection().as_ref().map(|columns| columns.to_vec()),
                 )?;
-                return Ok(Transformed::yes(Arc::new(CooperativeExec::new(Arc::new(join))) as Arc<dyn ExecutionPlan>));
+                return Ok(Transformed::yes(
+                    Arc::new(CooperativeExec::new(Arc::new(join))) as Arc<dyn ExecutionPlan>
+                ));
             }
             let multiplies = any.is::<CrossJoinExec>()
                 || any.is::<HashJoinExec>()
@@ -143,7 +149,10 @@ impl PhysicalExpr for Watched {
         vec![&self.inner]
     }
 
-    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
         let inner = children.pop().ok_or_else(|| DataFusionError::Internal("one child expected".into()))?;
         Ok(Arc::new(Watched { inner, cancel: self.cancel.clone() }))
     }

@@ -46,7 +46,7 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
         DataFusionError::NotImplemented(text) => Error::invalid(format!("not there yet: {}", strip(&text))),
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)
-        | DataFusionError::Configuration(text) => Error::invalid(strip(&text)),
+        | DataFusionError::Configuration(text) => plan(&text),
         DataFusionError::SQL(error, _) => Error::invalid(strip(&error.to_string())),
         DataFusionError::IoError(error) => Error::io("spilling", error),
         DataFusionError::ExecutionJoin(error) if error.is_cancelled() => {
@@ -54,6 +54,13 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
         }
         other => Error::internal(strip(&other.to_string())),
     }
+}
+
+fn plan(text: &str) -> Error {
+    if text.contains("Projections require unique expression names") {
+        return Error::invalid("two columns are called the same").hint("name one of them with AS");
+    }
+    Error::invalid(strip(text))
 }
 
 /// One error that reached several readers.

@@ -1,14 +1,18 @@
 //! The memory that sorts, joins and groupings of all statements share.
 //!
-//! As DataFusion's `FairSpillPool`, with one difference: a quarter is kept from those that can spill. There, two sorts
-//! that spilled take what is left for merging their files, and the merge above them, which cannot spill, finds
-//! nothing; a statement fails although every part of it could have done with less.
+//! As DataFusion's `FairSpillPool`, with two differences: a quarter is kept from those that can spill, and the merge of
+//! one sort's spill files, which takes as much as it gets, gets no more than a quarter. There, the first sort that
+//! merges its files takes all that is left, and its neighbour, or the merge above both, finds nothing: a statement
+//! fails although every part of it could have done with less.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+
+/// How DataFusion's sort calls its merge of spill files.
+const SPILL_MERGE: &str = "ExternalSorterMerge";
 
 /// See the module.
 #[derive(Debug)]
@@ -70,7 +74,12 @@ impl MemoryPool for Pool {
             let shared = self.bytes_max - kept.max(state.unspillable.min(self.bytes_max));
             (shared / state.spillers.max(1)).saturating_sub(reservation.size())
         } else {
-            self.bytes_max.saturating_sub(state.spillable + state.unspillable)
+            let free = self.bytes_max.saturating_sub(state.spillable + state.unspillable);
+            if reservation.consumer().name().starts_with(SPILL_MERGE) {
+                free.min(kept.saturating_sub(reservation.size()))
+            } else {
+                free
+            }
         };
         if additional > left {
             return Err(DataFusionError::ResourcesExhausted(format!(

@@ -6,16 +6,18 @@
 //! mentions and the aliases that it introduces; qualified names look only at what they are qualified by.
 //!
 //! `_row_id` and `_time` are columns of every table, and `*` does not mean them. A table shows them to DataFusion only
-//! in statements that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)`. (A `*` over
-//! several relations is then expanded relation by relation, so that columns joined by USING appear twice.)
+//! in statements that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` ([`wildcard`]).
+
+mod output;
+mod wildcard;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins,
-    Value, VisitMut, VisitorMut, WildcardAdditionalOptions, visit_expressions,
+    Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, Value, VisitMut,
+    VisitorMut, visit_expressions,
 };
 use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
 
@@ -373,10 +375,11 @@ impl Rewrite<'_> {
                 }
             }
         }
+        wildcard::spell_out_using(select);
         if self.known.system {
             self.hide_system(select);
         }
-        name_apart(&mut select.projection);
+        output::name(&mut select.projection);
         for item in &mut select.projection {
             if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), _) =
                 item
@@ -389,76 +392,18 @@ impl Rewrite<'_> {
     }
 
     fn hide_system(&self, select: &mut Select) {
-        let relations: Vec<(ObjectName, bool)> =
-            select.from.iter().flat_map(|from| self.named(from)).collect();
-        let whole = relations.len() == select.from.iter().map(|from| 1 + from.joins.len()).sum::<usize>();
-        let mut projection = Vec::with_capacity(select.projection.len());
-        for mut item in std::mem::take(&mut select.projection) {
-            match &mut item {
-                SelectItem::Wildcard(options) if plain(options) => match relations.as_slice() {
-                    [(_, true)] if whole => options.opt_exclude = Some(system_columns()),
-                    several if whole && several.iter().any(|(_, is_table)| *is_table) => {
-                        for (relation, is_table) in several {
-                            let mut options = options.clone();
-                            options.opt_exclude = is_table.then(system_columns);
-                            let kind = SelectItemQualifiedWildcardKind::ObjectName(relation.clone());
-                            projection.push(SelectItem::QualifiedWildcard(kind, options));
-                        }
-                        continue;
-                    }
-                    _ => {}
-                },
-                SelectItem::QualifiedWildcard(
-                    SelectItemQualifiedWildcardKind::ObjectName(object),
-                    options,
-                ) if plain(options) => {
-                    let last = |name: &ObjectName| name.0.last().map(ToString::to_string).unwrap_or_default();
-                    let wanted = last(object).trim_matches('"').to_lowercase();
-                    let found =
-                        relations.iter().find(|(r, _)| last(r).trim_matches('"').to_lowercase() == wanted);
-                    if found.is_some_and(|(_, is_table)| *is_table) {
-                        options.opt_exclude = Some(system_columns());
-                    }
-                }
-                _ => {}
-            }
-            projection.push(item);
+        wildcard::hide_system(select, |relation| self.has_system(relation));
+    }
+
+    /// Whether a relation is a table, which has system columns.
+    fn has_system(&self, relation: &TableFactor) -> bool {
+        let TableFactor::Table { name: object, args: None, .. } = relation else { return false };
+        match object.0.as_slice() {
+            [ObjectNamePart::Identifier(table)] => !self.known.ctes.contains(&table.value),
+            [ObjectNamePart::Identifier(namespace), _] => namespace.value != "information_schema",
+            _ => false,
         }
-        select.projection = projection;
     }
-
-    /// The names of the relations of a FROM item, and which of them are tables with system columns.
-    fn named(&self, from: &TableWithJoins) -> Vec<(ObjectName, bool)> {
-        let factors = std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation));
-        factors
-            .filter_map(|factor| match factor {
-                TableFactor::Table { name: object, alias, args, .. } => {
-                    let is_cte = object.0.len() == 1
-                        && matches!(&object.0[0], ObjectNamePart::Identifier(i) if self.known.ctes.contains(&i.value));
-                    let information = object.0.len() == 2
-                        && matches!(&object.0[0], ObjectNamePart::Identifier(i) if i.value == "information_schema");
-                    let called = alias.as_ref().map_or_else(|| object.clone(), called);
-                    Some((called, !is_cte && !information && args.is_none()))
-                }
-                TableFactor::Derived { alias: Some(alias), .. }
-                | TableFactor::UNNEST { alias: Some(alias), .. }
-                | TableFactor::Function { alias: Some(alias), .. } => Some((called(alias), false)),
-                _ => None,
-            })
-            .collect()
-    }
-}
-
-fn called(alias: &TableAlias) -> ObjectName {
-    ObjectName(vec![ObjectNamePart::Identifier(alias.name.clone())])
-}
-
-fn plain(options: &WildcardAdditionalOptions) -> bool {
-    options.opt_exclude.is_none() && options.opt_except.is_none()
-}
-
-fn system_columns() -> ExcludeSelectItem {
-    ExcludeSelectItem::Multiple(vec![Ident::new(ROW_ID_NAME), Ident::new(TIME_NAME)])
 }
 
 fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
@@ -481,32 +426,11 @@ fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
     }
 }
 
-/// `SELECT count(*), count(*)`: DataFusion wants a name once, so the later ones get a number.
-fn name_apart(projection: &mut [SelectItem]) {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for item in projection {
-        let SelectItem::UnnamedExpr(expr) = item else { continue };
-        let (text, name) = match &expr {
-            // All subqueries have one name.
-            Expr::Subquery(_) => ("(subquery)".to_owned(), "subquery"),
-            // Those of two tables may be called the same.
-            Expr::CompoundIdentifier(_) => continue,
-            other => (other.to_string(), ""),
-        };
-        let count = seen.entry(text.clone()).or_default();
-        *count += 1;
-        if *count > 1 {
-            let base = if name.is_empty() { &text } else { name };
-            let alias = Ident::with_quote('"', format!("{base}_{count}"));
-            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
-        }
-    }
-}
-
 impl VisitorMut for Rewrite<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        output::name_recursive(query);
         each_select(&mut query.body, &mut |select| self.select(select));
         ControlFlow::Continue(())
     }

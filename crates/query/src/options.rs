@@ -10,8 +10,8 @@ pub struct Options {
     pub threads: usize,
     /// What sorts, joins and groupings of all statements together may hold before they spill.
     pub memory_bytes: usize,
-    /// Where they spill to; made when first needed, emptied when the last file's statement ends. Spill files do not
-    /// go through `vfs`: they are DataFusion's own, and no promise depends on them.
+    /// Where they spill to. Belongs to this SQL alone: what a killed process left there is removed at the start. Spill
+    /// files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
     pub spill_dir: PathBuf,
     /// What all spill files together may take; a statement that needs more fails with `TooLarge`.
     pub spill_bytes_max: u64,

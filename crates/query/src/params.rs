@@ -141,6 +141,10 @@ mod tests {
         assert_eq!(Params::new(values).scalars().unwrap().len(), count);
         assert!(Params::new(vec![Value::Decimal(1)]).scalars().is_err());
         assert!(Params::new(vec![Value::Struct(vec![])]).scalars().is_err());
-        assert!(Params::new(vec![Value::List(vec![Value::Int64(1), Value::String("a".into())])]).scalars().is_err());
+        assert!(
+            Params::new(vec![Value::List(vec![Value::Int64(1), Value::String("a".into())])])
+                .scalars()
+                .is_err()
+        );
     }
 }

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_syntax_error_says_where() {
-        let message = parse("select *\nfrom (").unwrap_err().to_string();
+        let message = parse("select *\nfrom t where )").unwrap_err().to_string();
         assert!(message.contains("Line: 2, Column: "), "{message}");
     }
 

@@ -85,6 +85,8 @@ impl Planner {
         settings.sql_parser.map_string_types_to_utf8view = false;
         settings.sql_parser.collect_spans = true;
         settings.execution.time_zone = Some("UTC".into());
+        // A few rows are not worth a second thread.
+        settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
         // Each sorting partition sets this aside for merging; a small pool must still have room to sort.
         let per_part = options.memory_bytes / options.threads.max(1) / 8;
         settings.execution.sort_spill_reservation_bytes = per_part.min(10 << 20);

@@ -1,5 +1,6 @@
 //! The door: one statement in, rows or what was done out.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,8 @@ use crate::planner::{Planned, Planner, table};
 use crate::write::Writer;
 use crate::{catalog, parse};
 
+/// How DataFusion calls the directories that it makes for spill files.
+const SPILL_PREFIX: &str = "datafusion-";
 /// How often a statement that lost against another writer is run again.
 const ATTEMPTS_MAX: u32 = 8;
 
@@ -72,6 +75,7 @@ pub struct Status {
 impl Sql {
     /// Starts the threads. Fails if they cannot be started or the options contradict each other.
     pub fn new(engine: Engine, options: Options) -> Result<Sql> {
+        prepare_spill_dir(&options.spill_dir)?;
         let pool = Pool::new(options.memory_bytes);
         let consumers = std::num::NonZeroUsize::new(3).expect("3 is not 0");
         let disk = DiskManagerBuilder::default()
@@ -183,6 +187,19 @@ impl Drop for Handle {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Makes the directory, and removes what a process that was killed left there.
+fn prepare_spill_dir(dir: &Path) -> Result<()> {
+    let failed = |e| Error::io(format!("preparing the spill directory {}", dir.display()), e);
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().starts_with(SPILL_PREFIX) {
+            std::fs::remove_dir_all(entry.path()).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 fn closed() -> Error {

@@ -70,7 +70,8 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
         // The editor blocks; the connection's task runs on another thread meanwhile.
         match tokio::task::block_in_place(|| editor.readline(prompt)) {
             Ok(line) if pending.is_empty() && line.trim().is_empty() => {}
-            Ok(line) if pending.is_empty() && line.trim_start().starts_with('\\') => {
+            // Even in the middle of a statement, which stays as it is.
+            Ok(line) if line.trim_start().starts_with('\\') => {
                 let _ = editor.add_history_entry(line.trim());
                 if !state.meta(door, parse_meta(line.trim())).await {
                     return Ok(());

@@ -57,12 +57,13 @@ fn aliases_and_ctes_are_names_too() {
     );
     assert_eq!(
         bound("select * from events join users using (ID)"),
-        r#"SELECT * FROM "Events" JOIN "users" USING(id)"#
+        r#"SELECT "Events".id AS "id", "Events".* EXCLUDE (id), "users".* EXCLUDE (id) FROM "Events" JOIN "users" USING(id)"#
     );
+    assert_eq!(bound("select 1, 1, count(*)"), r#"SELECT 1 AS "1", 1 AS "1_2", count(*) AS "count(*)""#);
     // The CTE hides the table of the same name; the table is still there under its full name.
     assert_eq!(
         bound("with users as (select 1) select * from users, main.users"),
-        r#"WITH users AS (SELECT 1) SELECT * FROM users, "main"."users""#
+        r#"WITH users AS (SELECT 1 AS "1") SELECT * FROM users, "main"."users""#
     );
 }
 

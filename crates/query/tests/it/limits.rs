@@ -1,7 +1,10 @@
 //! Rows, time, memory, number: every limit of a statement, and its end when nobody reads it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use futures::future::join_all;
 use query::{Answer, Limits, Overflow};
 use types::{Kind, Principal};
@@ -84,18 +87,26 @@ fn a_dropped_answer_stops_the_work() {
     let _limit = testkit::limit(240);
     let database = open();
     database.numbers("n", 100_000, false);
-    let sort = "select a.id, b.id from n a, n b where a.x <> b.x order by a.id + b.id, a.x limit 100000000";
+    let sort = "select a.id, b.id from n a, n b where a.x <> b.x order by a.id + b.id, a.x";
     let group = "select a.x * 1000000 + b.id, count(*) from n a, n b group by 1";
     for text in [ENDLESS, sort, group] {
-        let rows = database.rows(text, vec![], limits(Duration::from_secs(600))).unwrap();
+        let mut rows = database.rows(text, vec![], limits(Duration::from_secs(600))).unwrap();
         std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(database.sql.status().running, 1, "{text}");
+        if database.sql.status().running == 0 {
+            panic!("{text} has ended: {:?}", database.runtime.block_on(rows.collect()));
+        }
         drop(rows);
         wait_until_idle(&database);
-        let before = cpu_seconds();
-        std::thread::sleep(Duration::from_millis(500));
-        let used = cpu_seconds() - before;
-        assert!(used < 0.2, "{used} s of CPU in half a second after `{text}` was dropped");
+        // A sort of what one part holds in memory is not interrupted; after it there must be silence.
+        let start = Instant::now();
+        loop {
+            let before = cpu_seconds();
+            std::thread::sleep(Duration::from_millis(300));
+            if cpu_seconds() - before < 0.05 {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(6), "`{text}` works on though nobody reads it");
+        }
     }
     assert_eq!(database.sql.status().memory_bytes, 0);
 }
@@ -140,29 +151,41 @@ fn more_statements_than_allowed_wait_and_more_than_may_wait_are_refused() {
 #[test]
 fn a_sort_of_several_times_the_pool_spills() {
     let _limit = testkit::limit(240);
-    let database = open_with(|options| options.memory_bytes = 8 << 20);
-    // 600,000 rows of about 60 bytes.
-    database.numbers("n", 600_000, false);
-    let text = "select id, kind || kind || kind as k, x from n order by x, id desc";
+    let database = open_with(|options| options.memory_bytes = 16 << 20);
+    // About 100 bytes a row: 60 MB.
+    let wanted = 600_000;
+    database.numbers("n", wanted, false);
+    let text = "select id, k, x from (select id, repeat(kind, 10) as k, x from n) order by x, id desc, k";
     let mut rows = database.rows(text, vec![], Limits::default()).unwrap();
-    let mut spilled = 0;
+    let done = AtomicBool::new(false);
     let mut count = 0;
     let mut last = (i64::MIN, i64::MAX);
-    while let Some(batch) = database.runtime.block_on(rows.next()) {
-        let batch = batch.unwrap();
-        spilled = spilled.max(database.sql.status().spilled_bytes);
-        let column = |i: usize| {
-            use arrow::array::AsArray;
-            batch.column(i).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec()
-        };
-        for (x, id) in column(2).into_iter().zip(column(0)) {
-            assert!((x, -id) > (last.0, -last.1) || count == 0, "{x} {id} after {last:?}");
-            last = (x, id);
-            count += 1;
-        }
-    }
-    assert_eq!(count, 600_000);
-    assert!(spilled > 8 << 20, "{spilled} bytes were spilled");
+    let spilled = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = 0;
+            while !done.load(Ordering::Relaxed) {
+                most = most.max(database.sql.status().spilled_bytes);
+                std::thread::yield_now();
+            }
+            most
+        });
+        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            while let Some(batch) = database.runtime.block_on(rows.next()) {
+                let batch = batch.unwrap();
+                let column = |i: usize| batch.column(i).as_primitive::<Int64Type>().values().to_vec();
+                for (x, id) in column(2).into_iter().zip(column(0)) {
+                    assert!((x, -id) > (last.0, -last.1) || count == 0, "{x} {id} after {last:?}");
+                    last = (x, id);
+                    count += 1;
+                }
+            }
+        }));
+        done.store(true, Ordering::Relaxed);
+        read.unwrap();
+        watcher.join().unwrap()
+    });
+    assert_eq!(count, wanted);
+    assert!(spilled > 16 << 20, "{spilled} bytes were spilled");
     drop(rows);
     wait_until_idle(&database);
     assert_eq!(database.sql.status().spilled_bytes, 0, "spill files go with their statement");
@@ -179,6 +202,17 @@ fn a_statement_that_needs_more_memory_than_there_is_fails_alone() {
     let error = database.try_query("select id, kind, x from n order by x, id", vec![]).unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge, "{error}");
     assert_eq!(database.query("select count(*) from n"), [["300000"]]);
+}
+
+#[test]
+fn a_recursion_without_end_meets_its_deadline() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    let text = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n";
+    let rows = database.rows(text, vec![], limits(Duration::from_millis(300)));
+    let error = database.runtime.block_on(rows.unwrap().collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    wait_until_idle(&database);
 }
 
 #[test]
@@ -200,15 +234,21 @@ fn sql_works_on_threads_of_its_own_class() {
     let _limit = testkit::limit(60);
     let database = open();
     database.query("select 1");
-    let mut seen = 0;
-    for task in std::fs::read_dir("/proc/self/task").unwrap() {
-        let Ok(stat) = std::fs::read_to_string(task.unwrap().path().join("stat")) else { continue };
-        if stat.contains("(polynya-sql)") {
-            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-            // Field 19 of stat, 17th after the name: nice.
-            assert_eq!(fields[16], "10", "{stat}");
-            seen += 1;
-        }
+    // Other tests of this process start such threads all the time; one that has just begun has no name or class yet.
+    let begun = Instant::now();
+    while !sql_threads().iter().all(|nice| nice == "10") || sql_threads().len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", sql_threads());
+        std::thread::yield_now();
     }
-    assert!(seen >= 2, "{seen}");
+}
+
+/// The nice values of the threads that execute SQL in this process.
+fn sql_threads() -> Vec<String> {
+    let nice_of = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        // Field 19 of stat, 17th after the name.
+        let nice = stat.rsplit(')').next()?.split_whitespace().nth(16)?.to_owned();
+        stat.contains("(polynya-sql)").then_some(nice)
+    };
+    std::fs::read_dir("/proc/self/task").unwrap().filter_map(nice_of).collect()
 }

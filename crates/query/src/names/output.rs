@@ -1,0 +1,53 @@
+//! What the columns of an answer are called: an expression as it was written, a second one of the same name numbered.
+//! (DataFusion would call `1` `Int64(1)`, and wants a name once.)
+
+use std::collections::BTreeMap;
+
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, SelectItem, SetExpr};
+
+const NAME_CHARS_MAX: usize = 100;
+
+/// Names what has no name.
+pub(super) fn name(projection: &mut [SelectItem]) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for item in projection {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        let (text, named) = match &expr {
+            // Those of two tables may be called the same; a field of a struct is named by DataFusion.
+            Expr::CompoundIdentifier(_) => continue,
+            Expr::Identifier(ident) => (ident.value.clone(), true),
+            Expr::Subquery(_) => ("subquery".to_owned(), false),
+            other => (other.to_string().chars().take(NAME_CHARS_MAX).collect(), false),
+        };
+        let count = seen.entry(text.clone()).or_default();
+        *count += 1;
+        let alias = match (*count, named) {
+            (1, true) => continue,
+            (1, false) => text,
+            (count, _) => format!("{text}_{count}"),
+        };
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+    }
+}
+
+/// `WITH RECURSIVE n(i) AS (SELECT 1 UNION …)`: the second part reads `i`, which DataFusion knows only if the first
+/// part calls it so.
+pub(super) fn name_recursive(query: &mut Query) {
+    let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return };
+    for cte in &mut with.cte_tables {
+        let names: Vec<Ident> = cte.alias.columns.iter().map(|column| column.name.clone()).collect();
+        let mut body = cte.query.body.as_mut();
+        while let SetExpr::SetOperation { left, .. } = body {
+            body = left.as_mut();
+        }
+        let SetExpr::Select(select) = body else { continue };
+        if names.len() != select.projection.len() {
+            continue;
+        }
+        for (item, alias) in select.projection.iter_mut().zip(names) {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+            }
+        }
+    }
+}
