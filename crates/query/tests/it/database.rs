@@ -24,8 +24,12 @@ pub fn open() -> Database {
 }
 
 pub fn open_with(change: impl FnOnce(&mut Options)) -> Database {
+    open_engine(engine::Options::default(), change)
+}
+
+pub fn open_engine(engine: engine::Options, change: impl FnOnce(&mut Options)) -> Database {
     let dir = testkit::temp_dir("query");
-    let engine = Engine::open(vfs::Env::real(), &dir.join("data"), engine::Options::default()).unwrap();
+    let engine = Engine::open(vfs::Env::real(), &dir.join("data"), engine).unwrap();
     let mut options = Options::new(dir.join("spill"));
     options.threads = 2;
     change(&mut options);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use types::Value;
 
-use crate::database::{Database, open};
+use crate::database::{Database, open, open_engine};
 
 fn explain(database: &Database, text: &str) -> String {
     let rows = database.query(&format!("explain {text}"));
@@ -56,11 +56,7 @@ fn counting_reads_nothing_and_ranges_of_row_ids_read_only_theirs() {
     let plan = explain(&database, "select count(*) from n");
     assert!(!plan.contains("Scan"), "{plan}");
     assert_eq!(database.query("select count(*) from n"), [["100000"]]);
-    let pieces = |filter: &str| -> usize {
-        let plan = explain(&database, &format!("select id from n where {filter}"));
-        let after = plan.split("pieces=").nth(1).unwrap_or_else(|| panic!("{plan}"));
-        after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
-    };
+    let pieces = |filter: &str| pieces(&database, filter);
     let all = pieces("x >= 0");
     assert!(all >= 12, "{all}");
     assert!(pieces("_row_id > 99000") <= 2);
@@ -90,6 +86,51 @@ fn counting_reads_nothing_and_ranges_of_row_ids_read_only_theirs() {
     );
     let plan = explain(&database, "select * from n limit 10");
     assert!(plan.contains("pieces=1"), "{plan}");
+}
+
+fn pieces(database: &Database, filter: &str) -> usize {
+    let plan = explain(database, &format!("select id from n where {filter}"));
+    let after = plan.split("pieces=").nth(1).unwrap_or_else(|| panic!("{plan}"));
+    after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+/// Segments know the bounds of their blocks' columns; a head does not.
+#[test]
+fn blocks_that_cannot_match_are_left_out_and_nothing_else() {
+    let _limit = testkit::limit(240);
+    let database = open_engine(engine::Options { seal_rows: 20_000, ..engine::Options::default() }, |_| ());
+    database.numbers("n", 100_000, false);
+    database.execute("insert into n values (null, null, null), (-5, 'kind x', -1)");
+    let start = Instant::now();
+    while database.engine.root().table("main.n").unwrap().head_rows() >= 20_000 {
+        assert!(start.elapsed().as_secs() < 60, "nothing is sealed");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let all = pieces(&database, "id % 2 = 0");
+    assert!(pieces(&database, "id between 500 and 600") <= 3, "{all}");
+    assert!(pieces(&database, "id > 99000") <= 4);
+    assert!(pieces(&database, "id in (5, 6) or id = 99999") <= 5);
+    for (filter, expected) in [
+        ("id between 500 and 600", 101),
+        ("id < 0", 1),
+        ("id > 99000", 999),
+        ("id >= 99000", 1000),
+        ("id < 10", 11),
+        ("id <= 10", 12),
+        ("id in (5, 6) or id = 99999", 3),
+        ("id = 8191 or id = 8192 or id = 8193", 3),
+        ("id is null", 1),
+        ("kind = 'kind 3'", 10_000),
+        ("kind = 'kind x'", 1),
+        ("kind > 'kind 8'", 10_001),
+        ("kind >= 'kind 8' and id < 100", 21),
+        ("x < 0", 1),
+        ("x = 7 and id > 50000", 50),
+        ("kind is not null", 100_001),
+    ] {
+        let count = database.query(&format!("select count(*) from n where {filter}"));
+        assert_eq!(count, [[expected.to_string()]], "{filter}");
+    }
 }
 
 #[test]
