@@ -21,8 +21,9 @@ fn main() {
     names.sort();
     let mut code = String::from("pub const FILES: &[(&str, &[u8])] = &[\n");
     for name in names {
-        let path = ui.join(&name);
-        let _ = writeln!(code, "    ({name:?}, include_bytes!({path:?})),");
+        // Not the directory of this run: a build directory may serve several checkouts, and outlive some.
+        let path = format!("/ui/{name}");
+        let _ = writeln!(code, "    ({name:?}, include_bytes!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {path:?}))),");
     }
     code.push_str("];\n");
     let out = env::var("OUT_DIR").expect("cargo sets it");

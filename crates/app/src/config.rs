@@ -28,6 +28,7 @@ pub struct Config {
     pub sql: Sql,
     pub record: Record,
     pub log: Log,
+    pub bench: Bench,
     /// Where each value came from.
     #[serde(skip)]
     figment: Figment,
@@ -48,6 +49,7 @@ pub struct Sql {
     /// 0: one for each core.
     pub threads: usize,
     pub memory_bytes_max: ByteSize,
+    /// 0: one for each thread, at least 4.
     pub concurrent_max: usize,
     pub deadline: Span,
 }
@@ -63,6 +65,11 @@ pub struct Record {
 pub struct Log {
     pub level: String,
     pub format: LogFormat,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Bench {
+    pub sync_delay: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

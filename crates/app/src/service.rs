@@ -54,7 +54,7 @@ impl Service {
 
     fn open(config: &Config, listen: SocketAddr, record_requests: bool) -> Result<Self> {
         let data = &config.server.data;
-        let engine = open_engine(data)?;
+        let engine = open_engine(data, config.bench.sync_delay.0)?;
         if let Some(error) = engine.status().write_error {
             tracing::error!("{error}; reads go on, writes are refused; `polynya doctor` shows the extent");
         }
@@ -121,14 +121,19 @@ fn sql_options(config: &Config) -> query::Options {
         options.threads = config.sql.threads;
     }
     options.memory_bytes = usize::try_from(config.sql.memory_bytes_max.0).unwrap_or(usize::MAX);
-    options.concurrent_max = config.sql.concurrent_max.max(1);
+    options.concurrent_max = match config.sql.concurrent_max {
+        0 => options.threads.max(4),
+        wanted => wanted,
+    };
     options.deadline = config.sql.deadline.0;
     options
 }
 
 /// Opens a data directory; what may go wrong is said in one sentence with its cure.
-pub fn open_engine(data: &Path) -> Result<Engine> {
-    Engine::open(Env::real(), data, engine::Options::default()).map_err(|error| explain(data, error))
+pub fn open_engine(data: &Path, sync_delay: Duration) -> Result<Engine> {
+    let mut options = engine::Options::default();
+    options.log.sync_delay = (!sync_delay.is_zero()).then_some(sync_delay);
+    Engine::open(Env::real(), data, options).map_err(|error| explain(data, error))
 }
 
 fn explain(data: &Path, error: Error) -> Error {

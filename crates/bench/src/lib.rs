@@ -13,13 +13,13 @@
 //! - **Ratios from one run.** Two configurations are compared interleaved, A B B A … ([`ab`]).
 //!
 //! Not here: peers (`crates/compare` runs them in this harness), simulated disks (`crates/sim`), and any code of
-//! the server: the load speaks HTTP/1.1 over loopback to whatever listens there, and refuses other addresses,
+//! the server ([`waits`] uses the library): the load speaks HTTP/1.1 over loopback to whatever listens there, and refuses other addresses,
 //! since a load generator is a weapon when it is pointed at somebody else.
 //!
 //! Linux only: load is driven by `epoll` with sub-millisecond timeouts and `/proc` is where CPU is read.
 //!
 //! Start at [`Harness`] for work inside this process, at [`load::Load`] for work over HTTP; [`ingest`], [`reads`],
-//! [`sql_small`] and [`kill9`] are the workloads, [`child`] starts and stops a server for them.
+//! [`sql_small`], [`kill9`] and [`waits`] are the workloads, [`child`] starts and stops a server for them.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +45,7 @@ mod report;
 pub mod run;
 pub mod sql_small;
 mod target;
+pub mod waits;
 mod wire;
 
 pub use fsync::Fsync;

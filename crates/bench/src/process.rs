@@ -145,6 +145,19 @@ impl Sample {
     }
 }
 
+/// How often this thread has given up the CPU of its own accord: it waited for a lock, a disk, a socket, or for work.
+pub fn own_voluntary_switches() -> Result<u64> {
+    let status = fs::read_to_string("/proc/thread-self/status")
+        .map_err(|error| Error::io("reading the counters of this thread", error))?;
+    Ok(number(&status, "voluntary_ctxt_switches:"))
+}
+
+/// CPU time of this thread.
+pub fn own_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 impl Thread {
     fn parse(status: &str, schedstat: &str) -> Self {
         let mut times = schedstat.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0));

@@ -5,11 +5,10 @@
 //! merges its files takes all that is left, and its neighbour, or the merge above both, finds nothing: a statement
 //! fails although every part of it could have done with less.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use vfs::{Mutex, MutexGuard, Rank};
 
 /// How DataFusion's sort calls its merge of spill files.
 const SPILL_MERGE: &str = "ExternalSorterMerge";
@@ -31,12 +30,11 @@ struct State {
 
 impl Pool {
     pub fn new(bytes_max: usize) -> Self {
-        Pool { bytes_max, state: Mutex::default() }
+        Pool { bytes_max, state: Mutex::new(Rank::new(34, "sql memory"), State::default()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Counters only: nothing under the lock can panic half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -5,8 +5,9 @@
 //! task context are made once and shared by all statements.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use arrow::datatypes::{DataType as Arrow, FieldRef, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
@@ -52,10 +53,11 @@ const KEPT_TEXT_BYTES_MAX: usize = 16 << 10;
 pub(crate) struct Planner {
     state: SessionState,
     context: Arc<TaskContext>,
-    plans: Mutex<HashMap<Key, Arc<Kept>>>,
+    /// Looked up without a lock.
+    plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     text: String,
     types: Vec<Arrow>,
@@ -105,7 +107,7 @@ impl Planner {
             state.register_udf(function).expect("the registry takes functions");
         }
         let context = state.task_ctx();
-        Planner { state, context, plans: Mutex::default() }
+        Planner { state, context, plans: ArcSwap::default() }
     }
 
     pub fn context(&self) -> Arc<TaskContext> {
@@ -118,7 +120,7 @@ impl Planner {
             return Ok(None);
         }
         let key = Key { text: text.to_owned(), types: params.types() };
-        let Some(kept) = self.lock().get(&key).cloned() else { return Ok(None) };
+        let Some(kept) = self.plans.load().get(&key).cloned() else { return Ok(None) };
         let mut snapshots: HashMap<TableId, Arc<Snapshot>> = HashMap::new();
         for (written, id, version) in &kept.tables {
             let Ok(snapshot) = view.table(&written.text()) else { return Ok(None) };
@@ -164,12 +166,13 @@ impl Planner {
         }
         let plan = state.optimize(&plan).map_err(from_datafusion)?;
         if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
-            let mut plans = self.lock();
-            if plans.len() >= PLANS_MAX {
-                plans.clear();
-            }
             let key = Key { text: text.to_owned(), types: params.types() };
-            plans.insert(key, Arc::new(Kept { plan: plan.clone(), tables: written }));
+            let kept = Arc::new(Kept { plan: plan.clone(), tables: written });
+            self.plans.rcu(|plans| {
+                let full = plans.len() >= PLANS_MAX;
+                let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };
+                others.update(key.clone(), kept.clone())
+            });
         }
         let plan = self.fill(plan, params)?;
         Ok(Planned { plan, state: Some(state) })
@@ -179,11 +182,6 @@ impl Planner {
     pub async fn physical(&self, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
         let state = planned.state.as_ref().unwrap_or(&self.state);
         state.query_planner().create_physical_plan(&planned.plan, state).await.map_err(from_datafusion)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Kept>>> {
-        // Nothing is done under it that could panic, and a plan is whole or absent.
-        self.plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Puts the values into an optimized plan, and folds what becomes constant by them.

@@ -214,6 +214,7 @@ struct Reader {
 
 impl Reader {
     fn read(&mut self) -> Option<types::Result<RecordBatch>> {
+        let _reading = vfs::read_path();
         match &self.parts[self.partition] {
             Part::Pieces(pieces) => {
                 let at = self.next;

@@ -1,8 +1,8 @@
 //! The door: one statement in, rows or what was done out.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -41,7 +41,10 @@ pub struct Sql(Arc<Handle>);
 
 struct Handle {
     shared: Arc<Shared>,
-    runtime: Mutex<Option<Runtime>>,
+    /// Where statements are started, without a lock.
+    spawner: tokio::runtime::Handle,
+    closed: AtomicBool,
+    runtime: vfs::Mutex<Option<Runtime>>,
 }
 
 struct Shared {
@@ -103,7 +106,12 @@ impl Sql {
             started: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         };
-        Ok(Sql(Arc::new(Handle { shared: Arc::new(shared), runtime: Mutex::new(Some(runtime)) })))
+        Ok(Sql(Arc::new(Handle {
+            shared: Arc::new(shared),
+            spawner: runtime.handle().clone(),
+            closed: AtomicBool::new(false),
+            runtime: vfs::Mutex::new(vfs::Rank::new(30, "sql threads"), Some(runtime)),
+        })))
     }
 
     /// Runs one statement. May be awaited on any runtime; the work is done by SQL's own threads. Dropping the future or
@@ -130,15 +138,15 @@ impl Sql {
             params,
             limits,
         };
-        let task = {
-            let runtime = self.0.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-            let runtime = runtime.as_ref().ok_or_else(closed)?;
-            runtime.spawn(job.run(sender)).abort_handle()
-        };
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        let task = self.0.spawner.spawn(job.run(sender)).abort_handle();
         let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
-        let answer = receiver
-            .await
-            .unwrap_or_else(|_| Err(Error::internal("the statement stopped without an answer")));
+        let answer = receiver.await.unwrap_or_else(|_| match self.0.closed.load(Ordering::Acquire) {
+            true => Err(closed()),
+            false => Err(Error::internal("the statement stopped without an answer")),
+        });
         // From here on the answer's reader keeps it alive.
         guard.0.0 = None;
         guard.1.0 = None;
@@ -160,7 +168,8 @@ impl Sql {
     /// Ends all statements and the threads; answers that are being read end in an error of kind `Closed`. Waits up to a
     /// second for threads that are in the middle of a batch.
     pub fn close(&self) {
-        let runtime = self.0.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.closed.store(true, Ordering::Release);
+        let runtime = self.0.runtime.lock().take();
         if let Some(runtime) = runtime {
             // Not in the caller's thread, which may belong to a runtime that must not block.
             let ended = std::thread::Builder::new()
@@ -182,7 +191,7 @@ impl std::fmt::Debug for Sql {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let runtime = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let runtime = self.runtime.get_mut().take();
         if let Some(runtime) = runtime {
             runtime.shutdown_background();
         }

@@ -52,7 +52,7 @@ impl Default for Options {
             threads: cores,
             work_threads: cores,
             work_queue_max: 4_096,
-            connections_max: 10_000,
+            connections_max: 20_000,
             body_bytes_max: 64 << 20,
             body_bytes_total_max: 512 << 20,
             inline_bytes_max: 16 << 10,

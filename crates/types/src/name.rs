@@ -80,9 +80,16 @@ pub fn resolve<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option
     folded.filter(|_| !several)
 }
 
-/// A name as it may appear in a message: escaped and cut to 80 characters.
+/// A name as it may appear in a message: cut to 80 characters, and what cannot be seen escaped. Quotes stand as they
+/// are: messages put names between backticks.
 pub fn printable(text: &str) -> String {
-    let mut escaped: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    let mut escaped = String::new();
+    for c in text.chars().take(80) {
+        match c {
+            '"' | '\'' => escaped.push(c),
+            _ => escaped.extend(c.escape_debug()),
+        }
+    }
     if text.chars().nth(80).is_some() {
         escaped.push('…');
     }
@@ -109,6 +116,13 @@ mod tests {
         assert_eq!(full_table_name("sensors.Température-2").unwrap(), "sensors.Température-2");
         assert_eq!(short_table_name("main.events"), "events");
         assert_eq!(short_table_name("sensors.x"), "sensors.x");
+    }
+
+    #[test]
+    fn a_name_in_a_message_is_short_and_visible() {
+        assert_eq!(printable("\"big\" it's"), "\"big\" it's");
+        assert_eq!(printable("a\0b\n\u{202e}"), "a\\0b\\n\\u{202e}");
+        assert_eq!(printable(&"x".repeat(81)), "x".repeat(80) + "…");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bench::{Report, Target, child, ingest, kill9, reads, sql_small};
+use bench::{Report, Target, child, ingest, kill9, reads, sql_small, waits};
 use clap::{Args, ValueEnum};
 use types::{Error, Result};
 
@@ -18,7 +18,7 @@ use crate::units::Span;
                   --root, on the disk that matters) and removes both, unless --url names a running one. A run fails on \
                   any wrong answer, and when rows stored differ from rows acknowledged.",
     after_help = "Examples:\n  polynya bench ingest\n  polynya bench ingest --connections 1,50 --batch 1 --measure 5s\n  \
-                  polynya bench reads --json > reads.json\n  polynya bench kill9 --rounds 20"
+                  polynya bench ingest --sync-delay 10ms\n  polynya bench reads --json > reads.json\n  polynya bench kill9 --rounds 20"
 )]
 pub struct Options {
     workload: Workload,
@@ -43,6 +43,9 @@ pub struct Options {
     /// How long each measurement takes
     #[arg(long, value_name = "TIME", default_value = "10s")]
     measure: Span,
+    /// Added to each fsync of the own server's log, to learn how a slower disk would do
+    #[arg(long, value_name = "TIME", conflicts_with = "url")]
+    sync_delay: Option<Span>,
     /// How often the server is killed
     #[arg(long, default_value_t = 20)]
     rounds: usize,
@@ -62,6 +65,8 @@ enum Workload {
     Reads,
     /// Small SQL statements alone and beside writers
     Sql,
+    /// What a reader inside this process waits for beside writers: nothing
+    Waits,
     /// Kill the server again and again under load; every acknowledged row must be there once
     Kill9,
 }
@@ -80,6 +85,11 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
                 wanted.clients = *clients;
             }
             kill9::run(&wanted, progress)?
+        }
+        Workload::Waits => {
+            let mut wanted = waits::Options::new(&options.root);
+            wanted.seed = options.seed;
+            waits::run(&wanted, progress)?
         }
         _ => match &options.url {
             Some(url) => {
@@ -117,7 +127,7 @@ fn measure(options: &Options, target: Target, progress: bench::Progress<'_>) -> 
     match options.workload {
         Workload::Reads => reads::run(&by_reads(reads::Options::new(target)), progress),
         Workload::Sql => sql_small::run(&by_reads(sql_small::options(target)), progress),
-        Workload::Ingest | Workload::Kill9 => {
+        Workload::Ingest | Workload::Kill9 | Workload::Waits => {
             let mut wanted = ingest::Options::new(target);
             wanted.timing = timing;
             wanted.seed = options.seed;
@@ -139,6 +149,9 @@ fn own_server(options: &Options) -> Result<child::Options> {
     let mut own = child::Options::new(program);
     own.root.clone_from(&options.root);
     own.env.push(("POLYNYA_LOG_LEVEL".into(), "warn".into()));
+    if let Some(delay) = options.sync_delay {
+        own.env.push(("POLYNYA_BENCH_SYNC_DELAY".into(), delay.to_string()));
+    }
     Ok(own)
 }
 

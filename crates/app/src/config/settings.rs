@@ -76,7 +76,7 @@ pub const SETTINGS: &[Setting] = &[
         "server.request_timeout",
         "POLYNYA_REQUEST_TIMEOUT",
         Form::Span,
-        "60 s",
+        "5 min",
         "How long a request may take to arrive.",
     ),
     setting(
@@ -90,17 +90,17 @@ pub const SETTINGS: &[Setting] = &[
         "sql.memory_bytes_max",
         "POLYNYA_SQL_MEMORY_BYTES_MAX",
         Form::Size,
-        "512 MiB",
+        "256 MiB",
         "Memory of all running statements together; beyond it they spill to disk.",
     ),
     setting(
         "sql.concurrent_max",
         "POLYNYA_SQL_CONCURRENT_MAX",
         Form::Count,
-        "16",
-        "Statements at a time; one more is answered 429.",
+        "0",
+        "Statements that run at a time; 64 more wait, a further one is answered 429. 0 is one for each thread, at least 4.",
     ),
-    setting("sql.deadline", "POLYNYA_SQL_DEADLINE", Form::Span, "30 s", "How long one statement may run."),
+    setting("sql.deadline", "POLYNYA_SQL_DEADLINE", Form::Span, "60 s", "How long one statement may run."),
     setting(
         "record.enabled",
         "POLYNYA_RECORD",
@@ -129,6 +129,13 @@ pub const SETTINGS: &[Setting] = &[
         Form::Text,
         "text",
         "text for people, json for one object a line.",
+    ),
+    setting(
+        "bench.sync_delay",
+        "POLYNYA_BENCH_SYNC_DELAY",
+        Form::Span,
+        "0 s",
+        "Added to each fsync of the commit log, to learn how a slower disk would do. For measurements only.",
     ),
 ];
 

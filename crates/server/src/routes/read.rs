@@ -197,6 +197,7 @@ pub async fn row(
     let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
     let etag = HeaderValue::from_str(&format!("\"{row}\"")).expect("digits and quotes");
     response.headers_mut().insert(header::ETAG, etag);
+    response.headers_mut().insert("polynya-lsn", HeaderValue::from(snapshot.lsn().0));
     Ok(response)
 }
 
