@@ -39,14 +39,14 @@ impl Door {
         }
         let control = Some(Client::socket(data));
         if let Some(running) = Running::find(data) {
-            let client = Client::new(&running.url, reach.key.clone())?;
+            let client = Client::new(&running.url, reach.key.clone().or(Some(running.secret)))?;
             return Ok(Door { client, control, own: None, place: format!("server {}", running.url) });
         }
         let starting = config.clone();
         let started = tokio::task::spawn_blocking(move || Service::start_private(&starting)).await;
         let own =
             started.map_err(|error| Error::internal("opening the directory failed").caused_by(error))??;
-        let client = Client::new(&own.url(), reach.key.clone())?;
+        let client = Client::new(&own.url(), reach.key.clone().or(Some(own.secret().to_owned())))?;
         Ok(Door { client, control, own: Some(own), place: format!("directory {}", data.display()) })
     }
 

@@ -30,6 +30,7 @@ pub struct Service {
     /// Gone before the directory is closed, so that no command looks for a server that is leaving.
     running: Option<RunningFile>,
     address: SocketAddr,
+    secret: String,
 }
 
 impl Service {
@@ -38,7 +39,7 @@ impl Service {
         crate::port::check(config.server.listen)?;
         let mut service = Service::open(config, config.server.listen, true)?;
         let url = service.url();
-        service.running = Some(Running::here(url).write(&config.server.data)?);
+        service.running = Some(Running::here(url, service.secret.clone()).write(&config.server.data)?);
         let engine = service.engine.clone();
         service.recorder = Some(match config.record.enabled {
             true => Recorder::start(engine, &config.record)?,
@@ -69,8 +70,10 @@ impl Service {
             );
         }
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
+        let secret = server::new_secret(&*engine.env().random);
         let options = server::Options {
             listen,
+            owner_hash: Some(server::hash_of(&secret)),
             body_bytes_max: usize::try_from(config.server.body_bytes_max.0).unwrap_or(usize::MAX),
             connections_max: config.server.connections_max,
             idle_time_max: config.server.idle_timeout.0,
@@ -81,11 +84,16 @@ impl Service {
         let server = Server::start(engine.clone(), sql.clone(), options)?;
         let address = server.local_addr();
         let control = Control::start(engine.clone(), data)?;
-        Ok(Service { engine, sql, server, recorder: None, control, running: None, address })
+        Ok(Service { engine, sql, server, recorder: None, control, running: None, address, secret })
     }
 
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What whoever owns the directory sends as a key.
+    pub fn secret(&self) -> &str {
+        &self.secret
     }
 
     /// Where this machine's programs reach it.

@@ -11,6 +11,7 @@
 //! Types: the physical ones of [`types::DataType::to_arrow`]. Of a field's metadata only the column id and the extension
 //! name of uuid and json are kept.
 
+mod bound;
 mod decode;
 mod encode;
 mod null;
@@ -26,6 +27,7 @@ use types::{Result, SchemaVersion, TableId};
 
 use crate::gather::Gather;
 
+pub use bound::bytes_max;
 pub(crate) use decode::decode_at;
 pub(crate) use encode::encode_into;
 

@@ -86,6 +86,32 @@ fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     Ok(spare)
 }
 
+/// Bytes between two looks at whether the log is ending.
+const PREPARE_STEP_BYTES: u64 = 4 << 20;
+
+/// [`make_spare`] in steps; `None` if the log ends meanwhile.
+fn make_spare_unless_ending(shared: &Shared, len: u64) -> Result<Option<Spare>> {
+    let ending = || shared.ending.load(Ordering::Acquire);
+    if ending() {
+        return Ok(None);
+    }
+    let mut spare = make_spare(shared, len.min(PREPARE_STEP_BYTES))?;
+    while spare.len < len && !ending() {
+        let next = len.min(spare.len + PREPARE_STEP_BYTES);
+        if let Err(error) = allocate(&spare, next) {
+            let _ = shared.env.disk.remove(&spare.path);
+            return Err(error);
+        }
+        spare.len = next;
+    }
+    if spare.len < len {
+        let removed = shared.env.disk.remove(&spare.path);
+        removed.map_err(|e| Error::io("removing a log file", e).with("file", spare.path.display()))?;
+        return Ok(None);
+    }
+    Ok(Some(spare))
+}
+
 fn next_spare_path(shared: &Shared) -> PathBuf {
     let mut state = shared.state.lock();
     let number = state.next_spare;
@@ -109,7 +135,7 @@ pub(crate) fn prepare(shared: &Shared) -> Result<()> {
     shared.check()?;
     clear_leftovers(shared)?;
     while shared.state.lock().spares.len() < shared.options.spare_files {
-        let spare = make_spare(shared, file_bytes(shared))?;
+        let Some(spare) = make_spare_unless_ending(shared, file_bytes(shared))? else { return Ok(()) };
         shared.state.lock().spares.push(spare);
     }
     Ok(())

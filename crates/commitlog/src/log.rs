@@ -76,8 +76,21 @@ impl Log {
         replay_from: Lsn,
         visit: &mut dyn FnMut(Frame) -> Result<()>,
     ) -> Result<(Writer, Recovery)> {
+        Self::open_known(env, dir, options, replay_from, Lsn(0), visit)
+    }
+
+    /// [`Log::open`] for a caller whose manifest proves that everything up to `known_durable` was durable, also where
+    /// the log itself does not: a log that cannot be read up to there is damaged, never torn.
+    pub fn open_known(
+        env: &Env,
+        dir: &Path,
+        options: Options,
+        replay_from: Lsn,
+        known_durable: Lsn,
+        visit: &mut dyn FnMut(Frame) -> Result<()>,
+    ) -> Result<(Writer, Recovery)> {
         make_dir(env, dir)?;
-        let walk = recover::walk(env, dir, replay_from, visit)?;
+        let walk = recover::walk(env, dir, replay_from, known_durable, visit)?;
         let last_lsn = Lsn(walk.next_lsn.0 - 1);
         let recovery = Recovery {
             last_lsn,
@@ -86,8 +99,16 @@ impl Log {
             torn_bytes: walk.torn_bytes,
             damage: walk.damage.clone(),
         };
-        let shared =
-            Arc::new(Shared::new(env.clone(), dir.to_owned(), options, last_lsn, recovery.damage.clone()));
+        let handle = env.disk.open_dir(dir);
+        let handle = handle.map_err(|e| Error::io("opening the log's directory", e).with("directory", dir.display()))?;
+        let shared = Arc::new(Shared::new(
+            env.clone(),
+            dir.to_owned(),
+            handle,
+            options,
+            last_lsn,
+            recovery.damage.clone(),
+        ));
         adopt(&shared, &walk);
         let mut epoch_max = walk.epoch_max;
         if recovery.damage.is_none() {
@@ -141,7 +162,7 @@ fn rewrite(shared: &Shared, walk: &Walk) -> Result<()> {
         }
         found.file.sync().map_err(failed)?;
     }
-    shared.env.disk.sync_dir(&shared.dir).map_err(|e| Error::io("securing the log's tail", e))
+    shared.sync_dir().map_err(|e| Error::io("securing the log's tail", e))
 }
 
 /// Hands the files that were found to the open log.

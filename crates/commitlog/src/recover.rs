@@ -112,18 +112,20 @@ fn find(env: &Env, dir: &Path) -> Result<Vec<LogFile>> {
     Ok(files)
 }
 
-/// Reads the log in `dir` from `replay_from` on and hands its frames to `visit`.
+/// Reads the log in `dir` from `replay_from` on and hands its frames to `visit`. Everything up to `known_durable` was
+/// durable by the word of somebody else than the log.
 pub(crate) fn walk(
     env: &Env,
     dir: &Path,
     replay_from: Lsn,
+    known_durable: Lsn,
     visit: &mut dyn FnMut(Frame) -> Result<()>,
 ) -> Result<Walk> {
     let vouched = Lsn(replay_from.0.max(1) - 1);
     let mut walk = Walk {
         files: find(env, dir)?,
         next_lsn: vouched.next(),
-        durable_lsn: vouched,
+        durable_lsn: vouched.max(known_durable),
         undurable: VecDeque::new(),
         damage: None,
         frames: 0,
@@ -153,7 +155,8 @@ pub(crate) fn walk(
     assign_roles(&mut walk.files, replay_from);
     let headers = walk.files.iter().filter(|file| file.role != Role::Void).filter_map(|file| file.header);
     walk.durable_lsn = headers.map(|header| header.durable_lsn).fold(walk.durable_lsn, Lsn::max);
-    Reader { walk, replay_from, schemas: SchemaReader::default() }.read(visit)
+    Reader { walk, known_durable: vouched.max(known_durable), replay_from, schemas: SchemaReader::default() }
+        .read(visit)
 }
 
 /// A file's frames count below the first lsn of every later file only: what an earlier opening cut stays cut.
@@ -181,6 +184,8 @@ enum End {
 
 struct Reader {
     walk: Walk,
+    /// By the word of the caller's manifest.
+    known_durable: Lsn,
     replay_from: Lsn,
     schemas: SchemaReader,
 }
@@ -240,14 +245,13 @@ impl Reader {
         (0..self.walk.files.len()).filter(|i| self.walk.files[*i].role == role).collect()
     }
 
-    /// The caller's manifest vouches for lsns below `replay_from`, so a log that ends before them has lost something.
+    /// The caller's manifest was made of what was durable, so a log that ends before its lsn has lost something.
     fn vouched_is_there(&mut self, live: &[usize]) {
-        if self.walk.next_lsn < self.replay_from {
+        if self.walk.next_lsn <= self.known_durable {
             let last = live.iter().copied().rfind(|i| self.walk.files[*i].frames > 0).unwrap_or(live[0]);
             let error = Error::damaged(format!(
                 "the log ends before lsn {}, but the manifest already knows lsn {}",
-                self.walk.next_lsn,
-                self.replay_from.0 - 1
+                self.walk.next_lsn, self.known_durable
             ));
             let offset = self.walk.files[last].end;
             self.walk.damage = Some(self.place(error, last, offset));
@@ -257,6 +261,7 @@ impl Reader {
     /// No file has a header of its own: a new log, or one that never got beyond making its first file, or a lost one.
     fn nothing_live(mut self) -> Result<Walk> {
         let evidence = self.evidence(None)?;
+        let evidence = evidence.max(self.known_durable);
         if evidence >= self.walk.next_lsn || self.replay_from.0 > 1 {
             let found = match self.walk.files.first() {
                 Some(_) => "no log file has a readable header",

@@ -1,11 +1,12 @@
 //! What the handles on an open log share.
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use types::{Error, Kind, Lsn, Result};
-use vfs::{Env, File, Mutex, Rank};
+use vfs::{Dir, Env, File, Mutex, Rank};
 
 use crate::log::Options;
 use crate::stats::Counters;
@@ -14,6 +15,8 @@ use crate::stats::Counters;
 pub(crate) struct Shared {
     pub env: Env,
     pub dir: PathBuf,
+    /// Held open: a sync that wants a file descriptor could fail for want of one, and a failed sync is for ever.
+    dir_handle: Option<Arc<dyn Dir>>,
     pub options: Options,
     pub counters: Counters,
     /// The highest durable lsn.
@@ -26,6 +29,8 @@ pub(crate) struct Shared {
     pub syncing: Mutex<()>,
     /// Held while files are made, recycled or removed in the background: one at a time.
     pub keeping: Mutex<()>,
+    /// The log is about to be closed: files that nobody waits for are not made any more.
+    pub ending: AtomicBool,
     latched: OnceLock<Error>,
     /// Set at opening: the log is damaged and only its readable part was replayed.
     pub damage: Option<Error>,
@@ -99,6 +104,7 @@ impl Shared {
     pub(crate) fn new(
         env: Env,
         dir: PathBuf,
+        dir_handle: Option<Arc<dyn Dir>>,
         options: Options,
         last_lsn: Lsn,
         damage: Option<Error>,
@@ -106,6 +112,7 @@ impl Shared {
         Shared {
             env,
             dir,
+            dir_handle,
             options,
             counters: Counters::default(),
             durable: AtomicU64::new(last_lsn.0),
@@ -113,6 +120,7 @@ impl Shared {
             state: Mutex::new(Rank::new(84, "log files"), State::default()),
             syncing: Mutex::new(Rank::new(82, "log sync"), ()),
             keeping: Mutex::new(Rank::new(80, "log file keeping"), ()),
+            ending: AtomicBool::new(false),
             latched: OnceLock::new(),
             damage,
         }
@@ -124,6 +132,14 @@ impl Shared {
 
     pub(crate) fn appended_lsn(&self) -> Lsn {
         Lsn(self.appended.load(Ordering::Acquire))
+    }
+
+    /// Makes the names in the log's directory durable.
+    pub(crate) fn sync_dir(&self) -> io::Result<()> {
+        match &self.dir_handle {
+            Some(handle) => handle.sync(),
+            None => self.env.disk.sync_dir(&self.dir),
+        }
     }
 
     /// Fails if nothing may be written any more.

@@ -54,7 +54,7 @@ impl Syncer {
             shared.counters.synced(shared.env.clock.monotonic().saturating_sub(start));
         }
         if dir_dirty {
-            let synced = shared.env.disk.sync_dir(&shared.dir);
+            let synced = shared.sync_dir();
             synced.map_err(|e| shared.latch(&Error::io("syncing the log's directory", e)))?;
             shared.state.lock().in_place(epoch);
         }

@@ -59,7 +59,7 @@ pub fn verify(
     replay_from: Lsn,
     visit: &mut dyn FnMut(Frame) -> Result<()>,
 ) -> Result<Report> {
-    let walk = recover::walk(env, dir, replay_from, visit)?;
+    let walk = recover::walk(env, dir, replay_from, Lsn(0), visit)?;
     let files = walk.files.iter().map(|file| FileReport {
         name: file.name.clone(),
         epoch: file.epoch,

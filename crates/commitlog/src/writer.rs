@@ -209,7 +209,7 @@ impl Writer {
         }
         spare.file.sync().map_err(failed)?;
         shared.env.disk.rename(&spare.path, &path).map_err(failed)?;
-        shared.env.disk.sync_dir(&shared.dir).map_err(failed)?;
+        shared.sync_dir().map_err(failed)?;
         {
             let mut state = shared.state.lock();
             // Files of which nothing is left.
@@ -312,6 +312,11 @@ impl Preallocator {
     /// log's own fsync. [`types::Kind::DiskFull`] if there is no room: call again later.
     pub fn prepare(&self) -> Result<()> {
         keep::prepare(&self.shared)
+    }
+
+    /// Ends [`Preallocator::prepare`] at its next step and makes later calls do nothing: the log is about to be closed.
+    pub fn stop(&self) {
+        self.shared.ending.store(true, Ordering::Release);
     }
 
     /// Lets go of files whose lsns are all below `below` and durable: they become spares or are removed. The caller

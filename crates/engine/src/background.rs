@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use table::compaction::{self, Policy};
 use table::segment;
@@ -15,37 +16,114 @@ use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 use crate::inbox::{BackgroundEdit, Request};
 use crate::manifest::{self, Manifest};
 use crate::root::Root;
-use crate::shared::{Background, Shared};
+use crate::shared::{Background, Shared, What};
 
 /// A piece of work that is due.
 enum Task {
     Preallocate,
     Seal { snapshot: Arc<table::Snapshot> },
     Compact { snapshot: Arc<table::Snapshot>, inputs: Vec<SegmentId> },
-    Manifest { root: Arc<Root> },
+    Manifest,
     Remove { table: TableId, segment: SegmentId },
 }
 
-/// Does the most urgent piece of work. False if there is none.
-pub(crate) fn step(shared: &Arc<Shared>) -> bool {
-    shared.background.lock().active += 1;
-    let task = if shared.closing.load(Ordering::Acquire) { None } else { next(shared) };
-    let worked = task.is_some();
-    if let Some(task) = task
-        && let Err(error) = run(shared, task)
+/// What a call of [`step`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A piece was done or failed: there may be more.
+    Worked,
+    /// There is nothing to do now; what failed is due again after this time.
+    Idle { again: Option<Duration> },
+}
+
+/// Does the most urgent piece of work.
+pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
+    let Some(_active) = Active::enter(shared) else { return Outcome::Idle { again: None } };
+    let Some(task) = next(shared) else {
+        let now = shared.env.clock.monotonic();
+        let background = shared.background.lock();
+        let again = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
+        return Outcome::Idle { again };
+    };
+    if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
     {
         shared.counters.background_errors.add(1);
     }
-    let mut background = shared.background.lock();
-    background.active -= 1;
-    drop(background);
-    shared.background_left.notify_all();
-    worked
+    Outcome::Worked
 }
 
-/// Writes a manifest of the newest root now; for closing.
+/// A thread's stay in a database, counted so that closing can wait for it. The last to leave a closed database lets go of
+/// its directory, not before: a file that it still renames must not meet another process.
+struct Active<'a>(&'a Arc<Shared>);
+
+impl<'a> Active<'a> {
+    /// `None` once the database closes: from then on their number only falls.
+    fn enter(shared: &'a Arc<Shared>) -> Option<Self> {
+        let mut background = shared.background.lock();
+        if shared.closing.load(Ordering::Acquire) {
+            return None;
+        }
+        background.active += 1;
+        Some(Active(shared))
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        let mut background = self.0.background.lock();
+        background.active -= 1;
+        let dir_lock = if background.active == 0 { background.dir_lock.take() } else { None };
+        drop(background);
+        drop(dir_lock);
+        self.0.background_left.notify_all();
+    }
+}
+
+/// A piece of work under way. Dropped by a panic too, so that the work can be begun again, after a while.
+struct Under {
+    shared: Arc<Shared>,
+    what: What,
+    ended: bool,
+}
+
+impl Under {
+    fn way(shared: &Arc<Shared>, what: What) -> Under {
+        Under { shared: shared.clone(), what, ended: false }
+    }
+
+    /// Notes how it went.
+    fn end(mut self, failed: bool) {
+        self.note(failed);
+    }
+
+    fn note(&mut self, failed: bool) {
+        self.ended = true;
+        let now = self.shared.env.clock.monotonic();
+        let mut background = self.shared.background.lock();
+        background.end(self.what);
+        if failed {
+            background.failed(self.what, now);
+        } else {
+            background.retries.remove(&self.what);
+        }
+        drop(background);
+        self.shared.wake_background();
+    }
+}
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.note(true);
+        }
+    }
+}
+
+/// Writes a manifest of the newest root now. Waits for one that is being written.
 pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
+    let _writing = shared.manifest_writing.lock();
+    // Loaded under the lock, so that none is followed by an older one.
     let root = shared.root.load_full();
     let manifest = Manifest::of(&root, shared.next_segment());
     manifest::write(&shared.env, &shared.dir, &manifest)?;
@@ -56,23 +134,29 @@ pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
 
 fn next(shared: &Shared) -> Option<Task> {
     let root = shared.root.load_full();
+    let now = shared.env.clock.monotonic();
     let mut background = shared.background.lock();
-    if background.preallocate && !background.preallocating {
+    if !background.retries.is_empty() {
+        // A table that was dropped is not tried again.
+        let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
+        background.retries.retain(|what, _| !matches!(what, What::Table(table) if !exists(table)));
+    }
+    if background.preallocate && background.may(What::Preallocate, now) {
         background.preallocate = false;
-        background.preallocating = true;
+        background.begin(What::Preallocate);
         return Some(Task::Preallocate);
     }
     if shared.write_error.load().is_none() {
-        if let Some(snapshot) = sealable(shared, &root, &background) {
-            background.busy.insert(snapshot.def().id);
+        if let Some(snapshot) = sealable(shared, &root, &background, now) {
+            background.begin(What::Table(snapshot.def().id));
             return Some(Task::Seal { snapshot });
         }
-        if manifest_due(shared, &root, &background) {
-            background.manifest_running = true;
-            return Some(Task::Manifest { root });
+        if background.may(What::Manifest, now) && manifest_due(shared, &root, &background) {
+            background.begin(What::Manifest);
+            return Some(Task::Manifest);
         }
-        if let Some((snapshot, inputs)) = compactable(&root, &mut background) {
-            background.busy.insert(snapshot.def().id);
+        if let Some((snapshot, inputs)) = compactable(&root, &mut background, now) {
+            background.begin(What::Table(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
         }
     }
@@ -81,9 +165,15 @@ fn next(shared: &Shared) -> Option<Task> {
 
 /// The table whose head should go first: the largest one that is full, the largest one at all while the debt is high,
 /// or the one whose rows hold back a log that has grown too long.
-fn sealable(shared: &Shared, root: &Root, background: &Background) -> Option<Arc<table::Snapshot>> {
+fn sealable(
+    shared: &Shared,
+    root: &Root,
+    background: &Background,
+    now: Duration,
+) -> Option<Arc<table::Snapshot>> {
     let options = &shared.options;
-    let idle = || root.tables().filter(|t| t.head_rows() > 0 && !background.busy.contains(&t.def().id));
+    let may = |t: &&Arc<table::Snapshot>| background.may(What::Table(t.def().id), now);
+    let idle = || root.tables().filter(|t| t.head_rows() > 0).filter(may);
     let largest = idle().max_by_key(|t| t.head_bytes())?;
     let full = largest.head_bytes() >= options.seal_bytes;
     let indebted = shared.counters.head_bytes.get() >= options.debt_soft_bytes / 2;
@@ -101,7 +191,7 @@ fn sealable(shared: &Shared, root: &Root, background: &Background) -> Option<Arc
 
 /// A manifest pays off once it lets go of a log file.
 fn manifest_due(shared: &Shared, root: &Root, background: &Background) -> bool {
-    if background.manifest_running || shared.manifest_covers(root.lsn()) {
+    if shared.manifest_covers(root.lsn()) {
         return false;
     }
     let stats = shared.syncer.stats();
@@ -109,8 +199,13 @@ fn manifest_due(shared: &Shared, root: &Root, background: &Background) -> bool {
     written >= shared.options.log.file_bytes || !background.obsolete.is_empty() && written >= 1 << 20
 }
 
-fn compactable(root: &Root, background: &mut Background) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
-    let candidates: Vec<TableId> = background.compactable.difference(&background.busy).copied().collect();
+fn compactable(
+    root: &Root,
+    background: &mut Background,
+    now: Duration,
+) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
+    let may = |table: &TableId| background.may(What::Table(*table), now);
+    let candidates: Vec<TableId> = background.compactable.iter().copied().filter(may).collect();
     if candidates.is_empty() {
         return None;
     }
@@ -135,37 +230,53 @@ fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
 fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
     match task {
         Task::Preallocate => {
+            let under = Under::way(shared, What::Preallocate);
             let result = shared.preallocator.prepare();
-            shared.background.lock().preallocating = false;
+            // A failure is told again by the writer that finds no file; each rotation asks anew.
+            under.end(false);
             result
         }
         Task::Seal { snapshot } => {
-            let table = snapshot.def().id;
+            let under = Under::way(shared, What::Table(snapshot.def().id));
             match seal(shared, &snapshot, snapshot.next_row()) {
-                Ok(edit) => hand_over(shared, edit, Some(table)),
-                Err(error) => Err(finish(shared, table, error)),
+                Ok(edit) => hand_over(shared, edit, under),
+                Err(error) => {
+                    under.end(true);
+                    Err(error)
+                }
             }
         }
         Task::Compact { snapshot, inputs } => {
             let table = snapshot.def().id;
+            let under = Under::way(shared, What::Table(table));
+            // Not again before something changes there, whether it fails or panics: the same damage would be met in a
+            // circle.
+            shared.background.lock().compactable.remove(&table);
             match compact(shared, &snapshot, &inputs) {
-                Ok(edit) => hand_over(shared, edit, Some(table)),
+                Ok(edit) => {
+                    shared.background.lock().compactable.insert(table);
+                    hand_over(shared, edit, under)
+                }
                 Err(error) => {
-                    // Not again before something changes there: the same damage would be met in a circle.
-                    shared.background.lock().compactable.remove(&table);
-                    Err(finish(shared, table, error))
+                    // Its head can be sealed all the same.
+                    under.end(false);
+                    Err(error)
                 }
             }
         }
-        Task::Manifest { root } => {
-            drop(root);
+        Task::Manifest => {
+            let under = Under::way(shared, What::Manifest);
             let log_bytes = shared.syncer.stats().bytes_written;
-            let result = write_manifest(shared);
-            let mut background = shared.background.lock();
-            background.manifest_running = false;
-            background.manifest_log_bytes = log_bytes;
-            drop(background);
-            hand_over(shared, BackgroundEdit::Trim { below: result? }, None)
+            match write_manifest(shared) {
+                Ok(below) => {
+                    shared.background.lock().manifest_log_bytes = log_bytes;
+                    hand_over(shared, BackgroundEdit::Trim { below }, under)
+                }
+                Err(error) => {
+                    under.end(true);
+                    Err(error)
+                }
+            }
         }
         Task::Remove { table, segment } => {
             let dir = segment::table_dir(&shared.dir, table);
@@ -176,12 +287,6 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
     }
 }
 
-/// The work on a table came to nothing.
-fn finish(shared: &Shared, table: TableId, error: Error) -> Error {
-    shared.background.lock().busy.remove(&table);
-    error
-}
-
 /// Writes the head's rows below `below` into a segment.
 fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowId) -> Result<BackgroundEdit> {
     let def = snapshot.def();
@@ -189,7 +294,8 @@ fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowId) -> Resul
     let id = shared.take_segment_id();
     let meta = table::seal(snapshot, &shared.env, &dir, id, below, &mut tick(shared))?;
     let segment = table::Segment::open(&shared.env, &dir, def, meta);
-    segment.check()?;
+    // The next attempt takes another id, so these files would stay until the database is opened again.
+    segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
     shared.counters.seals.add(1);
     shared.background.lock().compactable.insert(def.id);
     Ok(BackgroundEdit::Seal { table: def.id, segment })
@@ -203,7 +309,7 @@ fn compact(shared: &Arc<Shared>, snapshot: &table::Snapshot, inputs: &[SegmentId
     let meta = compaction::merge(snapshot, inputs, &shared.env, &dir, id, &mut tick(shared))?;
     let output = meta.map(|meta| table::Segment::open(&shared.env, &dir, def, meta));
     if let Some(segment) = &output {
-        segment.check()?;
+        segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
     }
     shared.counters.compactions.add(1);
     Ok(BackgroundEdit::Compact { table: def.id, inputs: inputs.to_vec(), output })
@@ -237,16 +343,12 @@ fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf>
     Ok(dir)
 }
 
-/// Gives an edit to the commit thread and waits until it is published; only then may the next work on `table` begin. A
+/// Gives an edit to the commit thread and waits until it is published; only then is the work no longer `under` way. A
 /// simulator steps the commit itself, so there it only queues the edit.
-fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, table: Option<TableId>) -> Result<()> {
+fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
-    let finished = shared.clone();
     let done = Box::new(move |result: Result<_>| {
-        if let Some(table) = table {
-            finished.background.lock().busy.remove(&table);
-            finished.wake_background();
-        }
+        under.end(result.is_err());
         // Nobody listens in a simulator.
         let _ = sender.send(result.map(|_| ()));
     });

@@ -497,12 +497,13 @@ impl Shared {
     }
 }
 
-/// At most how long the frame of these requests will be: their values, an eighth for bitmaps and paddings, and what
-/// each commit and column costs.
+/// At most how long the frame of these requests will be, with all that they insert, delete and define.
 fn frame_bytes(requests: &[Request]) -> u64 {
-    let bytes: u64 = requests.iter().map(Request::bytes).sum();
-    bytes + bytes / 8 + requests.len() as u64 * 512 + 4096
+    FRAME_HEADER_BYTES_MAX + requests.iter().map(Request::frame_bytes).sum::<u64>()
 }
+
+/// A frame's own header, with room to spare.
+const FRAME_HEADER_BYTES_MAX: u64 = 256;
 
 pub(crate) fn put_key(meta: &mut Meta, api_key: ApiKey) {
     meta.keys.retain(|key| key.name != api_key.name);

@@ -112,13 +112,15 @@ impl Engine {
         })))
     }
 
-    /// The newest published root: one atomic load, never waits (R1).
+    /// The newest published root: one atomic load, never waits (R1). Once the database closed, the last one.
     pub fn root(&self) -> Arc<Root> {
         self.0.shared.root.load_full()
     }
 
-    /// The newest root as `principal` may see it.
+    /// The newest root as `principal` may see it. Fails with [`Kind::Closed`] once the database closes; what was taken
+    /// before stays readable, since it keeps its files mapped.
     pub fn view(&self, principal: &Principal) -> Result<View> {
+        self.0.shared.check_open()?;
         View::new(self.root(), principal)
     }
 
@@ -267,13 +269,15 @@ impl Engine {
             Step::Background => {
                 drop(stepped);
                 shared.work.store(false, Ordering::Release);
-                background::step(shared)
+                background::step(shared) == background::Outcome::Worked
             }
         }
     }
 
     /// Refuses new writes, finishes those that were admitted, writes a manifest so that the next opening is quick, and
-    /// ends all threads. Waits at most about 2 s for background work. Later calls, and those of clones, do nothing.
+    /// ends all threads. Waits at most about 2 s for background work; what is still at it then keeps the directory locked
+    /// until it is through. Later calls, and those of clones, do nothing. Called in a commit's callback it returns at
+    /// once, and the database closes a little later.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
@@ -282,32 +286,53 @@ impl Engine {
 impl Inner {
     fn close(&self) -> Result<()> {
         let Some(running) = self.running.lock().take() else { return Ok(()) };
-        let shared = &self.shared;
+        let core = self.stepped.lock().take();
+        let shared = self.shared.clone();
         shared.closing.store(true, Ordering::Release);
-        if !shared.stepped {
-            pool::leave(shared);
+        shared.preallocator.stop();
+        if running.threads.as_ref().is_some_and(Threads::is_current) {
+            // The commit thread cannot wait for its own end: the last handle went inside a callback.
+            let closing = move || drop(close(&shared, running, core));
+            let spawned = Class::Background.spawn("pn-close", closing);
+            return spawned
+                .map(drop)
+                .map_err(|e| Error::io("starting the thread that closes the database", e));
         }
-        // Background work sees the flag at its next tick; what it hands over by then is still taken.
-        let deadline = Instant::now() + CLOSE_PATIENCE;
-        let mut background = shared.background.lock();
-        while background.active > 0 && Instant::now() < deadline {
-            shared.background_left.wait_for(&mut background, Duration::from_millis(50));
-        }
-        drop(background);
-        shared.inbox.close();
-        let core = match running.threads {
-            Some(threads) => threads.join(),
-            None => self.stepped.lock().take(),
-        };
-        let result = match core {
-            Some(core) if shared.write_error.load().is_none() => {
-                background::write_manifest(shared).and_then(|_| core.close())
-            }
-            _ => Ok(()),
-        };
-        drop(running.lock);
-        result
+        close(&shared, running, core)
     }
+}
+
+fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<()> {
+    if !shared.stepped {
+        pool::leave(shared);
+    }
+    // Background work sees the flag at its next tick; what it hands over by then is still taken.
+    let deadline = Instant::now() + CLOSE_PATIENCE;
+    let mut background = shared.background.lock();
+    while background.active > 0 && Instant::now() < deadline {
+        shared.background_left.wait_for(&mut background, Duration::from_millis(50));
+    }
+    drop(background);
+    shared.inbox.close();
+    let core = match running.threads {
+        Some(threads) => threads.join(),
+        None => core,
+    };
+    let result = match core {
+        Some(core) if shared.write_error.load().is_none() => {
+            background::write_manifest(shared).and_then(|_| core.close())
+        }
+        _ => Ok(()),
+    };
+    let mut background = shared.background.lock();
+    if background.active > 0 {
+        // Whoever leaves last takes it along.
+        background.dir_lock = Some(running.lock);
+        return result;
+    }
+    drop(background);
+    drop(running.lock);
+    result
 }
 
 impl Drop for Inner {
@@ -350,6 +375,12 @@ impl Threads {
         };
         pool::join(shared).map_err(failed)?;
         Ok(Threads { commit, sync, sync_signal })
+    }
+
+    /// Whether the caller is one of these threads.
+    fn is_current(&self) -> bool {
+        let current = std::thread::current().id();
+        [self.commit.thread().id(), self.sync.thread().id()].contains(&current)
     }
 
     fn join(self) -> Option<Core> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Condvar, Mutex, Rank};
 
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, TRANSACTION_BYTES_MAX};
 use crate::transaction::Committed;
 
 /// Called once with what became of a transaction, from the commit thread: it must not block.
@@ -50,6 +50,18 @@ impl Request {
         match self {
             Request::Write { prepared, .. } => prepared.bytes,
             Request::Edit { .. } => 0,
+        }
+    }
+
+    /// At most how long a frame becomes by it.
+    pub fn frame_bytes(&self) -> u64 {
+        match self {
+            Request::Write { prepared, .. } => prepared.frame_bytes,
+            // A segment's description, and the ids of those it replaces.
+            Request::Edit { edit: BackgroundEdit::Compact { inputs, .. }, .. } => {
+                1024 + inputs.len() as u64 * 10
+            }
+            Request::Edit { .. } => 1024,
         }
     }
 
@@ -143,7 +155,7 @@ impl Inbox {
         self.state.lock().requests.is_empty()
     }
 
-    /// Takes up to `bytes_max` of what waits (at least one request) without waiting.
+    /// Takes requests for up to `bytes_max` of log (at least one request) without waiting.
     pub fn take(&self, bytes_max: u64) -> Taken {
         self.take_from(&mut self.state.lock(), bytes_max)
     }
@@ -172,12 +184,15 @@ impl Inbox {
 
     fn take_from(&self, state: &mut State, bytes_max: u64) -> Taken {
         let mut taken = Taken { requests: Vec::new(), synced: state.synced.take(), closed: state.closed };
-        let mut bytes = 0;
+        // One frame for all, so that its limit counts, whatever was asked for.
+        let frame_bytes_max = bytes_max.min(TRANSACTION_BYTES_MAX);
+        let (mut bytes, mut frame_bytes) = (0, 0);
         while let Some(request) = state.requests.front() {
-            if !taken.requests.is_empty() && bytes + request.bytes() > bytes_max {
+            if !taken.requests.is_empty() && frame_bytes + request.frame_bytes() > frame_bytes_max {
                 break;
             }
             bytes += request.bytes();
+            frame_bytes += request.frame_bytes();
             taken.requests.extend(state.requests.pop_front());
         }
         state.bytes -= bytes;

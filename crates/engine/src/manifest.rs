@@ -2,7 +2,9 @@
 //!
 //! `manifest-<lsn in hex>`: the state of every table at that lsn but for the rows of its head, which are in the log
 //! from `replay_from` on. Written under a temporary name, synced, renamed, and the directory synced, before anything
-//! it makes superfluous is removed. The newest one counts; the bytes are drawn in `docs/format.md`.
+//! it makes superfluous is removed. Its bytes are decoded once before they are written: one that cannot be read back must
+//! not replace one that can. No predecessor is kept, as it would be of no use: the log and the segments that only it
+//! needs go as soon as the newer one is durable. The newest one counts; the bytes are drawn in `docs/format.md`.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -17,7 +19,9 @@ use crate::root::{Checkpoint, Meta, Root};
 const MAGIC: &[u8; 8] = b"polynyaM";
 const VERSION: u32 = 1;
 const PREFIX: &str = "manifest-";
-const TEMPORARY: &str = "manifest.tmp";
+const TEMPORARY: &str = ".tmp";
+/// The name that a manifest had while it was written by earlier builds.
+const OLD_TEMPORARY: &str = "manifest.tmp";
 
 /// Everything that is true of a database at one lsn, but for the rows that are still in the log.
 #[derive(Clone, Debug, Default)]
@@ -145,11 +149,13 @@ pub fn read(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
     Manifest::decode(&bytes).map(Some).map_err(|e| e.with("file", path.display()))
 }
 
-/// Makes `manifest` the newest one, durably, and removes its predecessors.
+/// Makes `manifest` the newest one, durably, and removes its predecessors. The caller sees to it that one is written at a
+/// time.
 pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
-    let temporary = dir.join(TEMPORARY);
-    let path = dir.join(format!("{PREFIX}{:016x}", manifest.lsn.0));
+    let name = format!("{PREFIX}{:016x}", manifest.lsn.0);
+    let (path, temporary) = (dir.join(&name), dir.join(format!("{name}{TEMPORARY}")));
     let bytes = manifest.encode();
+    check_read_back(&bytes)?;
     let write = || -> std::io::Result<()> {
         if env.disk.exists(&temporary)? {
             env.disk.remove(&temporary)?;
@@ -170,6 +176,28 @@ pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
+/// Removes what interrupted writing left. Nobody may be writing.
+pub(crate) fn remove_temporaries(env: &Env, dir: &Path) -> Result<()> {
+    let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
+    let ours = |name: &str| {
+        let lsn = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(TEMPORARY));
+        name == OLD_TEMPORARY
+            || lsn.is_some_and(|lsn| lsn.len() == 16 && u64::from_str_radix(lsn, 16).is_ok())
+    };
+    for entry in entries.into_iter().filter(|entry| !entry.is_dir && ours(&entry.name)) {
+        let path = dir.join(&entry.name);
+        env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
+    }
+    Ok(())
+}
+
+/// Refuses a manifest that could not be opened again, as a bug: whatever enters a root was checked when it came.
+fn check_read_back(bytes: &[u8]) -> Result<()> {
+    Manifest::decode(bytes).map(drop).map_err(|error| {
+        Error::internal(format!("a manifest that cannot be read back is not written: {}", error.message()))
+    })
+}
+
 /// The manifests in a directory by lsn, oldest first.
 fn list(env: &Env, dir: &Path) -> Result<Vec<(Lsn, String)>> {
     let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
@@ -182,4 +210,24 @@ fn list(env: &Env, dir: &Path) -> Result<Vec<(Lsn, String)>> {
         .collect();
     manifests.sort();
     Ok(manifests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_cannot_be_read_back_is_not_written_and_its_predecessor_stays() {
+        let machine = sim::SimEnv::new(1);
+        let (env, dir) = (machine.env(), Path::new("db"));
+        env.disk.create_dir_all(dir).unwrap();
+        write(&env, dir, &Manifest { lsn: Lsn(3), ..Manifest::default() }).unwrap();
+        let mut def = types::TableDef::new(TableId(1), "main.t");
+        def.add_column("x", &types::DataType::Int64, true, None).unwrap();
+        let mut state = table::Tip::new(def).snapshot(Lsn(4)).state();
+        state.def.primary_key = vec![types::ColumnId(99)];
+        let bad = Manifest { lsn: Lsn(4), tables: vec![state], ..Manifest::default() };
+        assert_eq!(write(&env, dir, &bad).unwrap_err().kind(), Kind::Internal);
+        assert_eq!(read(&env, dir).unwrap().unwrap().lsn, Lsn(3));
+    }
 }

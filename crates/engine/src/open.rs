@@ -36,19 +36,19 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
     };
     let mut replay = Replay::new(env, dir, &manifest)?;
     let visit = &mut |frame: Frame| replay.frame(frame);
-    let (log, recovery) =
-        commitlog::Log::open(env, &dir.join("log"), options.log.clone(), manifest.replay_from, visit)?;
+    // What a manifest contains was durable when it was made, so a log that lacks a part of it is damaged.
+    let (log, recovery) = commitlog::Log::open_known(
+        env,
+        &dir.join("log"),
+        options.log.clone(),
+        manifest.replay_from,
+        manifest.lsn,
+        visit,
+    )?;
     let lsn = recovery.last_lsn.max(manifest.lsn);
     if recovery.damage.is_none() {
-        if recovery.last_lsn < manifest.lsn {
-            return Err(Error::damaged(format!(
-                "the log ends at lsn {}, the manifest was written at {}",
-                recovery.last_lsn, manifest.lsn
-            ))
-            .with("directory", dir.display())
-            .hint("restore the files of `log/` from a backup"));
-        }
         replay.remove_orphans()?;
+        manifest::remove_temporaries(env, dir)?;
     }
     let Replay { tips, meta, time, next_segment, .. } = replay;
     let snapshot = |tip: &Tip| (Arc::from(tip.def().name.as_str()), tip.snapshot(lsn));
@@ -253,7 +253,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Removes what an interrupted seal, compaction, drop or manifest left behind: files that nothing names.
+    /// Removes what an interrupted seal, compaction or drop left behind: files that nothing names. Only what has a name
+    /// that Polynya gives; a copy that somebody put beside it is not ours to judge.
     fn remove_orphans(&self) -> Result<()> {
         let disk = &self.env.disk;
         let list =
@@ -261,14 +262,18 @@ impl<'a> Replay<'a> {
         let tables = self.dir.join("tables");
         for entry in list(&tables)?.into_iter().filter(|entry| entry.is_dir) {
             let dir = tables.join(&entry.name);
-            let tip = entry.name.parse().ok().and_then(|id| self.tips.get(&TableId(id)));
+            let Some(table) = canonical(&entry.name).map(TableId) else { continue };
+            let tip = self.tips.get(&table);
             let snapshot = tip.map(|tip| tip.snapshot(Lsn(0)));
             let known: Vec<String> = snapshot
                 .iter()
                 .flat_map(|s| s.segments())
                 .flat_map(|s| segment::file_names(s.id()))
                 .collect();
-            for file in list(&dir)?.into_iter().filter(|file| !file.is_dir && !known.contains(&file.name)) {
+            let orphan = |file: &vfs::Entry| {
+                !file.is_dir && is_segment_file(&file.name) && !known.contains(&file.name)
+            };
+            for file in list(&dir)?.into_iter().filter(orphan) {
                 let path = dir.join(&file.name);
                 disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
             }
@@ -279,4 +284,16 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
+}
+
+/// A number as Polynya writes it in a name: no sign, no leading zero.
+fn canonical<T: std::str::FromStr + ToString>(name: &str) -> Option<T> {
+    name.parse().ok().filter(|number: &T| number.to_string() == name)
+}
+
+/// Whether this is the name of a segment's file, or of one that was being written.
+fn is_segment_file(name: &str) -> bool {
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    let stem = name.strip_suffix(".arrow").or_else(|| name.strip_suffix(".meta"));
+    stem.is_some_and(|stem| canonical::<u64>(stem).is_some())
 }

@@ -5,10 +5,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use vfs::{Condvar, Mutex, Rank};
 
-use crate::background;
+use crate::background::{self, Outcome};
 use crate::shared::Shared;
 use crate::threads::Class;
 
@@ -22,6 +23,8 @@ struct Members {
     databases: Vec<Weak<Shared>>,
     next: usize,
     threads: usize,
+    /// When the flags of databases whose work failed go up again.
+    alarms: Vec<(Instant, Weak<Shared>)>,
 }
 
 fn pool() -> &'static Pool {
@@ -65,23 +68,52 @@ fn run() {
     loop {
         let mut members = pool.members.lock();
         let shared = loop {
-            match next(&mut members) {
-                Some(shared) => break shared,
-                None => pool.woken.wait(&mut members),
+            let alarm = ring(&mut members);
+            match (next(&mut members), alarm) {
+                (Some(shared), _) => break shared,
+                (None, None) => pool.woken.wait(&mut members),
+                (None, Some(patience)) => {
+                    pool.woken.wait_for(&mut members, patience);
+                }
             }
         };
         drop(members);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| background::step(&shared)));
         match outcome {
             // There may be more: leave the flag up for whoever comes next.
-            Ok(true) => {
+            Ok(Outcome::Worked) => {
                 shared.work.store(true, Ordering::Release);
                 pool.woken.notify_one();
             }
-            Ok(false) => {}
-            Err(_) => shared.counters.background_errors.add(1),
+            Ok(Outcome::Idle { again: None }) => {}
+            Ok(Outcome::Idle { again: Some(after) }) => {
+                // A clock that is not real may stand still; this loop must not spin on it.
+                let at = Instant::now() + after.max(Duration::from_millis(100));
+                let mut members = pool.members.lock();
+                members.alarms.retain(|(_, of)| !std::ptr::eq(of.as_ptr(), Arc::as_ptr(&shared)));
+                members.alarms.push((at, Arc::downgrade(&shared)));
+            }
+            Err(_) => {
+                // What failed is due again after a while; the rest of the database's work goes on.
+                shared.counters.background_errors.add(1);
+                shared.work.store(true, Ordering::Release);
+                pool.woken.notify_one();
+            }
         }
     }
+}
+
+/// Raises the flags that are due; how long until the next is.
+fn ring(members: &mut Members) -> Option<Duration> {
+    let now = Instant::now();
+    members.alarms.retain(|(at, shared)| {
+        let due = *at <= now;
+        if due && let Some(shared) = shared.upgrade() {
+            shared.work.store(true, Ordering::Release);
+        }
+        !due
+    });
+    members.alarms.iter().map(|(at, _)| at.saturating_duration_since(now)).min()
 }
 
 /// The next database in turn that may have work; its flag is lowered before the work is looked for, so that a wake that

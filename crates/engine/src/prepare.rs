@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
-use commitlog::edit::ApiKey;
+use commitlog::edit::{ApiKey, Edit};
+use commitlog::frame::FRAME_BYTES_MAX;
+use types::codec::Encoder;
 use types::{
     DataType, Error, Kind, Principal, Result, RowId, SchemaVersion, Scope, TableDef, TableId, Value, key,
     name,
@@ -22,7 +24,19 @@ pub(crate) struct Prepared {
     pub ops: Vec<PreparedOp>,
     /// About how many bytes of rows it brings; counts against the inbox and the debt.
     pub bytes: u64,
+    /// At most how long a frame becomes by it; at most [`TRANSACTION_BYTES_MAX`].
+    pub frame_bytes: u64,
 }
+
+/// What a transaction may take of a frame. Refused before anything is applied: what was applied and then does not fit
+/// into a frame would end all writing.
+pub(crate) const TRANSACTION_BYTES_MAX: u64 = FRAME_BYTES_MAX - (16 << 20);
+/// Rows that one transaction may write: each costs a row id and a time in memory, even where its columns are narrow.
+pub(crate) const TRANSACTION_ROWS_MAX: u64 = 16 << 20;
+/// What an operation costs in a frame beyond its rows: its sections' heads, its run, paddings.
+const OP_BYTES: u64 = 512;
+/// A deleted row id in a frame, at most.
+const DELETE_BYTES: u64 = 10;
 
 #[derive(Debug)]
 pub(crate) enum PreparedOp {
@@ -82,10 +96,17 @@ pub(crate) enum Rule {
 pub(crate) fn prepare(root: &Arc<Root>, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
     principal.require(Scope::Write)?;
     let view = View::new(root.clone(), principal)?;
-    let mut preparer =
-        Preparer { view, principal, internal: transaction.internal, tables: HashMap::new(), bytes: 0 };
+    let mut preparer = Preparer {
+        view,
+        principal,
+        internal: transaction.internal,
+        tables: HashMap::new(),
+        bytes: 0,
+        frame_bytes: OP_BYTES,
+        rows: 0,
+    };
     let ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
-    Ok(Prepared { ops, bytes: preparer.bytes })
+    Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes })
 }
 
 struct Preparer<'a> {
@@ -95,6 +116,8 @@ struct Preparer<'a> {
     /// What the transaction's earlier operations made of the tables it touches, by full name.
     tables: HashMap<String, Touched>,
     bytes: u64,
+    frame_bytes: u64,
+    rows: u64,
 }
 
 /// A table as this transaction sees it.
@@ -107,7 +130,21 @@ struct Touched {
 }
 
 impl Preparer<'_> {
+    /// Counts what goes into the frame, and refuses what would not fit.
+    fn take_room(&mut self, bytes: u64) -> Result<()> {
+        self.frame_bytes = self.frame_bytes.saturating_add(bytes);
+        if self.frame_bytes > TRANSACTION_BYTES_MAX {
+            return Err(too_large(format!(
+                "a transaction writes at most {} MiB; this one would write {} MiB and more",
+                TRANSACTION_BYTES_MAX >> 20,
+                self.frame_bytes >> 20
+            )));
+        }
+        Ok(())
+    }
+
     fn op(&mut self, op: Op) -> Result<PreparedOp> {
+        self.take_room(OP_BYTES)?;
         Ok(match op {
             Op::CreateTable { def, if_absent } => self.create(def, if_absent)?,
             Op::DropTable { table, if_exists } => {
@@ -142,15 +179,18 @@ impl Preparer<'_> {
                 rows.sort_unstable();
                 rows.dedup();
                 self.bytes += rows.len() as u64 * 8;
+                self.take_room(rows.len() as u64 * DELETE_BYTES)?;
                 PreparedOp::Delete { target: self.rows_target(&table)?, rows, must_exist }
             }
             Op::DeleteKeys { table, keys } => self.delete_keys(&table, &keys)?,
             Op::PutKey(api_key) => {
                 self.principal.require(Scope::Admin)?;
+                self.take_room(encoded_bytes(|e| Edit::PutKey(api_key.clone()).encode(e)))?;
                 PreparedOp::PutKey(api_key)
             }
             Op::RemoveKey { name } => {
                 self.principal.require(Scope::Admin)?;
+                self.take_room(name.len() as u64)?;
                 PreparedOp::RemoveKey { name }
             }
         })
@@ -210,6 +250,8 @@ impl Preparer<'_> {
             ));
         }
         def.name.clone_from(&full_name);
+        def.check_stored()?;
+        self.take_room(encoded_bytes(|e| def.encode(e)))?;
         self.bytes += def.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
         match self.touch(&full_name).map(|touched| touched.def.clone()) {
             Ok(existing) if if_absent => Ok(PreparedOp::CreateTable { def: (*existing).clone(), if_absent }),
@@ -232,6 +274,7 @@ impl Preparer<'_> {
             touched.def = Arc::new(changed);
         }
         let def = touched.def.clone();
+        self.take_room(encoded_bytes(|e| def.encode(e)))?;
         self.bytes += def.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
         Ok(PreparedOp::AddColumns { table: def.name.clone(), base, columns })
     }
@@ -275,6 +318,24 @@ impl Preparer<'_> {
                 )));
             }
         }
+        self.rows += batch.num_rows() as u64;
+        if self.rows > TRANSACTION_ROWS_MAX {
+            return Err(too_large(format!("a transaction writes at most {TRANSACTION_ROWS_MAX} rows")));
+        }
+        // Asked before defaults are filled in: a small request can become a large one.
+        let added = match batch.schema_ref().fields().len() < def.schema.columns.len() {
+            true => table::added_bytes(batch, &def)?,
+            false => 0,
+        };
+        if self.frame_bytes.saturating_add(added) > TRANSACTION_BYTES_MAX {
+            return Err(too_large(format!(
+                "a transaction writes at most {} MiB; the columns that these {} rows lack would take {} MiB alone",
+                TRANSACTION_BYTES_MAX >> 20,
+                batch.num_rows(),
+                added >> 20
+            ))
+            .with("table", name::short_table_name(&target.table)));
+        }
         // The snapshot keeps what conforming needs, unless this transaction changed the definition.
         let batch = match &target.base {
             Some(base) if base.def().schema.version == def.schema.version => base.conform(batch),
@@ -282,6 +343,10 @@ impl Preparer<'_> {
         }
         .map_err(|e| e.with("table", name::short_table_name(&target.table)))?;
         self.bytes += batch_bytes(&batch);
+        self.take_room(commitlog::batch::bytes_max(&batch) + replaces.len() as u64 * DELETE_BYTES)?;
+        if matches!(rule, Rule::Replace | Rule::Expect(_)) && def.is_keyed() {
+            self.take_room(batch.num_rows() as u64 * DELETE_BYTES)?;
+        }
         if !def.is_keyed() {
             if rule == Rule::Skip {
                 return Err(Error::invalid(format!("{mode} needs a table with a primary key"))
@@ -320,9 +385,21 @@ impl Preparer<'_> {
         encoded.sort_unstable();
         encoded.dedup();
         self.bytes += encoded.iter().map(|k| k.len() as u64).sum::<u64>();
+        let deletes = encoded.len() as u64 * DELETE_BYTES;
         let keys = find_all(target.base.as_deref(), encoded)?;
+        self.take_room(deletes)?;
         Ok(PreparedOp::DeleteKeys { target, keys })
     }
+}
+
+fn too_large(what: String) -> Error {
+    Error::new(Kind::TooLarge, what).hint("send it as several smaller ones")
+}
+
+fn encoded_bytes(encode: impl FnOnce(&mut Encoder)) -> u64 {
+    let mut e = Encoder::new();
+    encode(&mut e);
+    e.bytes.len() as u64
 }
 
 /// The definition with these columns added and its version one higher; `None` if all of them exist already.
@@ -356,6 +433,7 @@ pub(crate) fn with_columns(def: &TableDef, columns: &[NewColumn]) -> Result<Opti
         return Ok(None);
     }
     changed.schema.version = def.schema.version.next();
+    changed.check_stored()?;
     Ok(Some(changed))
 }
 

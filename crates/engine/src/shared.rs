@@ -1,13 +1,14 @@
 //! What the threads of one database share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
-use vfs::{Condvar, Env, Mutex};
+use vfs::{Condvar, Env, Lock, Mutex};
 
 use crate::counters::Counters;
 use crate::inbox::Inbox;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub manifest_lsn: AtomicU64,
     /// No thread runs: a simulator steps everything.
     pub stepped: bool,
+    /// Held while a manifest is written: one at a time, each newer than the last.
+    pub manifest_writing: Mutex<()>,
 }
 
 /// What background work is under way or due.
@@ -55,6 +58,63 @@ pub(crate) struct Background {
     pub preallocating: bool,
     /// Pool threads inside this database.
     pub active: usize,
+    /// Work that failed and waits before it is tried again.
+    pub retries: BTreeMap<What, Retry>,
+    /// The closed database's hold on its directory, until the last pool thread has left it.
+    pub dir_lock: Option<Box<dyn Lock>>,
+}
+
+/// A piece of background work of which there is one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum What {
+    Table(TableId),
+    Manifest,
+    Preallocate,
+}
+
+/// When failed work is tried again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry {
+    pub delay: Duration,
+    /// On the machine's monotonic clock.
+    pub due: Duration,
+}
+
+/// How long work that failed waits: first, and at most; in between it doubles.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+impl Background {
+    /// Whether this work may be begun: nobody is at it, and it does not wait after a failure.
+    pub fn may(&self, what: What, now: Duration) -> bool {
+        let running = match what {
+            What::Table(table) => self.busy.contains(&table),
+            What::Manifest => self.manifest_running,
+            What::Preallocate => self.preallocating,
+        };
+        !running && self.retries.get(&what).is_none_or(|retry| retry.due <= now)
+    }
+
+    pub fn begin(&mut self, what: What) {
+        match what {
+            What::Table(table) => drop(self.busy.insert(table)),
+            What::Manifest => self.manifest_running = true,
+            What::Preallocate => self.preallocating = true,
+        }
+    }
+
+    pub fn end(&mut self, what: What) {
+        match what {
+            What::Table(table) => drop(self.busy.remove(&table)),
+            What::Manifest => self.manifest_running = false,
+            What::Preallocate => self.preallocating = false,
+        }
+    }
+
+    pub fn failed(&mut self, what: What, now: Duration) {
+        let delay = self.retries.get(&what).map_or(RETRY_FIRST, |retry| (retry.delay * 2).min(RETRY_MAX));
+        self.retries.insert(what, Retry { delay, due: now + delay });
+    }
 }
 
 /// A segment that no newer root has.
@@ -101,6 +161,7 @@ impl Shared {
             next_segment: AtomicU64::new(next_segment.0),
             manifest_lsn: AtomicU64::new(manifest_lsn.0),
             stepped,
+            manifest_writing: Mutex::new(vfs::Rank::new(46, "engine manifest"), ()),
         }
     }
 
@@ -120,11 +181,17 @@ impl Shared {
         }
     }
 
+    /// Fails once the database is closing.
+    pub fn check_open(&self) -> Result<()> {
+        match self.closing.load(Ordering::Acquire) {
+            true => Err(Error::new(Kind::Closed, "the database is closed or closing")),
+            false => Ok(()),
+        }
+    }
+
     /// Fails once the database is closing or refuses writes for good.
     pub fn check_writable(&self) -> Result<()> {
-        if self.closing.load(Ordering::Acquire) {
-            return Err(Error::new(Kind::Closed, "the database is closing"));
-        }
+        self.check_open()?;
         match self.write_error.load().as_deref() {
             Some(error) => Err(error.clone()),
             None => Ok(()),

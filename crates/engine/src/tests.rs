@@ -1,6 +1,12 @@
 //! Tests of the whole engine: on a real disk with threads, and in the simulator with crashes.
 
+mod background;
 mod basics;
+mod closing;
 mod concurrent;
+mod limits;
+mod meddling;
+mod opening;
+mod shapes;
 mod simulated;
 mod support;

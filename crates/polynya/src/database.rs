@@ -48,7 +48,10 @@ impl Database {
     }
 
     /// Finishes what was admitted, ends all background work and lets go of the directory, within about 2 s. Later calls,
-    /// on clones too, fail with [`crate::Kind::Closed`]; snapshots that are held stay readable.
+    /// on clones too, fail with [`crate::Kind::Closed`]; snapshots that are held stay readable, even after another
+    /// process opened the directory and removed their files. What cannot fail, [`Database::snapshot`] and
+    /// [`Database::tables`], goes on to show the database as it was last. Called in the callback of
+    /// [`Database::commit_then`] it returns at once, and the database closes a little later.
     pub fn close(&self) -> Result<()> {
         #[cfg(feature = "sql")]
         self.sql.close();
@@ -114,7 +117,7 @@ impl Database {
                     columns.len(),
                     row.len()
                 ))
-                .with("row", i));
+                .with("row", i + 1));
             }
             row.into_iter().zip(&mut values).for_each(|(value, column)| column.push(value));
         }
@@ -141,6 +144,7 @@ impl Database {
 
     /// The row of a key, as the newest snapshot has it.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
+        self.engine.view(&self.principal)?;
         self.snapshot().get(table, key)
     }
 

@@ -110,6 +110,8 @@ impl Database {
 
     /// Runs one statement and gives its rows as a stream; dropping the stream cancels it.
     pub async fn query(&self, text: &str, params: &[Value]) -> Result<query::Answer> {
+        // Asked first, so that nothing is set up for a database that is closed.
+        self.engine.view(&self.principal)?;
         self.sql.get()?.run(&self.principal, text, params.to_vec(), Limits::default()).await
     }
 }

@@ -102,8 +102,10 @@ fn concurrent_closes_and_writes_end_in_order() {
                 scope.spawn(move || {
                     for i in 0i64.. {
                         let rows = [row(&format!("{writer}/{i}"), i)];
-                        let batch = db.to_batch("stock", &["item", "count"], rows).unwrap();
-                        match db.commit(Transaction::insert("stock", batch, Mode::Append)) {
+                        // Either may meet the closed database first.
+                        let batch = db.to_batch("stock", &["item", "count"], rows);
+                        let insert = |batch| db.commit(Transaction::insert("stock", batch, Mode::Append));
+                        match batch.and_then(insert) {
                             Ok(_) => {}
                             Err(error) => {
                                 assert_eq!(error.kind(), Kind::Closed, "{error}");
@@ -129,4 +131,22 @@ fn concurrent_closes_and_writes_end_in_order() {
         acknowledged,
         "L1, and nothing unacknowledged"
     );
+}
+
+#[test]
+fn a_closed_database_refuses_reads_and_what_is_held_stays_readable() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library");
+    let db = Database::open(dir.path()).unwrap();
+    db.create_table(stock()).unwrap();
+    db.insert_rows("stock", &["item", "count"], [row("bolt", 40)]).unwrap();
+    let held = db.snapshot();
+    db.close().unwrap();
+    let other = Database::open(dir.path()).unwrap();
+    other.drop_table("stock").unwrap();
+    assert_eq!(db.get("stock", &["bolt".into()]).unwrap_err().kind(), Kind::Closed);
+    #[cfg(feature = "sql")]
+    assert_eq!(db.sql("SELECT 1", &[]).unwrap_err().kind(), Kind::Closed);
+    assert!(held.get("stock", &["bolt".into()]).unwrap().is_some());
+    assert!(db.snapshot().get("stock", &["bolt".into()]).unwrap().is_some(), "as it was last");
 }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::concat_batches;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::FutureExt;
 use tokio::sync::mpsc;
-use tokio::time::timeout_at;
 use types::{Error, Kind, Result};
 
 use crate::answer::End;
 use crate::cancel::Cancel;
+use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::options::Overflow;
 use crate::planner::{Planned, Planner};
@@ -23,34 +23,13 @@ use crate::planner::{Planned, Planner};
 /// What a statement that writes may hold in memory before it commits; it is one transaction.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 20;
 
-/// Until when a statement may run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    at: std::time::Instant,
-    after: Duration,
-}
+/// Statements of longer texts may take long to parse and plan.
+pub(crate) const LONG_TEXT_BYTES: usize = 2 << 10;
 
-impl Deadline {
-    pub fn after(after: Duration) -> Self {
-        let now = std::time::Instant::now();
-        // A deadline beyond the clock's range is none.
-        let at = now.checked_add(after).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
-        Deadline { at, after }
-    }
-
-    pub fn at(self) -> std::time::Instant {
-        self.at
-    }
-
-    /// The future's value, or [`Kind::Timeout`].
-    pub async fn limit<T>(self, future: BoxFuture<'_, T>) -> Result<T> {
-        timeout_at(self.at.into(), future).await.map_err(|_| self.passed())
-    }
-
-    pub fn passed(self) -> Error {
-        Error::new(Kind::Timeout, format!("the statement did not finish within {:?}", self.after))
-            .hint("ask for less, or give it a longer deadline")
-    }
+/// Work that does not yield. Where it may take long, this thread hands its other tasks over first, so that other
+/// statements, and the clock of this one's deadline, go on. (Handing over costs a short statement more than it takes.)
+pub(crate) fn heavy<T>(long: bool, work: impl FnOnce() -> T) -> T {
+    if long { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// A plan that is ready to give batches.
@@ -58,24 +37,35 @@ pub(crate) async fn start(
     planner: &Planner,
     planned: &Planned,
     cancel: &Arc<Cancel>,
+    long: bool,
 ) -> Result<SendableRecordBatchStream> {
-    let plan = cancel.guard(planner.physical(planned).await?).map_err(from_datafusion)?;
-    execute_stream(plan, planner.context()).map_err(from_datafusion)
+    let ready = |plan| {
+        let plan = cancel.guard(plan).map_err(from_datafusion)?;
+        execute_stream(plan, planner.context()).map_err(from_datafusion)
+    };
+    if !long {
+        return ready(planner.physical(planned).await?);
+    }
+    heavy(long, || ready(tokio::runtime::Handle::current().block_on(planner.physical(planned))?))
 }
 
-/// All batches of a plan, for a statement that writes.
+/// All rows of a plan, for a statement that writes. What they hold counts towards the memory that all statements share
+/// for as long as the reservation is kept.
 pub(crate) async fn collect(
     planner: &Planner,
     planned: &Planned,
     cancel: &Arc<Cancel>,
-) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let mut stream = start(planner, planned, cancel).await?;
+    long: bool,
+) -> Result<(RecordBatch, MemoryReservation)> {
+    let mut stream = start(planner, planned, cancel, long).await?;
     let schema = stream.schema();
-    let (mut batches, mut bytes) = (Vec::new(), 0);
+    let memory = MemoryConsumer::new("rows to be written").register(planner.context().memory_pool());
+    let (mut batches, mut rows_bytes) = (Vec::new(), 0);
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(from_datafusion)?;
-        bytes += batch.get_array_memory_size();
-        if bytes > WRITE_BYTES_MAX {
+        rows_bytes += own_bytes(&batch);
+        memory.try_grow(batch.get_array_memory_size()).map_err(from_datafusion)?;
+        if memory.size() > WRITE_BYTES_MAX {
             return Err(Error::new(
                 Kind::TooLarge,
                 format!("the statement writes more than {} MiB in one transaction", WRITE_BYTES_MAX >> 20),
@@ -84,7 +74,27 @@ pub(crate) async fn collect(
         }
         batches.push(batch);
     }
-    Ok((schema, batches))
+    drop(stream);
+    let whole = match batches.as_slice() {
+        [one] => one.clone(),
+        several => {
+            memory.try_grow(rows_bytes).map_err(from_datafusion)?;
+            concat_batches(&schema, several)
+                .map_err(|e| Error::internal(format!("batches of one query differ: {e}")))?
+        }
+    };
+    drop(batches);
+    memory.resize(whole.get_array_memory_size());
+    Ok((whole, memory))
+}
+
+/// What a copy of these rows takes.
+fn own_bytes(batch: &RecordBatch) -> usize {
+    // What cannot be measured by its slice counts whole.
+    let bytes = |array: &ArrayRef| {
+        array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+    };
+    batch.columns().iter().map(bytes).sum()
 }
 
 /// Where an answer's rows go.

@@ -5,13 +5,15 @@
 //! | file | what |
 //! |---|---|
 //! | `sql.rs` | admission, the statement's task on SQL's own threads, retry after a conflict |
-//! | `parse.rs` | PostgreSQL's dialect; `struct<…>` and `list<…>` in CREATE TABLE |
+//! | `parse.rs` | PostgreSQL's dialect, bounded in time and depth; `struct<…>` and `list<…>` in CREATE TABLE |
 //! | `names.rs` | names are exact, else the only one that differs by case; `*` leaves the system columns out |
 //! | `planner.rs` | the plan, kept by text and parameter types; today's snapshots are put in |
 //! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
-//! | `execute.rs`, `answer.rs`, `cancel.rs`, `memory.rs` | the stream of batches with its limits, and its end |
+//! | `execute.rs`, `answer.rs`, `cancel.rs`, `deadline.rs`, `memory.rs` | the stream of batches with its limits, and its end |
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
+//! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
+//! | `checked.rs`, `sum.rs` | results that do not fit are errors |
 //! | `sql_type.rs`, `params.rs`, `uuid.rs`, `error.rs` | types, `$1`, uuids as text, DataFusion's errors as ours |
 //!
 //! ## Invariants
@@ -46,10 +48,14 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod bounded;
 mod cancel;
 mod catalog;
+mod checked;
+mod coerce;
 mod convert;
 mod ddl;
+mod deadline;
 mod error;
 mod execute;
 mod literal;
@@ -64,6 +70,7 @@ mod prune;
 mod scan;
 mod sql;
 mod sql_type;
+mod sum;
 mod uuid;
 mod write;
 

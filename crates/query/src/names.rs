@@ -2,13 +2,15 @@
 //!
 //! DataFusion folds unquoted names to lower case or takes them exactly; neither is what DESIGN promises. So it is told
 //! to take names exactly, and [`bind`] rewrites the statement first: every unquoted name that is not found as written
-//! but fits exactly one known name becomes that name. Known are the columns of the tables that the statement
-//! mentions and the aliases that it introduces; qualified names look only at what they are qualified by.
+//! but fits exactly one known name becomes that name. Known are, query by query, the columns of the tables in FROM, then
+//! the aliases of the SELECT, then the columns of the queries around it ([`scope`]); qualified names look only at what
+//! they are qualified by.
 //!
 //! `_row_id` and `_time` are columns of every table, and `*` does not mean them. A table shows them to DataFusion only
 //! in statements that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` ([`wildcard`]).
 
 mod output;
+mod scope;
 mod wildcard;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +22,8 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut, visit_expressions,
 };
 use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
+
+use scope::{Place, Rename, Scope};
 
 /// A table as a statement names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +81,7 @@ pub(crate) fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result
     }
     let mut collect = CollectAliases { known: &mut known };
     let _ = statement.visit(&mut collect);
-    let mut rewrite = Rewrite { known: &known };
+    let mut rewrite = Rewrite { known: &known, scopes: Vec::new() };
     let _ = statement.visit(&mut rewrite);
     Ok(system)
 }
@@ -165,8 +169,8 @@ struct Known {
     /// Every column and alias.
     columns: BTreeSet<String>,
     namespaces: BTreeSet<String>,
-    /// Names by which tables (not subqueries or CTEs) are known.
-    tables: BTreeSet<String>,
+    /// The columns of tables (not of subqueries or CTEs) by the name that `bind` gave them.
+    by_name: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Known {
@@ -205,15 +209,20 @@ impl Known {
         }
     }
 
-    fn qualifier(&self, ident: &Ident) -> Option<&String> {
-        if self.relations.contains_key(&ident.value) {
-            return self.relations.get_key_value(&ident.value).map(|(key, _)| key);
+    /// Renames `namespace.table.column`, if it is that.
+    fn full(&self, parts: &mut [Ident]) -> bool {
+        let relations: BTreeSet<String> = self.relations.keys().cloned().collect();
+        let [namespace, table, column, ..] = parts else { return false };
+        if pick(namespace, &self.namespaces).is_none() {
+            return false;
         }
-        if ident.quote_style.is_some() {
-            return None;
+        let Some(relation) = pick(table, &relations) else { return false };
+        if !self.rename(column, &self.relations[relation]) {
+            return false;
         }
-        let keys: Vec<&String> = self.relations.keys().collect();
-        name::resolve(&ident.value, keys.iter().map(|k| k.as_str())).map(|i| keys[i])
+        self.rename(namespace, &self.namespaces);
+        table.value.clone_from(relation);
+        true
     }
 }
 
@@ -256,7 +265,7 @@ impl BindRelations<'_> {
             parts.into_iter().map(|p| ObjectNamePart::Identifier(Ident::with_quote('"', p))).collect(),
         );
         self.known.namespaces.insert(namespace.to_owned());
-        self.known.tables.insert(table.to_owned());
+        self.known.by_name.insert(object.to_string(), columns.iter().cloned().collect());
         self.known.columns.extend(columns.iter().cloned());
         self.known.relations.entry(table.to_owned()).or_default().extend(columns);
         Ok(())
@@ -333,43 +342,26 @@ impl VisitorMut for CollectAliases<'_> {
 /// Pass 3: columns are named as they are called, and `*` leaves the system columns out.
 struct Rewrite<'a> {
     known: &'a Known,
+    /// Of the queries around, from the outermost inwards.
+    scopes: Vec<Scope>,
 }
 
 impl Rewrite<'_> {
-    fn compound(&self, parts: &mut [Ident]) {
-        // namespace.table.column
-        if parts.len() >= 3
-            && pick(&parts[0], &self.known.namespaces).is_some()
-            && let Some(table) = self.known.qualifier(&parts[1]).cloned()
-            && self.known.rename(&mut parts[2], &self.known.relations[&table])
-        {
-            self.known.rename(&mut parts[0], &self.known.namespaces);
-            parts[1].value = table;
-            return;
-        }
-        match self.known.qualifier(&parts[0]).cloned() {
-            Some(relation) => {
-                let columns = &self.known.relations[&relation];
-                if parts.len() > 1 && !self.known.rename(&mut parts[1], columns) {
-                    // A subquery's columns are not tracked by relation.
-                    self.known.rename(&mut parts[1], &self.known.columns);
-                }
-                parts[0].value = relation;
-            }
-            // column.field
-            None => {
-                self.known.rename(&mut parts[0], &self.known.columns);
-            }
-        }
-    }
-
-    fn select(&self, select: &mut Select) {
+    fn select(&self, select: &mut Select, whole: &Scope) -> Scope {
+        let scope = scope::of_select(select, whole, self.known, &self.scopes);
+        let rename = Rename {
+            known: self.known,
+            scope: &scope,
+            outer: &self.scopes,
+            place: Place::Inside,
+            depth: 0,
+        };
         for from in &mut select.from {
             for join in &mut from.joins {
                 if let Some(JoinConstraint::Using(columns)) = constraint(&mut join.join_operator) {
                     for column in columns {
                         if let [ObjectNamePart::Identifier(ident)] = column.0.as_mut_slice() {
-                            self.known.rename(ident, &self.known.columns);
+                            rename.ident(ident);
                         }
                     }
                 }
@@ -384,11 +376,21 @@ impl Rewrite<'_> {
             if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), _) =
                 item
                 && let Some(ObjectNamePart::Identifier(ident)) = object.0.last_mut()
-                && let Some(relation) = self.known.qualifier(ident)
             {
-                ident.value.clone_from(relation);
+                rename.relation(ident);
             }
         }
+        scope::rename_select(select, self.known, &scope, &self.scopes);
+        scope
+    }
+
+    /// The names in what follows the SELECTs: ORDER BY sees what the first of them gives.
+    fn order(&self, query: &mut Query, first: Option<Scope>) {
+        let (Some(mut scope), Some(order_by)) = (first, &mut query.order_by) else { return };
+        scope.add_outputs(&query.body, self.known, &self.scopes);
+        let mut rename =
+            Rename { known: self.known, scope: &scope, outer: &self.scopes, place: Place::Last, depth: 0 };
+        let _ = order_by.visit(&mut rename);
     }
 
     fn hide_system(&self, select: &mut Select) {
@@ -431,18 +433,19 @@ impl VisitorMut for Rewrite<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         output::name_recursive(query);
-        each_select(&mut query.body, &mut |select| self.select(select));
+        let whole = scope::of_query(query, self.known, &self.scopes);
+        let mut first = None;
+        each_select(&mut query.body, &mut |select| {
+            let scope = self.select(select, &whole);
+            first.get_or_insert(scope);
+        });
+        self.order(query, first);
+        self.scopes.push(whole);
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Identifier(ident) => {
-                self.known.rename(ident, &self.known.columns);
-            }
-            Expr::CompoundIdentifier(parts) => self.compound(parts),
-            _ => {}
-        }
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.scopes.pop();
         ControlFlow::Continue(())
     }
 }

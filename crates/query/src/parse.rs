@@ -1,14 +1,22 @@
-//! Text to one statement: PostgreSQL's dialect, with Polynya's nested types where a column is declared.
+//! Text to one statement: PostgreSQL's dialect, with Polynya's nested types where a column is declared. Whatever the
+//! text is, time and the depth of the tree are bounded.
+
+mod bounds;
+mod dialect;
 
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
 use types::{Error, Kind, Result};
 
-/// Expressions and queries nest at most this deep.
-const DEPTH_MAX: usize = 64;
+use dialect::Bounded;
+
+/// Brackets, and whatever else the parser recurses for, nest at most this deep.
+const NESTING_MAX: usize = 64;
+/// Beginnings of expressions that the parser reads again because it guessed wrong, beyond a few for each token. About
+/// a tenth of a second.
+const STEPS_WASTED_MAX: usize = 50_000;
 
 /// Parses exactly one statement. Errors are `Invalid` and end in the line and column.
 pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
@@ -19,17 +27,23 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
         )
         .hint("send rows through the ingest interface, or in several statements"));
     }
-    let dialect = PostgreSqlDialect {};
-    let tokens =
-        Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|e| syntax(&e.to_string()))?;
+    let tokens = Tokenizer::new(&Bounded::new(0), text)
+        .tokenize_with_location()
+        .map_err(|e| syntax(&e.to_string()))?;
+    bounds::check(&tokens)?;
+    let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4);
     let tokens = if creates_table(&tokens) { fold_nested_types(tokens) } else { tokens };
     let mut statements = Parser::new(&dialect)
-        .with_recursion_limit(DEPTH_MAX)
+        .with_recursion_limit(NESTING_MAX)
         .with_tokens_with_locations(tokens)
         .parse_statements()
         .map_err(|e| match e {
+            _ if dialect.exhausted() => {
+                Error::invalid("a syntax error, or too much nesting: the statement cannot be read in bounded time")
+                    .hint("look for what is wrong inside the innermost brackets")
+            }
             ParserError::RecursionLimitExceeded => {
-                Error::invalid(format!("the statement nests deeper than {DEPTH_MAX} levels"))
+                Error::new(Kind::TooLarge, format!("the statement nests deeper than {NESTING_MAX} levels"))
                     .hint("split it with WITH")
             }
             ParserError::ParserError(text) | ParserError::TokenizerError(text) => syntax(&text),

@@ -5,6 +5,7 @@
 //! task context are made once and shared by all statements.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -20,6 +21,7 @@ use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
 use datafusion::logical_expr::{
     AggregateUDF, Expr, LogicalPlan, ScalarUDF, TableSource, Volatility, WindowUDF,
@@ -29,19 +31,23 @@ use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{ApplyOrder, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
-use datafusion::sql::planner::{PlannerContext, SqlToRel};
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
+use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Query, Statement, Visit, Visitor};
 use engine::View;
 use table::Snapshot;
 use types::{Error, Result, SchemaVersion, TableId};
 
+use crate::bounded;
 use crate::catalog;
+use crate::checked::CheckedArithmetic;
+use crate::coerce::{self, ReadAs};
 use crate::error::from_datafusion;
 use crate::names::{self, Tables, Written};
 use crate::options::Options;
 use crate::params::Params;
 use crate::provider::Provider;
 use crate::sql_type;
+use crate::sum;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 
 /// Plans kept; beyond it all are forgotten at once.
@@ -75,6 +81,25 @@ pub(crate) struct Planned {
     state: Option<SessionState>,
 }
 
+impl Planned {
+    /// Whether it reads tables, and only such of Polynya's own namespace.
+    pub fn reads_only_records(&self) -> bool {
+        let (mut own, mut others) = (0, 0);
+        let looked = self.plan.apply_with_subqueries(|plan| {
+            if let LogicalPlan::TableScan(scan) = plan {
+                let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
+                let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
+                match provider.is_some_and(|p| p.snapshot().def().name.starts_with("polynya.")) {
+                    true => own += 1,
+                    false => others += 1,
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        looked.is_ok() && own > 0 && others == 0
+    }
+}
+
 impl Planner {
     pub fn new(options: &Options, runtime: Arc<RuntimeEnv>) -> Self {
         let mut config = SessionConfig::new()
@@ -86,6 +111,8 @@ impl Planner {
         settings.sql_parser.enable_ident_normalization = false;
         settings.sql_parser.map_string_types_to_utf8view = false;
         settings.sql_parser.collect_spans = true;
+        // `coerce` makes floats of those that need not be exact.
+        settings.sql_parser.parse_float_as_decimal = true;
         settings.execution.time_zone = Some("UTC".into());
         // A few rows are not worth a second thread.
         settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
@@ -95,6 +122,7 @@ impl Planner {
         let mut rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
             vec![Arc::new(TextMeetsUuid::new())];
         rules.extend(Analyzer::new().rules);
+        rules.push(Arc::new(CheckedArithmetic::new()));
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime)
@@ -106,6 +134,8 @@ impl Planner {
         for function in [UuidFunction::from_text(), UuidFunction::to_text()] {
             state.register_udf(function).expect("the registry takes functions");
         }
+        state.register_udaf(sum::function()).expect("the registry takes functions");
+        bounded::register(&mut state).expect("these functions are there");
         let context = state.task_ctx();
         Planner { state, context, plans: ArcSwap::default() }
     }
@@ -151,19 +181,25 @@ impl Planner {
 
         let catalog = Catalog { state: &self.state, sources };
         let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
-        let plan = SqlToRel::new(&catalog)
+        let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
+        // The first part of a recursive query says what type the others have, before any literal was looked at.
+        parser.parse_float_as_decimal &= !is_recursive(&statement);
+        coerce::floats_that_no_decimal_holds(&mut statement);
+        let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
             .map_err(from_datafusion)?;
         let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
 
         let mut state = self.state.clone();
         state.mark_start_execution();
-        if !keep {
+        let kept = if keep { Some(coerce::coerce(plan.clone())?).filter(|c| !c.needs_values) } else { None };
+        let Some(kept) = kept else {
             // Values are known: the optimizer may use them.
-            let plan = self.substitute(plan, params)?;
+            let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;
             let plan = state.optimize(&plan).map_err(from_datafusion)?;
             return Ok(Planned { plan, state: Some(state) });
-        }
+        };
+        let plan = kept.plan;
         let plan = state.optimize(&plan).map_err(from_datafusion)?;
         if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
             let key = Key { text: text.to_owned(), types: params.types() };
@@ -207,9 +243,41 @@ impl Planner {
         if params.values.is_empty() {
             return Ok(plan);
         }
-        let values = params.scalars()?.iter().map(|v| ScalarAndMetadata::new(v.clone(), None)).collect();
+        let scalars = params.scalars()?;
+        let given = |id: &str| scalars.get(id.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)?);
+        // Before the optimizer could take a text that is refused for one that is refused when a row is met.
+        let read = plan.transform_up_with_subqueries(|plan| {
+            let name = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = name.save(&expr);
+                let read = expr.transform_up(|expr| {
+                    let value =
+                        ReadAs::filled(&expr, given).map_err(|e| DataFusionError::External(Box::new(e)))?;
+                    Ok(match value {
+                        Some(value) => Transformed::yes(Expr::Literal(value, None)),
+                        None => Transformed::no(expr),
+                    })
+                })?;
+                Ok(if read.transformed { read.update_data(|expr| name.restore(expr)) } else { read })
+            })
+        });
+        let plan = read.map_err(from_datafusion)?.data;
+        let values = scalars.iter().map(|v| ScalarAndMetadata::new(v.clone(), None)).collect();
         plan.replace_params_with_values(&ParamValues::List(values)).map_err(from_datafusion)
     }
+}
+
+fn is_recursive(statement: &Statement) -> bool {
+    struct Look;
+    impl Visitor for Look {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            let recursive = query.with.as_ref().is_some_and(|with| with.recursive);
+            if recursive { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    statement.visit(&mut Look).is_break()
 }
 
 /// Whether a plan holds a function whose value belongs to one moment, as `now()`: then it is not kept.

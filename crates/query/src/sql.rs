@@ -1,17 +1,18 @@
 //! The door: one statement in, rows or what was done out.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::threads::Class;
 use engine::{Committed, Engine, Op, Transaction, View};
-use futures::FutureExt;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -20,8 +21,9 @@ use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
 use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
 use crate::cancel::{Cancel, CancelOnDrop};
 use crate::ddl::later;
+use crate::deadline::{Deadline, Phase};
 use crate::error::from_datafusion;
-use crate::execute::{self, Deadline, Sink};
+use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
 use crate::memory::Pool;
 use crate::names::{self, Written};
 use crate::options::{Limits, Options};
@@ -32,6 +34,11 @@ use crate::{catalog, parse};
 
 /// How DataFusion calls the directories that it makes for spill files.
 const SPILL_PREFIX: &str = "datafusion-";
+/// The stack of each of SQL's threads, a multiple of what the deepest tree that `parse` lets through takes. Only what is
+/// used of it takes memory.
+const STACK_BYTES: usize = 64 << 20;
+/// How long beyond its deadline a statement waits to hear whether its transaction was committed.
+const COMMIT_WAIT: Duration = Duration::from_secs(60);
 /// How often a statement that lost against another writer is run again.
 const ATTEMPTS_MAX: u32 = 8;
 
@@ -91,6 +98,7 @@ impl Sql {
             .map_err(from_datafusion)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads.max(1))
+            .thread_stack_size(STACK_BYTES)
             .thread_name("polynya-sql")
             .on_thread_start(|| Class::Work.enter())
             .enable_time()
@@ -131,6 +139,7 @@ impl Sql {
         let cancel = Cancel::at(deadline.at());
         let job = Job {
             deadline,
+            phase: Phase::default(),
             cancel: cancel.clone(),
             shared: self.0.shared.clone(),
             principal: principal.clone(),
@@ -141,7 +150,7 @@ impl Sql {
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
-        let task = self.0.spawner.spawn(job.run(sender)).abort_handle();
+        let task = self.0.spawner.spawn(Arc::new(job).run(sender)).abort_handle();
         let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
         let answer = receiver.await.unwrap_or_else(|_| match self.0.closed.load(Ordering::Acquire) {
             true => Err(closed()),
@@ -201,7 +210,8 @@ impl Drop for Handle {
 /// Makes the directory, and removes what a process that was killed left there.
 fn prepare_spill_dir(dir: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("preparing the spill directory {}", dir.display()), e);
-    std::fs::create_dir_all(dir).map_err(failed)?;
+    // What spills are rows: their owner's alone. Below a directory that only he may enter, the files' own modes do not matter.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         if entry.file_name().to_string_lossy().starts_with(SPILL_PREFIX) {
@@ -228,6 +238,7 @@ impl Drop for AbortOnDrop {
 /// One statement on SQL's own threads.
 struct Job {
     deadline: Deadline,
+    phase: Phase,
     cancel: Arc<Cancel>,
     shared: Arc<Shared>,
     principal: Principal,
@@ -243,27 +254,36 @@ enum Outcome {
     Query(Box<Planned>, Lsn),
 }
 
+/// A statement that was parsed and planned, or carried out.
+struct Ready {
+    permit: OwnedSemaphorePermit,
+    outcome: Result<(SendableRecordBatchStream, Lsn), Answer>,
+}
+
 impl Job {
-    async fn run(self, sender: oneshot::Sender<Result<Answer>>) {
-        let deadline = self.deadline;
-        let prepared = deadline.limit(
-            async {
-                let permit = self.shared.admit().await?;
-                let outcome = self.outcome().await?;
-                let ready = match outcome {
-                    Outcome::Answer(answer) => Err(answer),
-                    Outcome::Query(planned, lsn) => {
-                        Ok((execute::start(&self.shared.planner, &planned, &self.cancel).await?, lsn))
-                    }
-                };
-                Ok((permit, ready))
-            }
-            .boxed(),
-        );
+    async fn run(self: Arc<Self>, sender: oneshot::Sender<Result<Answer>>) {
+        // A task of its own: it does not yield while it parses and plans, and the deadline holds all the same.
+        let mut task = tokio::spawn(self.clone().prepare());
+        let _guard = AbortOnDrop(Some(task.abort_handle()));
+        let prepared = match self.deadline.limit(&mut task).await {
+            Ok(ended) => Ok(ended),
+            Err(passed) if self.phase.expire() => Err(passed),
+            // The transaction is on its way: only its outcome is an answer.
+            Err(_) => tokio::time::timeout(COMMIT_WAIT, &mut task).await.map_err(|_| {
+                Error::new(Kind::Timeout, "whether the statement was carried out is not known yet: it was handed over in time, and the disk has not answered since")
+                    .hint("look whether its rows are there before you send it again")
+            }),
+        };
+        let prepared = prepared.and_then(|ended| {
+            ended.unwrap_or_else(|e| match e.is_panic() {
+                true => Err(Error::internal("the statement met a bug of Polynya and stopped")),
+                false => Err(closed()),
+            })
+        });
         // A receiver that is gone has cancelled the statement.
-        let (_permit, stream, lsn) = match prepared.await.and_then(|result| result) {
-            Ok((permit, Ok((stream, lsn)))) => (permit, stream, lsn),
-            Ok((_, Err(answer))) => {
+        let (_permit, stream, lsn) = match prepared {
+            Ok(Ready { permit, outcome: Ok((stream, lsn)) }) => (permit, stream, lsn),
+            Ok(Ready { outcome: Err(answer), .. }) => {
                 let _ = sender.send(Ok(answer));
                 return;
             }
@@ -279,7 +299,24 @@ impl Job {
             return;
         }
         let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
-        Sink { batches, end, rows_max, overflow: self.limits.overflow }.pump(stream, deadline).await;
+        Sink { batches, end, rows_max, overflow: self.limits.overflow }.pump(stream, self.deadline).await;
+    }
+
+    async fn prepare(self: Arc<Self>) -> Result<Ready> {
+        let permit = self.shared.admit().await?;
+        let outcome = match self.outcome().await? {
+            Outcome::Answer(answer) => Err(answer),
+            Outcome::Query(planned, lsn) => {
+                let stream = execute::start(&self.shared.planner, &planned, &self.cancel, self.long()).await?;
+                Ok((stream, lsn))
+            }
+        };
+        Ok(Ready { permit, outcome })
+    }
+
+    /// Whether parsing and planning may take long.
+    fn long(&self) -> bool {
+        self.text.len() > LONG_TEXT_BYTES
     }
 
     async fn outcome(&self) -> Result<Outcome> {
@@ -289,7 +326,8 @@ impl Job {
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
             return Ok(Outcome::Query(Box::new(planned), view.lsn()));
         }
-        let statement = parse::statement(&self.text, shared.options.text_bytes_max)?;
+        let statement =
+            heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
         let parameters = names::parameters(&statement)?;
         if parameters != params.values.len() {
             let given = params.values.len();
@@ -306,7 +344,8 @@ impl Job {
             _ => false,
         };
         if is_query {
-            let planned = shared.planner.plan(statement, &params, &view, Some(&self.text))?;
+            let planned =
+                heavy(self.long(), || shared.planner.plan(statement, &params, &view, Some(&self.text)))?;
             return Ok(Outcome::Query(Box::new(planned), view.lsn()));
         }
         self.command(&statement, &params, &view).await.map(Outcome::Answer)
@@ -345,15 +384,30 @@ impl Job {
         loop {
             attempt += 1;
             let view = shared.engine.view(&self.principal)?;
-            let writer = Writer { planner: &shared.planner, view: &view, params, cancel: &self.cancel };
+            let writer = Writer {
+                planner: &shared.planner,
+                view: &view,
+                params,
+                cancel: &self.cancel,
+                long: self.long(),
+            };
             let change = writer.change(statement).await?;
             if change.ops.is_empty() {
                 return Ok(Answer::Done(Done { kind, count: change.count, lsn: view.lsn() }));
             }
             let count = change.count;
-            match self.commit(change.ops).await {
+            if !self.phase.begin_commit() {
+                return Err(self.deadline.passed());
+            }
+            let committed = self.commit(change.ops).await;
+            drop(change.memory);
+            match committed {
                 Ok(committed) => return Ok(Answer::Done(Done { kind, count, lsn: committed.lsn })),
                 Err(error) if error.kind() == Kind::Conflict && attempt < ATTEMPTS_MAX => {
+                    self.phase.refused();
+                    if self.deadline.has_passed() {
+                        return Err(self.deadline.passed());
+                    }
                     // The other writer's commit is durable within a sync or two; look again then.
                     tokio::time::sleep(Duration::from_millis(1 << attempt.min(5))).await;
                 }

@@ -4,7 +4,7 @@ use arrow::datatypes::{DataType as Arrow, Field as ArrowField, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, GeometricTypeKind, ObjectNamePart, TimezoneInfo,
 };
-use types::{ColumnId, DataType, Error, Field, Result};
+use types::{ColumnId, DataType, Error, Field, Result, name};
 
 const EXTENSION_KEY: &str = "ARROW:extension:name";
 
@@ -52,12 +52,15 @@ pub(crate) fn from_sql(sql: &SqlType) -> Result<DataType> {
             ArrayElemTypeDef::SquareBracket(item, None) | ArrayElemTypeDef::AngleBracket(item),
         ) => {
             let data_type = from_sql(item)?;
-            DataType::List(Box::new(Field {
+            // The dialect takes any number of `[]`; storage does not.
+            let list = DataType::List(Box::new(Field {
                 id: ColumnId(0),
                 name: "item".into(),
                 data_type,
                 nullable: true,
-            }))
+            }));
+            list.check()?;
+            list
         }
         SqlType::Custom(name, arguments) => custom(name.0.as_slice(), arguments)?,
         SqlType::Unspecified => {
@@ -125,11 +128,17 @@ pub(crate) fn cast_target(sql: &SqlType) -> Option<Arrow> {
 
 /// The column type that holds what an expression of this Arrow type gives: for CREATE TABLE AS.
 pub(crate) fn from_arrow(field: &ArrowField) -> Result<DataType> {
+    let data_type = stored_as(field)?;
+    data_type.check().map_err(|e| e.with("column", name::printable(field.name())))?;
+    Ok(data_type)
+}
+
+fn stored_as(field: &ArrowField) -> Result<DataType> {
     if let Some(data_type) = exact(field) {
         return Ok(data_type);
     }
     let nested = |field: &ArrowField| -> Result<Field> {
-        let data_type = from_arrow(field)?;
+        let data_type = stored_as(field)?;
         Ok(Field { id: ColumnId(0), name: field.name().clone(), data_type, nullable: field.is_nullable() })
     };
     Ok(match field.data_type() {
@@ -142,7 +151,7 @@ pub(crate) fn from_arrow(field: &ArrowField) -> Result<DataType> {
         Arrow::Date64 => DataType::Date,
         Arrow::Timestamp(..) => DataType::Timestamp,
         Arrow::Dictionary(_, value) => {
-            from_arrow(&ArrowField::new(field.name(), value.as_ref().clone(), true))?
+            stored_as(&ArrowField::new(field.name(), value.as_ref().clone(), true))?
         }
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => {
             DataType::List(Box::new(nested(item)?))
@@ -276,6 +285,21 @@ mod tests {
         {
             assert!(column_type(sql).is_err(), "{sql}");
         }
+    }
+
+    /// Such a definition was logged, and no later start could decode it.
+    #[test]
+    fn a_type_that_storage_cannot_read_back_is_refused() {
+        let lists = |levels: usize| column_type(&format!("int{}", "[]".repeat(levels)));
+        assert!(lists(16).is_ok());
+        for levels in [17, 64, 500] {
+            assert!(lists(levels).unwrap_err().message().contains("levels deep"), "{levels}");
+        }
+        let mut item = ArrowField::new("item", Arrow::Int32, true);
+        for _ in 0..17 {
+            item = ArrowField::new("item", Arrow::List(item.into()), true);
+        }
+        assert!(from_arrow(&item).unwrap_err().message().contains("levels deep"));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::concat_batches;
-use arrow::datatypes::{Field, Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{Field, Int64Type, Schema};
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, CreateTable, Delete, Expr, FromTable, Ident, Insert, ObjectName,
     ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Update,
@@ -15,9 +15,10 @@ use table::Snapshot;
 use types::{Column, Error, Kind, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, Value, name};
 
 use crate::cancel::Cancel;
+use crate::coerce::CELL_PREFIX;
 use crate::ddl::{self, later};
 use crate::error::quoted;
-use crate::execute::collect;
+use crate::execute::{collect, heavy};
 use crate::names::{Written, near};
 use crate::params::Params;
 use crate::planner::{Planner, table};
@@ -28,9 +29,12 @@ use crate::{convert, literal, parse, sql_type};
 const CELLS_AT_ONCE: usize = 256;
 
 /// What a statement writes, and how many rows it counts.
+#[derive(Default)]
 pub(crate) struct Change {
     pub ops: Vec<Op>,
     pub count: u64,
+    /// What the rows in `ops` hold of the memory that statements share; to be kept as long as they.
+    pub memory: Option<MemoryReservation>,
 }
 
 /// Reads what a writing statement needs, over one view.
@@ -39,6 +43,8 @@ pub(crate) struct Writer<'a> {
     pub view: &'a View,
     pub params: &'a Params,
     pub cancel: &'a Arc<Cancel>,
+    /// Whether planning may take long ([`heavy`]).
+    pub long: bool,
 }
 
 impl Writer<'_> {
@@ -50,11 +56,11 @@ impl Writer<'_> {
                 None => {
                     let op =
                         Op::CreateTable { def: ddl::definition(create)?, if_absent: create.if_not_exists };
-                    Ok(Change { ops: vec![op], count: 0 })
+                    Ok(Change { ops: vec![op], ..Change::default() })
                 }
             },
             Statement::Drop { if_exists, names, .. } => {
-                Ok(Change { ops: dropped(self.view, names, *if_exists)?, count: 0 })
+                Ok(Change { ops: dropped(self.view, names, *if_exists)?, ..Change::default() })
             }
             Statement::Insert(insert) => self.insert(insert).await,
             Statement::Update(update) => self.update(update).await,
@@ -74,21 +80,25 @@ impl Writer<'_> {
         let def = snapshot.def();
         let columns = target_columns(def, &insert.columns)?;
         let Some(query) = &insert.source else { return Err(later("INSERT … DEFAULT VALUES")) };
-        let batch = match query.body.as_ref() {
+        let (batch, memory) = match query.body.as_ref() {
             SetExpr::Values(values)
                 if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() =>
             {
                 let rows: Vec<&[Expr]> = values.rows.iter().map(|row| &row[..]).collect();
-                self.values(&columns, &rows, !insert.columns.is_empty()).await?
+                (self.values(&columns, &rows, !insert.columns.is_empty()).await?, None)
             }
-            _ => self.selected(def, &columns, query, !insert.columns.is_empty()).await?,
+            _ => {
+                let (batch, memory) =
+                    self.selected(def, &columns, query, !insert.columns.is_empty()).await?;
+                (batch, Some(memory))
+            }
         };
         let count = batch.num_rows() as u64;
         if count == 0 {
-            return Ok(Change { ops: Vec::new(), count: 0 });
+            return Ok(Change::default());
         }
         let op = Op::Insert { table: def.name.clone(), batch, mode: Mode::Append };
-        Ok(Change { ops: vec![op], count })
+        Ok(Change { ops: vec![op], count, memory })
     }
 
     /// The rows of VALUES. Literals become values at once; what has to be evaluated becomes a query.
@@ -122,7 +132,7 @@ impl Writer<'_> {
             let projection =
                 some.iter().enumerate().map(|(i, (_, _, expr))| named((*expr).clone(), i)).collect();
             let statement = select(projection, None, None)?;
-            let batch = self.run(statement).await?;
+            let (batch, _) = self.run(statement).await?;
             if batch.num_rows() != 1 {
                 return Err(Error::internal(format!("VALUES gave {} rows for one", batch.num_rows())));
             }
@@ -149,11 +159,11 @@ impl Writer<'_> {
         columns: &[&Column],
         query: &Query,
         listed: bool,
-    ) -> Result<RecordBatch> {
+    ) -> Result<(RecordBatch, MemoryReservation)> {
         if !parse::reads_only(query) {
             return Err(later("a query that writes"));
         }
-        let batch = self.run(Statement::Query(Box::new(query.clone()))).await?;
+        let (batch, memory) = self.run(Statement::Query(Box::new(query.clone()))).await?;
         check_width(columns, batch.num_columns(), listed).map_err(|e| e.with("table", &def.name))?;
         let columns = &columns[..batch.num_columns()];
         let arrays = columns
@@ -163,7 +173,7 @@ impl Writer<'_> {
                 convert::to_column(array, &column.data_type).map_err(|e| e.with("column", &column.name))
             })
             .collect::<Result<Vec<_>>>()?;
-        batch_of(columns, arrays, batch.num_rows())
+        Ok((batch_of(columns, arrays, batch.num_rows())?, memory))
     }
 
     async fn update(&self, update: &Update) -> Result<Change> {
@@ -181,10 +191,7 @@ impl Writer<'_> {
         let mut sets: Vec<Option<&Expr>> = vec![None; def.schema.columns.len()];
         for Assignment { target, value } in &update.assignments {
             let AssignmentTarget::ColumnName(object) = target else { return Err(later("SET (a, b) = …")) };
-            let Some(ObjectNamePart::Identifier(ident)) = object.0.last() else {
-                return Err(Error::invalid(format!("`{object}` is no column")));
-            };
-            let position = column_position(def, ident)?;
+            let position = column_position(def, assigned(def, &update.table, object)?)?;
             if sets[position].replace(value).is_some() {
                 return Err(Error::invalid(format!(
                     "column `{}` is set twice",
@@ -198,11 +205,11 @@ impl Writer<'_> {
         };
         let mut projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new(ROW_ID_NAME)))];
         projection.extend(def.schema.columns.iter().enumerate().map(column_item));
-        let batch =
+        let (batch, memory) =
             self.run(select(projection, Some(update.table.clone()), update.selection.clone())?).await?;
         let rows = batch.num_rows();
         if rows == 0 {
-            return Ok(Change { ops: Vec::new(), count: 0 });
+            return Ok(Change::default());
         }
         let columns: Vec<&Column> = def.schema.columns.iter().collect();
         let arrays = columns
@@ -222,7 +229,7 @@ impl Writer<'_> {
             old: first_column(&batch),
             batch: batch_of(&columns, arrays, rows)?,
         };
-        Ok(Change { ops: vec![op], count: rows as u64 })
+        Ok(Change { ops: vec![op], count: rows as u64, memory: Some(memory) })
     }
 
     async fn delete(&self, delete: &Delete) -> Result<Change> {
@@ -239,14 +246,15 @@ impl Writer<'_> {
         let [from] = from.as_slice() else { return Err(later("DELETE of several tables")) };
         let snapshot = self.one_table(from)?;
         let projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new(ROW_ID_NAME)))];
-        let batch = self.run(select(projection, Some(from.clone()), delete.selection.clone())?).await?;
+        let (batch, memory) =
+            self.run(select(projection, Some(from.clone()), delete.selection.clone())?).await?;
         let rows = first_column(&batch);
         let count = rows.len() as u64;
         if count == 0 {
-            return Ok(Change { ops: Vec::new(), count });
+            return Ok(Change::default());
         }
         let op = Op::Delete { table: snapshot.def().name.clone(), rows, must_exist: true };
-        Ok(Change { ops: vec![op], count })
+        Ok(Change { ops: vec![op], count, memory: Some(memory) })
     }
 
     /// CREATE TABLE … AS: the table and its rows in one commit.
@@ -256,12 +264,12 @@ impl Writer<'_> {
             return Err(later("CREATE TABLE (columns) AS").hint("name the columns in the query"));
         }
         if create.if_not_exists && self.view.find(&def.name).is_some_and(|t| t.def().name == def.name) {
-            return Ok(Change { ops: Vec::new(), count: 0 });
+            return Ok(Change::default());
         }
         if !parse::reads_only(query) {
             return Err(later("a query that writes"));
         }
-        let batch = self.run(Statement::Query(Box::new(query.clone()))).await?;
+        let (batch, memory) = self.run(Statement::Query(Box::new(query.clone()))).await?;
         for field in batch.schema().fields() {
             def.add_column(field.name(), &sql_type::from_arrow(field)?, true, None)?;
         }
@@ -280,7 +288,7 @@ impl Writer<'_> {
         if count > 0 {
             ops.push(Op::Insert { table, batch: rows, mode: Mode::Append });
         }
-        Ok(Change { ops, count })
+        Ok(Change { ops, count, memory: Some(memory) })
     }
 
     fn one_table(&self, from: &TableWithJoins) -> Result<Arc<Snapshot>> {
@@ -293,11 +301,9 @@ impl Writer<'_> {
         table(self.view, &Written::of(object)?)
     }
 
-    async fn run(&self, statement: Statement) -> Result<RecordBatch> {
-        let planned = self.planner.plan(statement, self.params, self.view, None)?;
-        let (schema, batches): (SchemaRef, _) = collect(self.planner, &planned, self.cancel).await?;
-        concat_batches(&schema, &batches)
-            .map_err(|e| Error::internal(format!("batches of one query differ: {e}")))
+    async fn run(&self, statement: Statement) -> Result<(RecordBatch, MemoryReservation)> {
+        let planned = heavy(self.long, || self.planner.plan(statement, self.params, self.view, None))?;
+        collect(self.planner, &planned, self.cancel, self.long).await
     }
 }
 
@@ -354,6 +360,30 @@ fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
     Err(error.hint(format!("did you mean {}?", quoted(&near))))
 }
 
+/// The column that SET names: `column`, or `table.column` where no column has the table's name. `column.field` is a
+/// field of a struct, and must not be taken for a column of the field's name.
+fn assigned<'o>(def: &TableDef, target: &TableWithJoins, object: &'o ObjectName) -> Result<&'o Ident> {
+    let refused = || {
+        later(&format!("SET of a part of a column, `{object}`,")).hint("set the whole column")
+    };
+    match object.0.as_slice() {
+        [ObjectNamePart::Identifier(column)] => Ok(column),
+        [ObjectNamePart::Identifier(table), ObjectNamePart::Identifier(column)] => {
+            let called = match &target.relation {
+                TableFactor::Table { alias: Some(alias), .. } => alias.name.value.as_str(),
+                _ => def.name.split_once('.').map_or(def.name.as_str(), |(_, last)| last),
+            };
+            let names = |ident: &Ident, name: &str| {
+                ident.value == name
+                    || ident.quote_style.is_none() && ident.value.to_lowercase() == name.to_lowercase()
+            };
+            let is_column = def.schema.columns.iter().any(|column| names(table, &column.name));
+            if is_column || !names(table, called) { Err(refused()) } else { Ok(column) }
+        }
+        _ => Err(refused()),
+    }
+}
+
 fn check_width(columns: &[&Column], width: usize, listed: bool) -> Result<()> {
     if width > columns.len() || (listed && width < columns.len()) {
         return Err(Error::invalid(format!(
@@ -387,7 +417,7 @@ fn first_column(batch: &RecordBatch) -> Vec<RowId> {
 }
 
 fn named(expr: Expr, i: usize) -> SelectItem {
-    SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("polynya {i}")) }
+    SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("{CELL_PREFIX}{i}")) }
 }
 
 /// `SELECT projection [FROM from] [WHERE selection]`.

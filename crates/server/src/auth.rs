@@ -34,12 +34,17 @@ const FORWARDED: [&str; 7] = [
     "x-forwarded-server",
 ];
 
-/// The principal of a request. `keys` are the database's.
-pub fn principal(keys: &[engine::ApiKey], peer: SocketAddr, request: &Parts) -> Result<Principal> {
+/// The principal of a request. `keys` are the database's; `owner` is [`crate::Options::owner_hash`].
+pub fn principal(
+    keys: &[engine::ApiKey],
+    owner: Option<[u8; 32]>,
+    peer: SocketAddr,
+    request: &Parts,
+) -> Result<Principal> {
     if keys.is_empty() {
         return loopback(peer, &request.method, &request.headers);
     }
-    let hint = "send `Authorization: Bearer pk_…`; `polynya key create NAME --scope read` makes a key";
+    let hint = "send `Authorization: Bearer pk_…`; `polynya key create me --scope admin` makes a key, with the server running or not";
     let Some(given) = request.headers.get(header::AUTHORIZATION) else {
         return Err(Failure::unauthorized("this server wants a key", hint));
     };
@@ -52,6 +57,9 @@ pub fn principal(keys: &[engine::ApiKey], peer: SocketAddr, request: &Parts) -> 
     };
     let hash = blake3::hash(secret.as_bytes());
     // `blake3::Hash` compares in constant time.
+    if owner.is_some_and(|owner| hash == blake3::Hash::from_bytes(owner)) && peer.ip().to_canonical().is_loopback() {
+        return Ok(Principal::local());
+    }
     match keys.iter().find(|key| hash == blake3::Hash::from_bytes(key.hash)) {
         Some(key) => Ok(Principal { name: key.name.clone(), scope: key.scope, tables: key.tables.clone() }),
         None => Err(Failure::unauthorized("there is no such key", hint)),
@@ -64,7 +72,7 @@ fn loopback(peer: SocketAddr, method: &Method, headers: &HeaderMap) -> Result<Pr
     let refuse = |message: &str| {
         Err(Failure::forbidden(
             message,
-            "while there is no key only direct requests from this machine are answered; make one with `polynya key create`",
+            "while there is no key only direct requests from this machine are answered; make one with `polynya key create me --scope admin`",
         ))
     };
     if !peer.ip().to_canonical().is_loopback() {
@@ -120,7 +128,7 @@ mod tests {
     #[test]
     fn without_keys_only_this_machine_is_let_in() {
         let ask = |peer: &str, method: &str, headers: &[(&str, &str)]| {
-            principal(&[], peer.parse().unwrap(), &parts(method, headers))
+            principal(&[], None, peer.parse().unwrap(), &parts(method, headers))
                 .map(|p| p.name)
                 .map_err(|f| f.status().as_u16())
         };
@@ -157,6 +165,7 @@ mod tests {
         let ask = |authorization: &[(&str, &str)]| {
             principal(
                 std::slice::from_ref(&key),
+                None,
                 "192.0.2.1:9".parse().unwrap(),
                 &parts("GET", authorization),
             )
@@ -166,5 +175,27 @@ mod tests {
         for bad in [&[][..], &[("authorization", "Basic pk_test")], &[("authorization", "Bearer pk_other")]] {
             assert_eq!(ask(bad).unwrap_err().status().as_u16(), 401);
         }
+    }
+
+    #[test]
+    fn the_owner_of_the_directory_needs_no_key_on_this_machine() {
+        let key = engine::ApiKey {
+            name: "reader".into(),
+            hash: hash_of("pk_test"),
+            scope: Scope::Read,
+            tables: TableSet::Only(vec![]),
+            created: 0,
+        };
+        let ask = |owner: Option<&str>, peer: &str| {
+            let request = parts("GET", &[("authorization", "Bearer pk_owner")]);
+            let owner = owner.map(hash_of);
+            principal(std::slice::from_ref(&key), owner, peer.parse().unwrap(), &request)
+                .map(|p| p.scope)
+                .map_err(|f| f.status().as_u16())
+        };
+        assert_eq!(ask(Some("pk_owner"), HERE), Ok(Scope::Admin));
+        assert_eq!(ask(Some("pk_owner"), "192.0.2.1:9"), Err(401));
+        assert_eq!(ask(Some("pk_other"), HERE), Err(401));
+        assert_eq!(ask(None, HERE), Err(401));
     }
 }

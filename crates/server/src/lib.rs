@@ -38,6 +38,7 @@ mod auth;
 mod body;
 mod connection;
 mod failure;
+mod files;
 mod listen;
 mod live;
 mod metrics;

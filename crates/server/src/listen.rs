@@ -21,6 +21,7 @@ use types::{Error, Kind, Result};
 use crate::app::{App, Shared};
 use crate::assets::Assets;
 use crate::connection::{self, Connection, Stream, Watch};
+use crate::files;
 use crate::live::{self, Sample};
 use crate::options::Options;
 use crate::record::{self, Recorder};
@@ -40,7 +41,8 @@ impl Server {
     ///
     /// [`Kind::InUse`] if another program listens there. The engine and SQL stay the caller's to close, after
     /// [`Server::stop`].
-    pub fn start(engine: Engine, sql: query::Sql, options: Options) -> Result<Server> {
+    pub fn start(engine: Engine, sql: query::Sql, mut options: Options) -> Result<Server> {
+        limit_connections(&mut options);
         let runtime = runtime(&engine, &options)?;
         let listener = {
             let _inside = runtime.enter();
@@ -107,6 +109,21 @@ impl Drop for Server {
     }
 }
 
+/// No more connections than leave files to the rest of the program.
+fn limit_connections(options: &mut Options) {
+    let files = files::raise_limit();
+    let possible = files::connections_within(files, options.connections_max);
+    if possible < options.connections_max {
+        tracing::info!(
+            connections_max = possible,
+            wanted = options.connections_max,
+            files,
+            "fewer connections than configured: the process may not have as many files open (ulimit -n)"
+        );
+        options.connections_max = possible;
+    }
+}
+
 fn runtime(engine: &Engine, options: &Options) -> Result<Runtime> {
     thread_local!(static HEART: RefCell<Option<vfs::heartbeat::Heartbeat>> = const { RefCell::new(None) });
     let beat = |busy: bool| {
@@ -153,6 +170,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSender<Arc<Connection>>) {
     let router = routes::router(&app);
     let mut stopping = app.stopping.subscribe();
+    let mut refusals = Refusals::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -162,7 +180,9 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
             Ok(accepted) => accepted,
             Err(error) => {
                 // Mostly no file descriptors: some must be closed before the next can be accepted.
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(times) = refusals.note(Instant::now()) {
+                    tracing::warn!(%error, times, "connections could not be accepted");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -180,6 +200,27 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
         // Bounded by the number of open connections; the receiver ends with the server.
         let _ = opened.send(connection.clone());
         tokio::spawn(serve(app.clone(), router.clone(), socket, connection, open));
+    }
+}
+
+/// Failures to accept, told once in a while: what lacks files lacks them for long.
+#[derive(Default)]
+struct Refusals {
+    untold: u64,
+    told: Option<Instant>,
+}
+
+impl Refusals {
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    /// How many there were since the last were told, if it is time to tell.
+    fn note(&mut self, now: Instant) -> Option<u64> {
+        self.untold += 1;
+        if self.told.is_some_and(|told| now.duration_since(told) < Self::PAUSE) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
     }
 }
 
@@ -287,5 +328,18 @@ async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>
             watch.add(&connection);
         }
         watch.sweep(options);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_to_accept_are_told_every_ten_seconds_with_their_number() {
+        let start = Instant::now();
+        let mut refusals = Refusals::default();
+        let told = (0..500).filter_map(|i| refusals.note(start + Duration::from_millis(i * 50)));
+        assert_eq!(told.collect::<Vec<_>>(), [1, 200, 200]);
     }
 }

@@ -14,7 +14,8 @@ pub struct Options {
     pub work_threads: usize,
     /// Jobs that may wait for those threads; a further one is answered 429.
     pub work_queue_max: usize,
-    /// Open connections. A further one gets 503 and is closed.
+    /// Open connections. A further one gets 503 and is closed. The server takes fewer where the process may not have so
+    /// many files open: a quarter of those, and at least 256, are left to tables and log.
     pub connections_max: usize,
     /// A request's body, as sent and also decompressed.
     pub body_bytes_max: usize,
@@ -40,6 +41,9 @@ pub struct Options {
     pub rows_limit_max: usize,
     /// Bytes of one `GET …/rows`; an answer that would be longer stops early and says where to go on.
     pub rows_bytes_max: usize,
+    /// [`hash_of`](crate::hash_of) the secret of whoever owns the data directory: with it a program of this machine is
+    /// admin while this server runs, whatever keys exist.
+    pub owner_hash: Option<[u8; 32]>,
     /// Whether requests are recorded into `polynya.requests`.
     pub record_requests: bool,
 }
@@ -66,6 +70,7 @@ impl Default for Options {
             idle_time_max: Duration::from_secs(150),
             rows_limit_max: 10_000,
             rows_bytes_max: 32 << 20,
+            owner_hash: None,
             record_requests: true,
         }
     }

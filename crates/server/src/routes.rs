@@ -134,7 +134,7 @@ async fn admit(
     let principal = match route.scope {
         // While there are no keys, not even the page is for everybody. Health always is.
         None if !root.keys().is_empty() || matches!(route.path, "/health" | "/ready") => Ok(None),
-        scope => auth::principal(root.keys(), peer, &parts)
+        scope => auth::principal(root.keys(), app.options.owner_hash, peer, &parts)
             .and_then(|principal| match scope {
                 Some(scope) => principal.require(scope).map(|()| principal).map_err(Failure::from),
                 None => Ok(principal),

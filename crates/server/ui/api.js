@@ -19,7 +19,7 @@ export function useKey(value) {
   session.set('key', key);
   for (const wake of unlocked.splice(0)) wake();
 }
-/** `listener(error)` is called when the server refuses for want of a (better) key. */
+/** `listener(error)` is called when the server does not know who asks. What a known key may not do is an error like others. */
 export const whenLocked = (listener) => { onLocked = listener; };
 export const nextKey = () => new Promise((resolve) => unlocked.push(resolve));
 
@@ -41,7 +41,7 @@ export async function request(path, { headers = {}, ...options } = {}) {
   const error = new ApiError(response.status, told.code ?? `http_${response.status}`,
     told.message ?? `The server answered ${response.status} ${response.statusText}`.trim() + '.', told.hint);
   error.retryAfter = Number(response.headers.get('retry-after')) || 0;
-  if (response.status === 401 || response.status === 403) onLocked(error);
+  if (response.status === 401) onLocked(error);
   throw error;
 }
 
@@ -97,7 +97,7 @@ export async function followLive(onSample, onState) {
       if (document.hidden) away = setTimeout(() => abort.abort(), HIDDEN_MS);
     };
     document.addEventListener('visibilitychange', visibility);
-    let status = 0;
+    let refusal = {};
     try {
       const response = await request('/_/live', { signal: abort.signal, headers: { accept: 'text/event-stream' } });
       await readEvents(response.body, (data) => {
@@ -108,13 +108,13 @@ export async function followLive(onSample, onState) {
         onSample(JSON.parse(data));
       });
     } catch (error) {
-      status = error.status;
+      refusal = error;
     }
     clearTimeout(watch);
     clearTimeout(away);
     document.removeEventListener('visibilitychange', visibility);
-    if (status === 401 || status === 403) {
-      onState('locked');
+    if (refusal.status === 401 || refusal.status === 403) {
+      onState(refusal.status === 401 ? 'locked' : 'refused', refusal.status === 403 ? refusal : undefined);
       await nextKey();
       wait = 500;
       continue;

@@ -1,14 +1,16 @@
-// The page at /_/: wires the parts together. Reading order: dom, format, api, tiles, grid, chart, sql, tables, parse, upload.
+// The page at /_/: wires the parts together. Reading order: dom, format, api, tiles, grid, chart, sql, machine, tables, parse,
+// upload.
 
 import { followLive, hasKey, post, tablePath, useKey, whenLocked } from './api.js';
-import { $, copy, local, showError, text } from './dom.js';
+import { $, copy, flash, local, showError, text } from './dom.js';
 import { count, uptime } from './format.js';
+import { setMachine } from './machine.js';
 import { cancelSql, putSql, runSql } from './sql.js';
 import { drawTables, setTables } from './tables.js';
 import { addSample, drawTiles } from './tiles.js';
 import './upload.js';
 
-const STATES = { live: 'Live', connecting: 'Reconnecting', locked: 'Needs a key' };
+const STATES = { live: 'Live', connecting: 'Reconnecting', locked: 'Needs a key', refused: 'Refused' };
 let latest = null;
 
 function draw() {
@@ -23,23 +25,29 @@ followLive((sample) => {
   latest = sample;
   addSample(sample);
   setTables(sample.tables ?? []);
+  setMachine(sample.tables ?? []);
   draw();
-}, (state) => {
+}, (state, error) => {
   $('state').dataset.state = state;
   text($('state'), STATES[state]);
+  if (error) showError($('error'), error);
 });
 document.addEventListener('visibilitychange', () => { draw(); if (latest && !document.hidden) drawTables(); });
 
-whenLocked((error) => {
+function askForKey(error) {
   showError($('access-why'), { message: error.message, hint: error.hint });
   if (!$('access').hidden) return;
   $('access').hidden = false;
   $('access-key').focus();
-});
+}
+whenLocked(askForKey);
+$('access-open').hidden = !hasKey();
+$('access-open').addEventListener('click', () => askForKey({ message: 'Another key takes the place of the one in use.' }));
 $('access').addEventListener('submit', (event) => {
   event.preventDefault();
   $('access').hidden = true;
   useKey($('access-key').value);
+  $('access-open').hidden = !hasKey();
   $('access-key').value = '';
   $('sql').focus();
 });
@@ -58,11 +66,11 @@ $('hints-open').addEventListener('click', () => { showHints(true); $('hints-clos
 $('hints-close').addEventListener('click', () => { showHints(false); $('hints-open').focus(); });
 $('hint-ask-run').addEventListener('click', () => run($('hint-ask').textContent));
 $('hint-find-run').addEventListener('click', () => run(FIND));
-$('hint-post-copy').addEventListener('click', () => copy(curl()));
+$('hint-post-copy').addEventListener('click', async () => { await copy(curl()); flash($('hint-post-copy'), 'Copied'); });
 $('hint-post-send').addEventListener('click', async () => {
   try {
     await post(`${tablePath('hello')}/rows`, { who: 'me', said: 'hello' });
-    text($('hint-post-send'), 'Sent');
+    flash($('hint-post-send'), 'Sent');
   } catch (error) { showError($('error'), error); }
 });
 for (const id of ['hint-file', 'add']) $(id).addEventListener('click', () => $('file').click());

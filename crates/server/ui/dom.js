@@ -18,6 +18,18 @@ export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
 
+const FLASH_MS = 1200;
+const flashing = new WeakMap();
+
+/** Says `word` on a button for a moment. Its own label comes back however often it is pressed meanwhile. */
+export function flash(button, word) {
+  const before = flashing.get(button);
+  const label = before?.label ?? button.textContent;
+  clearTimeout(before?.timer);
+  text(button, word);
+  flashing.set(button, { label, timer: setTimeout(() => { text(button, label); flashing.delete(button); }, FLASH_MS) });
+}
+
 export async function copy(value) {
   try {
     await navigator.clipboard.writeText(value);

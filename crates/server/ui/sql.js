@@ -2,7 +2,7 @@
 
 import { post } from './api.js';
 import { Chart, linesOf } from './chart.js';
-import { $, copy, local, showError, text } from './dom.js';
+import { $, copy, flash, local, showError, text } from './dom.js';
 import { cellText, count, kind, ms, plural, tableIdentifier } from './format.js';
 import { Grid, ROWS_MAX } from './grid.js';
 
@@ -11,6 +11,7 @@ const box = $('sql');
 const chart = new Chart($('chart'));
 const grid = new Grid($('grid'), { label: 'Result', onMove: showCell });
 let answer = null;
+let ran = '';
 let running = null;
 let past = local.get('history', []);
 let place = past.length;
@@ -23,6 +24,14 @@ export function putSql(sql) {
   if (before && before !== sql) remember(before);
   box.value = sql;
   place = past.length;
+  nameResult();
+}
+
+/** Where the box no longer holds the query that was run, the result says whose it is. */
+function nameResult() {
+  const other = ran !== '' && box.value.trim() !== ran;
+  $('result-of').hidden = !other;
+  if (other) text($('result-of'), `This is the answer to: ${ran.replace(/\s+/g, ' ').slice(0, 200)}`);
 }
 
 export async function runSql(sql = box.value) {
@@ -38,7 +47,10 @@ export async function runSql(sql = box.value) {
   const ticking = setInterval(() => text($('elapsed'), `${((now() - begin) / 1000).toFixed(1)} s`), 100);
   try {
     const got = await post('/v1/sql', { sql, params: [] }, abort.signal);
-    if (running === abort) show(got);
+    if (running !== abort) return;
+    ran = sql;
+    nameResult();
+    show(got);
   } catch (error) {
     if (running !== abort) return;
     $('result').hidden = true;
@@ -108,10 +120,8 @@ function showCell(row, column) {
 const csvField = (v) => (v === null ? '' : v === '' || /[",\r\n]/.test(v) ? `"${v.replaceAll('"', '""')}"` : v);
 
 async function copyAs(button, made) {
-  const label = button.textContent;
   await copy(made());
-  text(button, 'Copied');
-  setTimeout(() => text(button, label), 1200);
+  flash(button, 'Copied');
 }
 
 function remember(sql) {
@@ -125,6 +135,7 @@ function recall(step) {
   if (place === past.length) draft = box.value;
   place = Math.max(0, Math.min(past.length, place + step));
   box.value = place === past.length ? draft : past[place];
+  nameResult();
 }
 
 function fill(select, title, queries) {
@@ -184,6 +195,7 @@ $('grid').addEventListener('keydown', (event) => {
     event.preventDefault();
   }
 });
+box.addEventListener('input', nameResult);
 box.addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) runSql();
   else if (event.altKey && event.key === 'ArrowUp') recall(-1);

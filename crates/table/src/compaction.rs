@@ -16,13 +16,16 @@ pub struct Policy {
     pub fan_in: usize,
     /// No merge makes a segment larger than this.
     pub segment_bytes_max: u64,
+    /// Nor one of more rows, if the table has a key: while a segment is written, each of its rows takes 16 bytes of memory
+    /// for its key's hash, and 24 more while these are sorted and encoded at the end.
+    pub keyed_rows_max: u64,
     /// Rewrite a segment once more than this part of its rows is deleted.
     pub deleted_ratio_max: f64,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { fan_in: 4, segment_bytes_max: 1 << 30, deleted_ratio_max: 0.3 }
+        Policy { fan_in: 4, segment_bytes_max: 1 << 30, keyed_rows_max: 8 << 20, deleted_ratio_max: 0.3 }
     }
 }
 
@@ -37,6 +40,7 @@ const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let entries = &snapshot.parts.segments;
     let usable = |e: &Entry| !e.segment.is_damaged();
+    let rows_max = if snapshot.def().is_keyed() { policy.keyed_rows_max } else { u64::MAX };
     let deleted = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
         usable(e) && (rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64)
@@ -56,10 +60,11 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
         let run = entries[start..].iter().take_while(|e| usable(e) && class_of(e) <= class).count();
         let mut run = &entries[start..start + run];
         // As many as fit.
-        let mut bytes = 0;
+        let (mut bytes, mut rows) = (0, 0);
         let fits = run.iter().take_while(|e| {
             bytes += e.segment.meta().bytes;
-            bytes <= policy.segment_bytes_max
+            rows += e.live();
+            bytes <= policy.segment_bytes_max && rows <= rows_max
         });
         run = &run[..fits.count()];
         if run.len() >= policy.fan_in.max(2) && best.is_none_or(|(smallest, _)| class < smallest) {

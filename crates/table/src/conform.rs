@@ -2,7 +2,7 @@
 
 mod nested;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -12,10 +12,11 @@ use arrow::array::{
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType as Arrow, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::util::display::array_value_to_string;
-use types::name::{printable, resolve};
+use types::name::{printable, resolve, short_table_name};
 use types::{DataType, Error, Kind, Result, TableDef, Value};
 
 use crate::layout::repeat;
+use crate::memory;
 
 /// Orders the columns of `batch` as the table does, adds the missing ones (default, else null), casts what can be cast
 /// without losing a value, and checks NOT NULL. The result has the schema `def.schema.to_arrow_user()`.
@@ -24,7 +25,7 @@ use crate::layout::repeat;
 /// encoding of text and bytes, timestamps of any unit (those without a zone are UTC), decimals that keep their digits,
 /// text that reads as a date, timestamp or uuid; list items and struct fields by the same rules.
 ///
-/// [`Kind::Schema`], naming row (from 0) and column, if a value does not fit.
+/// [`Kind::Schema`], naming row (from 1) and column, if a value does not fit.
 pub fn conform(batch: &RecordBatch, def: &TableDef) -> Result<RecordBatch> {
     with_schema(batch, def, &def.schema.to_arrow_user())
 }
@@ -78,8 +79,28 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
         .map_err(|e| schema_error(format!("the rows do not fit the table: {e}"), def))
 }
 
+/// How many bytes [`conform`] adds to these rows for columns that they lack: defaults and nulls, a value for each row. To
+/// be asked first, since a small request can become a large one.
+pub fn added_bytes(batch: &RecordBatch, def: &TableDef) -> Result<u64> {
+    let columns = &def.schema.columns;
+    let exact: HashMap<&str, usize> = columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), i)).collect();
+    let at = |name: &str| {
+        exact.get(name).copied().or_else(|| resolve(name, columns.iter().map(|c| c.name.as_str())))
+    };
+    let given: HashSet<usize> = batch.schema_ref().fields().iter().filter_map(|f| at(f.name())).collect();
+    let mut row_bytes = 0u64;
+    for (_, column) in columns.iter().enumerate().filter(|(at, _)| !given.contains(at)) {
+        let one = match &column.default {
+            Some(value) => Value::to_array(std::slice::from_ref(value), &column.data_type)?,
+            None => new_null_array(&column.data_type.to_arrow(), 1),
+        };
+        row_bytes = row_bytes.saturating_add(memory::used_by(&one));
+    }
+    Ok(row_bytes.saturating_mul(batch.num_rows() as u64))
+}
+
 fn schema_error(what: String, def: &TableDef) -> Error {
-    Error::new(Kind::Schema, what).with("table", &def.name)
+    Error::new(Kind::Schema, what).with("table", short_table_name(&def.name))
 }
 
 fn unknown_column(name: &str, def: &TableDef) -> Error {
@@ -116,16 +137,14 @@ impl Misfit {
         self
     }
 
+    /// Rows are counted from 1, as in every message that a user reads. The message says the place, so that the context
+    /// need not.
     fn error(self, column: &str, def: &TableDef) -> Error {
         let place = match self.row {
-            Some(row) => format!("row {row}, column `{column}{}`", self.path),
+            Some(row) => format!("row {}, column `{column}{}`", row + 1, self.path),
             None => format!("column `{column}{}`", self.path),
         };
-        let error = schema_error(format!("{place}: {}", self.what), def).with("column", column);
-        match self.row {
-            Some(row) => error.with("row", row),
-            None => error,
-        }
+        schema_error(format!("{place}: {}", self.what), def)
     }
 }
 

@@ -48,7 +48,7 @@ mod tip;
 
 pub use changes::{Changes, Inserted};
 pub use commitlog::edit::SegmentMeta;
-pub use conform::conform;
+pub use conform::{added_bytes, conform};
 pub use layout::Projection;
 pub use piece::{Piece, Zone};
 pub use row::RowRef;

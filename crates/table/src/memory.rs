@@ -7,9 +7,12 @@ use arrow::buffer::Buffer;
 
 /// Bytes that the batch's values need: slices count only what they show.
 pub(crate) fn used(batch: &RecordBatch) -> u64 {
-    let size =
-        |c: &ArrayRef| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_buffer_memory_size());
-    batch.columns().iter().map(|c| size(c) as u64).sum()
+    batch.columns().iter().map(used_by).sum()
+}
+
+/// [`used`] for one column.
+pub(crate) fn used_by(array: &ArrayRef) -> u64 {
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_buffer_memory_size()) as u64
 }
 
 /// Bytes that the batch keeps from being freed: each allocation once, whole.

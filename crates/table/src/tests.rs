@@ -96,6 +96,34 @@ fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
     assert_eq!((state.segments.len(), state.sealed_next), (0, RowId(3)));
 }
 
+/// The hashes of a segment's keys are held in memory until it is finished.
+#[test]
+fn no_merge_of_a_keyed_table_makes_a_segment_of_more_rows_than_its_memory_allows() {
+    for keyed in [true, false] {
+        let sim = SimEnv::new(1);
+        let mut def = def();
+        if !keyed {
+            def.primary_key.clear();
+        }
+        let mut tip = Tip::new(def.clone());
+        for n in 0..6 {
+            let values: Vec<(i64, &str)> = (0..10).map(|i| (n * 10 + i, "x")).collect();
+            append(&mut tip, 1 + n as u64 * 2, &values);
+            let (base, id) = (tip.snapshot(Lsn(2 + n as u64 * 2)), SegmentId(1 + n as u64));
+            let meta = seal(&base, &sim.env(), &dir(), id, tip.next_row(), &mut |_| Ok(())).unwrap();
+            tip.apply_seal(open(&sim, &def, meta)).unwrap();
+        }
+        let snapshot = tip.snapshot(Lsn(20));
+        let plan = |keyed_rows_max| {
+            let policy = compaction::Policy { keyed_rows_max, ..Default::default() };
+            compaction::plan(&snapshot, &policy).map(|inputs| inputs.len())
+        };
+        assert_eq!(plan(60), Some(6));
+        assert_eq!(plan(45), if keyed { Some(4) } else { Some(6) });
+        assert_eq!(plan(39), if keyed { None } else { Some(6) }, "too few for a merge");
+    }
+}
+
 #[test]
 fn a_cursor_behind_the_delete_history_has_expired() {
     let mut tip = Tip::new(def());

@@ -101,6 +101,28 @@ impl DataType {
         Ok(parsed)
     }
 
+    /// Whether this is a type that storage reads back: nested at most [`NESTING_MAX`] deep, decimals and vectors within
+    /// their bounds. Whatever puts a type into a definition asks this first, since a definition that was logged and
+    /// cannot be decoded would keep the whole database from opening.
+    pub fn check(&self) -> Result<()> {
+        self.check_at(0)
+    }
+
+    fn check_at(&self, depth: usize) -> Result<()> {
+        // Asked before going down, so that the recursion is bounded whatever the type.
+        if depth > NESTING_MAX {
+            return Err(Error::invalid(format!("a type nests more than {NESTING_MAX} levels deep"))
+                .hint("use fewer levels of list and struct, or a json column"));
+        }
+        match self {
+            DataType::Decimal { precision, scale } => check_decimal(*precision, *scale),
+            DataType::Vector(len) => check_vector(*len),
+            DataType::List(item) => item.data_type.check_at(depth + 1),
+            DataType::Struct(fields) => fields.iter().try_for_each(|f| f.data_type.check_at(depth + 1)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether values of this type can be part of a primary key.
     pub fn is_key(&self) -> bool {
         !matches!(
@@ -494,6 +516,30 @@ mod tests {
             (item.id, fields[0].id, fields[1].id, next),
             (ColumnId(10), ColumnId(11), ColumnId(12), ColumnId(13))
         );
+    }
+
+    #[test]
+    fn a_type_passes_the_check_exactly_if_storage_reads_it_back() {
+        let nested = |levels: usize, inner: DataType| {
+            (0..levels).fold(inner, |data_type, _| {
+                let item = Field { id: ColumnId(1), name: "element".into(), data_type, nullable: true };
+                DataType::List(Box::new(item))
+            })
+        };
+        let decimal = |precision, scale| DataType::Decimal { precision, scale };
+        let mut types: Vec<DataType> =
+            (0..NESTING_MAX + 4).map(|levels| nested(levels, DataType::Int32)).collect();
+        types.extend([decimal(38, 38), decimal(39, 1), decimal(0, 0), decimal(3, 4)]);
+        types.extend([0, 1, VECTOR_LEN_MAX, VECTOR_LEN_MAX + 1].map(DataType::Vector));
+        types.push(nested(NESTING_MAX, DataType::Vector(3)));
+        types.push(nested(2, DataType::Vector(0)));
+        for data_type in types {
+            let mut e = Encoder::new();
+            data_type.encode(&mut e);
+            let read_back = DataType::decode(&mut Decoder::new(&e.bytes), 0).is_ok();
+            assert_eq!(data_type.check().is_ok(), read_back, "{data_type}");
+        }
+        assert!(nested(10_000, DataType::Int32).check().is_err());
     }
 
     #[test]

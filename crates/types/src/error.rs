@@ -132,10 +132,13 @@ impl Error {
         self
     }
 
-    /// Adds where it happened: `("table", "main.events")`, `("lsn", 17)`.
+    /// Adds where it happened: `("table", "main.events")`, `("lsn", 17)`. What is said already, nearer to where it
+    /// happened, is not said again.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
-        self.0.context.push((key, value.to_string()));
+        if self.0.context.iter().all(|(said, _)| *said != key) {
+            self.0.context.push((key, value.to_string()));
+        }
         self
     }
 

@@ -47,6 +47,12 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes the names in `path` durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
+    /// A handle that makes the names in `path` durable without opening anything, for those that must not fail for want
+    /// of file descriptors. `None` if this disk's [`Disk::sync_dir`] needs none.
+    fn open_dir(&self, _path: &Path) -> io::Result<Option<Arc<dyn Dir>>> {
+        Ok(None)
+    }
+
     /// The names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
 
@@ -63,6 +69,12 @@ pub trait Disk: Send + Sync + Debug {
 
 /// Holds a lock file until dropped.
 pub trait Lock: Send + Sync + Debug {}
+
+/// An open directory.
+pub trait Dir: Send + Sync + Debug {
+    /// As [`Disk::sync_dir`].
+    fn sync(&self) -> io::Result<()>;
+}
 
 /// An open file. All positions are absolute; there is no cursor, so any thread may call at any time.
 pub trait File: Send + Sync + Debug {

@@ -27,7 +27,7 @@ mod random;
 mod real;
 
 pub use clock::{Clock, Micros};
-pub use disk::{Access, Disk, Entry, File, Lock};
+pub use disk::{Access, Dir, Disk, Entry, File, Lock};
 pub use lock::{Condvar, LockStats, Mutex, MutexGuard, Rank, ReadPath, lock_stats, on_read_path, read_path};
 pub use random::Random;
 pub use real::{RealClock, RealDisk, RealRandom};

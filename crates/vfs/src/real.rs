@@ -6,7 +6,7 @@ mod tests;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::clock::{Clock, Micros};
-use crate::disk::{Access, Disk, Entry, File, Lock};
+use crate::disk::{Access, Dir, Disk, Entry, File, Lock};
 use crate::random::Random;
 
 /// How much [`File::allocate`] has on its way to the medium at once.
@@ -23,6 +23,10 @@ const ALLOCATE_STEP_BYTES: usize = 1 << 20;
 
 /// What [`File::allocate`] writes. One for the process: it is never changed, so it stays in the binary's zero pages.
 static ZEROS: [u8; ALLOCATE_STEP_BYTES] = [0; ALLOCATE_STEP_BYTES];
+
+/// What is stored is its owner's alone, whatever the umask says. (It can only take bits away.)
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
 
 /// The most parts that one `pwritev` takes (Linux: `UIO_MAXIOV`).
 const PARTS_MAX: usize = 1024;
@@ -33,7 +37,8 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?;
         Ok(Arc::new(RealFile(file)))
     }
 
@@ -58,13 +63,15 @@ impl Disk for RealDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        // The empty path is what `Path::parent` answers for a bare file name.
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)?.sync_all()
+        RealDir::open(path)?.sync()
+    }
+
+    fn open_dir(&self, path: &Path) -> io::Result<Option<Arc<dyn Dir>>> {
+        Ok(Some(Arc::new(RealDir::open(path)?)))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
@@ -105,7 +112,7 @@ impl Disk for RealDisk {
     /// `flock`, not `fcntl`: it belongs to the open file, so a second open in the same process is refused too, and
     /// closing some other handle of the file does not release it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock { _file: file }))
     }
@@ -118,6 +125,23 @@ struct RealLock {
 }
 
 impl Lock for RealLock {}
+
+#[derive(Debug)]
+struct RealDir(fs::File);
+
+impl RealDir {
+    fn open(path: &Path) -> io::Result<Self> {
+        // The empty path is what `Path::parent` answers for a bare file name.
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        Ok(RealDir(OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)?))
+    }
+}
+
+impl Dir for RealDir {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
 
 #[derive(Debug)]
 struct RealFile(fs::File);

@@ -247,3 +247,23 @@ fn a_schema_is_encoded_once_and_decoded_once_as_long_as_it_does_not_change() {
     assert!(Arc::ptr_eq(&one, &reader.decoded(TableId(1), &first).unwrap()));
     assert_eq!(one, schema);
 }
+
+#[test]
+fn no_batch_gets_longer_than_was_told_beforehand_not_even_when_joined_with_others() {
+    for_each_seed(400, |seed| {
+        let mut rng = Rng::new(seed);
+        let schema = random_schema(&mut rng);
+        let whole = random_batch(&mut rng, &schema);
+        let start = rng.index(whole.num_rows() + 1);
+        let part = whole.slice(start, rng.index(whole.num_rows() - start + 1));
+        let other = random_batch(&mut rng, &schema);
+        let (told, others) = (bytes_max(&part), bytes_max(&other));
+        assert!(encode(&part).unwrap().len() as u64 <= told, "seed {seed}");
+        if schema.fields().is_empty() {
+            return;
+        }
+        let joined = arrow::compute::concat_batches(&schema, [&part, &other]).unwrap();
+        assert!(encode(&joined).unwrap().len() as u64 <= told + others, "seed {seed}, joined");
+        assert!(bytes_max(&joined) <= told + others, "seed {seed}: a bound of the whole");
+    });
+}

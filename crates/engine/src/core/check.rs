@@ -154,6 +154,8 @@ impl Core {
             keys.is_empty() || group.staged.iter().all(|s| s.table != table),
             "keyed rows are not staged"
         );
+        // All at one lsn, so their order says nothing, and in this one they take least room in the log.
+        deletes.sort_unstable();
         let batch = if skip.is_empty() { batch } else { without(&batch, &skip)? };
         Ok(Action::Rows { table, version, batch, deletes })
     }
@@ -184,7 +186,8 @@ impl Core {
         Ok(live)
     }
 
-    fn deletes(&self, table: TableId, deletes: Vec<RowId>) -> Action {
+    fn deletes(&self, table: TableId, mut deletes: Vec<RowId>) -> Action {
+        deletes.sort_unstable();
         let schema = std::sync::Arc::new(arrow::datatypes::Schema::empty());
         let version = self.tips.get(&table).map_or(SchemaVersion(1), |tip| tip.def().schema.version);
         Action::Rows { table, version, batch: RecordBatch::new_empty(schema), deletes }

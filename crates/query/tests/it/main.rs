@@ -4,6 +4,7 @@
 extern crate polynya_query as query;
 
 mod database;
+mod depth;
 mod limits;
 mod params;
 mod plans;

@@ -24,6 +24,9 @@ fn a_key_is_looked_up_and_not_scanned() {
         ("id = 1 and kind = 'kind 1'", 1),
         ("_row_id = 3", 1),
         ("id = cast('7' as int)", 1),
+        ("id = '7'", 1),
+        ("id in ('1', 2, 3.0, 4.5)", 3),
+        ("id = 7.0", 1),
     ] {
         let plan = explain(&database, &format!("select kind from n where {filter}"));
         assert!(plan.contains(&format!("lookup={found} rows")), "{filter}: {plan}");

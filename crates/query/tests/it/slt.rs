@@ -42,7 +42,18 @@ macro_rules! files {
     };
 }
 
-files!(select, data_types, identifiers, system_columns, writing, creating, errors, information);
+files!(
+    select,
+    data_types,
+    identifiers,
+    system_columns,
+    writing,
+    creating,
+    errors,
+    information,
+    comparing,
+    overflow
+);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slt")

@@ -99,10 +99,10 @@ fn messages_name_row_column_and_what_is_wrong() {
         (one("int64", Float64Array::from(vec![1.0])), "column `x`: int64 expected, Float64 found"),
         (one("float32", Float64Array::from(vec![1.0])), "float32 expected, Float64 found"),
         (one("bool", Float32Array::from(vec![1.0])), "bool expected, Float32 found"),
-        (one("uuid", StringArray::from(vec!["00", "zz"])), "row 0, column `x`: `00` does not fit uuid"),
+        (one("uuid", StringArray::from(vec!["00", "zz"])), "row 1, column `x`: `00` does not fit uuid"),
         (
             one("timestamp", StringArray::from(vec!["yesterday"])),
-            "row 0, column `x`: `yesterday` does not fit",
+            "row 1, column `x`: `yesterday` does not fit",
         ),
         (one("vector(2)", lists.clone()), "row 1, column `x`: 1 numbers where vector(2) has 2"),
         (one("list<int64>", lists), "column `x[]`: int64 expected, Float64 found"),

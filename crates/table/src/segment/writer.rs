@@ -257,11 +257,13 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Opens nothing and removes what a failed write left. The next attempt would replace it; this only frees the room.
+/// Removes what a failed write left, under either name: the next attempt takes another id, so nothing else would before
+/// the database is opened again.
 pub(crate) fn discard(env: &Env, dir: &Path, id: SegmentId) {
     for name in file_names(id) {
         // Best effort: the caller is about to report why the write failed, which matters more.
         let _ = env.disk.remove(&dir.join(format!("{name}.tmp")));
+        let _ = env.disk.remove(&dir.join(name));
     }
 }
 

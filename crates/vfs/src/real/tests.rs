@@ -122,3 +122,31 @@ fn the_clock_counts_up_and_random_bytes_differ() {
     assert!(env.clock.now() > year_2024);
     assert_ne!(env.random.next_u64(), env.random.next_u64());
 }
+
+#[test]
+fn what_is_made_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = testkit::temp_dir("modes");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let inner = dir.join("data/log");
+    RealDisk.create_dir_all(&inner).unwrap();
+    assert_eq!((mode(&dir.join("data")), mode(&inner)), (0o700, 0o700));
+    let (path, _file) = file_at(&inner, "a");
+    let _lock = RealDisk.lock(&inner.join("lock")).unwrap();
+    assert_eq!((mode(&path), mode(&inner.join("lock"))), (0o600, 0o600));
+    // What is there already is its owner's decision.
+    fs::set_permissions(&inner, fs::Permissions::from_mode(0o750)).unwrap();
+    RealDisk.create_dir_all(&inner).unwrap();
+    assert_eq!(mode(&inner), 0o750);
+}
+
+#[test]
+fn an_open_directory_is_synced_as_one_by_its_path() {
+    let dir = testkit::temp_dir("open-dir");
+    let handle = RealDisk.open_dir(&dir).unwrap().expect("real directories can be held open");
+    let (path, _file) = file_at(&dir, "a");
+    handle.sync().unwrap();
+    RealDisk.rename(&path, &dir.join("b")).unwrap();
+    handle.sync().unwrap();
+    assert!(RealDisk.open_dir(&path).is_err(), "a file, and gone");
+}

@@ -1,0 +1,200 @@
+//! Background work that fails, panics, or is still under way when the database closes.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use types::{Kind, Principal};
+use vfs::Env;
+
+use super::meddling;
+use super::support::{batch, by_id, plain};
+use crate::{Engine, Mode, Op, Options, Step, Transaction};
+
+const DIR: &str = "db";
+
+/// Any forty rows are sealed.
+fn options() -> Options {
+    Options {
+        seal_rows: 40,
+        log: commitlog::Options { file_bytes: 64 << 10, ..Default::default() },
+        ..Options::default()
+    }
+}
+
+fn create() -> Transaction {
+    Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: false }])
+}
+
+fn insert(from: i64) -> Transaction {
+    let rows: Vec<(i64, i64)> = (from..from + 50).map(|id| (id, id)).collect();
+    Transaction::insert("t", batch(&rows), Mode::Append)
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(".arrow.tmp")
+}
+
+fn segment_files(machine: &sim::SimEnv) -> usize {
+    let in_tables = |path: &&std::path::PathBuf| path.to_string_lossy().contains("tables/");
+    machine.disk.files().iter().filter(in_tables).count()
+}
+
+/// A failing seal was tried again in a tight loop, and each attempt could leave its files under a new name.
+#[test]
+fn a_seal_that_fails_waits_longer_each_time_and_leaves_no_file() {
+    let _limit = testkit::limit(60);
+    for nth in 1..=4 {
+        let machine = sim::SimEnv::new(nth);
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        let write = |transaction| {
+            engine.submit(&Principal::local(), transaction, |result| assert!(result.is_ok()));
+            while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+        };
+        write(create());
+        while engine.step(Step::Background) {}
+        write(insert(0));
+        let attempt = |nth| {
+            let before = engine.status().background_errors;
+            machine.disk.fail_sync(nth);
+            while engine.step(Step::Background) {}
+            engine.status().background_errors - before
+        };
+        assert_eq!(attempt(nth), 1, "sync {nth} fails");
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            assert_eq!(segment_files(&machine), 0, "sync {nth}: nothing is left of a failed attempt");
+            assert!(!engine.step(Step::Background), "it is not tried again at once");
+            machine.clock.advance(Duration::from_millis(seconds * 1000 - 1));
+            assert!(!engine.step(Step::Background), "nor before {seconds} s");
+            machine.clock.advance(Duration::from_millis(1));
+            // The first one is that of the table's directory, unless it is there by now.
+            assert_eq!(attempt(nth.saturating_sub(1).max(1)), 1, "sync {nth} fails again");
+        }
+        machine.disk.fail_sync(u64::MAX);
+        machine.clock.advance(Duration::from_secs(60));
+        while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
+        assert_eq!((engine.status().seals, engine.root().table("main.t").unwrap().head_rows()), (1, 0));
+    }
+}
+
+/// A panic left the table marked as worked on, and it was never sealed again.
+#[test]
+fn a_panic_in_a_seal_or_a_manifest_does_not_end_that_work_for_good() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let (segment, manifest) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let env = meddling::env(move |call, path| {
+        if call != "create" {
+            return;
+        }
+        if is_segment(path) && !segment.swap(true, Ordering::Relaxed) {
+            panic!("a segment, as the test wants it");
+        }
+        // The first one is made by opening.
+        let is_manifest = path.to_string_lossy().contains("manifest-");
+        if is_manifest && manifest.fetch_add(1, Ordering::Relaxed) == 1 {
+            panic!("a manifest, as the test wants it");
+        }
+    });
+    let engine = Engine::open(env, dir.path(), options()).unwrap();
+    engine.commit(&Principal::local(), create()).unwrap();
+    let mut rows = 0;
+    while engine.status().background_errors < 2
+        || engine.status().seals == 0
+        || engine.status().manifests == 0
+    {
+        engine.commit(&Principal::local(), insert(rows)).unwrap();
+        rows += 50;
+    }
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Env::real(), dir.path(), options()).unwrap();
+    assert_eq!(by_id(engine.root().table("main.t").unwrap()).len() as i64, rows);
+}
+
+/// A place where a thread waits for the test.
+struct Gate {
+    reached: mpsc::Receiver<()>,
+    open: mpsc::Sender<()>,
+}
+
+/// Waits at the first call that `picks`.
+fn gate(picks: impl Fn(&str, &Path) -> bool + Send + Sync + 'static) -> (Env, Gate) {
+    let (tell, reached) = mpsc::channel();
+    let (open, wait) = mpsc::channel();
+    let once = Mutex::new(Some((tell, wait)));
+    let env = meddling::env(move |call, path| {
+        let here = if picks(call, path) { once.lock().unwrap().take() } else { None };
+        if let Some((tell, wait)) = here {
+            tell.send(()).unwrap();
+            // Ends when the test ends, too.
+            let _ = wait.recv();
+        }
+    });
+    (env, Gate { reached, open })
+}
+
+/// Closing gave the directory free while a worker still wrote into it.
+#[test]
+fn a_directory_stays_locked_until_the_last_worker_has_left_it() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let (env, gate) = gate(|call, path| call == "create" && is_segment(path));
+    let engine = Engine::open(env, dir.path(), options()).unwrap();
+    engine.commit(&Principal::local(), create()).unwrap();
+    engine.commit(&Principal::local(), insert(0)).unwrap();
+    gate.reached.recv().unwrap();
+    engine.close().unwrap();
+    let open = || Engine::open(Env::real(), dir.path(), options());
+    assert_eq!(open().err().unwrap().kind(), Kind::InUse);
+    gate.open.send(()).unwrap();
+    let started = Instant::now();
+    let again = loop {
+        match open() {
+            Ok(engine) => break engine,
+            Err(error) => assert_eq!(error.kind(), Kind::InUse),
+        }
+        assert!(started.elapsed() < Duration::from_secs(30));
+        std::thread::yield_now();
+    };
+    assert_eq!(by_id(again.root().table("main.t").unwrap()).len(), 50);
+}
+
+/// The closing thread wrote its manifest into the file that a worker was about to rename.
+#[test]
+fn closing_waits_for_the_manifest_that_is_being_written() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let renamed = Arc::new(AtomicUsize::new(0));
+    let made = Arc::new(AtomicUsize::new(0));
+    let is_manifest = |path: &Path| path.to_string_lossy().contains("manifest-");
+    let (count, creates) = (renamed.clone(), made.clone());
+    // The first one is made by opening.
+    let (env, gate) = gate(move |call, path| {
+        if call == "create" && is_manifest(path) {
+            creates.fetch_add(1, Ordering::SeqCst);
+        }
+        call == "rename" && is_manifest(path) && count.fetch_add(1, Ordering::SeqCst) == 1
+    });
+    let engine = Engine::open(env, dir.path(), options()).unwrap();
+    engine.commit(&Principal::local(), create()).unwrap();
+    let mut rows = 0;
+    while gate.reached.try_recv().is_err() {
+        engine.commit(&Principal::local(), insert(rows)).unwrap();
+        rows += 50;
+    }
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| engine.close());
+        // Longer than closing waits for background work.
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(2_500) {
+            assert_eq!(made.load(Ordering::SeqCst), 2, "the closer makes no file while one is being written");
+            std::thread::yield_now();
+        }
+        gate.open.send(()).unwrap();
+        closing.join().unwrap().unwrap();
+    });
+    let again = Engine::open(Env::real(), dir.path(), options()).unwrap();
+    assert_eq!(by_id(again.root().table("main.t").unwrap()).len() as i64, rows);
+}

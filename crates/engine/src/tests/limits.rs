@@ -1,0 +1,171 @@
+//! What is too large, too deep or has no room is refused before anything of it happens, and the next write is served.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryArray, Int32Array, Int64Array, RecordBatch};
+use arrow::buffer::{Buffer, OffsetBuffer};
+use types::{DataType, Field, Kind, Principal, Result, TableDef, TableId, Value};
+use vfs::Env;
+
+use super::support::{batch, plain};
+use crate::{Committed, Engine, Mode, NewColumn, Op, Options, Transaction};
+
+fn commit(engine: &Engine, ops: Vec<Op>) -> Result<Committed> {
+    engine.commit(&Principal::local(), Transaction::new(ops))
+}
+
+fn create(def: TableDef) -> Op {
+    Op::CreateTable { def, if_absent: false }
+}
+
+fn insert(table: &str, batch: RecordBatch, mode: Mode) -> Op {
+    Op::Insert { table: table.into(), batch, mode }
+}
+
+fn one_column(name: &str, array: ArrayRef) -> RecordBatch {
+    RecordBatch::try_from_iter([(name, array)]).unwrap()
+}
+
+/// `INT[][]…` beyond the depth that storage reads back was once accepted: after a clean close the database did not open
+/// again, after a kill it lost what was acknowledged later.
+#[test]
+fn a_type_that_could_not_be_read_back_is_refused_and_the_database_opens_again() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    let deep = (0..17).fold(DataType::Int32, |data_type, _| {
+        let id = types::ColumnId(0);
+        DataType::List(Box::new(Field { id, name: "element".into(), data_type, nullable: true }))
+    });
+    let mut def = plain("deep");
+    def.schema.columns[1].data_type = deep.clone();
+    assert_eq!(commit(&engine, vec![create(def)]).unwrap_err().kind(), Kind::Invalid);
+    commit(&engine, vec![create(plain("t"))]).unwrap();
+    let column = NewColumn { name: "deep".into(), data_type: deep, nullable: true, default: None };
+    let add = Op::AddColumns { table: "t".into(), columns: vec![column] };
+    assert_eq!(commit(&engine, vec![add]).unwrap_err().kind(), Kind::Invalid);
+    commit(&engine, vec![insert("t", batch(&[(1, 1)]), Mode::Append)]).unwrap();
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 1);
+}
+
+/// Each of these once was refused only after the tips had changed, and with it every later write until a restart.
+#[test]
+fn a_transaction_beyond_a_frame_is_refused_and_the_next_write_is_served() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    let mut def = TableDef::new(TableId(0), "main.t");
+    def.add_column("a", &DataType::Int64, true, None).unwrap();
+    def.add_column("text", &DataType::String, true, Some(Value::String("x".repeat(1_000)))).unwrap();
+    def.add_column("bytes", &DataType::Binary, true, None).unwrap();
+    commit(&engine, vec![create(def)]).unwrap();
+
+    let served = |what: &str| {
+        let one = one_column("a", Arc::new(Int64Array::from(vec![1])));
+        commit(&engine, vec![insert("t", one, Mode::Append)]).unwrap_or_else(|e| panic!("after {what}: {e}"));
+    };
+    let too_large = |what: &str, ops: Vec<Op>| {
+        assert_eq!(commit(&engine, ops).unwrap_err().kind(), Kind::TooLarge, "{what}");
+        served(what);
+    };
+    let rows = |count: usize| one_column("a", Arc::new(Int64Array::from(vec![1; count])));
+    too_large("defaults", vec![insert("t", rows(300_000), Mode::Append)]);
+    let halves = vec![insert("t", rows(150_000), Mode::Append), insert("t", rows(150_000), Mode::Append)];
+    too_large("defaults in two operations", halves);
+    let blob = BinaryArray::new(
+        OffsetBuffer::from_lengths([250 << 20]),
+        Buffer::from_vec(vec![0u8; 250 << 20]),
+        None,
+    );
+    too_large("one large value", vec![insert("t", one_column("bytes", Arc::new(blob)), Mode::Append)]);
+    let columns = vec![NewColumn {
+        name: "large".into(),
+        data_type: DataType::String,
+        nullable: true,
+        default: Some(Value::String("x".repeat(250 << 20))),
+    }];
+    too_large("a large default", vec![Op::AddColumns { table: "t".into(), columns }]);
+    let ids = (1..30_000_000).map(types::RowId).collect();
+    too_large("deletes", vec![Op::Delete { table: "t".into(), rows: ids, must_exist: false }]);
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 5);
+}
+
+/// Two requests that fit one by one and not together must not meet in one frame, whatever the options say.
+#[test]
+fn a_group_never_adds_up_beyond_a_frame() {
+    let _limit = testkit::limit(120);
+    let machine = sim::SimEnv::new(1);
+    let options = Options { group_bytes_max: u64::MAX, inbox_bytes_max: u64::MAX, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+    let submit = |ops| {
+        engine.submit(&Principal::local(), Transaction::new(ops), |result| assert!(result.is_ok()));
+    };
+    let mut def = TableDef::new(TableId(0), "main.t");
+    def.add_column("bytes", &DataType::Binary, true, None).unwrap();
+    submit(vec![create(def)]);
+    let all = || while engine.step(crate::Step::Commit) | engine.step(crate::Step::Sync) {};
+    all();
+    for _ in 0..2 {
+        let len = 130 << 20;
+        let blob =
+            BinaryArray::new(OffsetBuffer::from_lengths([len]), Buffer::from_vec(vec![0u8; len]), None);
+        submit(vec![insert("t", one_column("bytes", Arc::new(blob)), Mode::Append)]);
+    }
+    all();
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 2);
+    assert!(engine.status().write_error.is_none());
+}
+
+/// The room that was made sure of left out what an upsert deletes, so that a disk that was full just there latched the
+/// log.
+#[test]
+fn an_upsert_that_deletes_much_on_a_full_disk_is_refused_and_let_in_later() {
+    let _limit = testkit::limit(120);
+    let rows = 6_000;
+    let ids = |seed: u64| -> RecordBatch {
+        let mut ids: Vec<i32> = (0..rows).collect();
+        testkit::Rng::new(seed).shuffle(&mut ids);
+        one_column("id", Arc::new(Int32Array::from(ids)))
+    };
+    let mut refused = 0;
+    for free in (0..160u64).map(|step| step << 10) {
+        let machine = sim::SimEnv::new(free);
+        let options = Options {
+            log: commitlog::Options { file_bytes: 8 << 10, spare_files: 0, ..Default::default() },
+            ..Options::default()
+        };
+        let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+        let outcome = Arc::new(std::sync::Mutex::new(None));
+        let commit = |ops| {
+            let answer = outcome.clone();
+            engine.submit(&Principal::local(), Transaction::new(ops), move |result| {
+                *answer.lock().unwrap() = Some(result.map_err(|e| e.kind()));
+            });
+            engine.step(crate::Step::Commit);
+            engine.step(crate::Step::Sync);
+            outcome.lock().unwrap().take().expect("answered")
+        };
+        let mut def = TableDef::new(TableId(0), "main.t");
+        def.add_column("id", &DataType::Int32, true, None).unwrap();
+        def.set_primary_key(&["id".into()]).unwrap();
+        commit(vec![create(def)]).unwrap();
+        commit(vec![insert("t", ids(1), Mode::Append)]).unwrap();
+        machine.disk.set_free_bytes(Some(free));
+        match commit(vec![insert("t", ids(2), Mode::Upsert)]) {
+            Ok(committed) => assert_eq!(committed.deleted, rows as u64),
+            Err(kind) => {
+                assert_eq!(kind, Kind::DiskFull, "{free} bytes free");
+                refused += 1;
+            }
+        }
+        assert!(engine.status().write_error.is_none(), "{free} bytes free: not latched");
+        machine.disk.set_free_bytes(None);
+        commit(vec![insert("t", ids(3), Mode::Upsert)]).unwrap();
+        assert_eq!(engine.root().table("main.t").unwrap().rows(), rows as u64);
+    }
+    assert!((1..160).contains(&refused), "the disk was full at some sizes: {refused}");
+}

@@ -1,0 +1,75 @@
+//! A disk on which a test can do something before a file is made or renamed: wait, or panic.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use vfs::{Access, Disk, Entry, Env, File, Lock};
+
+/// What happens before a call: its name and the path it makes or takes.
+type Before = Box<dyn Fn(&str, &Path) + Send + Sync>;
+
+pub struct Meddling {
+    disk: Arc<dyn Disk>,
+    before: Before,
+}
+
+/// The real machine, but for its disk.
+pub fn env(before: impl Fn(&str, &Path) + Send + Sync + 'static) -> Env {
+    let real = Env::real();
+    Env { disk: Arc::new(Meddling { disk: real.disk.clone(), before: Box::new(before) }), ..real }
+}
+
+impl std::fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meddling")
+    }
+}
+
+impl Disk for Meddling {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        (self.before)("create", path);
+        self.disk.create(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        (self.before)("rename", to);
+        self.disk.rename(from, to)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        self.disk.open(path, access)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_dir(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.sync_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        self.disk.list(path)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.disk.free_bytes(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        self.disk.lock(path)
+    }
+}

@@ -1,0 +1,430 @@
+//! The simulation of `simulated.rs` over what it leaves out: strings with a default, nested values, columns that come
+//! later, every insert mode, updates, API keys, commits acknowledged from memory, and disks that are full for a while.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use commitlog::edit::ApiKey;
+use sim::{Rng, SimEnv};
+use types::{ColumnId, DataType, Principal, RowId, Scope, TableDef, TableId, TableSet, Value};
+
+use crate::{Ack, Engine, Mode, NewColumn, Op, Options, Root, Step, Transaction};
+
+const DIR: &str = "db";
+const KEYS: u64 = 30;
+
+fn options() -> Options {
+    Options {
+        log: commitlog::Options { file_bytes: 24 << 10, spare_files: 1, ..Default::default() },
+        seal_rows: 40,
+        log_files_max: 3,
+        ..Options::default()
+    }
+}
+
+/// By column name, all columns that the table has.
+type Row = BTreeMap<String, Value>;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Table {
+    keyed: bool,
+    version: u64,
+    /// Name, type, and what a row gets that lacks it.
+    columns: Vec<(String, DataType, Value)>,
+    rows: BTreeMap<RowId, Row>,
+    next_row: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct State {
+    tables: BTreeMap<String, Table>,
+    keys: BTreeMap<String, [u8; 32]>,
+}
+
+#[derive(Clone, Debug)]
+enum Effect {
+    Create(String, Table),
+    AddColumn {
+        table: String,
+        version: u64,
+        column: (String, DataType, Value),
+    },
+    Insert {
+        table: String,
+        mode: Mode,
+        rows: Vec<Row>,
+    },
+    Update {
+        table: String,
+        old: Vec<RowId>,
+        rows: Vec<Row>,
+    },
+    PutKey(String, [u8; 32]),
+    RemoveKey(String),
+    /// A seal or compaction: takes an lsn, changes no row.
+    Nothing,
+}
+
+impl Table {
+    fn find(&self, id: &Value) -> Option<RowId> {
+        self.rows.iter().find(|(_, row)| row["id"] == *id).map(|(row, _)| *row)
+    }
+
+    fn push(&mut self, row: &Row) {
+        let mut whole: Row =
+            self.columns.iter().map(|(name, _, absent)| (name.clone(), absent.clone())).collect();
+        whole.extend(row.clone());
+        self.next_row += 1;
+        self.rows.insert(RowId(self.next_row), whole);
+    }
+
+    /// Whether it happens; if not, the table may be left in pieces.
+    fn insert(&mut self, mode: &Mode, rows: &[Row]) -> bool {
+        if !self.keyed {
+            rows.iter().for_each(|row| self.push(row));
+            return true;
+        }
+        let before = self.clone();
+        for (i, row) in rows.iter().enumerate() {
+            let same = |other: &&Row| other["id"] == row["id"];
+            let found = before.find(&row["id"]);
+            match mode {
+                Mode::Append if found.is_some() => return false,
+                Mode::Append => {}
+                Mode::Upsert if rows[i + 1..].iter().any(|other| same(&other)) => continue,
+                Mode::Upsert => drop(found.map(|old| self.rows.remove(&old))),
+                Mode::InsertIfAbsent if found.is_some() || rows[..i].iter().any(|r| same(&r)) => continue,
+                Mode::InsertIfAbsent => {}
+                Mode::CompareAndSet(expected) if expected[i] != found => return false,
+                Mode::CompareAndSet(_) => drop(found.map(|old| self.rows.remove(&old))),
+            }
+            self.push(row);
+        }
+        true
+    }
+}
+
+/// The state after the effect; `None` if the engine must refuse it.
+fn apply(state: &State, effect: &Effect) -> Option<State> {
+    let mut state = state.clone();
+    match effect {
+        Effect::Create(name, table) => {
+            state.tables.insert(name.clone(), table.clone());
+        }
+        Effect::AddColumn { table, version, column } => {
+            let table = state.tables.get_mut(table)?;
+            if table.version != *version {
+                return None;
+            }
+            table.version += 1;
+            for row in table.rows.values_mut() {
+                row.insert(column.0.clone(), column.2.clone());
+            }
+            table.columns.push(column.clone());
+        }
+        Effect::Insert { table, mode, rows } => {
+            if !state.tables.get_mut(table)?.insert(mode, rows) {
+                return None;
+            }
+        }
+        Effect::Update { table, old, rows } => {
+            let table = state.tables.get_mut(table)?;
+            for row in old {
+                table.rows.remove(row)?;
+            }
+            if !table.insert(&Mode::Append, rows) {
+                return None;
+            }
+        }
+        Effect::PutKey(name, hash) => drop(state.keys.insert(name.clone(), *hash)),
+        Effect::RemoveKey(name) => drop(state.keys.remove(name)?),
+        Effect::Nothing => {}
+    }
+    Some(state)
+}
+
+struct Run {
+    machine: SimEnv,
+    engine: Engine,
+    /// The state after each lsn, from `base` on.
+    states: Vec<State>,
+    base: u64,
+    queue: Vec<Effect>,
+    acknowledged: Arc<AtomicU64>,
+}
+
+impl Run {
+    fn new(machine: SimEnv, engine: Engine, base: u64, state: State) -> Self {
+        let acknowledged = Arc::new(AtomicU64::new(base));
+        Run { machine, engine, states: vec![state], base, queue: Vec::new(), acknowledged }
+    }
+
+    fn published(&self) -> &State {
+        &self.states[(self.engine.root().lsn().0 - self.base) as usize]
+    }
+
+    fn submit(&mut self, rng: &mut Rng, op: Op, effect: Effect) {
+        let acknowledged = self.acknowledged.clone();
+        let refused = Arc::new(AtomicBool::new(false));
+        let answer = refused.clone();
+        let ack = if rng.one_in(4) { Ack::Memory } else { Ack::Durable };
+        let transaction = Transaction::new(vec![op]).ack(ack);
+        self.engine.submit(&Principal::local(), transaction, move |result| match result {
+            // 0 for those that are acknowledged from memory: they promise nothing.
+            Ok(committed) => drop(acknowledged.fetch_max(committed.lsn.0, Ordering::Relaxed)),
+            Err(_) => answer.store(true, Ordering::Relaxed),
+        });
+        if !refused.load(Ordering::Relaxed) {
+            self.queue.push(effect);
+        }
+    }
+
+    fn commit(&mut self) {
+        let before = (self.states.len(), self.engine.status().commits);
+        for effect in std::mem::take(&mut self.queue) {
+            self.states.extend(apply(&self.states[self.states.len() - 1], &effect));
+        }
+        self.engine.step(Step::Commit);
+        let status = self.engine.status();
+        if self.machine.disk.is_dead() {
+            return;
+        }
+        assert!(status.write_error.is_none(), "a full disk latches nothing: {:?}", status.write_error);
+        if status.commits == before.1 {
+            // Refused as a whole, for want of room.
+            self.states.truncate(before.0);
+        }
+        assert_eq!(status.commits - before.1, (self.states.len() - before.0) as u64, "one lsn for each");
+    }
+
+    fn write(&mut self, rng: &mut Rng) {
+        let published = self.published().clone();
+        if published.tables.len() < 2 {
+            if !self.queue.is_empty()
+                || self.engine.root().lsn().0 != self.base + self.states.len() as u64 - 1
+            {
+                return;
+            }
+            let name = ["k", "p"][published.tables.len()];
+            let (def, table) = table(name, name == "k");
+            let op = Op::CreateTable { def, if_absent: false };
+            return self.submit(rng, op, Effect::Create(name.to_owned(), table));
+        }
+        if rng.one_in(12) {
+            let name = format!("key{}", rng.below(4));
+            if rng.one_in(3) {
+                return self.submit(rng, Op::RemoveKey { name: name.clone() }, Effect::RemoveKey(name));
+            }
+            let hash = [rng.below(256) as u8; 32];
+            let api_key = ApiKey {
+                name: name.clone(),
+                hash,
+                scope: Scope::Write,
+                tables: TableSet::Only(vec!["main.k".into()]),
+                created: 7,
+            };
+            return self.submit(rng, Op::PutKey(api_key), Effect::PutKey(name, hash));
+        }
+        let name = (*rng.pick(&["k", "p"])).to_owned();
+        let model = &published.tables[&name];
+        if model.columns.len() < 8 && rng.one_in(30) {
+            let (data_type, default) = match rng.below(3) {
+                0 => (DataType::String, Some(Value::String("later".repeat(rng.index(30))))),
+                1 => (nested(), None),
+                _ => (DataType::Int64, None),
+            };
+            let column = (format!("x{}", model.columns.len()), data_type, default.clone());
+            let new = NewColumn {
+                name: column.0.clone(),
+                data_type: column.1.clone(),
+                nullable: true,
+                default: default.clone(),
+            };
+            let op = Op::AddColumns { table: name.clone(), columns: vec![new] };
+            let column = (column.0, column.1, default.unwrap_or(Value::Null));
+            return self.submit(rng, op, Effect::AddColumn { table: name, version: model.version, column });
+        }
+        // Columns are left out for all rows or for none.
+        let given: Vec<_> =
+            model.columns.iter().filter(|(column, ..)| column == "id" || rng.chance(0.6)).cloned().collect();
+        let count = rng.range(1..9);
+        let rows: Vec<Row> = (0..count)
+            .map(|_| {
+                let value =
+                    |rng: &mut Rng, c: &(String, DataType, Value)| (c.0.clone(), value(rng, &c.0, &c.1));
+                given.iter().map(|column| value(rng, column)).collect()
+            })
+            .collect();
+        let batch = to_batch(&given, &rows);
+        if !model.rows.is_empty() && rng.one_in(4) {
+            let ids: Vec<RowId> = model.rows.keys().copied().collect();
+            let mut old: Vec<RowId> = (0..rng.range(1..4)).map(|_| *rng.pick(&ids)).collect();
+            let op = Op::Update { table: name.clone(), old: old.clone(), batch };
+            old.sort_unstable();
+            old.dedup();
+            return self.submit(rng, op, Effect::Update { table: name, old, rows });
+        }
+        let mode = match rng.below(4) {
+            0 if model.keyed => Mode::InsertIfAbsent,
+            1 if model.keyed => {
+                let expect = |row: &Row| if rng.one_in(9) { None } else { model.find(&row["id"]) };
+                Mode::CompareAndSet(rows.iter().map(expect).collect())
+            }
+            2 => Mode::Append,
+            _ => Mode::Upsert,
+        };
+        let op = Op::Insert { table: name.clone(), batch, mode: mode.clone() };
+        self.submit(rng, op, Effect::Insert { table: name, mode, rows });
+    }
+
+    fn step(&mut self, rng: &mut Rng) {
+        match rng.below(10) {
+            0..=4 => self.write(rng),
+            5 | 6 => self.commit(),
+            7 | 8 => drop(self.engine.step(Step::Sync)),
+            _ => {
+                let made = |engine: &Engine| engine.status().seals + engine.status().compactions;
+                let before = made(&self.engine);
+                self.engine.step(Step::Background);
+                (before..made(&self.engine)).for_each(|_| self.queue.push(Effect::Nothing));
+            }
+        }
+        if rng.one_in(50) {
+            let free = if rng.one_in(2) { Some(rng.below(60 << 10)) } else { None };
+            self.machine.disk.set_free_bytes(free);
+        }
+        self.machine.clock.advance(Duration::from_millis(rng.below(200)));
+    }
+}
+
+fn nested() -> DataType {
+    DataType::parse("struct<a: int64, b: list<string>>", &mut ColumnId(0)).unwrap()
+}
+
+/// `(id int64, name string default, shape struct<…>)`, for the engine and for the model.
+fn table(name: &str, keyed: bool) -> (TableDef, Table) {
+    let mut def = TableDef::new(TableId(0), format!("main.{name}"));
+    let nobody = Value::String("nobody".into());
+    def.add_column("id", &DataType::Int64, true, None).unwrap();
+    def.add_column("name", &DataType::String, false, Some(nobody.clone())).unwrap();
+    def.add_column("shape", &nested(), true, None).unwrap();
+    if keyed {
+        def.set_primary_key(&["id".into()]).unwrap();
+    }
+    let columns = vec![
+        ("id".to_owned(), DataType::Int64, Value::Null),
+        ("name".to_owned(), DataType::String, nobody),
+        ("shape".to_owned(), nested(), Value::Null),
+    ];
+    (def, Table { keyed, version: 1, columns, rows: BTreeMap::new(), next_row: 0 })
+}
+
+fn value(rng: &mut Rng, column: &str, data_type: &DataType) -> Value {
+    if column == "id" {
+        return Value::Int64(rng.below(KEYS) as i64);
+    }
+    if column != "name" && rng.one_in(5) {
+        return Value::Null;
+    }
+    let text = |rng: &mut Rng| {
+        let len = rng.index(12);
+        Value::String(rng.word(len))
+    };
+    match data_type {
+        DataType::String => text(rng),
+        DataType::Struct(_) => {
+            let texts = (0..rng.below(4)).map(|_| text(rng)).collect();
+            Value::Struct(vec![Value::Int64(rng.below(9) as i64), Value::List(texts)])
+        }
+        _ => Value::Int64(rng.below(1_000) as i64),
+    }
+}
+
+fn to_batch(columns: &[(String, DataType, Value)], rows: &[Row]) -> RecordBatch {
+    let array = |(name, data_type, _): &(String, DataType, Value)| -> (String, ArrayRef) {
+        let values: Vec<Value> = rows.iter().map(|row| row[name].clone()).collect();
+        (name.clone(), Value::to_array(&values, data_type).unwrap())
+    };
+    RecordBatch::try_from_iter(columns.iter().map(array)).unwrap()
+}
+
+fn check(root: &Root, state: &State, what: &str) {
+    let keys: BTreeMap<String, [u8; 32]> = root.keys().iter().map(|k| (k.name.clone(), k.hash)).collect();
+    assert_eq!(keys, state.keys, "{what}: API keys at lsn {}", root.lsn());
+    assert_eq!(root.table_count(), state.tables.len(), "{what}");
+    for (name, model) in &state.tables {
+        let table = root.table(&format!("main.{name}")).unwrap();
+        let mut found: BTreeMap<RowId, Row> = BTreeMap::new();
+        for piece in table.pieces() {
+            let batch = piece.read(table.all_columns()).unwrap();
+            for row in 0..batch.num_rows() {
+                let Value::Int64(id) = Value::from_array(batch.column(0), &DataType::Int64, row) else {
+                    panic!("a row id");
+                };
+                let value = |column: &types::Column| {
+                    let array = batch.column_by_name(&column.name).unwrap();
+                    (column.name.clone(), Value::from_array(array, &column.data_type, row))
+                };
+                found.insert(RowId(id as u64), table.def().schema.columns.iter().map(value).collect());
+            }
+        }
+        assert_eq!(found, model.rows, "{what}: table {name} at lsn {}", root.lsn());
+        for id in (0..KEYS as i64).map(Value::Int64).filter(|_| model.keyed) {
+            let bytes = types::key::encode_values(&[DataType::Int64], std::slice::from_ref(&id)).unwrap();
+            assert_eq!(table.find(&bytes).unwrap(), model.find(&id), "{what}: key {id:?}");
+        }
+    }
+}
+
+/// Several lives of one database. Returns a hash of all that its disk did.
+fn lives(seed: u64, lives: usize, steps: u64) -> u64 {
+    let mut rng = Rng::new(seed);
+    let machine = SimEnv::new(seed);
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+    let mut run = Run::new(machine, engine, 0, State::default());
+    for _ in 0..lives {
+        run.machine.disk.crash_at(rng.range(1..500));
+        for _ in 0..steps {
+            run.step(&mut rng);
+            if run.machine.disk.is_dead() {
+                break;
+            }
+        }
+        if !run.machine.disk.is_dead() {
+            check(&run.engine.root(), run.published(), "alive");
+        }
+        let acknowledged = run.acknowledged.load(Ordering::Relaxed);
+        let Run { machine, engine, states, base, .. } = run;
+        drop(engine);
+        let machine = machine.crash(&mut rng);
+        machine.disk.set_free_bytes(None);
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        assert!(engine.status().write_error.is_none(), "a crash is no damage");
+        let lsn = engine.root().lsn().0;
+        assert!(lsn >= acknowledged, "L1: {acknowledged} acknowledged, {lsn} recovered");
+        let state = states.get((lsn - base) as usize).unwrap_or_else(|| panic!("L2: lsn {lsn}")).clone();
+        check(&engine.root(), &state, "L2");
+        run = Run::new(machine, engine, lsn, state);
+    }
+    run.machine.trace_hash()
+}
+
+#[test]
+fn every_kind_of_change_survives_crashes_and_full_disks() {
+    let _limit = testkit::limit(900);
+    testkit::for_each_seed(40, |seed| {
+        lives(seed, 3, 600);
+    });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_of_every_kind_of_change() {
+    let _limit = testkit::limit(120);
+    for seed in 0..3 {
+        assert_eq!(lives(seed, 2, 300), lives(seed, 2, 300), "seed {seed}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Arithmetic on integers that is right or an error: `9223372036854775807 + 1` has no answer in int64, and
+//! DataFusion's operators would give one. This rule runs after types were coerced and puts checked functions in their
+//! place, early enough for what is folded into a constant. Division and remainder are checked by themselves.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Datum, Scalar};
+use arrow::compute::kernels::numeric;
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef};
+use arrow::error::ArrowError;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use types::Error;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Add,
+    Subtract,
+    Multiply,
+    Negate,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    kind: Kind,
+    signature: Signature,
+}
+
+impl Checked {
+    fn make(kind: Kind) -> Arc<ScalarUDF> {
+        let count = if kind == Kind::Negate { 1 } else { 2 };
+        let signature = Signature::any(count, Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(Checked { kind, signature }))
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        match self.kind {
+            Kind::Add => "checked_add",
+            Kind::Subtract => "checked_subtract",
+            Kind::Multiply => "checked_multiply",
+            Kind::Negate => "checked_negate",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
+        types.first().cloned().ok_or_else(|| DataFusionError::Internal("no operand".into()))
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let data_type = args.arg_fields.first().map_or(Arrow::Null, |f| f.data_type().clone());
+        let nullable = args.arg_fields.iter().any(|f| f.is_nullable());
+        Ok(Arc::new(ArrowField::new(self.name(), data_type, nullable)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_))) {
+            let arrays = args.args.iter().map(|a| a.to_array(1)).collect::<Result<Vec<_>>>()?;
+            let array = match arrays.as_slice() {
+                [one] => self.apply(one, None)?,
+                [left, right] => self.apply(left, Some(right))?,
+                _ => return Err(DataFusionError::Internal("one operand or two".into())),
+            };
+            return ScalarValue::try_from_array(&array, 0).map(ColumnarValue::Scalar);
+        }
+        let array = match args.args.as_slice() {
+            [ColumnarValue::Array(one)] => self.apply(one, None)?,
+            [left, right] => {
+                let (left, right) = (datum(left)?, datum(right)?);
+                self.apply(left.as_ref(), Some(right.as_ref()))?
+            }
+            _ => return Err(DataFusionError::Internal("one operand or two".into())),
+        };
+        Ok(ColumnarValue::Array(array))
+    }
+}
+
+fn datum(value: &ColumnarValue) -> Result<Box<dyn Datum>> {
+    Ok(match value {
+        ColumnarValue::Array(array) => Box::new(array.clone()),
+        ColumnarValue::Scalar(scalar) => Box::new(Scalar::new(scalar.to_array()?)),
+    })
+}
+
+impl Checked {
+    fn apply(&self, left: &dyn Datum, right: Option<&dyn Datum>) -> Result<ArrayRef> {
+        let result = match (self.kind, right) {
+            (Kind::Add, Some(right)) => numeric::add(left, right),
+            (Kind::Subtract, Some(right)) => numeric::sub(left, right),
+            (Kind::Multiply, Some(right)) => numeric::mul(left, right),
+            _ => numeric::neg(left.get().0),
+        };
+        result.map_err(|error| match error {
+            ArrowError::ArithmeticOverflow(text) => {
+                let data_type = left.get().0.data_type();
+                let name = crate::sql_type::field_type_name(&ArrowField::new("", data_type.clone(), true));
+                // "Overflow happened on: 1 + 2"
+                let (_, what) = text.split_once(": ").unwrap_or(("", &text));
+                DataFusionError::External(Box::new(
+                    Error::invalid(format!("`{what}` is out of range of {name}"))
+                        .hint("CAST an operand to decimal or float64"),
+                ))
+            }
+            other => other.into(),
+        })
+    }
+}
+
+/// Puts checked functions in the place of operators.
+#[derive(Debug)]
+pub(crate) struct CheckedArithmetic {
+    add: Arc<ScalarUDF>,
+    subtract: Arc<ScalarUDF>,
+    multiply: Arc<ScalarUDF>,
+    negate: Arc<ScalarUDF>,
+}
+
+impl CheckedArithmetic {
+    pub fn new() -> Self {
+        CheckedArithmetic {
+            add: Checked::make(Kind::Add),
+            subtract: Checked::make(Kind::Subtract),
+            multiply: Checked::make(Kind::Multiply),
+            negate: Checked::make(Kind::Negate),
+        }
+    }
+
+    fn rewrite(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        let counts = |expr: &Expr| expr.get_type(schema).is_ok_and(|t| t.is_integer());
+        let call = |function: &Arc<ScalarUDF>, args: Vec<Expr>| {
+            Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function.clone(), args)))
+        };
+        Ok(match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if counts(&left) && counts(&right) => match op {
+                Operator::Plus => call(&self.add, vec![*left, *right]),
+                Operator::Minus => call(&self.subtract, vec![*left, *right]),
+                Operator::Multiply => call(&self.multiply, vec![*left, *right]),
+                _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            },
+            Expr::Negative(inner) if counts(&inner) => call(&self.negate, vec![*inner]),
+            other => Transformed::no(other),
+        })
+    }
+}
+
+impl AnalyzerRule for CheckedArithmetic {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|plan| {
+            let schema = match &plan {
+                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
+                other => merge_schema(&other.inputs()),
+            };
+            let names = NamePreserver::new(&plan);
+            let rewritten = plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| self.rewrite(expr, &schema))?;
+                Ok(if rewritten.transformed {
+                    rewritten.update_data(|expr| name.restore(expr))
+                } else {
+                    rewritten
+                })
+            })?;
+            if rewritten.transformed {
+                rewritten.map_data(|plan| plan.recompute_schema())
+            } else {
+                Ok(rewritten)
+            }
+        })?;
+        Ok(rewritten.data)
+    }
+
+    fn name(&self) -> &str {
+        "checked_arithmetic"
+    }
+}

@@ -1,0 +1,219 @@
+//! Which numbers with a point are exact, and which are floats.
+
+use std::ops::ControlFlow;
+
+use arrow::datatypes::DataType as Arrow;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+use datafusion::sql::sqlparser::ast::{
+    self, CastKind, DataType as SqlType, ExactNumberInfo, Statement, Value, visit_expressions_mut,
+};
+
+use super::number::Number;
+use super::{calculates, compares};
+
+/// How the columns of a query begin whose values are to fill a table's cells.
+pub(crate) const CELL_PREFIX: &str = "polynya ";
+
+/// What a literal is, by what surrounds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Nothing is known yet.
+    Open,
+    /// In a calculation without decimals.
+    Plain,
+    Exact,
+    Float,
+}
+
+/// What else takes part in a calculation.
+#[derive(Default)]
+struct Company {
+    decimal: bool,
+    float: bool,
+}
+
+/// Gives the literals of an expression the type that suits their surroundings.
+pub(super) fn settle(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    // A bare literal of a statement that writes is to reach its column with all its digits.
+    let mode = match &expr {
+        Expr::Alias(alias)
+            if alias.name.starts_with(CELL_PREFIX) && matches!(alias.expr.as_ref(), Expr::Literal(..)) =>
+        {
+            Mode::Exact
+        }
+        _ => Mode::Open,
+    };
+    expr.rewrite(&mut Settle { schema, around: vec![(mode, false)] }).map(|settled| settled.data)
+}
+
+/// On its way down and up; `rewrite` has room for any depth, which a function that calls itself has not.
+struct Settle<'a> {
+    schema: &'a DFSchema,
+    /// Of each expression around the current one: what its literals are, and whether it is a division.
+    around: Vec<(Mode, bool)>,
+}
+
+impl TreeNodeRewriter for Settle<'_> {
+    type Node = Expr;
+
+    fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let (mode, divides) = self.around.last().copied().unwrap_or((Mode::Open, false));
+        let inner = match &expr {
+            Expr::Literal(scalar, _) => {
+                self.around.push((mode, false));
+                // A quotient of decimals has few digits after the point.
+                let mode = if divides && !is_long(scalar) { Mode::Float } else { mode };
+                return Ok(match literal(scalar, mode) {
+                    Some(scalar) => Transformed::yes(Expr::Literal(scalar, None)),
+                    None => Transformed::no(expr),
+                });
+            }
+            // CAST('…') and CAST(1.5) say themselves what is meant.
+            Expr::Cast(Cast { expr: inner, .. }) if matches!(inner.as_ref(), Expr::Literal(..)) => {
+                Mode::Exact
+            }
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if compares(*op) => compared(&expr, self.schema)?,
+            Expr::Between(_) | Expr::InList(_) => compared(&expr, self.schema)?,
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if calculates(*op) => match mode {
+                Mode::Open => calculated(&expr, self.schema)?,
+                known => known,
+            },
+            Expr::Negative(_) | Expr::Alias(_) => mode,
+            Expr::Case(_) | Expr::ScalarFunction(_) => calculated(&expr, self.schema)?,
+            _ => Mode::Open,
+        };
+        let divides = matches!(&expr, Expr::BinaryExpr(BinaryExpr { op: Operator::Divide, .. }));
+        self.around.push((inner, divides));
+        Ok(Transformed::no(expr))
+    }
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        self.around.pop();
+        Ok(Transformed::no(expr))
+    }
+}
+
+/// Comparisons are exact unless a float is compared.
+fn compared(expr: &Expr, schema: &DFSchema) -> Result<Mode> {
+    let company = survey(expr, schema)?;
+    Ok(if company.float { Mode::Float } else { Mode::Exact })
+}
+
+fn calculated(expr: &Expr, schema: &DFSchema) -> Result<Mode> {
+    let company = survey(expr, schema)?;
+    Ok(match company {
+        Company { float: true, .. } => Mode::Float,
+        Company { decimal: true, .. } => Mode::Exact,
+        _ => Mode::Plain,
+    })
+}
+
+fn survey(expr: &Expr, schema: &DFSchema) -> Result<Company> {
+    let mut company = Company::default();
+    let mut look = |part: &Expr| -> Result<TreeNodeRecursion> {
+        match part {
+            Expr::Literal(scalar, _) => {
+                company.decimal |= is_long(scalar);
+                company.float |= matches!(scalar, ScalarValue::Float32(_) | ScalarValue::Float64(_));
+                return Ok(TreeNodeRecursion::Jump);
+            }
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if calculates(*op) => {
+                return Ok(TreeNodeRecursion::Continue);
+            }
+            Expr::Negative(_) | Expr::Alias(_) => return Ok(TreeNodeRecursion::Continue),
+            _ => {}
+        }
+        match part.get_type(schema) {
+            Ok(Arrow::Decimal128(..) | Arrow::Decimal256(..)) if !from_literals(part) => {
+                company.decimal = true;
+            }
+            Ok(Arrow::Float16 | Arrow::Float32 | Arrow::Float64) => company.float = true,
+            _ => {}
+        }
+        Ok(TreeNodeRecursion::Jump)
+    };
+    expr.apply_children(|child| child.apply(&mut look).map(|_| TreeNodeRecursion::Continue))?;
+    Ok(company)
+}
+
+/// A decimal only because its literals were read as decimals, as in `abs(1.5)`.
+fn from_literals(expr: &Expr) -> bool {
+    match expr {
+        Expr::ScalarFunction(_) | Expr::Case(_) => {}
+        _ => return false,
+    }
+    let mut only = true;
+    let _ = expr.apply(|part| {
+        only &=
+            !matches!(part, Expr::Column(_) | Expr::Cast(_) | Expr::ScalarSubquery(_) | Expr::Placeholder(_));
+        Ok(if only { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    });
+    only
+}
+
+fn is_long(scalar: &ScalarValue) -> bool {
+    match scalar {
+        ScalarValue::Decimal128(..) => Number::of(scalar).is_some_and(Number::is_long),
+        ScalarValue::Decimal256(..) => true,
+        ScalarValue::UInt64(Some(v)) => i64::try_from(*v).is_err(),
+        _ => false,
+    }
+}
+
+/// What a literal becomes; `None` if it stays.
+fn literal(scalar: &ScalarValue, mode: Mode) -> Option<ScalarValue> {
+    match scalar {
+        ScalarValue::Decimal128(Some(_), ..) => {}
+        ScalarValue::UInt64(Some(_)) if is_long(scalar) => {}
+        _ => return None,
+    }
+    let number = Number::of(scalar)?;
+    let float = || Some(ScalarValue::Float64(Some(number.to_f64())));
+    match mode {
+        Mode::Float => float(),
+        Mode::Open | Mode::Plain if !number.is_long() => float(),
+        _ => match scalar {
+            // Digits after the point count in arithmetic as they do in PostgreSQL: they stay as they were written.
+            ScalarValue::Decimal128(_, _, 0..) => None,
+            _ => number.to_decimal().or_else(float),
+        },
+    }
+}
+
+/// The number that [`floats_that_no_decimal_holds`] made a float of.
+pub(super) fn beyond_decimals(expr: &Expr) -> Option<Number> {
+    match expr {
+        Expr::Negative(inner) if matches!(inner.as_ref(), Expr::Cast(_)) => {
+            beyond_decimals(inner).map(Number::negated)
+        }
+        Expr::Cast(Cast { expr, data_type: Arrow::Float64 }) => match expr.as_ref() {
+            Expr::Literal(ScalarValue::Utf8(Some(text)), _) => Number::parse(text).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Numbers that no decimal holds, as `1e300`, are float64 from the start: the planner would refuse them.
+pub(crate) fn floats_that_no_decimal_holds(statement: &mut Statement) {
+    let _ = visit_expressions_mut(statement, |expr| {
+        if let ast::Expr::Value(literal) = expr
+            && let Value::Number(digits, _) = &literal.value
+            && digits.contains(['.', 'e', 'E'])
+            && Number::parse(digits).ok().and_then(Number::to_decimal).is_none()
+        {
+            let text = Value::SingleQuotedString(digits.clone());
+            *expr = ast::Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(ast::Expr::Value(text.into())),
+                data_type: SqlType::Double(ExactNumberInfo::None),
+                array: false,
+                format: None,
+            };
+        }
+        ControlFlow::<()>::Continue(())
+    });
+}

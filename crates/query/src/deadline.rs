@@ -1,0 +1,86 @@
+//! Until when a statement may run, and where that ends: a transaction that was handed over can no longer be taken
+//! back, so from then on the deadline answers nothing.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+use types::{Error, Kind, Result};
+
+/// Until when a statement may run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    at: Instant,
+    after: Duration,
+}
+
+impl Deadline {
+    pub fn after(after: Duration) -> Self {
+        let now = Instant::now();
+        // A deadline beyond the clock's range is none.
+        let at = now.checked_add(after).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
+        Deadline { at, after }
+    }
+
+    pub fn at(self) -> Instant {
+        self.at
+    }
+
+    pub fn has_passed(self) -> bool {
+        Instant::now() >= self.at
+    }
+
+    /// The future's value, or [`Kind::Timeout`].
+    pub async fn limit<T>(self, future: impl Future<Output = T> + Unpin) -> Result<T> {
+        timeout_at(self.at.into(), future).await.map_err(|_| self.passed())
+    }
+
+    pub fn passed(self) -> Error {
+        Error::new(Kind::Timeout, format!("the statement did not finish within {:?}", self.after))
+            .hint("ask for less, or give it a longer deadline")
+    }
+}
+
+const RUNNING: u8 = 0;
+const COMMITTING: u8 = 1;
+const EXPIRED: u8 = 2;
+
+/// Decides between the deadline and the commit, which may come at the same moment: only one of them happens.
+#[derive(Debug, Default)]
+pub(crate) struct Phase(AtomicU8);
+
+impl Phase {
+    /// Whether the transaction may be handed over; from here on [`Phase::expire`] is refused.
+    pub fn begin_commit(&self) -> bool {
+        self.step(RUNNING, COMMITTING)
+    }
+
+    /// The transaction was refused: nothing was written, the statement may go on or be ended.
+    pub fn refused(&self) {
+        self.step(COMMITTING, RUNNING);
+    }
+
+    /// Whether the statement may be answered with a timeout; from here on [`Phase::begin_commit`] is refused.
+    pub fn expire(&self) -> bool {
+        self.step(RUNNING, EXPIRED)
+    }
+
+    fn step(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_either_handed_over_or_timed_out() {
+        let phase = Phase::default();
+        assert!(phase.begin_commit());
+        assert!(!phase.expire());
+        phase.refused();
+        assert!(phase.expire());
+        assert!(!phase.begin_commit());
+    }
+}

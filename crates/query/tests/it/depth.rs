@@ -1,0 +1,142 @@
+//! Statements that nest: however deep, the process goes on and the next statement is answered.
+
+use std::time::{Duration, Instant};
+
+use query::Limits;
+use types::{Error, Kind};
+
+use crate::database::{Database, open};
+
+fn repeated(first: &str, more: &str, terms: usize) -> String {
+    format!("{first}{}", more.repeat(terms - 1))
+}
+
+fn around(open: &str, inner: &str, close: &str, levels: usize) -> String {
+    format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
+}
+
+/// Every form in which a statement can nest, `n` times.
+fn forms(n: usize) -> Vec<(&'static str, String)> {
+    let select = |expr: String| format!("select {expr} from t");
+    vec![
+        ("sum", select(repeated("a", "+a", n))),
+        ("product of literals", select(repeated("1", "*1", n))),
+        ("and", format!("select a from t where {}", repeated("a=1", " and a=1", n))),
+        ("or", format!("select a from t where {}", repeated("a=1", " or a=2", n))),
+        ("differing ors", {
+            let terms: Vec<String> = (0..n).map(|i| format!("a={i}")).collect();
+            format!("select a from t where {}", terms.join(" or "))
+        }),
+        ("concatenation", select(repeated("s", "||s", n))),
+        ("cast", select(repeated("a", "::int", n))),
+        ("union all", repeated("select a from t", " union all select a from t", n)),
+        ("union", repeated("select 1", " union select 2", n)),
+        ("except", repeated("select a from t", " except select 2", n)),
+        ("values", format!("values ({})", repeated("1", "+1", n))),
+        ("insert values", format!("insert into t values ({}, 's')", repeated("1", "-1", n))),
+        ("insert select", format!("insert into t select {}, 's' from t", repeated("0", "*0", n))),
+        ("update", format!("update t set a={}", repeated("a", "+a", n))),
+        ("update where", format!("update t set a=1 where {}", repeated("a=7", " or a=7", n))),
+        ("delete", format!("delete from t where {}", repeated("a=7", " or a=7", n))),
+        ("parentheses", select(around("(", "a", ")", n))),
+        ("open parentheses", select("(".repeat(n))),
+        ("functions", select(around("abs(", "a", ")", n))),
+        ("case", select(around("case when a=1 then ", "a", " end", n))),
+        ("case else", select(around("case when a=1 then 1 else ", "a", " end", n))),
+        ("open case", select("case when ".repeat(n))),
+        ("scalar subqueries", around("select (", "select 1", ")", n)),
+        ("derived tables", around("select * from (", "select a from t", ") x", n)),
+        ("in subqueries", around("select a from t where a in (", "select 1", ")", n)),
+        ("exists", around("select a from t where exists (", "select 1", ")", n)),
+        ("not", format!("select a from t where {} a=1", "not ".repeat(n))),
+        ("minus", select(format!("{}a", "- ".repeat(n)))),
+        ("arrays", select(around("array[", "1", "]", n))),
+        ("brackets", select(around("[", "1", "]", n))),
+        ("subscripts", select(repeated("array[a]", "[1]", n))),
+        ("is null", select(format!("a{}", " is null".repeat(n)))),
+        ("like", select(repeated("s", " like s", n))),
+        ("collate", select(repeated("s", " at time zone 'UTC'", n))),
+        ("between", format!("select a from t where {}", repeated("a", " between 1 and a", n))),
+        ("joins", repeated("select 1 from t t0", " cross join (select 1)", n)),
+        ("commas", repeated("select 1 from t t0", ", (select 1)", n)),
+        ("names", select(repeated("a", ".a", n))),
+        ("keywords as names", select(repeated("t.join", "+join", n))),
+        ("cast to lists", select(format!("cast(null as int{})", "[]".repeat(n)))),
+        ("columns", format!("create table u{n} (a int{})", "[]".repeat(n))),
+        ("explain", format!("{} select 1", "explain ".repeat(n))),
+        ("with", around("with x as (", "select 1", ") select 1", n)),
+        ("grouped", format!("select {} from t group by 1", repeated("a", "+1", n))),
+        ("ordered", format!("select a from t order by {}", repeated("a", "+1", n))),
+        ("windows", format!("select {} from t", repeated("sum(a) over (order by a)", "+sum(a) over (order by a)", n))),
+        ("default", format!("create table v{n} (a int default {})", repeated("1", "+1", n))),
+    ]
+}
+
+fn run(database: &Database, text: &str) -> Result<(), Error> {
+    let limits = Limits { deadline: Some(Duration::from_secs(30)), ..Limits::default() };
+    match database.run(text, vec![], limits)? {
+        query::Answer::Rows(mut rows) => database.runtime.block_on(rows.collect()).map(|_| ()),
+        query::Answer::Done(_) => Ok(()),
+    }
+}
+
+/// Each of these ended the process by a stack overflow, or held a thread for minutes.
+#[test]
+fn no_statement_is_too_deep_for_the_process() {
+    let _limit = testkit::limit(580);
+    let database = open();
+    database.execute("create table t (a int, s text)");
+    database.execute("insert into t values (1, 'x')");
+    for terms in [16, 62, 120, 500, 990, 5_000, 100_000] {
+        for (name, text) in forms(terms) {
+            let start = Instant::now();
+            let result = run(&database, &text);
+            let took = start.elapsed();
+            let kind = result.as_ref().err().map(|e| e.kind());
+            if took > Duration::from_millis(500) || std::env::var_os("SHOW").is_some() {
+                let said = result.as_ref().err().map(|e| e.message().chars().take(90).collect::<String>());
+                println!("{name} x {terms}: {took:?} {kind:?} {said:?}");
+            }
+            assert!(took < Duration::from_secs(20), "{name} x {terms} took {took:?}: {result:?}");
+            if let Err(error) = result {
+                let fits = matches!(error.kind(), Kind::Invalid | Kind::TooLarge | Kind::Timeout | Kind::Schema | Kind::NotFound);
+                assert!(fits, "{name} x {terms}: {error}");
+            }
+            assert_eq!(database.query("select 1"), [["1"]], "after {name} x {terms}");
+        }
+    }
+}
+
+#[test]
+fn long_chains_of_one_operator_work() {
+    let _limit = testkit::limit(240);
+    let database = open();
+    database.execute("create table t (a int, s text)");
+    database.execute("insert into t values (1, 'x')");
+    for (name, text) in forms(400) {
+        let chain = ["sum", "and", "or", "differing ors", "concatenation", "cast", "union all", "values", "update", "delete"];
+        if chain.contains(&name) {
+            run(&database, &text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+    let listed: Vec<String> = (0..50_000).map(|i| i.to_string()).collect();
+    run(&database, &format!("select a from t where a in ({})", listed.join(","))).unwrap();
+    let rows: Vec<String> = (0..20_000).map(|i| format!("({i}, -{i}.5)")).collect();
+    run(&database, &format!("values {}", rows[..5_000].join(","))).unwrap();
+    database.execute("create table many (a int, b float)");
+    assert_eq!(database.execute(&format!("insert into many values {}", rows.join(","))), 20_000);
+}
+
+#[test]
+fn a_wrong_statement_is_refused_in_bounded_time_however_it_nests() {
+    let _limit = testkit::limit(240);
+    let database = open();
+    for levels in [20, 40, 62] {
+        for open in ["array[", "cast(", "abs(", "(", "case when ", "coalesce(1, ", "interval ", "not ", "extract(year from ", "[", "(select ", "position(", "trim(", "struct("] {
+            let start = Instant::now();
+            let error = run(&database, &format!("select {} @@", open.repeat(levels))).unwrap_err();
+            assert!(matches!(error.kind(), Kind::Invalid | Kind::TooLarge), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(4), "{open} x {levels}: {:?}", start.elapsed());
+        }
+    }
+}

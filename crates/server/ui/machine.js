@@ -1,0 +1,168 @@
+// This machine, live: small lines from `polynya.metrics` and the busiest processes, where a server records them.
+// What is asked for names `polynya.` tables, so the server does not record these requests in `polynya.requests`.
+
+import { nextKey, pause, post } from './api.js';
+import { $, el, svg, text } from './dom.js';
+import { bytes, cellText } from './format.js';
+import { putSql, runSql } from './sql.js';
+
+const EVERY_MS = 2000;
+const FAILED_MS_MAX = 30000;
+const ANSWER_MS_MAX = 10000;
+const SHOWN_MS = 120000;
+/** Readings come each second; where more than this is missing, the line has a gap. */
+const GAP_MS = 5000;
+const [WIDTH, HEIGHT] = [120, 34];
+const PROCESSES_SHOWN = 5;
+
+const percent = (v) => (Number.isFinite(v) ? `${v.toFixed(v < 9.95 ? 1 : 0)} %` : '–');
+const perSecond = (v) => (Number.isFinite(v) ? `${bytes(v)}/s` : '–');
+
+// `lines`: name of the line and its key, a metric's name, with a device where only that one counts. The first line is
+// the large number. `top`: what the height stands for, where it is not the largest value seen.
+const CHARTS = [
+  { name: 'CPU', lines: [['busy', 'cpu_busy']], show: percent, top: () => 100 },
+  { name: 'Memory', lines: [['used', 'memory_used']], show: (v) => bytes(v), top: (last) => last.memory_total, note: (last) => `of ${bytes(last.memory_total)}` },
+  { name: 'Disk', lines: [['write', 'disk_write'], ['read', 'disk_read']], show: perSecond },
+  { name: 'Network', lines: [['in', 'net_received'], ['out', 'net_sent']], show: perSecond },
+  { name: 'Pressure', lines: [['CPU', 'pressure_some cpu'], ['memory', 'pressure_some memory'], ['disk', 'pressure_some io']], show: percent, least: 10,
+    title: 'How much of the time at least one task waited for it' },
+];
+const METRICS = [...new Set(CHARTS.flatMap((c) => c.lines.map(([, key]) => key.split(' ')[0]))), 'memory_total'];
+const quoted = (names) => names.map((n) => `'${n}'`).join(', ');
+
+/** Readings by their time in ms, oldest first: {key: value}, devices of one metric added up. */
+const readings = new Map();
+let newest = '';
+let there = { metrics: false, processes: false };
+let waiting = () => {};
+let running = false;
+let looked = 0;
+
+const charts = CHARTS.map((chart) => {
+  const paths = chart.lines.map((_, i) => svg('path', { class: `c${i}` }));
+  const values = chart.lines.map(() => el('span', {}, '–'));
+  const note = el('span');
+  const button = el('button', { type: 'button', title: `Ask for it in SQL${chart.title ? `. ${chart.title}` : ''}` }, chart.name);
+  button.addEventListener('click', () => {
+    const names = [...new Set(chart.lines.map(([, key]) => key.split(' ')[0]))];
+    const split = chart.lines.length > 1 || names.length > 1;
+    const what = names.length > 1 ? ', name' : split ? ', device' : '';
+    putSql(`SELECT time${what}, sum(value) AS value\nFROM polynya.metrics\nWHERE name IN (${quoted(names)})\n  AND _time > now() - INTERVAL '10 minutes'\nGROUP BY time${what}\nORDER BY time`);
+    runSql();
+    $('sql').focus();
+  });
+  $('machine-charts').append(el('article', { class: 'meter', 'aria-label': `${chart.name} of this machine` },
+    el('h3', {}, button, ' ', note),
+    svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, ...paths),
+    el('dl', {}, ...chart.lines.map(([name], i) => el('div', { class: `c${i}` }, el('dt', {}, name), el('dd', {}, values[i]))))));
+  return { ...chart, paths, values, noteNode: note };
+});
+
+function take(rows) {
+  for (const [time, name, device, value] of rows) {
+    const at = Date.parse(time);
+    if (!Number.isFinite(at) || typeof value !== 'number') continue;
+    if (!readings.has(at)) readings.set(at, {});
+    const reading = readings.get(at);
+    const key = name === 'pressure_some' ? `${name} ${device}` : name;
+    reading[key] = (reading[key] ?? 0) + value;
+    if (time > newest) newest = time;
+  }
+  const last = Date.parse(newest);
+  for (const at of readings.keys()) if (at < last - SHOWN_MS) readings.delete(at);
+}
+
+function draw() {
+  const times = [...readings.keys()].sort((a, b) => a - b);
+  if (!times.length) return;
+  const end = times.at(-1);
+  const last = readings.get(end);
+  for (const chart of charts) {
+    let top = chart.top?.(last) ?? chart.least ?? 1;
+    if (!chart.top) for (const r of readings.values()) for (const [, key] of chart.lines) top = Math.max(top, r[key] ?? 0);
+    chart.lines.forEach(([, key], i) => {
+      let [d, before] = ['', -Infinity];
+      for (const at of times) {
+        const v = readings.get(at)[key];
+        if (v === undefined) continue;
+        const x = WIDTH * (1 - (end - at) / SHOWN_MS);
+        const y = HEIGHT - 1.5 - (Math.min(v, top) / (top || 1)) * (HEIGHT - 4);
+        d += `${at - before > GAP_MS ? 'M' : 'L'}${x.toFixed(1)} ${y.toFixed(1)}`;
+        before = at;
+      }
+      chart.paths[i].setAttribute('d', d || 'M0 0');
+      text(chart.values[i], chart.show(last[key]));
+    });
+    text(chart.noteNode, chart.note?.(last) ?? '');
+  }
+}
+
+function drawProcesses(rows) {
+  const first = rows[0]?.[0];
+  const lines = rows.filter((r) => r[0] === first).slice(0, PROCESSES_SHOWN);
+  const body = $('processes').tBodies[0];
+  while (body.rows.length < PROCESSES_SHOWN) body.append(el('tr', {}, el('td'), el('td'), el('td')));
+  for (let i = 0; i < PROCESSES_SHOWN; i++) {
+    const [, name, pid, cpu, memory] = lines[i] ?? [];
+    const cells = body.rows[i].cells;
+    text(cells[0], cellText(name) ?? '');
+    cells[0].title = pid === undefined ? '' : `${name}, pid ${pid}`;
+    text(cells[1], cpu === undefined ? '' : percent(cpu));
+    text(cells[2], memory === undefined ? '' : bytes(memory));
+  }
+}
+
+const ask = async (sql) => (await post('/v1/sql', { sql, params: [] }, AbortSignal.timeout(ANSWER_MS_MAX))).rows;
+
+async function look() {
+  // `_time` lets the server leave out what is older; `time` is what all rows of one reading share.
+  const behind = newest ? Math.min(SHOWN_MS / 1000, Math.ceil((Date.now() - looked) / 1000) + 10) : SHOWN_MS / 1000;
+  const since = newest ? ` AND time > TIMESTAMP '${newest}'` : '';
+  const began = Date.now();
+  take(await ask(`SELECT time, name, device, value FROM polynya.metrics WHERE _time > now() - INTERVAL '${behind} seconds' AND name IN (${quoted(METRICS)})${since}`));
+  looked = began;
+  draw();
+  if (there.processes) {
+    drawProcesses(await ask(`SELECT time, name, pid, cpu_percent, rss_bytes FROM polynya.processes WHERE _time > now() - INTERVAL '10 seconds' ORDER BY time DESC, cpu_percent DESC LIMIT ${PROCESSES_SHOWN}`));
+  }
+}
+
+const halted = () => document.hidden || !there.metrics || $('machine-pause').getAttribute('aria-pressed') === 'true';
+
+/** Looks every two seconds for as long as the page lives and somebody sees it. */
+async function follow() {
+  let wait = EVERY_MS;
+  for (;;) {
+    while (halted()) await new Promise((resolve) => { waiting = resolve; });
+    try {
+      await look();
+      wait = EVERY_MS;
+    } catch (error) {
+      if (error.status === 401) await nextKey();
+      wait = Math.min(wait * 2, FAILED_MS_MAX);
+    }
+    await pause(wait);
+  }
+}
+
+/** `tables`: as the live feed lists them. Without readings there is nothing to show. */
+export function setMachine(tables) {
+  const has = (name) => tables.some((t) => t.name === name && t.rows > 0);
+  there = { metrics: has('polynya.metrics'), processes: has('polynya.processes') };
+  $('machine').hidden = !there.metrics;
+  $('processes').hidden = !there.processes;
+  if (there.metrics && !running) {
+    running = true;
+    follow();
+  }
+  wake();
+}
+
+const wake = () => { if (!halted()) waiting(); };
+document.addEventListener('visibilitychange', wake);
+$('machine-pause').addEventListener('click', (event) => {
+  const on = event.target.getAttribute('aria-pressed') !== 'true';
+  event.target.setAttribute('aria-pressed', on);
+  wake();
+});
