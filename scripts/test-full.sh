@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long tests: thousands of seeds, 20 kills, 10,000,000 rows, big benchmarks. Run after scripts/test.sh.
+# The long tests: thousands of seeds, 10,000 connections, 20 kills, 10,000,000 rows, big benchmarks. Run after scripts/test.sh.
 #
 # POLYNYA_FULL_SEEDS: how many seeds of each simulation, 3000 unless said otherwise.
 # POLYNYA_FULL_MEASURE: how long each measurement takes, 30s unless said otherwise.
@@ -41,6 +41,8 @@ phase "$seeds seeds: log, crashes" run_seeds polynya-commitlog 300 acknowledged_
 phase "$seeds seeds: log, failing I/O" run_seeds polynya-commitlog 300 a_failing_disk_loses_nothing
 phase "$seeds seeds: table, against a model" run_seeds polynya-table 25 tests::model
 
+POLYNYA_TEST_CONNECTIONS=10000 phase "10,000 connections" \
+    cargo test --locked --quiet -p polynya-server --test bad_input -- many_connections_are_served_at_once
 phase "release build" cargo build --release --locked --quiet -p polynya-app --bin polynya
 export POLYNYA_BIN="$target/release/polynya"
 POLYNYA_TEST_RESTART_ROWS=10000000 phase "restart with 10,000,000 rows" \

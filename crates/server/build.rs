@@ -23,7 +23,10 @@ fn main() {
     for name in names {
         // Not the directory of this run: a build directory may serve several checkouts, and outlive some.
         let path = format!("/ui/{name}");
-        let _ = writeln!(code, "    ({name:?}, include_bytes!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {path:?}))),");
+        let _ = writeln!(
+            code,
+            "    ({name:?}, include_bytes!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {path:?}))),"
+        );
     }
     code.push_str("];\n");
     let out = env::var("OUT_DIR").expect("cargo sets it");

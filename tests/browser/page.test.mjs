@@ -1,7 +1,7 @@
 // The page at /_/ in real Chromium, against a real server. Run with `npm test`; see server.mjs for the two ways to name one.
 
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { chromium } from 'playwright-core';
 import { startServer } from './server.mjs';
@@ -16,8 +16,9 @@ const ROWS = 120;
 const TABLE = `page_${Date.now().toString(36)}`;
 const QUERY = `SELECT n, v, note FROM ${TABLE} ORDER BY n LIMIT 100`;
 
-describe('the page', { skip: missing, timeout: 170_000 }, () => {
+describe('the page', { skip: missing, timeout: 290_000 }, () => {
   let server;
+  let recording;
   let browser;
   let context;
   let page;
@@ -25,6 +26,8 @@ describe('the page', { skip: missing, timeout: 170_000 }, () => {
 
   before(async () => {
     server = await startServer();
+    // One that runs elsewhere may record as well; what is tested here is that this one does.
+    recording = process.env.POLYNYA_BIN ? await startServer(['--record']) : server;
     browser = await chromium.launch({
       executablePath: CHROMIUM,
       args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
@@ -41,6 +44,7 @@ describe('the page', { skip: missing, timeout: 170_000 }, () => {
   after(async () => {
     await browser?.close();
     await server?.stop();
+    if (recording !== server) await recording?.stop();
   });
 
   beforeEach(() => { complaints = []; });
@@ -51,16 +55,16 @@ describe('the page', { skip: missing, timeout: 170_000 }, () => {
   });
 
   /** Opens the page; `prepare(page)` runs before, to intercept requests. The hint card is closed unless `first`. */
-  async function open({ width = 1280, scheme = 'light', first = false, prepare = async () => {} } = {}) {
+  async function open({ width = 1280, scheme = 'light', first = false, at = server, prepare = async () => {} } = {}) {
     context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, reducedMotion: 'reduce' });
     await context.grantPermissions(['clipboard-read', 'clipboard-write']);
     page = await context.newPage();
     page.setDefaultTimeout(WAIT_MS);
     page.on('console', (m) => { if (m.type() === 'error' || m.type() === 'warning') complaints.push(m.text()); });
     page.on('pageerror', (e) => complaints.push(String(e.stack ?? e)));
-    page.on('request', (r) => { if (!r.url().startsWith(server.url)) complaints.push(`asked an outsider: ${r.url()}`); });
+    page.on('request', (r) => { if (!r.url().startsWith(at.url)) complaints.push(`asked an outsider: ${r.url()}`); });
     await prepare(page);
-    const answer = await page.goto(`${server.url}/_/`);
+    const answer = await page.goto(`${at.url}/_/`);
     await page.locator('#state[data-state=live]').waitFor();
     if (!first) await page.click('#hints-close');
     return answer;
@@ -310,6 +314,138 @@ describe('the page', { skip: missing, timeout: 170_000 }, () => {
     await drop('picture.png', '\x89PNG\0\0');
     await page.locator('#upload-error', { hasText: 'not a text file' }).waitFor();
     forgiveFailedRequests();
+  });
+
+  // The same cases as a test of `polynya ingest` reads: a dropped file and an ingested one make one table.
+  for (const item of JSON.parse(readFileSync(new URL('../files/cases.json', import.meta.url)))) {
+    test(`the shared case of a file, ${item.file}: ${item.why}`, async () => {
+      await open();
+      await drop(item.file, item.text);
+      const form = page.locator('#upload-form:not([hidden])');
+      const after = page.locator('#upload-after:not([hidden])');
+      await form.or(after).first().waitFor();
+      if (await form.isVisible()) {
+        if (item.table) assert.equal(await page.inputValue('#upload-table'), item.table);
+        await page.keyboard.press('Enter');
+        await after.waitFor();
+      }
+      const told = (await page.textContent('#upload-error')).toLowerCase();
+      if (item.error !== undefined) {
+        assert.equal(await page.isVisible('#upload-error'), true);
+        assert.ok(told.includes(item.error), told);
+      } else {
+        assert.match(await page.textContent('#upload-status'), new RegExp(`^${item.rows} rows? of `), told);
+        const made = await (await fetch(`${server.url}/v1/tables/${item.table}`)).json();
+        assert.deepEqual(made.columns.filter((c) => !c.name.startsWith('_')).map((c) => [c.name, c.type]), item.columns);
+      }
+      forgiveFailedRequests();
+    });
+  }
+
+  test('this machine is drawn live where it is recorded, by keyboard too, and not elsewhere', async () => {
+    const asked = [];
+    await open({ at: recording, prepare: async (p) => p.on('request', (r) => { if (r.url().endsWith('/v1/sql')) asked.push(r.postData()); }) });
+    await page.locator('#machine:not([hidden])').waitFor();
+    await page.locator('.meter dd', { hasText: /^\d+(\.\d)? %$/ }).first().waitFor();
+    assert.deepEqual(await page.locator('.meter button').allTextContents(), ['CPU', 'Memory', 'Disk', 'Network', 'Pressure']);
+    await page.waitForFunction(() => document.querySelector('.meter path').getAttribute('d').split(/[ML]/).length > 4);
+    assert.match(await page.textContent('.meter:nth-child(2)'), /of \d.*B.*\d.*B$/s);
+    await page.locator('#processes tbody tr:first-child td:first-child', { hasText: /./ }).waitFor();
+    assert.match(await page.textContent('#processes tbody tr:first-child td:nth-child(2)'), /^\d.* %$/);
+
+    await page.focus('.meter button');
+    await page.keyboard.press('Enter');
+    await page.locator('#chart .curve').first().waitFor();
+    assert.match(await page.inputValue('#sql'), /'cpu_busy'/);
+
+    // Paused, and out of sight, it asks nothing: rounds come every two seconds.
+    const quiet = async () => {
+      const before = asked.length;
+      await page.waitForTimeout(4500);
+      assert.ok(asked.length <= before + 1, 'at most what was under way');
+    };
+    await page.click('#machine-pause');
+    assert.equal(await page.getAttribute('#machine-pause', 'aria-pressed'), 'true');
+    await quiet();
+    await page.evaluate(() => {
+      Object.defineProperty(document, 'hidden', { configurable: true, get: () => true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    });
+    await page.click('#machine-pause');
+    await quiet();
+    const before = asked.length;
+    await page.evaluate(() => {
+      delete document.hidden;
+      document.dispatchEvent(new Event('visibilitychange'));
+    });
+    for (const end = Date.now() + WAIT_MS; asked.length === before && Date.now() < end;) await page.waitForTimeout(50);
+    assert.ok(asked.length > before, 'it goes on once it is seen');
+
+    await run("SELECT count(*) AS n FROM polynya.requests WHERE route = '/v1/sql'");
+    if (await page.isVisible('#error')) assert.match(await page.textContent('#error'), /polynya\.requests/, 'nothing was recorded at all');
+    else assert.deepEqual(await cells(0), ['0'], 'its own questions are not recorded');
+    forgiveFailedRequests();
+
+    await context.close();
+    await open();
+    if (recording !== server) assert.equal(await page.isVisible('#machine'), false);
+  });
+
+  for (const scheme of ['light', 'dark']) {
+    test(`this machine fits 360 pixels in the ${scheme} scheme`, async () => {
+      await open({ at: recording, width: 360, scheme });
+      await page.locator('.meter dd', { hasText: /%$/ }).first().waitFor();
+      await page.locator('#processes tbody tr:first-child td:first-child', { hasText: /./ }).waitFor();
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+      const cut = await page.evaluate(() => [...document.querySelectorAll('.meter dd, .meter button, #processes td:nth-child(n + 2)')]
+        .filter((n) => n.scrollWidth > n.clientWidth + 1 && getComputedStyle(n).display !== 'inline').map((n) => n.textContent));
+      assert.deepEqual(cut, [], 'no number is cut');
+      if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/machine-360-${scheme}.png`, fullPage: true });
+    });
+  }
+
+  test('what a key may not do is an error, not a question for a key', async () => {
+    await open({ prepare: (p) => p.route('**/v1/sql', (route) => route.fulfill({ status: 403, json: { error: { code: 'forbidden', message: 'This key only reads.', hint: 'Ask for another.' } } })) });
+    await run('DELETE FROM x');
+    assert.equal(await page.textContent('#error'), 'forbidden This key only reads.Ask for another.');
+    assert.equal(await page.isVisible('#access'), false);
+    forgiveFailedRequests();
+  });
+
+  test('a button that says Copied goes back to its label however often it is pressed', async () => {
+    await open({ first: true });
+    await run(`SELECT n, note FROM ${TABLE} ORDER BY n LIMIT 2`);
+    for (const [id, label, word] of [['#copy-csv', 'Copy CSV', 'Copied'], ['#hint-post-send', 'Send it from here', 'Sent']]) {
+      await page.click(id);
+      await page.locator(id, { hasText: word }).waitFor();
+      await page.click(id);
+      await page.locator(id, { hasText: label }).waitFor();
+    }
+  });
+
+  test('a result names its query once the box holds another', async () => {
+    await open();
+    await run(`SELECT n FROM ${TABLE} ORDER BY n LIMIT 2`);
+    assert.equal(await page.isVisible('#result-of'), false);
+    await page.focus('#sql');
+    await page.keyboard.type(' -- more');
+    assert.equal(await page.textContent('#result-of'), `This is the answer to: SELECT n FROM ${TABLE} ORDER BY n LIMIT 2`);
+    await page.fill('#filter', TABLE);
+    await page.locator('#tables [role=gridcell]', { hasText: TABLE }).click();
+    assert.equal(await page.isVisible('#result-of'), true, 'the query of a chosen table is another one too');
+    await run('SELECT 1 AS one');
+    assert.equal(await page.isVisible('#result-of'), false);
+  });
+
+  test('a chart begins with lines of one unit and size, and offers the others', async () => {
+    await open();
+    await run('SELECT n AS n, 200 + n AS status, 1000.5 * n + 1 AS duration_us, 50 + n AS bytes_in, 90 - n AS bytes_out FROM generate_series(1, 20) AS s(n)');
+    if (!await page.isVisible('#chart')) await page.click('#chart-toggle');
+    await page.locator('#chart .curve').first().waitFor();
+    const pressed = await page.locator('#chart .legend button').evaluateAll((all) => all.map((b) => [b.firstChild.textContent, b.getAttribute('aria-pressed')]));
+    assert.deepEqual(pressed, [['status', 'false'], ['duration_us', 'false'], ['bytes_in', 'true'], ['bytes_out', 'true']]);
+    await page.click('#chart .legend button:has-text("duration_us")');
+    assert.equal(await page.locator('#chart .curve').count(), 3);
   });
 
   test('at 360 pixels nothing makes the page scroll sideways', async () => {

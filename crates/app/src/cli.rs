@@ -107,3 +107,63 @@ impl Global {
         Ok(Sources { file: self.config.clone(), variables: variables.collect(), flags })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn files(dir: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                files(&path, endings, found);
+            } else if endings.iter().any(|ending| path.extension().is_some_and(|e| e == *ending)) {
+                found.push(path);
+            }
+        }
+    }
+
+    /// The commands that a text quotes: between backticks in code, in `<code>` on the page.
+    fn quoted(text: &str) -> Vec<String> {
+        let text = text.replace("<code>", "`").replace("</code>", "`");
+        let spoken = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let joined = spoken.collect::<Vec<_>>().join("\n");
+        let parts = joined.split('`').filter(|part| part.starts_with("polynya ") && !part.contains('\n'));
+        parts.map(str::to_owned).collect()
+    }
+
+    /// Hints said `polynya key create NAME` and `polynya key create --scope read`, which both fail.
+    #[test]
+    fn every_command_in_a_hint_can_be_typed_as_it_stands() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut paths = Vec::new();
+        files(crates, &["rs", "html", "js"], &mut paths);
+        let mut checked = 0;
+        for path in paths.iter().filter(|path| !path.components().any(|part| part.as_os_str() == "tests")) {
+            for line in quoted(&fs::read_to_string(path).unwrap()) {
+                let words: Vec<String> = line
+                    .split_whitespace()
+                    // What a message fills in.
+                    .map(|word| word.trim_matches('\'').replace("{}", "read").replace(['{', '}'], ""))
+                    .collect();
+                let parsed = Cli::try_parse_from(&words);
+                let is_overview = words.len() == 2
+                    && parsed.as_ref().is_err_and(|error| {
+                        // `polynya ingest` names the command itself.
+                        error.kind() == clap::error::ErrorKind::MissingRequiredArgument
+                    });
+                assert!(
+                    parsed.is_ok() || is_overview,
+                    "{}: `{line}`: {}",
+                    path.display(),
+                    parsed.unwrap_err()
+                );
+                checked += 1;
+            }
+        }
+        assert!(checked > 15, "{checked} commands found");
+    }
+}

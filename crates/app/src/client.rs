@@ -42,6 +42,29 @@ impl fmt::Display for To {
     }
 }
 
+impl To {
+    fn unreachable(&self, why: &dyn fmt::Display) -> Error {
+        Error::new(Kind::Closed, format!("no server answers at {self}: {why}"))
+            .hint("start one with `polynya serve`, or name another with --url")
+    }
+
+    /// Why no connection came about. Where a server is there and this user may not talk to it, starting another one
+    /// would change nothing.
+    fn refused(&self, error: &std::io::Error) -> Error {
+        if error.kind() != std::io::ErrorKind::PermissionDenied {
+            return self.unreachable(error);
+        }
+        let cure = match self {
+            To::Address(_) => "does a firewall of this machine forbid it?",
+            To::Socket(_) => {
+                "run as the user who owns the directory, or reach its server with --url and --key"
+            }
+        };
+        Error::new(Kind::Forbidden, format!("this user may not talk to the server at {self}: {error}"))
+            .hint(cure)
+    }
+}
+
 /// What a server said when it did not do what was asked.
 #[derive(Debug)]
 pub struct Refusal {
@@ -149,16 +172,14 @@ impl Client {
         {
             return Ok(connection);
         }
-        let unreachable = |why: &dyn std::fmt::Display| {
-            Error::new(Kind::Closed, format!("no server answers at {}: {why}", self.to))
-                .hint("start one with `polynya serve`, or name another with --url")
-        };
+        let unreachable = |why: &dyn fmt::Display| self.to.unreachable(why);
+        let refused = |error: &std::io::Error| self.to.refused(error);
         let (connection, driver) = match &self.to {
             To::Address(authority) => {
                 let connecting = TcpStream::connect(authority);
                 let stream = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
                     Ok(Ok(stream)) => stream,
-                    Ok(Err(error)) => return Err(unreachable(&error)),
+                    Ok(Err(error)) => return Err(refused(&error)),
                     Err(_) => return Err(unreachable(&"it does not accept connections")),
                 };
                 // Small requests wait for nothing.
@@ -166,9 +187,8 @@ impl Client {
                 handshake(stream).await
             }
             To::Socket(data) => {
-                let (directory, path) =
-                    crate::control::short_path(data).map_err(|error| unreachable(&error))?;
-                let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
+                let (directory, path) = crate::control::short_path(data).map_err(|error| refused(&error))?;
+                let stream = UnixStream::connect(path).await.map_err(|error| refused(&error))?;
                 drop(directory);
                 handshake(stream).await
             }
@@ -262,6 +282,16 @@ mod tests {
         for bad in ["https://x", "127.0.0.1:8484", "http://", "http://a/b", "http://u@h"] {
             assert!(Client::new(bad, None).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_socket_that_may_not_be_used_is_no_absent_server() {
+        let to = To::Socket("somewhere/data".into());
+        let error = to.refused(&std::io::ErrorKind::PermissionDenied.into()).to_string();
+        assert!(error.contains("may not talk to the server") && error.contains("--url"), "{error}");
+        assert!(!error.contains("polynya serve"), "{error}");
+        let error = to.refused(&std::io::ErrorKind::ConnectionRefused.into()).to_string();
+        assert!(error.contains("no server answers") && error.contains("polynya serve"), "{error}");
     }
 
     #[test]

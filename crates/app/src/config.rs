@@ -3,6 +3,7 @@
 //! No file is needed. Unknown settings are errors that name the nearest known one, because a setting that is
 //! silently ignored is worse than none. [`Config::explain`] prints every value with where it came from.
 
+mod address;
 mod settings;
 
 use std::fmt::Write as _;
@@ -36,6 +37,7 @@ pub struct Config {
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Server {
+    #[serde(deserialize_with = "address::deserialize")]
     pub listen: SocketAddr,
     pub data: PathBuf,
     pub body_bytes_max: ByteSize,
@@ -112,6 +114,16 @@ impl Config {
         }
         let mut config: Config = figment.extract().map_err(|error| wrong_value(&error))?;
         config.figment = figment;
+        // Of all sources at once: what a file holds is known only now.
+        for setting in SETTINGS {
+            let Some(value) = config.figment.find_value(setting.path).ok() else { continue };
+            if let Err(why) = in_range(setting, &bare(&value)) {
+                let source = config.source(setting.path);
+                return Err(
+                    Error::invalid(format!("{source}: `{}`: {why}", setting.path)).hint(setting.cure())
+                );
+            }
+        }
         Ok(config)
     }
 
@@ -193,7 +205,9 @@ struct Given {
 
 impl Given {
     fn new(setting: &'static Setting, text: &str, source: &str) -> Result<Self> {
-        let value = parse(setting, text).map_err(|why| Error::invalid(format!("{source}: {why}")))?;
+        let value = parse(setting, text).map_err(|why| {
+            Error::invalid(format!("{source}: `{}`: {why}", setting.path)).hint(setting.cure())
+        })?;
         Ok(Given { path: setting.path, value, source: source.to_owned() })
     }
 }
@@ -217,6 +231,7 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
         Form::Text => Ok(Value::from(text)),
+        Form::Address => address::parse(text).map(|_| Value::from(text)),
         Form::Size => {
             text.parse::<ByteSize>().map(|size| Value::from(size.to_string())).and(Ok(Value::from(text)))
         }
@@ -232,11 +247,28 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     }
 }
 
+/// Whether a value lies in its setting's range. One that cannot be read is not judged here.
+fn in_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
+    let Some((least, most)) = setting.range else { return Ok(()) };
+    let number = |text: &str| -> Option<u128> {
+        match setting.form {
+            Form::Size => text.parse().ok().map(|ByteSize(bytes)| bytes.into()),
+            Form::Span => text.parse().ok().map(|Span(span)| span.as_nanos()),
+            _ => text.parse().ok(),
+        }
+    };
+    match (number(text), number(least), number(most)) {
+        (Some(found), Some(low), _) if found < low => Err(format!("{text} is less than {least}")),
+        (Some(found), _, Some(high)) if found > high => Err(format!("{text} is more than {most}")),
+        _ => Ok(()),
+    }
+}
+
 fn bare(value: &Value) -> String {
     match value {
         Value::String(_, text) => text.clone(),
         Value::Bool(_, on) => on.to_string(),
-        Value::Num(_, number) => match number.to_u128() {
+        Value::Num(_, number) => match number.to_u128_lossy() {
             Some(whole) => whole.to_string(),
             None => number.to_f64().map(|n| n.to_string()).unwrap_or_default(),
         },
@@ -312,13 +344,7 @@ fn wrong_value(error: &figment::Error) -> Error {
         }
         other => other.to_string(),
     };
-    let form = settings::find(&path).map(|setting| match setting.form {
-        Form::Text => format!("for example \"{}\"", setting.default),
-        Form::Size => "write a size like \"64 MiB\"".to_owned(),
-        Form::Span => "write a time like \"30 s\"".to_owned(),
-        Form::Count => "write a whole number".to_owned(),
-        Form::Switch => "write true or false".to_owned(),
-    });
+    let form = settings::find(&path).map(Setting::cure);
     let wrong = Error::invalid(format!("{place}: `{path}`: {why}"));
     match form {
         Some(form) => wrong.hint(form),

@@ -118,6 +118,7 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
         (Format::Csv, _) => Some(infer(&mut sink, &source, job, &table).await?),
         _ => None,
     };
+    check_declared(job, dialect.as_ref(), &source.title())?;
     here.shape = dialect.as_ref().map(Dialect::to_text);
     let rows_before = u64::try_from(here.rows).unwrap_or(0);
     let read = source.read.clone();
@@ -257,6 +258,32 @@ async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> 
         Err(error) => return Err(error),
     }
     csv::infer(source::text_prefix(&source.prefix), &declared)
+}
+
+/// A column that was named and is not there would be a wish that nobody hears.
+fn check_declared(job: &Job, dialect: Option<&Dialect>, title: &str) -> Result<()> {
+    let Some((first, _)) = job.declared.types.first() else { return Ok(()) };
+    let Some(dialect) = dialect else {
+        return Err(Error::invalid(format!(
+            "--column {first}: {title} is no CSV, its values have types already"
+        ))
+        .hint("make the table with the types that you want before, or leave --column out"));
+    };
+    let titles = || dialect.columns.iter().map(|(title, _)| title.as_str());
+    for (wanted, _) in &job.declared.types {
+        if titles().any(|title| title.eq_ignore_ascii_case(wanted)) {
+            continue;
+        }
+        let hint = match crate::config::nearest(wanted, titles()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("its columns are {}", titles().take(20).collect::<Vec<_>>().join(", ")),
+        };
+        let wanted = types::name::printable(wanted);
+        return Err(
+            Error::not_found(format!("--column {wanted}: {title} has no column `{wanted}`")).hint(hint)
+        );
+    }
+    Ok(())
 }
 
 /// The source being cut, and how much there is of it in the unit of positions.

@@ -1,5 +1,6 @@
 //! Answers as tables on a terminal.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
@@ -35,7 +36,7 @@ impl Table {
 
     /// As text, columns aligned, a rule under the titles.
     pub fn render(&self) -> String {
-        let cell = |text: &str| cut(&text.replace(['\n', '\r', '\t'], " "), CELL_WIDTH_MAX);
+        let cell = |text: &str| cut(&visible(&text.replace(['\n', '\r', '\t'], " ")), CELL_WIDTH_MAX);
         let titles: Vec<String> = self.titles.iter().map(|title| cell(title)).collect();
         let rows: Vec<Vec<String>> =
             self.rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
@@ -60,6 +61,26 @@ impl Table {
         let body: String = rows.iter().map(|row| line(row)).collect();
         format!("{}{}\n{body}", line(&titles), rule.join("┼"))
     }
+}
+
+/// Text that a terminal only shows: what it would obey (escape sequences, C1 controls) or what would turn the order of
+/// the text around it (U+202E and its like) is written as JSON writes it, `\u001b`. Newlines and tabs stay.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.chars().any(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match obeyed(c) {
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 fn cut(text: &str, width_max: usize) -> String {
@@ -131,6 +152,27 @@ name      │    n
  two lines │ NULL
 ";
         assert_eq!(sql_table(&answer).render(), expected);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        let answer = serde_json::json!({
+            "columns": [{"name": "a\u{1b}[31m", "type": "string"}],
+            "rows": [["\u{1b}]0;title\u{7}"], ["\u{9b}2J\u{7f}"], ["\u{202e}gpj.exe"], ["fine é\u{301}漢"]],
+        });
+        let text = sql_table(&answer).render();
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        for shown in [
+            "a\\u001b[31m",
+            "\\u001b]0;title\\u0007",
+            "\\u009b2J\\u007f",
+            "\\u202egpj.exe",
+            "fine é\u{301}漢",
+        ] {
+            assert!(text.contains(shown), "{shown} in {text}");
+        }
+        // Lines of JSON and CSV on a terminal keep their shape.
+        assert_eq!(visible("{\"a\":1}\n\tb\n"), "{\"a\":1}\n\tb\n");
     }
 
     #[test]

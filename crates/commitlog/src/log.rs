@@ -100,7 +100,8 @@ impl Log {
             damage: walk.damage.clone(),
         };
         let handle = env.disk.open_dir(dir);
-        let handle = handle.map_err(|e| Error::io("opening the log's directory", e).with("directory", dir.display()))?;
+        let handle = handle
+            .map_err(|e| Error::io("opening the log's directory", e).with("directory", dir.display()))?;
         let shared = Arc::new(Shared::new(
             env.clone(),
             dir.to_owned(),

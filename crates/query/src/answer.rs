@@ -78,7 +78,8 @@ pub struct Rows {
     batches: mpsc::Receiver<Result<RecordBatch>>,
     end: Arc<End>,
     ended: bool,
-    _cancel: CancelOnDrop,
+    only_records: bool,
+    cancel: CancelOnDrop,
 }
 
 /// How a statement's rows ended. Without it an answer that broke off would look whole.
@@ -104,7 +105,7 @@ impl Rows {
         end: Arc<End>,
         cancel: Option<Arc<Cancel>>,
     ) -> Self {
-        Rows { schema, lsn, batches, end, ended: false, _cancel: CancelOnDrop(cancel) }
+        Rows { schema, lsn, batches, end, ended: false, only_records: false, cancel: CancelOnDrop(cancel) }
     }
 
     /// An answer that is there already.
@@ -136,6 +137,20 @@ impl Rows {
     /// Every row stands at this lsn (S2).
     pub fn lsn(&self) -> Lsn {
         self.lsn
+    }
+
+    /// [`Kind::Timeout`] once the statement's deadline has passed: for readers that take their time over a batch.
+    pub fn check_deadline(&self) -> Result<()> {
+        self.cancel.0.as_ref().map_or(Ok(()), |cancel| cancel.check_deadline())
+    }
+
+    /// Whether the rows are made of Polynya's own records, and of nothing else.
+    pub fn reads_only_records(&self) -> bool {
+        self.only_records
+    }
+
+    pub(crate) fn of_records(self, only_records: bool) -> Self {
+        Rows { only_records, ..self }
     }
 
     /// Whether rows were left out because of [`crate::Overflow::Truncate`]. Final once the stream has ended.

@@ -183,7 +183,9 @@ fn bytes_of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
         }
         (Grows::Resizes, [array, length, rest @ ..]) => {
             let width = match array.array.data_type() {
-                Arrow::List(item) | Arrow::LargeList(item) => item.data_type().primitive_width().unwrap_or(16),
+                Arrow::List(item) | Arrow::LargeList(item) => {
+                    item.data_type().primitive_width().unwrap_or(16)
+                }
                 _ => 16,
             };
             let each = rest.first().map_or(1, Argument::bytes_each).max(width as u128);

@@ -44,14 +44,15 @@ impl Cancel {
     }
 
     fn check(&self) -> Result<()> {
-        if self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
-            let error = Error::new(
-                Kind::Timeout,
-                "the statement was cancelled or did not finish within its deadline",
-            );
-            return Err(DataFusionError::External(Box::new(error)));
+        match self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
+            true => Err(DataFusionError::External(Box::new(ended()))),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Fails once the deadline has passed.
+    pub fn check_deadline(&self) -> types::Result<()> {
+        if Instant::now() >= self.deadline { Err(ended()) } else { Ok(()) }
     }
 
     /// The plan, so that it can be ended at any time.
@@ -86,6 +87,11 @@ impl Cancel {
         })?;
         Ok(guarded.data)
     }
+}
+
+fn ended() -> Error {
+    Error::new(Kind::Timeout, "the statement was cancelled or did not finish within its deadline")
+        .hint("ask for less, or give it a longer deadline")
 }
 
 /// Cancels when it is dropped: with a reader, or with whoever waits for an answer.

@@ -23,6 +23,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use types::Error;
 
+use crate::coerce::calculates;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Add,
@@ -146,20 +148,43 @@ impl CheckedArithmetic {
     }
 
     fn rewrite(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-        let counts = |expr: &Expr| expr.get_type(schema).is_ok_and(|t| t.is_integer());
+        let counts = |expr: &Expr| is_integer(expr, schema);
         let call = |function: &Arc<ScalarUDF>, args: Vec<Expr>| {
             Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function.clone(), args)))
         };
         Ok(match expr {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if counts(&left) && counts(&right) => match op {
-                Operator::Plus => call(&self.add, vec![*left, *right]),
-                Operator::Minus => call(&self.subtract, vec![*left, *right]),
-                Operator::Multiply => call(&self.multiply, vec![*left, *right]),
-                _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
-            },
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if calculates(op) && counts(&right) && counts(&left) =>
+            {
+                match op {
+                    Operator::Plus => call(&self.add, vec![*left, *right]),
+                    Operator::Minus => call(&self.subtract, vec![*left, *right]),
+                    Operator::Multiply => call(&self.multiply, vec![*left, *right]),
+                    _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+                }
+            }
             Expr::Negative(inner) if counts(&inner) => call(&self.negate, vec![*inner]),
             other => Transformed::no(other),
         })
+    }
+}
+
+/// Whether an expression whose operands have one type by now is an integer. `a + b + …` is asked at each `+`: looking at
+/// one operand each time, and at nothing's whole tree, keeps long chains cheap.
+fn is_integer(mut expr: &Expr, schema: &DFSchema) -> bool {
+    loop {
+        expr = match expr {
+            Expr::BinaryExpr(BinaryExpr { op, right, .. }) if calculates(*op) => right,
+            Expr::ScalarFunction(function) if function.func.inner().as_any().is::<Checked>() => {
+                match function.args.last() {
+                    Some(operand) => operand,
+                    None => return false,
+                }
+            }
+            Expr::Negative(inner) => inner,
+            Expr::Alias(alias) => &alias.expr,
+            other => return other.get_type(schema).is_ok_and(|t| t.is_integer()),
+        }
     }
 }
 

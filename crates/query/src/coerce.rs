@@ -3,7 +3,8 @@
 //!
 //! - Text of no type (a literal, a parameter that came as text) that meets a typed expression is read as that type,
 //!   as PostgreSQL does: exactly, or the statement is refused.
-//! - Typed text that meets a number or a bool is refused: somebody has to say which of the two is meant.
+//! - Typed text that meets a number or a bool is refused, and so is a bool that meets a number: somebody has to say
+//!   which of the two is meant.
 //! - A number with a point is exact where it is compared with an exact type, where a decimal takes part in the
 //!   calculation, and where it has more digits than a float64 keeps. Elsewhere it is a float64: `2 / 3.0` is to have
 //!   all its digits, and `SELECT 1.5` to be a number in JSON, in which decimals are strings.
@@ -51,7 +52,7 @@ fn node(plan: LogicalPlan, needs_values: &mut bool) -> DfResult<Transformed<Logi
     };
     if let LogicalPlan::Join(join) = &plan {
         for (left, right) in &join.on {
-            refuse_text_beside(left, right, &schema)?;
+            refuse_beside(left, right, &schema)?;
         }
     }
     let names = NamePreserver::new(&plan);
@@ -82,10 +83,12 @@ impl Pass<'_> {
         Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
                 let (left, right) = self.read_each_other(*left, *right)?;
-                refuse_text_beside(&left, &right, self.schema)?;
+                refuse_beside(&left, &right, self.schema)?;
                 Transformed::yes(self.compare(left, op, right))
             }
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if calculates(op) => {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if calculates(op) && (untyped(&left) || untyped(&right)) =>
+            {
                 let left_type = self.type_of(&left).filter(Arrow::is_numeric);
                 let right_type = self.type_of(&right).filter(Arrow::is_numeric);
                 let left = self.read_as(*left, right_type.as_ref())?;
@@ -97,8 +100,8 @@ impl Pass<'_> {
                 let (low, high) = (self.read_as(*low, own.as_ref())?, self.read_as(*high, own.as_ref())?);
                 let (expr, low) = self.read_each_other(*expr, low)?;
                 let (expr, high) = self.read_each_other(expr, high)?;
-                refuse_text_beside(&expr, &low, self.schema)?;
-                refuse_text_beside(&expr, &high, self.schema)?;
+                refuse_beside(&expr, &low, self.schema)?;
+                refuse_beside(&expr, &high, self.schema)?;
                 Transformed::yes(self.between(expr, negated, low, high))
             }
             Expr::InList(InList { expr, list, negated }) => {
@@ -106,7 +109,7 @@ impl Pass<'_> {
                 let mut read = Vec::with_capacity(list.len());
                 for item in list {
                     let item = self.read_as(item, own.as_ref())?;
-                    refuse_text_beside(&expr, &item, self.schema)?;
+                    refuse_beside(&expr, &item, self.schema)?;
                     read.push(item);
                 }
                 Transformed::yes(self.in_list(*expr, read, negated))
@@ -124,7 +127,7 @@ impl Pass<'_> {
                 let mut cases = Vec::with_capacity(when_then_expr.len());
                 for (when, then) in when_then_expr {
                     let when = self.read_as(*when, own.as_ref())?;
-                    refuse_text_beside(&expr, &when, self.schema)?;
+                    refuse_beside(&expr, &when, self.schema)?;
                     cases.push((Box::new(when), then));
                 }
                 Transformed::yes(Expr::Case(Case { expr: Some(expr), when_then_expr: cases, else_expr }))
@@ -139,6 +142,9 @@ impl Pass<'_> {
     }
 
     fn read_each_other(&mut self, left: Expr, right: Expr) -> DfResult<(Expr, Expr)> {
+        if untyped(&left) == untyped(&right) {
+            return Ok((left, right));
+        }
         let (left_type, right_type) = (self.type_of(&left), self.type_of(&right));
         Ok((self.read_as(left, right_type.as_ref())?, self.read_as(right, left_type.as_ref())?))
     }
@@ -281,7 +287,7 @@ fn is_text(data_type: &Arrow) -> bool {
     matches!(data_type, Arrow::Utf8 | Arrow::Utf8View | Arrow::LargeUtf8)
 }
 
-fn refuse_text_beside(left: &Expr, right: &Expr, schema: &DFSchema) -> DfResult<()> {
+fn refuse_beside(left: &Expr, right: &Expr, schema: &DFSchema) -> DfResult<()> {
     if untyped(left) && untyped(right) {
         return Ok(());
     }
@@ -293,17 +299,18 @@ fn refuse_text_beside(left: &Expr, right: &Expr, schema: &DFSchema) -> DfResult<
 }
 
 fn refuse(left: &Arrow, right: &Arrow) -> DfResult<()> {
-    let counts = |t: &Arrow| t.is_numeric() || *t == Arrow::Boolean;
-    if !(is_text(left) && counts(right) || counts(left) && is_text(right)) {
+    let is_bool = |t: &Arrow| *t == Arrow::Boolean;
+    let differ =
+        |a: &Arrow, b: &Arrow| is_text(a) && (b.is_numeric() || is_bool(b)) || is_bool(a) && b.is_numeric();
+    if !differ(left, right) && !differ(right, left) {
         return Ok(());
     }
     let name =
         |t: &Arrow| crate::sql_type::field_type_name(&arrow::datatypes::Field::new("", t.clone(), true));
     let (left, right) = (name(left), name(right));
-    let number = if left == "string" { &right } else { &left };
     Err(ours(
-        Error::invalid(format!("a {left} cannot be compared with a {right}"))
-            .hint(format!("say which is meant: CAST one side to {number}, or the other to text")),
+        Error::invalid(format!("{left} and {right} cannot be compared"))
+            .hint(format!("say what is meant: CAST the {left} to {right}, or the {right} to {left}")),
     ))
 }
 
@@ -312,7 +319,7 @@ fn compares(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-fn calculates(op: Operator) -> bool {
+pub(crate) fn calculates(op: Operator) -> bool {
     use Operator::{Divide, Minus, Modulo, Multiply, Plus};
     matches!(op, Plus | Minus | Multiply | Divide | Modulo)
 }

@@ -349,13 +349,8 @@ struct Rewrite<'a> {
 impl Rewrite<'_> {
     fn select(&self, select: &mut Select, whole: &Scope) -> Scope {
         let scope = scope::of_select(select, whole, self.known, &self.scopes);
-        let rename = Rename {
-            known: self.known,
-            scope: &scope,
-            outer: &self.scopes,
-            place: Place::Inside,
-            depth: 0,
-        };
+        let rename =
+            Rename { known: self.known, scope: &scope, outer: &self.scopes, place: Place::Inside, depth: 0 };
         for from in &mut select.from {
             for join in &mut from.joins {
                 if let Some(JoinConstraint::Using(columns)) = constraint(&mut join.join_operator) {

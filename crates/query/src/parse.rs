@@ -38,10 +38,10 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
         .with_tokens_with_locations(tokens)
         .parse_statements()
         .map_err(|e| match e {
-            _ if dialect.exhausted() => {
-                Error::invalid("a syntax error, or too much nesting: the statement cannot be read in bounded time")
-                    .hint("look for what is wrong inside the innermost brackets")
-            }
+            _ if dialect.exhausted() => Error::invalid(
+                "a syntax error, or too much nesting: the statement cannot be read in bounded time",
+            )
+            .hint("look for what is wrong inside the innermost brackets"),
             ParserError::RecursionLimitExceeded => {
                 Error::new(Kind::TooLarge, format!("the statement nests deeper than {NESTING_MAX} levels"))
                     .hint("split it with WITH")

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
@@ -141,6 +141,7 @@ impl Sql {
             deadline,
             phase: Phase::default(),
             cancel: cancel.clone(),
+            only_records: AtomicBool::new(false),
             shared: self.0.shared.clone(),
             principal: principal.clone(),
             text: text.to_owned(),
@@ -240,6 +241,8 @@ struct Job {
     deadline: Deadline,
     phase: Phase,
     cancel: Arc<Cancel>,
+    /// Found out by planning: [`Rows::reads_only_records`].
+    only_records: AtomicBool,
     shared: Arc<Shared>,
     principal: Principal,
     text: String,
@@ -294,7 +297,8 @@ impl Job {
         };
         let (batches, waiting) = mpsc::channel(WAITING_BATCHES_MAX);
         let end = Arc::new(End::default());
-        let rows = Rows::new(stream.schema(), lsn, waiting, end.clone(), Some(self.cancel.clone()));
+        let rows = Rows::new(stream.schema(), lsn, waiting, end.clone(), Some(self.cancel.clone()))
+            .of_records(self.only_records.load(Ordering::Acquire));
         if sender.send(Ok(Answer::Rows(rows))).is_err() {
             return;
         }
@@ -307,7 +311,12 @@ impl Job {
         let outcome = match self.outcome().await? {
             Outcome::Answer(answer) => Err(answer),
             Outcome::Query(planned, lsn) => {
-                let stream = execute::start(&self.shared.planner, &planned, &self.cancel, self.long()).await?;
+                // Most texts need no second look.
+                if self.text.to_ascii_lowercase().contains("polynya") {
+                    self.only_records.store(planned.reads_only_records(), Ordering::Release);
+                }
+                let stream =
+                    execute::start(&self.shared.planner, &planned, &self.cancel, self.long()).await?;
                 Ok((stream, lsn))
             }
         };
@@ -326,8 +335,7 @@ impl Job {
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
             return Ok(Outcome::Query(Box::new(planned), view.lsn()));
         }
-        let statement =
-            heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
+        let statement = heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
         let parameters = names::parameters(&statement)?;
         if parameters != params.values.len() {
             let given = params.values.len();

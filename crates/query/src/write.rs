@@ -88,8 +88,7 @@ impl Writer<'_> {
                 (self.values(&columns, &rows, !insert.columns.is_empty()).await?, None)
             }
             _ => {
-                let (batch, memory) =
-                    self.selected(def, &columns, query, !insert.columns.is_empty()).await?;
+                let (batch, memory) = self.selected(def, &columns, query, !insert.columns.is_empty()).await?;
                 (batch, Some(memory))
             }
         };
@@ -363,9 +362,7 @@ fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
 /// The column that SET names: `column`, or `table.column` where no column has the table's name. `column.field` is a
 /// field of a struct, and must not be taken for a column of the field's name.
 fn assigned<'o>(def: &TableDef, target: &TableWithJoins, object: &'o ObjectName) -> Result<&'o Ident> {
-    let refused = || {
-        later(&format!("SET of a part of a column, `{object}`,")).hint("set the whole column")
-    };
+    let refused = || later(&format!("SET of a part of a column, `{object}`,")).hint("set the whole column");
     match object.0.as_slice() {
         [ObjectNamePart::Identifier(column)] => Ok(column),
         [ObjectNamePart::Identifier(table), ObjectNamePart::Identifier(column)] => {

@@ -34,15 +34,47 @@ const FORWARDED: [&str; 7] = [
     "x-forwarded-server",
 ];
 
+/// Who was let in, and on what grounds.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    pub principal: Principal,
+    grounds: Grounds,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Grounds {
+    /// There was no key yet.
+    NoKeys,
+    /// The data directory's owner.
+    Owner,
+    /// The key of this hash.
+    Key([u8; 32]),
+}
+
+impl Admitted {
+    /// Whether it would be let in again: an answer that does not end must not outlive its key. A key of the same name
+    /// is another one, and so is one that may do something else.
+    pub fn still_holds(&self, keys: &[engine::ApiKey]) -> bool {
+        match &self.grounds {
+            Grounds::NoKeys => keys.is_empty(),
+            Grounds::Owner => true,
+            Grounds::Key(hash) => keys.iter().any(|key| {
+                key.hash == *hash && key.scope == self.principal.scope && key.tables == self.principal.tables
+            }),
+        }
+    }
+}
+
 /// The principal of a request. `keys` are the database's; `owner` is [`crate::Options::owner_hash`].
 pub fn principal(
     keys: &[engine::ApiKey],
     owner: Option<[u8; 32]>,
     peer: SocketAddr,
     request: &Parts,
-) -> Result<Principal> {
+) -> Result<Admitted> {
     if keys.is_empty() {
-        return loopback(peer, &request.method, &request.headers);
+        let principal = loopback(peer, &request.method, &request.headers)?;
+        return Ok(Admitted { principal, grounds: Grounds::NoKeys });
     }
     let hint = "send `Authorization: Bearer pk_…`; `polynya key create me --scope admin` makes a key, with the server running or not";
     let Some(given) = request.headers.get(header::AUTHORIZATION) else {
@@ -57,11 +89,16 @@ pub fn principal(
     };
     let hash = blake3::hash(secret.as_bytes());
     // `blake3::Hash` compares in constant time.
-    if owner.is_some_and(|owner| hash == blake3::Hash::from_bytes(owner)) && peer.ip().to_canonical().is_loopback() {
-        return Ok(Principal::local());
+    if owner.is_some_and(|owner| hash == blake3::Hash::from_bytes(owner))
+        && peer.ip().to_canonical().is_loopback()
+    {
+        return Ok(Admitted { principal: Principal::local(), grounds: Grounds::Owner });
     }
     match keys.iter().find(|key| hash == blake3::Hash::from_bytes(key.hash)) {
-        Some(key) => Ok(Principal { name: key.name.clone(), scope: key.scope, tables: key.tables.clone() }),
+        Some(key) => Ok(Admitted {
+            principal: Principal { name: key.name.clone(), scope: key.scope, tables: key.tables.clone() },
+            grounds: Grounds::Key(key.hash),
+        }),
         None => Err(Failure::unauthorized("there is no such key", hint)),
     }
 }
@@ -129,7 +166,7 @@ mod tests {
     fn without_keys_only_this_machine_is_let_in() {
         let ask = |peer: &str, method: &str, headers: &[(&str, &str)]| {
             principal(&[], None, peer.parse().unwrap(), &parts(method, headers))
-                .map(|p| p.name)
+                .map(|a| a.principal.name)
                 .map_err(|f| f.status().as_u16())
         };
         let host = ("host", "localhost:8484");
@@ -170,7 +207,7 @@ mod tests {
                 &parts("GET", authorization),
             )
         };
-        let found = ask(&[("authorization", "bearer pk_test")]).unwrap();
+        let found = ask(&[("authorization", "bearer pk_test")]).unwrap().principal;
         assert_eq!((found.name.as_str(), found.scope), ("reader", Scope::Read));
         for bad in [&[][..], &[("authorization", "Basic pk_test")], &[("authorization", "Bearer pk_other")]] {
             assert_eq!(ask(bad).unwrap_err().status().as_u16(), 401);
@@ -190,12 +227,38 @@ mod tests {
             let request = parts("GET", &[("authorization", "Bearer pk_owner")]);
             let owner = owner.map(hash_of);
             principal(std::slice::from_ref(&key), owner, peer.parse().unwrap(), &request)
-                .map(|p| p.scope)
+                .map(|a| a.principal.scope)
                 .map_err(|f| f.status().as_u16())
         };
         assert_eq!(ask(Some("pk_owner"), HERE), Ok(Scope::Admin));
         assert_eq!(ask(Some("pk_owner"), "192.0.2.1:9"), Err(401));
         assert_eq!(ask(Some("pk_other"), HERE), Err(401));
         assert_eq!(ask(None, HERE), Err(401));
+    }
+
+    #[test]
+    fn a_stream_ends_with_its_key_and_not_with_its_name() {
+        let key = |secret: &str, scope: Scope, tables: TableSet| engine::ApiKey {
+            name: "reader".into(),
+            hash: hash_of(secret),
+            scope,
+            tables,
+            created: 0,
+        };
+        let first = key("pk_one", Scope::Write, TableSet::All);
+        let request = parts("GET", &[("authorization", "Bearer pk_one")]);
+        let peer = "192.0.2.1:9".parse().unwrap();
+        let admitted = principal(std::slice::from_ref(&first), None, peer, &request).unwrap();
+        assert!(admitted.still_holds(std::slice::from_ref(&first)));
+        for other in [
+            key("pk_two", Scope::Write, TableSet::All),
+            key("pk_one", Scope::Read, TableSet::All),
+            key("pk_one", Scope::Write, TableSet::Only(vec![])),
+        ] {
+            assert!(!admitted.still_holds(&[other]));
+        }
+        let request = parts("GET", &[("host", "localhost")]);
+        let local = principal(&[], None, HERE.parse().unwrap(), &request).unwrap();
+        assert!(local.still_holds(&[]) && !local.still_holds(&[first]));
     }
 }

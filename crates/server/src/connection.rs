@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use vfs::{Mutex, Rank};
 
 use crate::options::Options;
+use crate::protocol;
 use crate::telemetry::Close;
 
 /// What a connection is doing.
@@ -85,6 +86,11 @@ impl Connection {
         }
     }
 
+    /// Whether a write waits for the client.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked_ms.load(Relaxed) != 0
+    }
+
     /// Why the connection has to end, if it has.
     fn overdue(&self, options: &Options) -> Option<Close> {
         let now = self.now_ms();
@@ -138,15 +144,48 @@ pub struct Stream {
     /// There until it is dropped.
     socket: Option<TcpStream>,
     connection: Arc<Connection>,
+    /// An answer of ours that is being sent in the place of one of hyper's.
+    instead: Option<Instead>,
+}
+
+#[derive(Debug)]
+struct Instead {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// The length of what it replaces.
+    replaces: usize,
 }
 
 impl Stream {
     pub fn new(socket: TcpStream, connection: Arc<Connection>) -> Self {
-        Stream { socket: Some(socket), connection }
+        Stream { socket: Some(socket), connection, instead: None }
     }
 
     fn socket(&mut self) -> Pin<&mut TcpStream> {
         Pin::new(self.socket.as_mut().expect("there until it is dropped"))
+    }
+
+    /// Sends our own refusal of what is no HTTP where hyper sends an empty one; `None` if `bytes` is no such one.
+    fn poll_instead(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Option<Poll<io::Result<usize>>> {
+        if self.instead.is_none() {
+            // While a request is worked on or answered, hyper says nothing of its own.
+            let between =
+                [Phase::Idle as u8, Phase::Head as u8].contains(&self.connection.phase.load(Relaxed));
+            let instead = protocol::instead_of(bytes).filter(|_| between)?;
+            self.instead = Some(Instead { bytes: instead, sent: 0, replaces: bytes.len() });
+        }
+        let mut instead = self.instead.take()?;
+        while instead.sent < instead.bytes.len() {
+            match self.socket().poll_write(cx, &instead.bytes[instead.sent..]) {
+                Poll::Ready(Ok(n @ 1..)) => instead.sent += n,
+                Poll::Pending => {
+                    self.instead = Some(instead);
+                    return Some(Poll::Pending);
+                }
+                Poll::Ready(other) => return Some(Poll::Ready(other)),
+            }
+        }
+        Some(Poll::Ready(Ok(instead.replaces)))
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -211,7 +250,10 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = self.socket().poll_write(cx, buf);
+        let result = match self.poll_instead(cx, buf) {
+            Some(result) => result,
+            None => self.socket().poll_write(cx, buf),
+        };
         self.wrote(result)
     }
 
@@ -220,7 +262,11 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = self.socket().poll_write_vectored(cx, bufs);
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        let result = match first.and_then(|first| self.poll_instead(cx, first)) {
+            Some(result) => result,
+            None => self.socket().poll_write_vectored(cx, bufs),
+        };
         self.wrote(result)
     }
 

@@ -43,6 +43,7 @@ mod listen;
 mod live;
 mod metrics;
 mod options;
+mod protocol;
 mod record;
 mod routes;
 pub mod telemetry;

@@ -79,6 +79,11 @@ pub const ROUTES: &[Route] = &[
     route(Method::GET, "/_/{file}", Class::Other, None, false),
 ];
 
+/// What is recorded as the route of a request that has none: its path is anybody's text.
+const NO_ROUTE: &str = "(none)";
+/// A method may be any word.
+const METHOD_CHARS_MAX: usize = 20;
+
 pub fn router(app: &Shared) -> Router {
     Router::new()
         .route("/v1/tables", get(define::list))
@@ -131,21 +136,23 @@ async fn admit(
     let (mut parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Arc<Connection>>().expect("set for each request").peer;
     let root = app.engine.root();
-    let principal = match route.scope {
+    let admitted = match route.scope {
         // While there are no keys, not even the page is for everybody. Health always is.
         None if !root.keys().is_empty() || matches!(route.path, "/health" | "/ready") => Ok(None),
         scope => auth::principal(root.keys(), app.options.owner_hash, peer, &parts)
-            .and_then(|principal| match scope {
-                Some(scope) => principal.require(scope).map(|()| principal).map_err(Failure::from),
-                None => Ok(principal),
+            .and_then(|admitted| match scope {
+                Some(scope) => admitted.principal.require(scope).map(|()| admitted).map_err(Failure::from),
+                None => Ok(admitted),
             })
-            .map(|principal| Some(Arc::new(principal))),
+            .map(Some),
     };
     drop(root);
-    let (principal, mut response) = match principal {
-        Ok(principal) => {
-            if let Some(principal) = &principal {
+    let (principal, mut response) = match admitted {
+        Ok(admitted) => {
+            let principal = admitted.as_ref().map(|admitted| Arc::new(admitted.principal.clone()));
+            if let (Some(admitted), Some(principal)) = (admitted, &principal) {
                 parts.extensions.insert(principal.clone());
+                parts.extensions.insert(admitted);
             }
             (principal, next.run(Request::from_parts(parts, body)).await)
         }
@@ -186,24 +193,26 @@ pub async fn handle(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let recorded = response.extensions_mut().remove::<Unrecorded>().is_none();
-    let note = match (seen, path) {
-        (Some(seen), Some(path)) if recorded && seen.route.recorded => {
-            let table = table_of(&path);
-            let about_itself = table.as_deref().is_some_and(|table| table.starts_with("polynya."));
-            (!about_itself).then(|| Note {
-                time: app.engine.env().clock.now() - duration.as_micros() as i64,
-                method: method.as_str().to_owned(),
-                route: seen.route.path,
-                status: response.status().as_u16(),
-                duration,
-                bytes_in,
-                bytes_out: 0,
-                principal: seen.principal.map(|p| p.name.clone()),
-                table,
-            })
-        }
-        _ => None,
-    };
+    let recorded = recorded && seen.as_ref().is_none_or(|seen| seen.route.recorded);
+    let note = path.filter(|_| recorded).and_then(|path| {
+        let route = seen.as_ref().map_or(NO_ROUTE, |seen| seen.route.path);
+        let table = seen.as_ref().and_then(|_| table_of(&path));
+        // Who watches the records must not fill them. Only what was read: else its name would hide any request.
+        let about_itself = method == Method::GET
+            && response.status().is_success()
+            && table.as_deref().is_some_and(|table| table.starts_with("polynya."));
+        (!about_itself).then(|| Note {
+            time: app.engine.env().clock.now() - duration.as_micros() as i64,
+            method: method.as_str().chars().take(METHOD_CHARS_MAX).collect(),
+            route,
+            status: response.status().as_u16(),
+            duration,
+            bytes_in,
+            bytes_out: 0,
+            principal: seen.and_then(|seen| seen.principal).map(|p| p.name.clone()),
+            table,
+        })
+    });
     let follows = response.extensions_mut().remove::<Follows>().is_some();
     connection.enter(if follows { Phase::Following } else { Phase::Answering });
     response.map(|body| Answer { body, bytes: 0, note, connection, running })

@@ -228,6 +228,73 @@ fn requests_are_recorded_but_not_those_about_the_record() {
     assert_eq!(running.ask("POST", "/v1/tables/polynya.requests/rows", r#"{"status":1}"#).status, 403);
 }
 
+/// A statement with `polynya.` anywhere in its text was not recorded, nor was a request to a path that is none.
+#[test]
+fn nobody_can_keep_a_request_out_of_the_record() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("hidden");
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
+    wait_until(|| running.engine.root().table("polynya.requests").is_some_and(|t| t.rows() >= 1));
+    for sql in [
+        "SELECT a FROM t -- polynya.requests",
+        "SELECT 'polynya.'",
+        "SELECT count(*) FROM polynya.requests, t",
+        "SELECT (SELECT count(*) FROM t) FROM polynya.requests",
+        "DELETE FROM t WHERE 'polynya.' = ''",
+        "SELECT nothing FROM polynya.requests",
+    ] {
+        running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": sql }).to_string());
+    }
+    running.ask("GET", "/nowhere/at/all", "");
+    running.ask("DELETE", "/v1/tables/polynya.requests", "");
+    // These only read the record, so that watching it does not fill it.
+    let count = r#"{"sql":"SELECT route, status FROM polynya.requests ORDER BY time"}"#;
+    running.ask("POST", "/v1/sql", count);
+    assert_eq!(running.ask("GET", "/v1/tables/polynya.requests/rows", "").status, 200);
+    running.ask("POST", "/v1/tables/t/rows", r#"{"a":2}"#);
+    wait_until(|| running.engine.root().table("polynya.requests").is_some_and(|t| t.rows() >= 10));
+    let rows = running.ask("POST", "/v1/sql", count).json()["rows"].clone();
+    let routes: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row[0].as_str().unwrap()).collect();
+    let write = "/v1/tables/{table}/rows";
+    let sql = "/v1/sql";
+    assert_eq!(
+        routes,
+        [write, sql, sql, sql, sql, sql, sql, "(none)", "/v1/tables/{table}", write],
+        "{rows}"
+    );
+}
+
+/// A feed went on with the rights of a key that was gone, or had become another of the same name.
+#[test]
+fn feeds_end_with_the_key_that_they_were_asked_with() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("feeds");
+    running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#);
+    put_key(&running, "admin", Scope::Admin, TableSet::All);
+    let old = format!("Bearer {}", put_key(&running, "watcher", Scope::Read, TableSet::All));
+    let mut feeds: Vec<Client> = ["/_/live", "/v1/tables/t/tail"]
+        .iter()
+        .map(|path| {
+            let mut client = running.client();
+            client.head("GET", path, &[("Authorization", &old)]);
+            assert_eq!(client.answer_head().status, 200, "{path}");
+            client
+        })
+        .collect();
+    assert!(feeds[0].chunk().is_some());
+    // Same name, same tables, same scope, another secret.
+    let remove = Op::RemoveKey { name: "watcher".into() };
+    running.engine.commit(&Principal::local(), Transaction::new(vec![remove])).unwrap();
+    let new = format!("Bearer {}", put_key(&running, "watcher", Scope::Read, TableSet::All));
+    for feed in &mut feeds {
+        while feed.chunk().is_some() {}
+    }
+    let mut client = running.client();
+    client.head("GET", "/_/live", &[("Authorization", &new)]);
+    assert_eq!(client.answer_head().status, 200);
+    assert!(client.chunk().is_some());
+}
+
 #[test]
 fn the_live_feed_shows_what_happens() {
     let _limit = testkit::limit(60);

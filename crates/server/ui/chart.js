@@ -62,6 +62,32 @@ export function linesOf(columns, rows) {
   };
 }
 
+const UNIT = /(?:^|_)(us|ms|s|seconds|bytes|kb|mb|gb|percent|pct|id|status|code)(?:_|$)/i;
+const MAGNITUDES_APART = 2;
+
+/**
+ * The lines that a first look draws: those of one unit (as far as names tell) and of like size, the largest such group;
+ * the others would lie flat on an axis or press these onto it. Returns their names.
+ */
+export function firstLook(lines) {
+  const groups = [];
+  for (const line of lines) {
+    let high = 0;
+    for (const v of line.y) if (Number.isFinite(v)) high = Math.max(high, Math.abs(v));
+    const unit = line.joined ? '' : (UNIT.exec(line.name)?.[1] ?? '').toLowerCase();
+    const size = high > 0 ? Math.log10(high) : NaN;
+    // Nothing but zeros fits anything of its unit; a line without a value is nothing to look at.
+    const fits = (g) => g.unit === unit && (Number.isNaN(size) || g.sizes.every((s) => Math.abs(s - size) <= MAGNITUDES_APART));
+    const group = groups.find(fits) ?? groups[groups.push({ unit, sizes: [], names: [], seen: 0 }) - 1];
+    if (!Number.isNaN(size)) group.sizes.push(size);
+    group.names.push(line.name);
+    // Identifiers and codes are numbers that nobody reads as a height.
+    group.seen += Number.isNaN(size) ? 0.01 : /^(id|status|code)$/.test(unit) || /^(pid|_row_id)$/.test(line.name) ? 0.1 : 1;
+  }
+  groups.sort((a, b) => b.seen - a.seen);
+  return new Set((groups[0]?.names ?? []).slice(0, SHOWN_MAX));
+}
+
 function numberTicks(low, high, wanted) {
   const raw = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -116,7 +142,8 @@ export class Chart {
   show(data, name) {
     this.data = data;
     this.index = -1;
-    this.hidden = new Set(data.lines.slice(SHOWN_MAX).map((l) => l.name));
+    const first = firstLook(data.lines);
+    this.hidden = new Set(data.lines.map((l) => l.name).filter((name) => !first.has(name)));
     this.picture = svg('svg', { role: 'slider', tabindex: '0', 'aria-label': 'Chart; arrow keys read its values' });
     this.at = el('p', { class: 'at quiet' });
     this.name = name;
@@ -130,6 +157,7 @@ export class Chart {
       });
       return button;
     }));
+    if (this.hidden.size) legend.append(el('p', { class: 'quiet' }, 'Lines of another size or unit wait here: press one to draw it.'));
     this.picture.addEventListener('pointermove', (e) => this.point(this.nearest(e.clientX - this.picture.getBoundingClientRect().left)));
     this.picture.addEventListener('pointerleave', () => { if (document.activeElement !== this.picture) this.point(-1); });
     this.picture.addEventListener('focus', () => { if (this.index < 0) this.point(this.data.x.length - 1); });

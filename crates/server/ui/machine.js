@@ -65,13 +65,16 @@ function take(rows) {
     if (!Number.isFinite(at) || typeof value !== 'number') continue;
     if (!readings.has(at)) readings.set(at, {});
     const reading = readings.get(at);
-    const key = name === 'pressure_some' ? `${name} ${device}` : name;
+    const key = name === 'pressure_some' || device === 'lo' ? `${name} ${device}` : name;
     reading[key] = (reading[key] ?? 0) + value;
     if (time > newest) newest = time;
   }
   const last = Date.parse(newest);
   for (const at of readings.keys()) if (at < last - SHOWN_MS) readings.delete(at);
 }
+
+/** What the machine tells itself counts as network only where it has no other. */
+const valueOf = (reading, key) => reading[key] ?? reading[`${key} lo`];
 
 function draw() {
   const times = [...readings.keys()].sort((a, b) => a - b);
@@ -80,11 +83,11 @@ function draw() {
   const last = readings.get(end);
   for (const chart of charts) {
     let top = chart.top?.(last) ?? chart.least ?? 1;
-    if (!chart.top) for (const r of readings.values()) for (const [, key] of chart.lines) top = Math.max(top, r[key] ?? 0);
+    if (!chart.top) for (const r of readings.values()) for (const [, key] of chart.lines) top = Math.max(top, valueOf(r, key) ?? 0);
     chart.lines.forEach(([, key], i) => {
       let [d, before] = ['', -Infinity];
       for (const at of times) {
-        const v = readings.get(at)[key];
+        const v = valueOf(readings.get(at), key);
         if (v === undefined) continue;
         const x = WIDTH * (1 - (end - at) / SHOWN_MS);
         const y = HEIGHT - 1.5 - (Math.min(v, top) / (top || 1)) * (HEIGHT - 4);
@@ -92,7 +95,7 @@ function draw() {
         before = at;
       }
       chart.paths[i].setAttribute('d', d || 'M0 0');
-      text(chart.values[i], chart.show(last[key]));
+      text(chart.values[i], chart.show(valueOf(last, key)));
     });
     text(chart.noteNode, chart.note?.(last) ?? '');
   }

@@ -1,4 +1,5 @@
-// Files as streams of text into rows as lines of NDJSON: NDJSON, JSON, CSV (RFC 4180) and access logs.
+// Files as streams of text into rows as lines of NDJSON: NDJSON, JSON, CSV (RFC 4180) and access logs. A file becomes the
+// same table here as through `polynya ingest`.
 // Numbers are passed on as they are written, so none loses digits on the way.
 
 export class FileError extends Error {}
@@ -35,21 +36,70 @@ export function logRow(line) {
   };
 }
 
-/** What a file holds, from its first 64 KiB: {format, delimiter}; throws FileError when that cannot be told. */
+const DELIMITERS = [',', ';', '\t', '|'];
+const LINES_LOOKED_AT = 20;
+const RECORDS_LOOKED_AT = 50;
+const WHOLE_CHARS_MAX = 16000;
+const ENDINGS = { csv: 'csv', tsv: 'csv', ndjson: 'ndjson', jsonl: 'ndjson', json: 'json', log: 'log', parquet: 'parquet' };
+
+/** What a file's name promises: a format or ''. `access.log.2.gz` is a log. */
+function promised(name) {
+  const parts = name.toLowerCase().split('.').slice(1).filter((part) => !/^(gz|zst|\d+)$/.test(part));
+  return ENDINGS[parts.at(-1)] ?? (name.toLowerCase().includes('access') ? 'log' : '');
+}
+
+/** The table that a file's rows go to, or '' where its name names none: as `polynya ingest` does it. */
+export function tableName(file) {
+  const stem = file.replace(/^\.+/, '').split('.')[0];
+  const clean = stem.replace(/[^\p{Alphabetic}\p{N}-]/gu, '_').replace(/^[^\p{Alphabetic}0-9]+|[^\p{Alphabetic}0-9]+$/gu, '').toLowerCase();
+  return /^\p{Alphabetic}/u.test(clean) || !clean ? clean : `t${clean}`;
+}
+
+/** The first whole records of a file's beginning. Synchronous: it decides what is read at all. */
+function firstRecords(head, delimiter, max = RECORDS_LOOKED_AT) {
+  const cutter = new Records(delimiter);
+  const found = cutter.take(head);
+  // The last record may be cut by the end of what was looked at, unless the file is short.
+  if (found.length < max && (!found.length || head.length < WHOLE_CHARS_MAX)) try { found.push(...cutter.end()); } catch { /* a quote is open */ }
+  return found.slice(0, max);
+}
+
+/** The delimiter that cuts the first records into the same number of fields, at least two; '' if none does. */
+function delimiterOf(head) {
+  const even = DELIMITERS.map((delimiter) => {
+    const records = firstRecords(head, delimiter);
+    const width = records[0]?.fields.length ?? 0;
+    return [width > 1 && records.every((r) => r.fields.length === width) ? width : 0, delimiter];
+  }).sort((a, b) => b[0] - a[0])[0];
+  return even[0] ? even[1] : '';
+}
+
+/** The delimiter that cuts the first record into most fields. */
+const likelyDelimiter = (head) => DELIMITERS.map((d) => [firstRecords(head, d, 1)[0]?.fields.length ?? 0, d]).sort((a, b) => b[0] - a[0])[0][1];
+
+const short = (line) => (line.length > 80 ? `${line.slice(0, 80)}…` : line);
+
+/** What a file holds, from its beginning: {format, delimiter}; throws FileError when that cannot be told. The name decides ties. */
 export function detect(name, head) {
-  if (head.startsWith('PAR1') || /\.parquet$/i.test(name)) throw new FileError('This is a Parquet file. `polynya ingest` reads those.');
+  head = head.replace(/^\ufeff/, '');
+  const promise = promised(name);
+  if (head.startsWith('PAR1') || promise === 'parquet') throw new FileError('This is a Parquet file. `polynya ingest` reads those.');
   if (head.includes('\0')) throw new FileError('This is not a text file. NDJSON, JSON, CSV and access logs can be read.');
-  const first = head.trimStart();
-  if (!first) throw new FileError('The file is empty.');
-  if (first[0] === '[') return { format: 'json' };
-  const line = first.split(/\r?\n/, 1)[0];
+  const found = head.split('\n').map((l) => l.trim()).filter(Boolean).slice(0, LINES_LOOKED_AT);
+  if (!found.length) throw new FileError('The file is empty.');
+  const first = found[0];
   if (first[0] === '{') {
-    try { JSON.parse(line); return { format: 'ndjson' }; } catch { return { format: line.length < first.length && !/^\{\s*("|$)/.test(line) ? 'ndjson' : 'json' }; }
+    try { JSON.parse(first); return { format: 'ndjson' }; } catch { return { format: found.length > 1 && !/^\{\s*("|$)/.test(first) ? 'ndjson' : 'json' }; }
   }
-  if (first.split(/\r?\n/, 5).some(logRow)) return { format: 'log', columns: LOG_COLUMNS };
-  const delimiter = [',', ';', '\t', '|'].map((d) => [line.split(d).length, d]).sort((a, b) => b[0] - a[0])[0];
-  if (delimiter[0] < 2 && !/\.(csv|tsv)(\.gz)?$/i.test(name)) throw new FileError('This looks like none of NDJSON, JSON, CSV and access logs.');
-  return { format: 'csv', delimiter: delimiter[0] < 2 ? ',' : delimiter[1] };
+  if (first[0] === '[' && (promise === 'json' || /^\[\s*(\{|\]|$)/.test(first))) return { format: 'json' };
+  const logged = found.filter(logRow).length;
+  if (logged * 2 > found.length || (logged && promise === 'log')) return { format: 'log', columns: LOG_COLUMNS };
+  const delimiter = delimiterOf(head);
+  if (promise === 'csv') return { format: 'csv', delimiter: delimiter || (likelyDelimiter(head)) };
+  if (promise === 'ndjson' || promise === 'json') throw new FileError(`Line 1 is no JSON object: \`${short(first)}\``);
+  if (promise === 'log' && !delimiter) throw new FileError(`None of the first ${found.length} lines is one of an access log. Line 1: \`${short(first)}\``);
+  if (!delimiter) throw new FileError('This looks like none of NDJSON, JSON, CSV and access logs.');
+  return { format: 'csv', delimiter };
 }
 
 async function* lines(chunks) {
@@ -64,137 +114,189 @@ async function* lines(chunks) {
 
 /** Cuts JSON text into its objects: the items of one array, or objects one after the other. */
 async function* objects(chunks) {
-  let [depth, quoted, escaped, object, array] = [0, false, false, '', false];
+  let [depth, quoted, escaped, object, line] = [0, false, false, '', 1];
+  // Where the array is: none yet, one of whose items the next is due, or may come, or must follow a comma; or ended.
+  let array = '';
+  const wrong = (c, wanted) => new FileError(`Line ${line}: \`${c}\` where ${wanted} is expected. The file must hold objects, one row each.`);
   for await (const chunk of chunks) {
     let start = 0;
     const found = [];
     for (let i = 0; i < chunk.length; i++) {
       const c = chunk[i];
+      if (c === '\n') line++;
       if (quoted) {
         if (escaped) escaped = false;
         else if (c === '\\') escaped = true;
         else if (c === '"') quoted = false;
       } else if (depth === 0) {
-        if (c === '{') { depth = 1; start = i; }
-        else if (c === '[' && !array) array = true;
-        else if (!/[\s,\]]/.test(c)) throw new FileError(`The file must hold objects, one row each; found \`${c}\` between them.`);
+        if (/[\s\ufeff]/.test(c)) continue;
+        if (array === 'ended') throw wrong(c, 'the end of the file after the array');
+        if (c === '{' && array !== 'after an item') { depth = 1; start = i; if (!array) array = 'none'; }
+        else if (c === '[' && !array) array = 'begun';
+        else if (c === ',' && array === 'after an item') array = 'after a comma';
+        else if (c === ']' && (array === 'begun' || array === 'after an item')) array = 'ended';
+        else throw wrong(c, array === 'after an item' ? '`,` or `]`' : 'an object');
       } else if (c === '"') quoted = true;
       else if (c === '{' || c === '[') depth++;
       else if ((c === '}' || c === ']') && --depth === 0) {
         found.push((object + chunk.slice(start, i + 1)).replace(/[\r\n]/g, ' '));
         object = '';
+        if (array !== 'none') array = 'after an item';
       }
     }
     if (depth) object += chunk.slice(start);
     yield found;
   }
-  if (depth) throw new FileError('The JSON ends in the middle of an object.');
+  if (depth) throw new FileError('The JSON ends in the middle of an object. Is the file whole?');
+  if (array && array !== 'none' && array !== 'ended') throw new FileError('The JSON ends before its array does: the closing `]` is missing. Is the file whole?');
 }
 
-/** Records of CSV as arrays; an empty field without quotes is null. */
-async function* records(chunks, delimiter) {
-  let [field, row, quoted, closing, wasQuoted, line, held] = ['', [], false, false, false, 1, ''];
-  const end = (tail) => {
-    const value = field + tail;
-    row.push(value === '' && !wasQuoted ? null : value);
-    field = '';
-    wasQuoted = false;
-  };
-  for await (let chunk of chunks) {
-    chunk = held + chunk;
-    held = chunk.endsWith('\r') ? '\r' : '';
-    if (held) chunk = chunk.slice(0, -1);
+/** Cuts CSV (RFC 4180) into records: {line, fields}; an empty field is null, a line with nothing on it is no record. */
+class Records {
+  constructor(delimiter) {
+    Object.assign(this, { delimiter, field: '', row: [], quoted: false, closing: false, wasQuoted: false, line: 1, began: 1, opened: 1, held: '' });
+  }
+
+  close(tail) {
+    this.row.push(this.field + tail || null);
+    this.field = '';
+    this.wasQuoted = false;
+  }
+
+  take(chunk) {
+    chunk = this.held + chunk;
+    this.held = chunk.endsWith('\r') ? '\r' : '';
+    if (this.held) chunk = chunk.slice(0, -1);
     const found = [];
     let start = 0;
     for (let i = 0; i < chunk.length; i++) {
       const c = chunk[i];
-      if (closing) {
-        closing = false;
+      if (this.closing) {
+        this.closing = false;
         if (c === '"') { start = i; continue; }
-        quoted = false;
+        this.quoted = false;
         start = i;
       }
-      if (quoted) {
-        if (c === '"') { field += chunk.slice(start, i); start = i + 1; closing = true; }
-        else if (c === '\n') line++;
-      } else if (c === '"' && start === i && field === '' && !wasQuoted) {
-        quoted = wasQuoted = true;
+      if (this.quoted) {
+        if (c === '"') { this.field += chunk.slice(start, i); start = i + 1; this.closing = true; }
+        else if (c === '\n') this.line++;
+      } else if (c === '"' && start === i && this.field === '' && !this.wasQuoted) {
+        this.quoted = this.wasQuoted = true;
+        this.opened = this.line;
         start = i + 1;
-      } else if (c === delimiter) { end(chunk.slice(start, i)); start = i + 1; }
+      } else if (c === this.delimiter) { this.close(chunk.slice(start, i)); start = i + 1; }
       else if (c === '\n') {
-        end(chunk.slice(start, chunk[i - 1] === '\r' && i > start ? i - 1 : i));
+        const nothing = !this.wasQuoted && !this.row.length;
+        this.close(chunk.slice(start, chunk[i - 1] === '\r' && i > start ? i - 1 : i));
         start = i + 1;
-        line++;
-        if (row.length > 1 || row[0] !== null) found.push(row);
-        row = [];
+        this.line++;
+        if (!nothing || this.row[0] !== null) found.push({ line: this.began, fields: this.row });
+        this.row = [];
+        this.began = this.line;
       }
     }
-    if (!closing) field += chunk.slice(start);
-    yield found;
+    if (!this.closing) this.field += chunk.slice(start);
+    return found;
   }
-  if (quoted && !closing) throw new FileError(`A quote is opened and never closed; the file ends in line ${line} inside it.`);
-  if (field || row.length || wasQuoted) { end(''); yield [row]; }
+
+  /** What follows the last end of a line. */
+  end() {
+    if (this.quoted && !this.closing) throw new FileError(`Line ${this.opened}: a quote opens here and is never closed.`);
+    if (!this.field && !this.row.length && !this.wasQuoted) return [];
+    this.close('');
+    return [{ line: this.began, fields: this.row }];
+  }
 }
 
-const INTEGER = /^(-?[1-9]\d{0,18}|0)$/;
-const FLOAT = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?$/;
-const TIME = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$/;
-const TESTS = {
-  bool: (v) => /^(true|false)$/i.test(v),
-  int64: (v) => INTEGER.test(v) && (v.length < 19 || BigInt.asIntN(64, BigInt(v)) === BigInt(v)),
-  float64: (v) => FLOAT.test(v) && v.replace(/[eE].*|\D/g, '').replace(/^0+/, '').length <= 17 && Number.isFinite(Number(v)),
-  timestamp: (v) => TIME.test(v) && !Number.isNaN(Date.parse(v)),
-};
-
-function columnNames(header) {
-  const taken = new Set();
-  return header.map((h, i) => {
-    const wanted = (h ?? '').replace(/[\0-\x1f\x7f]/g, ' ').trim().replace(/^_+/, '').slice(0, 60) || `column_${i + 1}`;
-    let name = wanted;
-    for (let n = 2; taken.has(name.toLowerCase()); n++) name = `${wanted}_${n}`;
-    taken.add(name.toLowerCase());
-    return name;
-  });
+async function* records(chunks, delimiter) {
+  const cutter = new Records(delimiter);
+  let first = true;
+  for await (const chunk of chunks) {
+    yield cutter.take(first ? chunk.replace(/^\ufeff/, '') : chunk);
+    first = false;
+  }
+  yield cutter.end();
 }
 
-/** Reads a whole CSV file for its columns: a type holds only if each value of the file has it. {name: type} */
-export async function csvColumns(chunks, delimiter) {
-  let names;
-  let fits;
-  let number = 0;
-  for await (const rows of records(chunks, delimiter)) {
-    for (const row of rows) {
-      if (!names) { names = columnNames(row); fits = names.map(() => null); continue; }
-      number++;
-      if (row.length > names.length) throw new FileError(`Row ${number} has ${row.length} fields; the header names ${names.length}.`);
-      row.forEach((v, i) => {
-        if (v === null || fits[i]?.length === 0) return;
-        fits[i] = (fits[i] ?? Object.keys(TESTS)).filter((t) => TESTS[t](v));
-      });
+const WHOLE = /^-?\d+$/;
+const FLOAT = /^-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
+const DATE = /^\d{4}-\d\d-\d\d$/;
+const TIME = /^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d(?:\.\d+)?)(?:\s*([Zz]|[+-]\d\d(?::?\d\d)?))?$/;
+const isDay = (v) => { const t = Date.parse(`${v}T00:00:00Z`); return !Number.isNaN(t) && new Date(t).toISOString().startsWith(v); };
+
+/** A time as RFC 3339 writes it (none means UTC), or null. */
+function rfc3339(v) {
+  const m = TIME.exec(v);
+  if (!m || !isDay(m[1]) || !/^([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)/.test(m[2])) return null;
+  const zone = !m[3] || /z/i.test(m[3]) ? 'Z' : m[3].length === 3 ? `${m[3]}:00` : m[3].includes(':') ? m[3] : `${m[3].slice(0, 3)}:${m[3].slice(3)}`;
+  return `${m[1]}T${m[2]}${zone}`;
+}
+
+/** The narrowest type that a field's text fits: the same as `polynya ingest` finds, which the cases in tests/files hold both to. */
+export function typeOf(v) {
+  const digits = v.replace(/^[-+]/, '');
+  // `007` is a name, not a number: as one it would lose its zeros. So is what has more digits than 64 bits hold.
+  if (v[0] === '+' || (digits.length > 1 && /^0\d*$/.test(digits))) return 'string';
+  if (WHOLE.test(v)) return BigInt.asIntN(64, BigInt(v)) === BigInt(v) ? 'int64' : 'string';
+  if (FLOAT.test(v) || v === 'NaN' || v === 'inf' || v === '-inf') return 'float64';
+  if (/^(true|false)$/i.test(v)) return 'bool';
+  if (DATE.test(v) && isDay(v)) return 'date';
+  return rfc3339(v) ? 'timestamp' : 'string';
+}
+
+/** The narrowest type that holds both. */
+function join(a, b) {
+  if (a === b || !b) return a;
+  if (!a) return b;
+  const both = [a, b].sort().join();
+  return both === 'float64,int64' ? 'float64' : both === 'date,timestamp' ? 'timestamp' : 'string';
+}
+
+/** A first record with a number, a date or an empty field is data. */
+const isHeader = (fields) => fields.every((v) => v !== null && typeOf(v) === 'string');
+
+/** Reads a whole CSV file for its columns: {names, types, header}. A type holds only if each value of the file has it. */
+export async function csvShape(chunks, delimiter) {
+  let shape;
+  for await (const found of records(chunks, delimiter)) {
+    for (const { line, fields } of found) {
+      if (!shape) {
+        const header = isHeader(fields);
+        const names = fields.map((v, i) => (header ? v.trim() : '') || `column${i + 1}`);
+        const twice = names.find((n, i) => names.findIndex((m) => m.toLowerCase() === n.toLowerCase()) < i);
+        if (twice !== undefined) throw new FileError(`Two columns are called \`${twice}\`. Rename one in the first line.`);
+        shape = { names, types: names.map(() => undefined), header };
+        if (header) continue;
+      }
+      if (fields.length !== shape.names.length) throw new FileError(`Line ${line} has ${fields.length} fields where ${shape.names.length} are expected. Fields that hold the delimiter need quotes.`);
+      fields.forEach((v, i) => { if (v !== null && shape.types[i] !== 'string') shape.types[i] = join(shape.types[i], typeOf(v)); });
     }
   }
-  if (!number) throw new FileError('There is no row below the header.');
-  return Object.fromEntries(names.map((name, i) => [name, fits[i]?.[0] ?? 'string']));
+  if (!shape) throw new FileError('There is no row in this file.');
+  shape.types = shape.types.map((t) => t ?? 'string');
+  return shape;
 }
 
+const asNumber = (v) => { const n = String(Number(v)); return /[.eE]/.test(n) ? n : `${n}.0`; };
 const WRITE = {
-  string: JSON.stringify,
-  bool: (v) => v.toLowerCase(),
-  int64: (v) => v,
+  bool: (v) => (/^(true|false)$/i.test(v) ? v.toLowerCase() : JSON.stringify(v)),
+  int64: (v) => (typeOf(v) === 'int64' ? String(BigInt(v)) : JSON.stringify(v)),
   // A fraction in each, so that every piece of the file says float.
-  float64: (v) => (/[.eE]/.test(v) ? v : `${v}.0`),
-  timestamp: (v) => JSON.stringify(v.replace(' ', 'T')),
+  float64: (v) => (Number.isFinite(Number(v)) ? asNumber(v) : JSON.stringify(v)),
+  timestamp: (v) => JSON.stringify(rfc3339(v) ?? (DATE.test(v) ? `${v}T00:00:00Z` : v)),
 };
+/** How a value of a column of this type is written; what has no way of its own goes as text, and the server reads it. */
+const writer = (type) => WRITE[type] ?? (/^u?int/.test(type) ? WRITE.int64 : /^float/.test(type) ? WRITE.float64 : /^timestamp/.test(type) ? WRITE.timestamp : JSON.stringify);
 
 /** Yields arrays of NDJSON lines; `note.strange` counts lines of a log that were none; they are kept whole in `line`. */
-export async function* toNdjson(chunks, { format, delimiter, columns }, note = {}) {
+export async function* toNdjson(chunks, { format, delimiter, columns, header }, note = {}) {
   if (format === 'json') return yield* objects(chunks);
   if (format === 'csv') {
-    const writers = Object.entries(columns).map(([name, type]) => [`${JSON.stringify(name)}:`, WRITE[type]]);
-    let header = true;
-    for await (const rows of records(chunks, delimiter)) {
-      yield rows.slice(header ? 1 : 0).map((row) => `{${row.map((v, i) => writers[i][0] + (v === null ? 'null' : writers[i][1](v))).join(',')}}`);
-      if (rows.length) header = false;
+    const writers = Object.entries(columns).map(([name, type]) => [`${JSON.stringify(name)}:`, writer(type)]);
+    let skip = header;
+    for await (const found of records(chunks, delimiter)) {
+      yield found.slice(skip ? 1 : 0).map(({ fields }) => `{${fields.map((v, i) => writers[i][0] + (v === null ? 'null' : writers[i][1](v))).join(',')}}`);
+      if (found.length) skip = false;
     }
     return;
   }

@@ -1,9 +1,9 @@
 // A file dropped on the page becomes rows of a table: read as a stream, sent in pieces, each safe to send twice.
 
-import { ApiError, pause, request, tablePath } from './api.js';
+import { ApiError, json, pause, request, tablePath } from './api.js';
 import { $, showError, text } from './dom.js';
 import { bytes, count, plural, short, tableIdentifier } from './format.js';
-import { csvColumns, detect, FileError, toNdjson } from './parse.js';
+import { csvShape, detect, FileError, tableName, toNdjson } from './parse.js';
 import { putSql, runSql } from './sql.js';
 
 const PIECE_BYTES_MAX = 4 << 20;
@@ -12,9 +12,6 @@ const NAMES = { ndjson: 'NDJSON', json: 'JSON', csv: 'CSV', log: 'Access log' };
 const encoder = new TextEncoder();
 const queue = [];
 let current = null;
-
-const tableName = (file) => file.toLowerCase().replace(/(\.(gz|ndjson|jsonl|json|csv|tsv|log|txt))+$/, '')
-  .replace(/[^\p{L}\p{N}_-]+/gu, '_').replace(/^[^\p{L}]+|_+$/gu, '').slice(0, 100) || 'data';
 
 /** The file as text; `seen(bytes)` hears of progress. */
 async function* read(file, seen = () => {}) {
@@ -56,13 +53,19 @@ async function send(file, kind, state) {
     text($('upload-status'), say());
   };
   if (kind.format === 'csv') {
-    kind.columns = await csvColumns(read(file, progress(() => 'Reading once for the types of the columns')), kind.delimiter);
+    const { names, types, header } = await csvShape(read(file, progress(() => 'Reading once for the types of the columns')), kind.delimiter);
+    Object.assign(kind, { header, columns: Object.fromEntries(names.map((name, i) => [name, types[i]])) });
     state.read = 0;
   }
   if (kind.columns) {
     // A new table gets these types; one that exists keeps its own, and the server says what does not fit.
-    const known = await request(tablePath(state.table), { signal }).catch((error) => { if (error.status !== 404) throw error; });
-    if (!known) {
+    const known = await json(tablePath(state.table), { signal }).catch((error) => { if (error.status !== 404) throw error; });
+    if (known) {
+      for (const name of Object.keys(kind.columns)) {
+        const there = known.columns.find((c) => c.name.toLowerCase() === name.toLowerCase());
+        if (there) kind.columns[name] = there.type;
+      }
+    } else {
       const columns = Object.entries(kind.columns).map(([name, type]) => ({ name, type, nullable: true }));
       await request(tablePath(state.table), { method: 'PUT', signal, body: JSON.stringify({ columns }), headers: { 'content-type': 'application/json' } });
     }

@@ -37,8 +37,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?;
         Ok(Arc::new(RealFile(file)))
     }
 
@@ -112,7 +111,13 @@ impl Disk for RealDisk {
     /// `flock`, not `fcntl`: it belongs to the open file, so a second open in the same process is refused too, and
     /// closing some other handle of the file does not release it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock { _file: file }))
     }

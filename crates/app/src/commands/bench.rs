@@ -32,13 +32,13 @@ pub struct Options {
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
     /// Connections; ingest takes several numbers, one run for each
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = at_least_one)]
     connections: Vec<usize>,
     /// Events per request
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     batch: Option<usize>,
     /// Operations a second, at even intervals whatever the answers take [default: as many as possible]
-    #[arg(long)]
+    #[arg(long, value_parser = above_zero)]
     rate: Option<f64>,
     /// How long each measurement takes
     #[arg(long, value_name = "TIME", default_value = "10s")]
@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", conflicts_with = "url")]
     sync_delay: Option<Span>,
     /// How often the server is killed
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     rounds: usize,
     /// What the events derive from
     #[arg(long, default_value_t = 1)]
@@ -69,6 +69,16 @@ enum Workload {
     Waits,
     /// Kill the server again and again under load; every acknowledged row must be there once
     Kill9,
+}
+
+fn at_least_one(text: &str) -> std::result::Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("`{text}` is no whole number from 1 on"))
+}
+
+fn above_zero(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| format!("`{text}` is no number above 0"))
 }
 
 pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {

@@ -14,7 +14,7 @@ use crate::service::Service;
 #[derive(Clone, Debug, Args)]
 #[command(
     long_about = "Run the server: HTTP at 127.0.0.1:8484, everything kept in ./polynya-data. While no API key exists only \
-                  programs of this machine are answered; `polynya key create` makes one. SIGINT or SIGTERM stops it after \
+                  programs of this machine are answered; `polynya key create me --scope admin` makes one. SIGINT or SIGTERM stops it after \
                   the requests under way; a second one stops it at once.\n\nSettings come from polynya.toml, then \
                   POLYNYA_… variables, then flags. No file is needed: `polynya config` prints what is in force.",
     after_help = "Examples:\n  polynya serve\n  polynya serve --data /var/lib/polynya --listen 0.0.0.0:8484\n  \
@@ -53,7 +53,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         tracing::info!("listening on {}, data in {}", service.url(), config.server.data.display());
         if !config.server.listen.ip().is_loopback() && service.engine().keys().is_empty() {
             tracing::warn!(
-                "no key exists, so only this machine is answered; `polynya key create NAME` makes one"
+                "no key exists, so only this machine is answered; `polynya key create me --scope admin` makes one"
             );
         }
     })

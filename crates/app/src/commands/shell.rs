@@ -73,8 +73,10 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
             // Even in the middle of a statement, which stays as it is.
             Ok(line) if line.trim_start().starts_with('\\') => {
                 let _ = editor.add_history_entry(line.trim());
-                if !state.meta(door, parse_meta(line.trim())).await {
-                    return Ok(());
+                match state.command(door, line.trim()).await {
+                    Ok(Some(text)) => output::print(&text),
+                    Ok(None) => return Ok(()),
+                    Err(error) => eprintln!("{error}"),
                 }
             }
             Ok(line) => {
@@ -96,9 +98,35 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
     }
 }
 
-struct State {
-    timing: bool,
-    style: Style,
+/// What a file or a pipe asks for, in its order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    Statement(String),
+    /// A line that begins with a backslash, outside a statement.
+    Command(String),
+}
+
+/// A text's statements and backslash commands.
+pub fn steps(text: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut pending = String::new();
+    let statements = |text: &str| split(text).into_iter().map(Step::Statement).collect::<Vec<_>>();
+    for line in text.split_inclusive('\n') {
+        if line.trim_start().starts_with('\\') && is_complete(&pending) {
+            steps.extend(statements(&std::mem::take(&mut pending)));
+            steps.push(Step::Command(line.trim().to_owned()));
+        } else {
+            pending.push_str(line);
+        }
+    }
+    steps.extend(statements(&pending));
+    steps
+}
+
+/// What backslash commands change.
+pub struct State {
+    pub timing: bool,
+    pub style: Style,
 }
 
 impl State {
@@ -121,10 +149,10 @@ impl State {
         }
     }
 
-    /// False to leave.
-    async fn meta(&mut self, door: &mut Door, meta: Meta<'_>) -> bool {
-        let text = match meta {
-            Meta::Quit => return false,
+    /// What a backslash command prints; `None` to leave.
+    pub async fn command(&mut self, door: &mut Door, line: &str) -> Result<Option<String>> {
+        let text = match parse_meta(line) {
+            Meta::Quit => return Ok(None),
             Meta::Help => Ok(HELP.to_owned()),
             Meta::Tables => tables::list(door.client()).await.map(|answer| tables::list_table(&answer)),
             Meta::Describe(name) => {
@@ -142,11 +170,7 @@ impl State {
                 Err(Error::invalid(format!("`{word}` is no command")).hint("\\help lists them"))
             }
         };
-        match text {
-            Ok(text) => output::print(&text),
-            Err(error) => eprintln!("{error}"),
-        }
-        true
+        text.map(Some)
     }
 }
 
@@ -252,6 +276,20 @@ mod tests {
         assert!(!is_complete("SELECT 1\n"));
         assert!(!is_complete("SELECT ';\n"));
         assert!(!is_complete("SELECT 1; SELECT 2\n"));
+    }
+
+    #[test]
+    fn a_pipe_holds_statements_and_backslash_commands() {
+        let statement = |text: &str| Step::Statement(text.to_owned());
+        let command = |text: &str| Step::Command(text.to_owned());
+        assert_eq!(steps("SELECT 1;\n\\d\n"), [statement("SELECT 1"), command("\\d")]);
+        assert_eq!(steps("\\help\nSELECT 1"), [command("\\help"), statement("SELECT 1")]);
+        assert_eq!(steps("SELECT '\n\\d\n';"), [statement("SELECT '\n\\d\n'")], "inside a text it is text");
+        assert_eq!(
+            steps("-- why\n  \\d t;\nSELECT 1; SELECT 2"),
+            [command("\\d t;"), statement("SELECT 1"), statement("SELECT 2")]
+        );
+        assert_eq!(steps(""), []);
     }
 
     #[test]

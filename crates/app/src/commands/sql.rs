@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use bytes::Bytes;
 use clap::Args;
@@ -18,7 +19,7 @@ use crate::door::Door;
 use crate::output;
 use crate::units::counted;
 
-use super::shell;
+use super::shell::{self, State, Step};
 
 #[derive(Debug, Args)]
 #[command(
@@ -63,20 +64,35 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         _ if output::is_terminal() => Style::Table,
         _ => Style::Json,
     };
-    let statements = match (&options.statement, &options.file) {
-        (Some(statement), _) => vec![statement.clone()],
-        (None, Some(path)) => shell::split(&read_file(path)?),
-        (None, None) if !io::stdin().is_terminal() => shell::split(&read_file(&PathBuf::from("-"))?),
+    let steps = match (&options.statement, &options.file) {
+        (Some(statement), _) => vec![Step::Statement(statement.clone())],
+        (None, Some(path)) => shell::steps(&read_file(path)?),
+        (None, None) if !io::stdin().is_terminal() => shell::steps(&read_file(&PathBuf::from("-"))?),
         (None, None) => return shell::run(config, &options.reach),
     };
     let params: Vec<Value> = options.params.iter().map(|text| param(text)).collect();
     let ask = async |door: &mut Door| {
-        for statement in &statements {
+        let mut state = State { timing: false, style };
+        for step in &steps {
+            let statement = match step {
+                Step::Statement(statement) => statement,
+                Step::Command(line) => match state.command(door, line).await? {
+                    Some(text) => {
+                        output::print(&text);
+                        continue;
+                    }
+                    None => return Ok(()),
+                },
+            };
+            let started = Instant::now();
             tokio::select! {
-                outcome = print(door.client(), statement, &params, style) => outcome.map(|_| ())?,
+                outcome = print(door.client(), statement, &params, state.style) => outcome.map(|_| ())?,
                 _ = tokio::signal::ctrl_c() => {
                     return Err(Error::new(Kind::Timeout, "interrupted; the statement was cancelled"));
                 }
+            }
+            if state.timing {
+                output::print(&format!("{:.1} ms\n", started.elapsed().as_secs_f64() * 1e3));
             }
         }
         Ok(())
@@ -202,6 +218,14 @@ impl Lines {
 }
 
 fn write(bytes: &[u8]) {
+    let shown;
+    let bytes = match output::is_terminal() {
+        true => {
+            shown = output::visible(&String::from_utf8_lossy(bytes)).into_owned();
+            shown.as_bytes()
+        }
+        false => bytes,
+    };
     let mut out = io::stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
         // The reader went away (`| head`): that is the end, not an error.

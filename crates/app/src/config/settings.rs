@@ -5,6 +5,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Text,
+    /// `127.0.0.1:8484`
+    Address,
     /// `64 MiB`
     Size,
     /// `30 s`
@@ -22,6 +24,9 @@ pub struct Setting {
     pub env: &'static str,
     pub form: Form,
     pub default: &'static str,
+    /// The smallest and the largest value, as they are written: what is beyond them breaks the process or stops it from
+    /// doing anything. `None` for what is no quantity.
+    pub range: Option<(&'static str, &'static str)>,
     pub help: &'static str,
 }
 
@@ -30,9 +35,10 @@ const fn setting(
     env: &'static str,
     form: Form,
     default: &'static str,
+    range: Option<(&'static str, &'static str)>,
     help: &'static str,
 ) -> Setting {
-    Setting { path, env, form, default, help }
+    Setting { path, env, form, default, range, help }
 }
 
 /// By section, in the order of the example file.
@@ -40,15 +46,17 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.listen",
         "POLYNYA_LISTEN",
-        Form::Text,
+        Form::Address,
         "127.0.0.1:8484",
-        "Address and port. While no key exists, only programs of this machine are answered.",
+        None,
+        "Address and port; a port alone is on 127.0.0.1. While no key exists, only programs of this machine are answered.",
     ),
     setting(
         "server.data",
         "POLYNYA_DATA",
         Form::Text,
         "./polynya-data",
+        None,
         "Where everything is kept. One process at a time has it open.",
     ),
     setting(
@@ -56,6 +64,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_BODY_BYTES_MAX",
         Form::Size,
         "64 MiB",
+        Some(("1 KiB", "1 GiB")),
         "The largest request body; a body is one commit.",
     ),
     setting(
@@ -63,6 +72,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_CONNECTIONS_MAX",
         Form::Count,
         "20000",
+        Some(("1", "1000000")),
         "Connections at a time; more are closed at once.",
     ),
     setting(
@@ -70,6 +80,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_IDLE_TIMEOUT",
         Form::Span,
         "150 s",
+        Some(("100 ms", "24 h")),
         "How long a connection without a request stays open.",
     ),
     setting(
@@ -77,6 +88,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_REQUEST_TIMEOUT",
         Form::Span,
         "5 min",
+        Some(("100 ms", "24 h")),
         "How long a request may take to arrive.",
     ),
     setting(
@@ -84,6 +96,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_SQL_THREADS",
         Form::Count,
         "0",
+        Some(("0", "1024")),
         "Threads for SQL; 0 is one for each core.",
     ),
     setting(
@@ -91,6 +104,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_SQL_MEMORY_BYTES_MAX",
         Form::Size,
         "256 MiB",
+        Some(("1 MiB", "16 TB")),
         "Memory of all running statements together; beyond it they spill to disk.",
     ),
     setting(
@@ -98,22 +112,39 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_SQL_CONCURRENT_MAX",
         Form::Count,
         "0",
+        Some(("0", "10000")),
         "Statements that run at a time; 64 more wait, a further one is answered 429. 0 is one for each thread, at least 4.",
     ),
-    setting("sql.deadline", "POLYNYA_SQL_DEADLINE", Form::Span, "60 s", "How long one statement may run."),
+    setting(
+        "sql.deadline",
+        "POLYNYA_SQL_DEADLINE",
+        Form::Span,
+        "60 s",
+        Some(("1 ms", "24 h")),
+        "How long one statement may run.",
+    ),
     setting(
         "record.enabled",
         "POLYNYA_RECORD",
         Form::Switch,
         "false",
+        None,
         "Record this machine each second into polynya.metrics and polynya.processes. `polynya demo` turns it on.",
     ),
-    setting("record.keep", "POLYNYA_RECORD_KEEP", Form::Span, "24 h", "How long what was recorded is kept."),
+    setting(
+        "record.keep",
+        "POLYNYA_RECORD_KEEP",
+        Form::Span,
+        "24 h",
+        Some(("1 s", "3650 d")),
+        "How long what was recorded is kept.",
+    ),
     setting(
         "record.processes",
         "POLYNYA_RECORD_PROCESSES",
         Form::Count,
         "5",
+        Some(("0", "50")),
         "How many of the busiest and of the largest processes are recorded; 0 is none.",
     ),
     setting(
@@ -121,6 +152,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_LOG_LEVEL",
         Form::Text,
         "info",
+        None,
         "error, warn, info, debug or trace; `warn,commitlog=debug` names one part.",
     ),
     setting(
@@ -128,6 +160,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_LOG_FORMAT",
         Form::Text,
         "text",
+        None,
         "text for people, json for one object a line.",
     ),
     setting(
@@ -135,6 +168,7 @@ pub const SETTINGS: &[Setting] = &[
         "POLYNYA_BENCH_SYNC_DELAY",
         Form::Span,
         "0 s",
+        Some(("0 s", "10 s")),
         "Added to each fsync of the commit log, to learn how a slower disk would do. For measurements only.",
     ),
 ];
@@ -142,6 +176,26 @@ pub const SETTINGS: &[Setting] = &[
 /// Environment variables that are no settings, so that they are not reported as unknown.
 pub const OTHER_VARIABLES: &[&str] =
     &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE", "POLYNYA_TEST_SEEDS"];
+
+impl Setting {
+    /// What a value of it looks like, for hints.
+    pub fn cure(&self) -> String {
+        let form = match self.form {
+            Form::Text => return format!("for example \"{}\"", self.default),
+            Form::Address => {
+                return "write an address and a port, like 127.0.0.1:8484, or a port alone".into();
+            }
+            Form::Size => "a size like \"64 MiB\"",
+            Form::Span => "a time like \"30 s\"",
+            Form::Count => "a whole number",
+            Form::Switch => return "write true or false".into(),
+        };
+        match self.range {
+            Some((least, most)) => format!("write {form}, from {least} to {most}"),
+            None => format!("write {form}"),
+        }
+    }
+}
 
 pub fn find(path: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.path == path)
@@ -180,6 +234,14 @@ mod tests {
         assert_eq!(nearest("server.listn", paths()), Some("server.listen"));
         assert_eq!(nearest("sql.thread", paths()), Some("sql.threads"));
         assert_eq!(nearest("weather.report", paths()), None);
+    }
+
+    #[test]
+    fn every_quantity_has_a_range() {
+        for setting in SETTINGS {
+            let is_quantity = matches!(setting.form, Form::Size | Form::Span | Form::Count);
+            assert_eq!(setting.range.is_some(), is_quantity, "{setting:?}");
+        }
     }
 
     #[test]

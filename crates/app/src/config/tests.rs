@@ -52,7 +52,7 @@ fn what_is_printed_can_be_read_back() {
     let (_dir, path) = file(&Config::load(&Sources::default()).unwrap().explain());
     let read = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
     assert_eq!(read.server.body_bytes_max.0, 64 << 20);
-    assert_eq!(read.sql.concurrent_max, 16);
+    assert_eq!(read.sql.concurrent_max, 0);
 }
 
 #[test]
@@ -110,9 +110,70 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
         assert!(parts.iter().all(|part| error.contains(part)) && error.contains("polynya.toml"), "{error}");
         assert!(!error.contains('\n'), "one sentence: {error}");
     }
+    let sources =
+        Sources { flags: vec![("sql.threads".into(), "abc".into(), "--set".into())], ..Sources::default() };
+    let error = Config::load(&sources).unwrap_err().to_string();
+    assert_eq!(error, "--set: `sql.threads`: `abc` is no whole number; write a whole number, from 0 to 1024");
     let sources = Sources { variables: vec![variable("POLYNYA_SQL_THREADS", "x")], ..Sources::default() };
     let error = Config::load(&sources).unwrap_err().to_string();
     assert!(error.contains("POLYNYA_SQL_THREADS") && error.contains("whole number"), "{error}");
     let missing = Sources { file: Some("nowhere/polynya.toml".into()), ..Sources::default() };
     assert!(Config::load(&missing).unwrap_err().to_string().contains("polynya config --example"));
+}
+
+/// A million threads aborted the process, and a deadline of nothing let no statement run.
+#[test]
+fn a_value_out_of_its_range_is_refused_wherever_it_comes_from() {
+    for (path, text) in [
+        ("sql.threads", "999999999"),
+        ("sql.deadline", "0"),
+        ("sql.memory_bytes_max", "0"),
+        ("server.body_bytes_max", "0"),
+        ("server.body_bytes_max", "2 GiB"),
+        ("server.connections_max", "0"),
+        ("server.idle_timeout", "0 s"),
+        ("record.keep", "0 s"),
+        ("record.processes", "51"),
+        ("bench.sync_delay", "1 h"),
+    ] {
+        let setting = settings::find(path).unwrap();
+        let (least, most) = setting.range.unwrap();
+        let (section, name) = path.split_once('.').unwrap();
+        let (_dir, written) = file(&format!("[{section}]\n{name} = \"{text}\"\n"));
+        let bare = matches!(setting.form, Form::Count);
+        if bare {
+            std::fs::write(&written, format!("[{section}]\n{name} = {text}\n")).unwrap();
+        }
+        for sources in [
+            Sources { file: Some(written), ..Sources::default() },
+            Sources { variables: vec![variable(setting.env, text)], ..Sources::default() },
+            Sources { flags: vec![(path.into(), text.into(), "--set".into())], ..Sources::default() },
+        ] {
+            let error = Config::load(&sources).unwrap_err().to_string();
+            for part in [&format!("`{path}`"), text, least, most] {
+                assert!(error.contains(part), "{part} in {error}");
+            }
+        }
+        for edge in [least, most] {
+            let flags = vec![(path.to_owned(), edge.to_owned(), "--set".to_owned())];
+            Config::load(&Sources { flags, ..Sources::default() }).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_number_in_the_file_is_printed_back() {
+    let (_dir, path) = file("[sql]\nthreads = 3\n");
+    let config = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+    assert!(config.explain().contains("threads = 3 "), "{}", config.explain());
+}
+
+#[test]
+fn where_to_listen_may_be_a_port_alone() {
+    let (_dir, path) = file("[server]\nlisten = 9000\n");
+    let config = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:9000");
+    let flags = vec![("server.listen".into(), "localhost:99999".into(), "--listen".into())];
+    let error = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err().to_string();
+    assert!(error.contains("`99999` is no port") && error.contains("127.0.0.1:8484"), "{error}");
 }

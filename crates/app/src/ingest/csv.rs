@@ -3,6 +3,8 @@
 //! A value that does not fit what was inferred stops the file with the line, the column and the flag that cures it:
 //! a wrong guess must not silently become nulls.
 
+mod quotes;
+
 use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use types::{ColumnId, DataType, Error, Kind, Result, name};
 
 use super::arrow_stream;
 use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
+use quotes::{Quotes, Unclosed};
 
 /// Rows looked at to infer.
 const SAMPLE_ROWS: usize = 10_000;
@@ -77,6 +80,23 @@ pub fn delimiter(prefix: &[u8]) -> Option<u8> {
     found.max_by_key(|(fields, _)| *fields).map(|(_, delimiter)| delimiter)
 }
 
+/// The delimiter that cuts the first record into most fields: a guess for what is known to be CSV.
+fn likely_delimiter(prefix: &[u8]) -> Option<u8> {
+    let fields = |delimiter: u8| Some((sample(prefix, delimiter, 1).first()?.len(), delimiter));
+    let most = DELIMITERS.into_iter().rev().filter_map(fields).max_by_key(|(fields, _)| *fields)?;
+    (most.0 > 1).then_some(most.1)
+}
+
+/// The first record whose number of fields is another than the first one's, as a sentence: why text that looks like CSV
+/// is none.
+pub fn first_uneven(prefix: &[u8]) -> Option<String> {
+    let records = sample(prefix, likely_delimiter(prefix)?, 50);
+    let width = records.first()?.len();
+    let uneven = records.iter().find(|record| record.len() != width)?;
+    let line = uneven.position().map_or(0, csv::Position::line);
+    Some(format!("line {line} has {} fields where {width} are expected", uneven.len()))
+}
+
 /// The first whole records of a prefix. The last one may be cut by the prefix's end and is left out unless it is the
 /// only one.
 fn sample(prefix: &[u8], delimiter: u8, rows_max: usize) -> Vec<ByteRecord> {
@@ -95,7 +115,8 @@ fn reader<R: Read>(input: R, delimiter: u8) -> csv::Reader<R> {
 
 /// Finds out how to read a file from its first bytes.
 pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
-    let delimiter = declared.delimiter.or_else(|| delimiter(prefix)).unwrap_or(b',');
+    let delimiter =
+        declared.delimiter.or_else(|| delimiter(prefix)).or_else(|| likely_delimiter(prefix)).unwrap_or(b',');
     let records = sample(prefix, delimiter, SAMPLE_ROWS);
     let Some(first) = records.first() else { return Err(Error::invalid("there is no row in this file")) };
     // A header is text that names no number: a first row with a number, a date or an empty field is data.
@@ -171,9 +192,19 @@ fn join(a: DataType, b: DataType) -> DataType {
     }
 }
 
+fn unreadable(line: u64, error: csv::Error) -> Error {
+    if let csv::ErrorKind::Io(io) = error.kind()
+        && let Some(unclosed) = io.get_ref().and_then(|inner| inner.downcast_ref::<Unclosed>())
+    {
+        return Error::invalid(unclosed.to_string())
+            .hint("close it, or double it where it is part of the text; is the file whole?");
+    }
+    Error::invalid(format!("line {line} cannot be read: {error}"))
+}
+
 /// A CSV source being cut.
 pub struct Csv {
-    reader: csv::Reader<Box<dyn Read + Send>>,
+    reader: csv::Reader<Quotes<Box<dyn Read + Send>>>,
     dialect: Dialect,
     /// Where the reader began in the source.
     base: u64,
@@ -183,7 +214,8 @@ pub struct Csv {
 impl Csv {
     /// `position` 0 begins with the header, if there is one.
     pub fn new(reader: Box<dyn Read + Send>, dialect: Dialect, position: u64, line: u64) -> Self {
-        Csv { reader: self::reader(reader, dialect.delimiter), dialect, base: position, base_line: line }
+        let reader = self::reader(Quotes::new(reader, dialect.delimiter, line), dialect.delimiter);
+        Csv { reader, dialect, base: position, base_line: line }
     }
 
     fn position(&self) -> u64 {
@@ -232,10 +264,7 @@ impl Pieces for Csv {
         while self.position() < wanted {
             let line = self.line() + 1;
             let is_header = self.dialect.has_header && self.position() == 0;
-            let more = self
-                .reader
-                .read_byte_record(&mut record)
-                .map_err(|error| Error::invalid(format!("line {line} cannot be read: {error}")))?;
+            let more = self.reader.read_byte_record(&mut record).map_err(|error| unreadable(line, error))?;
             if !more {
                 break;
             }

@@ -10,7 +10,7 @@ use types::{Error, Result, name};
 
 use crate::access_log;
 
-/// What a source holds, told by its first bytes, not by its name.
+/// What a source holds, told by its first bytes; its name decides where these leave a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// One JSON object a line.
@@ -32,6 +32,8 @@ enum Packing {
 
 /// How much is looked at to tell the format and, for CSV, the types.
 pub const PREFIX_BYTES: usize = 1 << 20;
+/// Lines looked at to tell a log.
+const LINES_LOOKED_AT: usize = 20;
 
 /// A source that was looked at and can be read.
 pub struct Source {
@@ -137,7 +139,22 @@ impl Source {
         Ok(unpacked)
     }
 
-    /// What is in it, told by the first bytes.
+    /// What the file's name promises; `access.log.2.gz` is a log.
+    fn promised(&self) -> Option<Format> {
+        let file_name = self.path.as_ref()?.file_name()?.to_string_lossy().to_lowercase();
+        let counts = |part: &&str| !matches!(*part, "gz" | "zst") && part.parse::<u32>().is_err();
+        match file_name.split('.').skip(1).filter(counts).last() {
+            Some("csv" | "tsv") => Some(Format::Csv),
+            Some("ndjson" | "jsonl") => Some(Format::Ndjson),
+            Some("json") => Some(Format::Json),
+            Some("parquet") => Some(Format::Parquet),
+            Some("log") => Some(Format::AccessLog),
+            _ => file_name.contains("access").then_some(Format::AccessLog),
+        }
+    }
+
+    /// What is in it, told by the first bytes. Where they leave a choice the name decides, and what does not fit is
+    /// then said as an error of the promised format, with its line.
     pub fn recognise(&self) -> Result<Format> {
         let unknown = |why: &str| {
             Error::invalid(format!("{} {why}", self.title()))
@@ -152,35 +169,60 @@ impl Source {
                 .hint("save it to a file first")),
             };
         }
+        let promised = self.promised();
         let text = text_prefix(&self.prefix);
         if text.contains(&0) {
             return Err(unknown("holds binary data that is not Parquet"));
         }
         let text = String::from_utf8_lossy(text);
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(20).peekable();
-        let Some(first) = lines.peek() else { return Err(unknown("is empty")) };
+        let numbered = text.lines().zip(1_usize..).map(|(line, number)| (number, line.trim()));
+        let lines: Vec<(usize, &str)> =
+            numbered.filter(|(_, line)| !line.is_empty()).take(LINES_LOOKED_AT).collect();
+        let Some(&(first_number, first)) = lines.first() else {
+            return Err(
+                Error::invalid(format!("{} is empty", self.title())).hint("there is nothing to read in it")
+            );
+        };
+        let begins_an_array =
+            || first[1..].trim_start().chars().next().is_none_or(|next| next == '{' || next == ']');
         match first.as_bytes()[0] {
             b'{' => return Ok(Format::Ndjson),
-            b'[' => return Ok(Format::Json),
+            b'[' if promised == Some(Format::Json) || begins_an_array() => return Ok(Format::Json),
             _ => {}
         }
-        let first = (*first).to_owned();
-        let (logged, seen) = lines.fold((0, 0), |(logged, seen), line| {
-            (logged + usize::from(access_log::is_access_log(line)), seen + 1)
-        });
-        if logged * 2 > seen {
+        let shown = |line: &str| format!("`{}`", name::printable(line));
+        let strange = lines.iter().find(|(_, line)| !access_log::is_access_log(line));
+        let logged = lines.iter().filter(|(_, line)| access_log::is_access_log(line)).count();
+        if logged * 2 > lines.len() || (logged > 0 && promised == Some(Format::AccessLog)) {
             return Ok(Format::AccessLog);
         }
-        match super::csv::delimiter(text.as_bytes()) {
-            Some(_) => Ok(Format::Csv),
-            None => Err(unknown(&format!(
-                "begins with `{}`, which no known format does",
-                name::printable(&first)
-            ))),
+        if promised == Some(Format::Csv) || super::csv::delimiter(text.as_bytes()).is_some() {
+            return Ok(Format::Csv);
         }
+        Err(match (promised, strange) {
+            (Some(Format::Parquet), _) => unknown("is no Parquet file, which begins with `PAR1`"),
+            (Some(Format::Ndjson | Format::Json), _) => {
+                unknown(&format!("holds no JSON object in line {first_number}: {}", shown(first)))
+            }
+            (Some(Format::AccessLog), _) => unknown(&format!(
+                "has no line of an access log among its first {}; line {first_number} is {}",
+                lines.len(),
+                shown(first)
+            )),
+            (_, Some((number, line))) if logged > 0 => unknown(&format!(
+                "has {logged} lines of an access log among its first {}, but line {number} is {}",
+                lines.len(),
+                shown(line)
+            )),
+            _ => match super::csv::first_uneven(text.as_bytes()) {
+                Some(why) => unknown(&format!("looks like CSV, but {why}")),
+                None => unknown(&format!("begins with {}, which no known format does", shown(first))),
+            },
+        })
     }
 
-    /// The table that a file's rows go to unless one is named: the file's name without what follows its first dot.
+    /// The table that a file's rows go to unless one is named: the file's name without what follows its first dot, in
+    /// lower case, as SQL reads a name without quotes.
     pub fn table_name(&self) -> Result<String> {
         let no_name = || {
             Error::invalid(format!("no table name follows from {}", self.title()))
@@ -191,10 +233,11 @@ impl Source {
         let stem = stem.trim_start_matches('.').split('.').next().unwrap_or_default();
         let cleaned: String =
             stem.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
-        let cleaned = cleaned.trim_matches(|c: char| !c.is_alphabetic() && !c.is_ascii_digit());
+        let cleaned =
+            cleaned.trim_matches(|c: char| !c.is_alphabetic() && !c.is_ascii_digit()).to_lowercase();
         // Names start with a letter: `2024-01` becomes `t2024-01`.
         let named = match cleaned.starts_with(|c: char| c.is_alphabetic()) {
-            true => cleaned.to_owned(),
+            true => cleaned,
             false if cleaned.is_empty() => return Err(no_name()),
             false => format!("t{cleaned}"),
         };
@@ -259,9 +302,50 @@ mod tests {
         ] {
             assert_eq!(file("x", bytes.as_bytes()).1.recognise().unwrap(), format, "{bytes}");
         }
-        for (bytes, why) in [("", "is empty"), ("hello there", "no known format"), ("a\0b", "binary")] {
+        for (bytes, why) in [("hello there", "no known format"), ("a\0b", "binary")] {
             let error = file("x", bytes.as_bytes()).1.recognise().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("--format"), "{error}");
+        }
+        assert!(
+            file("x.csv", b"\n")
+                .1
+                .recognise()
+                .unwrap_err()
+                .to_string()
+                .contains("is empty; there is nothing")
+        );
+    }
+
+    /// Two good lines of four were "which no known format does", naming a good one; so was a CSV file with one bad row.
+    #[test]
+    fn the_name_decides_where_the_content_leaves_a_choice() {
+        let log = r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+        let half = format!("{log}\nbroken\n{log}\nnonsense\n");
+        for (name, text, format) in [
+            ("access.log", half.as_str(), Format::AccessLog),
+            ("access.log.2.gz", &half, Format::AccessLog),
+            ("site-access_2026", &half, Format::AccessLog),
+            ("bad.csv", "a,b\n1,2\n3,4,5\n", Format::Csv),
+            ("words.csv", "word\nhello\n", Format::Csv),
+            ("words.tsv.gz", "word\nhello there\n", Format::Csv),
+            ("x.log", "{\"a\": 1}\n", Format::Ndjson),
+            ("x.json", "[\n{\"a\": 1}]", Format::Json),
+        ] {
+            assert_eq!(file(name, text.as_bytes()).1.recognise().unwrap(), format, "{name}");
+        }
+        for (name, text, said) in [
+            ("stuff", half.as_str(), "2 lines of an access log among its first 4, but line 2 is `broken`"),
+            ("stuff", "a,b\n1,2\n3,4,5\n", "looks like CSV, but line 3 has 3 fields where 2 are expected"),
+            (
+                "app.log",
+                "[Sat Nov 21] started\n",
+                "has no line of an access log among its first 1; line 1 is `[Sat",
+            ),
+            ("x.ndjson", "\nhello\n", "holds no JSON object in line 2: `hello`"),
+            ("x.parquet", "hello\n", "is no Parquet file"),
+        ] {
+            let error = file(name, text.as_bytes()).1.recognise().unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("--format"), "{name}: {error}");
         }
     }
 
@@ -288,7 +372,7 @@ mod tests {
             ("access.log", "access"),
             ("access.log.1.gz", "access"),
             ("2024-01.csv", "t2024-01"),
-            ("my events (copy).ndjson", "my_events__copy"),
+            ("My Events (copy).ndjson", "my_events__copy"),
             (".hidden.csv", "hidden"),
         ] {
             assert_eq!(file(file_name, b"{}").1.table_name().unwrap(), table);

@@ -68,3 +68,24 @@ fn a_server_that_does_not_answer_is_said_so() {
     assert!(said.contains("no server answers at") && said.contains("polynya serve"), "{said}");
     assert!(place.fails(&["tables", "--url", "https://example.org"]).contains("http://"));
 }
+
+#[test]
+fn a_value_that_no_machine_can_serve_is_refused_before_it_is_tried() {
+    let place = Place::new();
+    for (setting, range) in [
+        ("sql.threads=999999999", "from 0 to 1024"),
+        ("sql.deadline=0", "from 1 ms"),
+        ("server.connections_max=0", "from 1"),
+    ] {
+        let said = place.fails(&["config", "--set", setting]);
+        assert!(said.contains(setting.split('=').next().unwrap()) && said.contains(range), "{said}");
+    }
+    let said = place.fails(&["serve", "--listen", "127.0.0.1:99999"]);
+    assert!(said.contains("--listen") && said.contains("`99999` is no port"), "{said}");
+    for count in ["--connections", "--batch", "--rounds"] {
+        let output = place.run(&["bench", "ingest", count, "0"]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = crate::polynya::text(&output.stderr);
+        assert!(said.contains("whole number from 1 on"), "{said}");
+    }
+}

@@ -161,3 +161,50 @@ fn a_killed_server_is_no_gap_either() {
     check(&place, rows);
     assert!(server.stop().success());
 }
+
+/// The page at /_/ reads the same cases (tests/browser), so that a dropped file and an ingested one make one table.
+#[test]
+fn files_become_the_tables_that_the_shared_cases_say() {
+    let _limit = testkit::limit(300);
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/files/cases.json");
+    let cases: Vec<serde_json::Value> =
+        serde_json::from_str(&std::fs::read_to_string(cases).unwrap()).unwrap();
+    let place = Place::new();
+    let server = place.serve(&["serve"]);
+    for case in &cases {
+        let word = |name: &str| case[name].as_str().unwrap_or_default();
+        let file = word("file");
+        place.write(file, word("text"));
+        if !case["error"].is_null() {
+            let said = place.fails(&["ingest", file]).to_lowercase();
+            assert!(said.contains(word("error")), "{file}: {said}");
+            continue;
+        }
+        place.ok(&["ingest", file]);
+        let table: serde_json::Value =
+            serde_json::from_str(&place.ok(&["tables", word("table"), "--json"])).unwrap();
+        let columns = table["columns"].as_array().unwrap().iter();
+        let columns: Vec<serde_json::Value> = columns
+            .filter(|column| !column["name"].as_str().unwrap().starts_with('_'))
+            .map(|column| serde_json::json!([column["name"], column["type"]]))
+            .collect();
+        assert_eq!(serde_json::Value::from(columns), case["columns"], "{file}");
+        assert_eq!(table["rows"], case["rows"], "{file}");
+    }
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_column_that_is_not_there_is_not_ignored() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("people.csv", "name,zip\nAnn,01234\n");
+    let said = place.fails(&["ingest", "people.csv", "--column", "zipp:string"]);
+    assert!(said.contains("has no column `zipp`") && said.contains("did you mean `zip`?"), "{said}");
+    let said = place.fails(&["ingest", "people.csv", "--column", "height:string"]);
+    assert!(said.contains("its columns are name, zip"), "{said}");
+    place.write("events.ndjson", "{\"a\":1}\n");
+    let said = place.fails(&["ingest", "events.ndjson", "--column", "a:string"]);
+    assert!(said.contains("is no CSV"), "{said}");
+    place.ok(&["ingest", "people.csv", "--column", "ZIP:string"]);
+}

@@ -55,3 +55,24 @@ fn tables_are_listed_and_described() {
     assert_eq!(json["rows"], 2);
     assert!(place.fails(&["tables", "peple"]).contains("people"));
 }
+
+#[test]
+fn backslash_commands_work_in_a_pipe_too() {
+    let _limit = testkit::limit(120);
+    let place = place();
+    let ask = |text: &str| {
+        let mut command = place.command(&["sql"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let output = ask("SELECT 1 AS a;\n\\d\n\\d people\n\\help\n\\q\nSELECT 2 AS b;\n");
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(said.starts_with("{\"a\":1}\n") && said.contains("people") && said.contains("zip"), "{said}");
+    assert!(said.contains("\\timing") && !said.contains("\"b\""), "{said}");
+    let output = ask("\\nonsense\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is no command"), "{}", text(&output.stderr));
+}

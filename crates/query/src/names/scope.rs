@@ -50,9 +50,10 @@ impl Scope {
                 let Some(ObjectNamePart::Identifier(last)) = name.0.last() else { return };
                 (Some((last.value.clone(), alias.as_ref())), self.table(name, known, outer))
             }
-            TableFactor::Derived { subquery, alias, .. } => {
-                (alias.as_ref().map(|a| (a.name.value.clone(), Some(a))), outputs(subquery, known, &self.seen(outer)))
-            }
+            TableFactor::Derived { subquery, alias, .. } => (
+                alias.as_ref().map(|a| (a.name.value.clone(), Some(a))),
+                outputs(subquery, known, &self.seen(outer)),
+            ),
             TableFactor::NestedJoin { table_with_joins, alias: None } => {
                 return self.add_from(std::slice::from_ref(table_with_joins), known, outer);
             }

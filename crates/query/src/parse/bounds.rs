@@ -128,7 +128,9 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
         Kind::TooLarge,
         format!("the statement's operators and brackets nest {depth} deep; {DEPTH_MAX} are allowed"),
     )
-    .hint("write `x IN (…)` instead of many ORs, rows of a table instead of a long sum, or split the statement"))
+    .hint(
+        "write `x IN (…)` instead of many ORs, rows of a table instead of a long sum, or split the statement",
+    ))
 }
 
 /// What the last token was.

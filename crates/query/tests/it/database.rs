@@ -28,8 +28,12 @@ pub fn open_with(change: impl FnOnce(&mut Options)) -> Database {
 }
 
 pub fn open_engine(engine: engine::Options, change: impl FnOnce(&mut Options)) -> Database {
+    open_on(vfs::Env::real(), engine, change)
+}
+
+pub fn open_on(env: vfs::Env, engine: engine::Options, change: impl FnOnce(&mut Options)) -> Database {
     let dir = testkit::temp_dir("query");
-    let engine = Engine::open(vfs::Env::real(), &dir.join("data"), engine).unwrap();
+    let engine = Engine::open(env, &dir.join("data"), engine).unwrap();
     let mut options = Options::new(dir.join("spill"));
     options.threads = 2;
     change(&mut options);

@@ -3,6 +3,7 @@
 // The name by which the workspace knows the crate.
 extern crate polynya_query as query;
 
+mod commits;
 mod database;
 mod depth;
 mod limits;

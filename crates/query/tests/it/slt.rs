@@ -52,7 +52,8 @@ files!(
     errors,
     information,
     comparing,
-    overflow
+    overflow,
+    scopes
 );
 
 fn folder() -> PathBuf {

@@ -1,7 +1,6 @@
 //! The first page and its feed.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
@@ -9,10 +8,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 use bytes::Bytes;
 use futures::stream;
 use http::{HeaderMap, header};
-use types::Principal;
 
 use super::Follows;
 use crate::app::Shared;
+use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 
 /// Until there is a site, the root leads to the page.
@@ -32,13 +31,13 @@ pub async fn file(
     app.assets.answer(&file, &headers).ok_or_else(|| Failure::no_route(&format!("/_/{file}")))
 }
 
-/// One JSON a second as server-sent events; all who watch share its making.
-pub async fn live(State(app): State<Shared>, Extension(principal): Extension<Arc<Principal>>) -> Response {
+/// One JSON a second as server-sent events; all who watch share its making. Ends with the key that it was asked with.
+pub async fn live(State(app): State<Shared>, Extension(admitted): Extension<Admitted>) -> Response {
     let samples = app.live.subscribe();
     let stopping = app.stopping.subscribe();
     let events = stream::unfold(
-        (samples, stopping, principal, true),
-        |(mut samples, mut stopping, principal, first)| async move {
+        (samples, stopping, app, admitted, true),
+        |(mut samples, mut stopping, app, admitted, first)| async move {
             // What is there already is shown at once, unless nobody watched before and it is old.
             if !first || samples.borrow().is_stale() {
                 tokio::select! {
@@ -46,9 +45,12 @@ pub async fn live(State(app): State<Shared>, Extension(principal): Extension<Arc
                     _ = stopping.changed() => return None,
                 }
             }
+            if !admitted.still_holds(app.engine.root().keys()) {
+                return None;
+            }
             let sample = samples.borrow_and_update().clone();
-            let event = Bytes::from(format!("data: {}\n\n", sample.text(&principal.tables)));
-            Some((Ok::<_, Infallible>(event), (samples, stopping, principal, false)))
+            let event = Bytes::from(format!("data: {}\n\n", sample.text(&admitted.principal.tables)));
+            Some((Ok::<_, Infallible>(event), (samples, stopping, app, admitted, false)))
         },
     );
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];

@@ -1,5 +1,7 @@
 //! One SQL statement, its rows streamed as they come.
 
+mod size;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use super::read::format_of;
 use super::{Unrecorded, milliseconds};
 use crate::app::Shared;
 use crate::body;
+use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::wire::out::{self, Format};
 use crate::wire::value;
@@ -41,12 +44,15 @@ const JSON_ROWS_MAX: u64 = 100_000;
 const WHOLE_BYTES: usize = 64 << 10;
 /// A piece of a longer answer is about this large.
 const PIECE_BYTES: usize = 256 << 10;
+/// How often a broken answer looks whether its last words have left.
+const BREAK_PAUSE: Duration = Duration::from_millis(20);
 /// Up to so many cells are written where the request was read.
 const INLINE_CELLS: usize = 4_096;
 
 pub async fn sql(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
+    Extension(connection): Extension<Arc<Connection>>,
     request: Request<Body>,
 ) -> Result<Response> {
     let started = Instant::now();
@@ -65,7 +71,6 @@ pub async fn sql(
         (_, rows_max) => (rows_max, Overflow::Error),
     };
     let limits = Limits { deadline: asked.deadline_ms.map(Duration::from_millis), rows_max, overflow };
-    let about_itself = asked.sql.contains("polynya.");
     let answered = app.sql.run(&principal, &asked.sql, params, limits).await;
     let result = match answered {
         Err(e) => Err(e.into()),
@@ -73,16 +78,27 @@ pub async fn sql(
             "columns": [], "rows": [], "count": done.count, "took_ms": milliseconds(started.elapsed()),
             "truncated": false, "statement": done.kind.name(), "lsn": done.lsn.0,
         }))),
-        Ok(Answer::Rows(rows)) => rows_answer(app, rows, format, started).await,
+        Ok(Answer::Rows(rows)) => {
+            // Who watches the records must not fill them. What a statement says decides nothing, only what it reads.
+            let about_records = rows.reads_only_records();
+            rows_answer(app, rows, format, started, connection).await.map(|mut response| {
+                if about_records {
+                    response.extensions_mut().insert(Unrecorded);
+                }
+                response
+            })
+        }
     };
-    let mut response = result.unwrap_or_else(IntoResponse::into_response);
-    if about_itself {
-        response.extensions_mut().insert(Unrecorded);
-    }
-    Ok(response)
+    Ok(result.unwrap_or_else(IntoResponse::into_response))
 }
 
-async fn rows_answer(app: Shared, rows: query::Rows, format: Format, started: Instant) -> Result<Response> {
+async fn rows_answer(
+    app: Shared,
+    rows: query::Rows,
+    format: Format,
+    started: Instant,
+    connection: Arc<Connection>,
+) -> Result<Response> {
     let lsn = rows.lsn();
     let mut encoder = Encoder {
         writer: out::Writer::new(format, rows.schema())?,
@@ -105,24 +121,48 @@ async fn rows_answer(app: Shared, rows: query::Rows, format: Format, started: In
     if statement.ended {
         return Ok((headers, head).into_response());
     }
-    let rest = stream::unfold((Some(statement), Some(head)), |(statement, head)| async move {
-        let mut statement = statement?;
-        if let Some(head) = head {
-            return Some((Ok(Bytes::from(head)), (Some(statement), None)));
-        }
-        if statement.ended {
-            return None;
-        }
-        match statement.piece(PIECE_BYTES).await {
-            Ok(piece) => Some((Ok(Bytes::from(piece)), (Some(statement), None))),
-            Err(failure) => match statement.farewell(&failure) {
-                Some(last) => Some((Ok(Bytes::from(last)), (None, None))),
-                // A form without a place for an error: the connection breaks, so that nobody takes it for whole.
-                None => Some((Err(std::io::Error::other("the statement failed")), (None, None))),
-            },
-        }
+    let rest = stream::unfold(Rest::Head(statement, head), move |rest| {
+        let connection = connection.clone();
+        async move { rest.next(&connection).await }
     });
     Ok((headers, Body::from_stream(rest)).into_response())
+}
+
+/// What is still to be sent of a long answer.
+enum Rest {
+    Head(Statement, Vec<u8>),
+    Rows(Statement),
+    /// It failed: the connection breaks, so that nobody takes it for whole.
+    Broken,
+    Nothing,
+}
+
+impl Rest {
+    async fn next(self, connection: &Connection) -> Option<(std::io::Result<Bytes>, Rest)> {
+        let mut statement = match self {
+            Rest::Head(statement, head) => return Some((Ok(head.into()), Rest::Rows(statement))),
+            Rest::Rows(statement) if statement.ended => return None,
+            Rest::Rows(statement) => statement,
+            Rest::Broken => {
+                // What was said last, the error, is still to leave: an end of the connection would drop it.
+                tokio::task::yield_now().await;
+                while connection.is_blocked() {
+                    tokio::time::sleep(BREAK_PAUSE).await;
+                }
+                return Some((Err(std::io::Error::other("the statement failed")), Rest::Nothing));
+            }
+            Rest::Nothing => return None,
+        };
+        match statement.piece(PIECE_BYTES).await {
+            Ok(piece) => Some((Ok(piece.into()), Rest::Rows(statement))),
+            Err(failure) => {
+                let last = statement.farewell(&failure).into();
+                // Only JSON has a frame that says it is whole, or is not.
+                let whole = statement.format() == Format::Json;
+                Some((Ok(last), if whole { Rest::Nothing } else { Rest::Broken }))
+            }
+        }
+    }
 }
 
 /// A statement whose rows are being written. Dropping it cancels the statement.
@@ -151,10 +191,12 @@ impl Statement {
                 }
             },
         };
+        self.rows.check_deadline()?;
         let rows = batch.num_rows();
-        // Batches may share buffers, so this errs on the side of smaller pieces.
-        let row_bytes = batch.get_array_memory_size() / rows.max(1) + 1;
-        let now = rows.min((bytes / row_bytes).max(1));
+        let now = size::rows_within(&batch, bytes);
+        if now == 1 {
+            size::check_row(&batch)?;
+        }
         let part = batch.slice(0, now);
         self.batch = (now < rows).then(|| batch.slice(now, rows - now));
         if part.num_rows() * part.num_columns() <= INLINE_CELLS {
@@ -174,16 +216,20 @@ impl Statement {
         self.encoder.as_mut().expect("given back after each piece")
     }
 
-    /// What ends a broken answer, if its form has a place for an error.
-    fn farewell(&mut self, failure: &Failure) -> Option<Vec<u8>> {
+    fn format(&self) -> Format {
+        self.encoder.as_ref().map_or(Format::Ndjson, |encoder| encoder.format)
+    }
+
+    /// What ends a broken answer, as far as its form has a place for an error.
+    fn farewell(&mut self, failure: &Failure) -> Vec<u8> {
         let error = failure.to_json();
-        let encoder = self.encoder.as_ref()?;
+        let Some(encoder) = self.encoder.as_ref() else { return Vec::new() };
         match encoder.format {
             Format::Json => {
-                Some(format!("],\"count\":{},\"truncated\":true,\"error\":{error}}}\n", encoder.count).into())
+                format!("],\"count\":{},\"truncated\":true,\"error\":{error}}}\n", encoder.count).into()
             }
-            Format::Ndjson => Some(format!("{}\n", json!({ "error": error })).into()),
-            Format::Csv | Format::ArrowStream => None,
+            Format::Ndjson => format!("{}\n", json!({ "error": error })).into(),
+            Format::Csv | Format::ArrowStream => Vec::new(),
         }
     }
 }

@@ -20,6 +20,7 @@ use types::{Error, Lsn, Principal, Result as CoreResult, TableId, name};
 
 use super::{Follows, query};
 use crate::app::Shared;
+use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 use crate::wire::out;
 
@@ -36,6 +37,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 pub async fn tail(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
+    Extension(admitted): Extension<Admitted>,
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
@@ -62,7 +64,7 @@ pub async fn tail(
     let lsn = app.lsn.subscribe();
     let stopping = app.stopping.subscribe();
     let full_name = snapshot.def().name.clone();
-    let feed = Feed { id: snapshot.def().id, app, principal, full_name, after, lsn, stopping };
+    let feed = Feed { id: snapshot.def().id, app, principal, admitted, full_name, after, lsn, stopping };
     let events = stream::unfold(Some(feed), |feed| async move {
         let mut feed = feed?;
         match feed.next().await {
@@ -83,6 +85,7 @@ pub async fn tail(
 struct Feed {
     app: Shared,
     principal: Arc<Principal>,
+    admitted: Admitted,
     full_name: String,
     id: TableId,
     after: Lsn,
@@ -132,14 +135,7 @@ impl Feed {
 
     /// A key may be removed while its stream runs.
     fn still_allowed(&self) -> Result<()> {
-        let root = self.app.engine.root();
-        let keys = root.keys();
-        let allowed = if keys.is_empty() {
-            self.principal.name == "local"
-        } else {
-            keys.iter().any(|key| key.name == self.principal.name && key.tables == self.principal.tables)
-        };
-        if allowed {
+        if self.admitted.still_holds(self.app.engine.root().keys()) {
             Ok(())
         } else {
             Err(Failure::unauthorized("the key was removed or changed", "ask again with one that exists"))

@@ -122,9 +122,8 @@ impl Decoder<'_> {
         if !p.eat(b'{') {
             return p.malformed("an object (`{`) for each row").map_err(Fault::from);
         }
-        if self.row.is_multiple_of(1024) && self.row > 0 {
-            self.check_size()?;
-        }
+        // Each row, as a column that comes late is filled with nulls for all rows before it.
+        self.check_size()?;
         let mut first = true;
         let mut place = 0;
         while !end_of(p, b'}', &mut first)? {
@@ -253,6 +252,7 @@ impl Decoder<'_> {
                 }
                 self.row_bytes += 8;
                 self.new_columns += 1;
+                self.check_size()?;
                 let slot = self.slot(key, None, Column::waiting());
                 self.folded.insert(key.to_lowercase(), Named::Slot(slot));
                 slot

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use polynya_server as server;
@@ -158,6 +159,13 @@ impl Client {
         Answer { status, headers, body: Vec::new() }
     }
 
+    /// The status of an answer whose rest stays unread; `None` if the connection ended without one.
+    pub fn status(&mut self) -> Option<u16> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).ok()?;
+        line.split(' ').nth(1)?.parse().ok()
+    }
+
     pub fn answer(&mut self) -> Answer {
         let mut answer = self.answer_head();
         if answer.status == 304 {
@@ -174,6 +182,26 @@ impl Client {
             self.reader.read_to_end(&mut answer.body).unwrap();
         }
         answer
+    }
+
+    /// A chunked body as far as it came, and whether it came to its end.
+    pub fn chunks_until_it_breaks(&mut self) -> (Vec<u8>, bool) {
+        let mut body = Vec::new();
+        loop {
+            let mut size = String::new();
+            if !matches!(self.reader.read_line(&mut size), Ok(1..)) {
+                return (body, false);
+            }
+            let size = usize::from_str_radix(size.trim_end(), 16).expect("a chunk's size");
+            let mut chunk = vec![0; size + 2];
+            if self.reader.read_exact(&mut chunk).is_err() {
+                return (body, false);
+            }
+            if size == 0 {
+                return (body, true);
+            }
+            body.extend_from_slice(&chunk[..size]);
+        }
     }
 
     /// The next piece of a chunked answer; `None` at its end.
@@ -210,4 +238,85 @@ pub fn wait_until(what: impl Fn() -> bool) {
         std::thread::yield_now();
         std::thread::park_timeout(Duration::from_millis(2));
     }
+}
+
+/// Set in the environment of a child process that is to be a crowd.
+const CROWD: &str = "POLYNYA_TEST_CROWD";
+
+/// Many open connections, held by a process of its own: their files are not this one's.
+pub struct Crowd {
+    child: Child,
+    words: BufReader<std::process::ChildStdout>,
+}
+
+impl Crowd {
+    /// Starts the process. `test` must begin with [`Crowd::is_here`].
+    pub fn hire(test: &str) -> Crowd {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture"])
+            .env(CROWD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let words = BufReader::new(child.stdout.take().unwrap());
+        Crowd { child, words }
+    }
+
+    /// Opens `count` connections in the place of those that there are, each with one request. Returns how many of them
+    /// were answered 200.
+    pub fn gather(&mut self, address: SocketAddr, count: usize) -> usize {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        stdin.write_all(format!("{address} {count}\n").as_bytes()).unwrap();
+        let lines = (&mut self.words).lines().map(Result::unwrap);
+        let served = lines.into_iter().find_map(|line| line.strip_prefix("served ")?.parse().ok());
+        served.expect("the child says how many were served")
+    }
+
+    /// In the child: plays the crowd until the parent lets go of it, and says true.
+    pub fn is_here() -> bool {
+        if std::env::var_os(CROWD).is_none() {
+            return false;
+        }
+        raise_files();
+        let mut clients: Vec<Client> = Vec::new();
+        for task in std::io::stdin().lines() {
+            let task = task.unwrap();
+            let (address, count) = task.split_once(' ').unwrap();
+            let (address, count): (SocketAddr, usize) = (address.parse().unwrap(), count.parse().unwrap());
+            clients.clear();
+            let mut served = 0;
+            // In steps: the server's queue of connections that are not accepted yet is bounded.
+            while clients.len() < count {
+                let step = (count - clients.len()).min(64);
+                let mut new: Vec<Client> = (0..step).map(|_| Client::connect(address)).collect();
+                // Whoever is refused may be told so, and cut off, before it could ask.
+                new.iter_mut().for_each(|client| {
+                    let _ = client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+                });
+                served += new.iter_mut().filter_map(Client::status).filter(|status| *status == 200).count();
+                clients.append(&mut new);
+            }
+            let mut out = std::io::stdout();
+            out.write_all(format!("\nserved {served}\n").as_bytes()).unwrap();
+            out.flush().unwrap();
+        }
+        true
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// As many files as this process may have; returns how many.
+pub fn raise_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let files = getrlimit(Resource::Nofile);
+    let room = files.maximum.unwrap_or(1 << 20).min(40_000);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(room), maximum: files.maximum });
+    room as usize
 }

@@ -88,6 +88,19 @@ fn a_value_that_does_not_fit_names_its_line_and_the_cure() {
     assert!(csv.next().unwrap_err().to_string().contains("not UTF-8"));
 }
 
+/// `a,b\n1,"2\n3,4\n` became one row, and the second was gone without a word.
+#[test]
+fn a_quote_that_is_never_closed_names_the_line_where_it_opens() {
+    let text = "a,b\n1,\"2\n3,4\n";
+    let error = pieces(text, dialect(text), 0).next().unwrap_err().to_string();
+    assert!(error.starts_with("line 2: a quote opens here and is never closed"), "{error}");
+    // A later piece counts on from the ones before it.
+    let known = dialect("a,b\n1,2\n");
+    let rest = Box::new(Cursor::new(b"5,6\n7,\"8\n".to_vec()));
+    let error = Csv::new(rest, known, 8, 2).next().unwrap_err().to_string();
+    assert!(error.starts_with("line 4: a quote opens"), "{error}");
+}
+
 #[test]
 fn a_file_read_in_pieces_is_the_file_read_at_once() {
     let row = |i: u32| format!("{i},\"text {i}\n{}\"\n", "x".repeat(50));

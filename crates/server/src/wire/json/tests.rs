@@ -117,7 +117,7 @@ fn a_wrong_type_names_row_column_and_cure() {
     assert_eq!(refused.rows.len(), 1);
     assert_eq!(
         message(refused),
-        "row 57, column `n`: int64 expected, string `\\\"x\\\"` found; a column keeps its type; add one and \
+        "row 57, column `n`: int64 expected, string `\"x\"` found; a column keeps its type; add one and \
          send the value as `n_string`: PUT /v1/tables/t {\"columns\":[{\"name\":\"n_string\",\"type\":\"string\"}]}"
     );
     let text = message(read(r#"{"n":1.5}"#, Some(&def)).unwrap_err());
@@ -226,4 +226,18 @@ fn numbers_that_would_lose_something_are_refused() {
         assert_eq!(read(body, Some(&def)).unwrap_err().error.kind(), Kind::Schema, "{body}");
     }
     read(r#"{"f":9007199254740994,"g":0.1,"d":1.50}"#, Some(&def)).unwrap();
+}
+
+/// Few bytes, a column more with each row: what their nulls would take is refused when the rows and columns so far come
+/// to it, and not when they are made. The bad byte behind is never reached.
+#[test]
+fn rows_times_columns_are_bounded_while_they_are_read() {
+    let body: String = (0..400).map(|i| format!("{{\"c{i}\":1}}")).collect();
+    let limits = Limits { decoded_bytes_max: 1 << 20, ..Limits::default() };
+    let target = Target { table: "t", def: None, may_add_columns: true };
+    // 362 rows of as many columns, 8 bytes each.
+    let refused = decode((body.clone() + "?").as_bytes(), target, &limits).unwrap_err();
+    assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);
+    let few: String = (0..300).map(|i| format!("{{\"c{i}\":1}}")).collect();
+    assert_eq!(decode(few.as_bytes(), target, &limits).unwrap().batch.num_columns(), 300);
 }

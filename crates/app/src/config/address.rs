@@ -1,0 +1,77 @@
+//! Where to listen, as people write it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Deserializer, de};
+
+/// Of a port that comes without an address: this machine alone, like the default.
+const THIS_MACHINE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// `127.0.0.1:8484`, `[::1]:8484`, `localhost:8484`, `:8484` or `8484`. No name but `localhost` is looked up: a server
+/// that listens elsewhere than its settings say, because a name changed, is a surprise.
+pub fn parse(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let address = match host {
+        "" | "localhost" => Some(THIS_MACHINE),
+        host => host.trim_start_matches('[').trim_end_matches(']').parse().ok(),
+    };
+    if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+        let number = port.parse().map_err(|_| format!("`{port}` is no port: ports are 0 to 65535"))?;
+        let address =
+            address.ok_or_else(|| format!("`{host}` is no address of numbers, like 127.0.0.1 or [::1]"))?;
+        return Ok(SocketAddr::new(address, number));
+    }
+    match text.parse::<IpAddr>().is_ok() || text == "localhost" {
+        true => Err(format!("`{text}` names no port")),
+        false => Err(format!("`{text}` is no address and port")),
+    }
+}
+
+/// From the settings file, where a port alone may be a number.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Port(u64),
+        Text(String),
+    }
+    let text = match Written::deserialize(deserializer)? {
+        Written::Port(port) => port.to_string(),
+        Written::Text(text) => text,
+    };
+    parse(text.trim()).map_err(de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_on_this_machine() {
+        for (text, address) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("[::1]:8484", "[::1]:8484"),
+            ("0.0.0.0:0", "0.0.0.0:0"),
+            ("localhost:8484", "127.0.0.1:8484"),
+            (":8484", "127.0.0.1:8484"),
+            ("8484", "127.0.0.1:8484"),
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), address);
+        }
+        for (text, said) in [
+            ("127.0.0.1:99999", "`99999` is no port"),
+            ("99999", "`99999` is no port"),
+            (":", "no address and port"),
+            ("127.0.0.1", "names no port"),
+            ("localhost", "names no port"),
+            ("box:80", "`box` is no address of numbers"),
+            ("", "no address and port"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

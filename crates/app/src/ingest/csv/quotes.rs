@@ -1,0 +1,114 @@
+//! Notices a quote that is opened and never closed. The CSV reader takes the rest of the file for one field then, and says
+//! nothing: rows would be lost silently.
+
+use std::fmt;
+use std::io::{self, Read};
+
+/// Passes bytes on, and fails at their end if that is inside a quoted field.
+pub struct Quotes<R> {
+    inner: R,
+    delimiter: u8,
+    state: State,
+    /// Bytes seen, as far as a byte order mark reaches.
+    seen: u8,
+    line: u64,
+    /// The line where the last quoted field began.
+    opened: u64,
+}
+
+/// As RFC 4180 has it, and the reader reads it: a quote counts at a field's beginning only.
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Start,
+    Bare,
+    Quoted,
+    /// After a quote inside a quoted field: its end, or the first half of a doubled one.
+    Closing,
+}
+
+/// The error at the end of such a source.
+#[derive(Debug)]
+pub struct Unclosed {
+    pub line: u64,
+}
+
+impl fmt::Display for Unclosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: a quote opens here and is never closed", self.line)
+    }
+}
+
+impl std::error::Error for Unclosed {}
+
+impl<R> Quotes<R> {
+    /// `lines` of the source came before.
+    pub fn new(inner: R, delimiter: u8, lines: u64) -> Self {
+        Quotes { inner, delimiter, state: State::Start, seen: 0, line: lines + 1, opened: 0 }
+    }
+
+    fn watch(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.line += u64::from(byte == b'\n');
+            let ends = byte == self.delimiter || byte == b'\n' || byte == b'\r';
+            if self.seen < 3 {
+                self.seen += 1;
+                if matches!(byte, 0xef | 0xbb | 0xbf) {
+                    continue;
+                }
+            }
+            self.state = match (self.state, byte) {
+                (State::Quoted, b'"') => State::Closing,
+                (State::Quoted, _) => State::Quoted,
+                (State::Closing, b'"') => State::Quoted,
+                (State::Start, b'"') => {
+                    self.opened = self.line;
+                    State::Quoted
+                }
+                _ if ends => State::Start,
+                _ => State::Bare,
+            };
+        }
+    }
+}
+
+impl<R: Read> Read for Quotes<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buf)?;
+        if count == 0 && !buf.is_empty() && self.state == State::Quoted {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, Unclosed { line: self.opened }));
+        }
+        self.watch(&buf[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        Quotes::new(text.as_bytes(), b',', 0).read_to_end(&mut all).map(|_| all)
+    }
+
+    #[test]
+    fn only_an_open_quote_at_the_end_fails_and_names_its_line() {
+        for fine in [
+            "",
+            "a,b\n1,\"2\n3\"\n",
+            "a\n5\" pipe\n",
+            "\"a\"\"b\",c",
+            "\u{feff}\"a\",b\n",
+            "a,\"\"\n",
+            "\"a\"x\"\n",
+        ] {
+            assert_eq!(read(fine).unwrap(), fine.as_bytes(), "{fine:?}");
+        }
+        for (open, line) in
+            [("a,b\n1,\"2\n3,4\n", 2), ("\"", 1), ("a\n\"b\nc\"\n\"\"\"x", 4), ("\u{feff}\"a", 1)]
+        {
+            let error = read(open).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("line {line}: ")), "{open:?}: {error}");
+        }
+    }
+}
