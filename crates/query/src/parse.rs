@@ -49,7 +49,10 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
             ParserError::ParserError(text) | ParserError::TokenizerError(text) => syntax(&text),
         })?;
     match (statements.pop(), statements.len()) {
-        (Some(statement), 0) => Ok(statement),
+        (Some(statement), 0) => {
+            bounds::check_with(&statement)?;
+            Ok(statement)
+        }
         (None, _) => Err(Error::invalid("the statement is empty")),
         (Some(_), others) => {
             Err(Error::invalid(format!("one statement is expected, {} were found", others + 1))
@@ -161,8 +164,11 @@ mod tests {
 
     #[test]
     fn nesting_without_end_is_refused() {
-        let deep = format!("select {}1{}", "(".repeat(3_000), ")".repeat(3_000));
-        assert!(parse(&deep).unwrap_err().message().contains("deeper"));
+        for (levels, why) in [(100, "deeper"), (3_000, "nest 3")] {
+            let deep = format!("select {}1{}", "(".repeat(levels), ")".repeat(levels));
+            let error = parse(&deep).unwrap_err();
+            assert!(error.message().contains(why) && error.kind() == Kind::TooLarge, "{error}");
+        }
     }
 
     #[test]

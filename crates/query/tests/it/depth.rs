@@ -48,7 +48,10 @@ fn forms(n: usize) -> Vec<(&'static str, String)> {
         ("first of coalesce", select(around("coalesce(", "a", ", 1)", n))),
         ("nullif", select(around("nullif(", "a", ", 1)", n))),
         ("greatest", select(around("greatest(", "a", ", 1)", n))),
-        ("not in", format!("select a from t where {}", repeated("a not in (1, 2)", " and a not in (1, 2)", n))),
+        (
+            "not in",
+            format!("select a from t where {}", repeated("a not in (1, 2)", " and a not in (1, 2)", n)),
+        ),
         ("casts in brackets", select(around("cast(", "a", " as bigint)", n))),
         ("structs", select(around("struct(", "a", ")", n))),
         ("lists in functions", select(around("make_array(", "a", ")", n))),
@@ -100,13 +103,13 @@ fn no_statement_is_too_deep_for_the_process() {
     let database = open();
     database.execute("create table t (a int, s text)");
     database.execute("insert into t values (1, 'x')");
-    for terms in [16, 62, 120, 500, 990, 5_000, 100_000] {
+    for terms in [10, 15, 62, 120, 500, 5_000, 100_000] {
         for (name, text) in forms(terms) {
             let start = Instant::now();
             let result = run(&database, &text);
             let took = start.elapsed();
             let kind = result.as_ref().err().map(|e| e.kind());
-            if took > Duration::from_millis(500) || std::env::var_os("SHOW").is_some() {
+            if took > Duration::from_millis(500) {
                 let said = result.as_ref().err().map(|e| e.message().chars().take(90).collect::<String>());
                 println!("{name} x {terms}: {took:?} {kind:?} {said:?}");
             }
@@ -179,27 +182,6 @@ fn a_wrong_statement_is_refused_in_bounded_time_however_it_nests() {
             let error = run(&database, &format!("select {} @@", open.repeat(levels))).unwrap_err();
             assert!(matches!(error.kind(), Kind::Invalid | Kind::TooLarge), "{error}");
             assert!(start.elapsed() < Duration::from_secs(4), "{open} x {levels}: {:?}", start.elapsed());
-        }
-    }
-}
-
-#[test]
-fn zz_calibrate() {
-    let Ok(terms) = std::env::var("TERMS") else { return };
-    let database = open();
-    database.execute("create table t (a int, s text)");
-    database.execute("insert into t values (1, 'x')");
-    for terms in terms.split(',').map(|n| n.parse::<usize>().unwrap()) {
-        for (name, text) in forms(terms) {
-            if std::env::var("SKIP").is_ok_and(|skip| skip.split(',').any(|s| s == name)) { continue }
-            let start = Instant::now();
-            let result = run(&database, &text);
-            let took = start.elapsed();
-            let said = result.as_ref().err().map(|e| e.message().chars().take(70).collect::<String>());
-            println!("{terms} {name}: {} ms {said:?}", took.as_millis());
-            while database.sql.status().running > 0 && start.elapsed() < Duration::from_secs(60) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
         }
     }
 }
