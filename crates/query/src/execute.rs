@@ -1,7 +1,7 @@
 //! Running a plan: a stream of batches within limits, and all of it at once for statements that write.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
@@ -103,6 +103,8 @@ pub(crate) struct Sink {
     pub end: Arc<End>,
     pub rows_max: u64,
     pub overflow: Overflow,
+    /// Whether SQL ends.
+    pub closed: Arc<AtomicBool>,
 }
 
 impl Sink {
@@ -113,6 +115,13 @@ impl Sink {
             biased;
             () = self.batches.closed() => Ok(()),
             result = deadline.limit(self.copy(&mut stream).boxed()) => result.and_then(|result| result),
+        };
+        // While the threads end, parts of the plan go before others, and those that are left complain of it.
+        let result = match result {
+            Err(_) if self.closed.load(Ordering::Acquire) => {
+                Err(Error::new(Kind::Closed, "the statement stopped before its end: SQL was closed"))
+            }
+            result => result,
         };
         self.end.set(result);
     }

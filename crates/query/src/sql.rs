@@ -50,12 +50,13 @@ struct Handle {
     shared: Arc<Shared>,
     /// Where statements are started, without a lock.
     spawner: tokio::runtime::Handle,
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
     runtime: vfs::Mutex<Option<Runtime>>,
 }
 
 struct Shared {
     engine: Engine,
+    closed: Arc<AtomicBool>,
     planner: Planner,
     options: Options,
     memory: Arc<RuntimeEnv>,
@@ -104,8 +105,10 @@ impl Sql {
             .enable_time()
             .build()
             .map_err(|e| Error::io("starting the threads of SQL", e))?;
+        let closed = Arc::new(AtomicBool::new(false));
         let shared = Shared {
             engine,
+            closed: closed.clone(),
             planner: Planner::new(&options, memory.clone()),
             permits: Arc::new(Semaphore::new(options.concurrent_max.max(1))),
             options,
@@ -117,7 +120,7 @@ impl Sql {
         Ok(Sql(Arc::new(Handle {
             shared: Arc::new(shared),
             spawner: runtime.handle().clone(),
-            closed: AtomicBool::new(false),
+            closed,
             runtime: vfs::Mutex::new(vfs::Rank::new(30, "sql threads"), Some(runtime)),
         })))
     }
@@ -303,7 +306,14 @@ impl Job {
             return;
         }
         let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
-        Sink { batches, end, rows_max, overflow: self.limits.overflow }.pump(stream, self.deadline).await;
+        let sink = Sink {
+            batches,
+            end,
+            rows_max,
+            overflow: self.limits.overflow,
+            closed: self.shared.closed.clone(),
+        };
+        sink.pump(stream, self.deadline).await;
     }
 
     async fn prepare(self: Arc<Self>) -> Result<Ready> {

@@ -377,9 +377,9 @@ fn a_row_that_is_too_large_for_an_answer_is_refused() {
 fn an_answer_of_lines_that_fails_half_way_breaks_the_connection() {
     let _limit = testkit::limit(120);
     let running = Running::start("breaks");
-    let body: String = (0..20_000).map(|i| format!("{{\"n\":{i},\"s\":\"row number {i}\"}}\n")).collect();
+    let body: String = (0..100_000).map(|i| format!("{{\"n\":{i},\"s\":\"row number {i}\"}}\n")).collect();
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", &body).status, 200);
-    let sql = r#"{"sql":"SELECT 1 / (n - 19999) AS x, s FROM t","rows_max":1000000}"#;
+    let sql = r#"{"sql":"SELECT 1 / (n - 99999) AS x, s FROM t","rows_max":1000000}"#;
     for accept in ["application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"] {
         let mut client = running.client();
         let length = sql.len().to_string();

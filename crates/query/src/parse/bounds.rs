@@ -68,6 +68,11 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                 frame.operators += usize::from(before == Before::Path);
                 Before::Period
             }
+            Token::DoubleColon => {
+                frame.operators += 1;
+                // A type's name, whatever it reads.
+                Before::Period
+            }
             Token::Word(word) if before == Before::Period || word.keyword == Keyword::NoKeyword => {
                 match before {
                     Before::Period => Before::Path,
@@ -258,7 +263,7 @@ enum Before {
     /// An operator, a separator or an opening bracket: an operand is to follow, and a keyword may be its name.
     Nothing,
     Operand,
-    /// The `.` of a name.
+    /// The `.` of a name, or the `::` before that of a type.
     Period,
     /// A name with a `.` in it.
     Path,

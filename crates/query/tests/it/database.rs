@@ -1,6 +1,6 @@
 //! A database with SQL over it, and answers as text.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -17,6 +17,13 @@ pub struct Database {
     /// The caller's runtime: not the one that SQL works on.
     pub runtime: Runtime,
     _dir: TempDir,
+}
+
+/// Kept by tests that keep SQL's threads busy for long, and by those that look how busy all of this process's are.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed while it held it has said so.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub fn open() -> Database {

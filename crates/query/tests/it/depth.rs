@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use query::Limits;
 use types::{Error, Kind};
 
-use crate::database::{Database, open};
+use crate::database::{Database, alone, open};
 
 fn repeated(first: &str, more: &str, terms: usize) -> String {
     format!("{first}{}", more.repeat(terms - 1))
@@ -100,6 +100,7 @@ fn run(database: &Database, text: &str) -> Result<(), Error> {
 #[test]
 fn no_statement_is_too_deep_for_the_process() {
     let _limit = testkit::limit(580);
+    let _alone = alone();
     let database = open();
     database.execute("create table t (a int, s text)");
     database.execute("insert into t values (1, 'x')");
@@ -129,6 +130,7 @@ fn no_statement_is_too_deep_for_the_process() {
 #[test]
 fn long_chains_of_one_operator_work() {
     let _limit = testkit::limit(240);
+    let _alone = alone();
     let database = open();
     database.execute("create table t (a int, s text)");
     database.execute("insert into t values (1, 'x')");
@@ -160,6 +162,7 @@ fn long_chains_of_one_operator_work() {
 #[test]
 fn a_wrong_statement_is_refused_in_bounded_time_however_it_nests() {
     let _limit = testkit::limit(240);
+    let _alone = alone();
     let database = open();
     for levels in [20, 40, 62] {
         for open in [
@@ -184,4 +187,22 @@ fn a_wrong_statement_is_refused_in_bounded_time_however_it_nests() {
             assert!(start.elapsed() < Duration::from_secs(4), "{open} x {levels}: {:?}", start.elapsed());
         }
     }
+}
+
+/// Planning does not yield; the deadline is kept by another task.
+#[test]
+fn the_deadline_holds_while_a_statement_is_planned() {
+    let _limit = testkit::limit(240);
+    let _alone = alone();
+    let database = open();
+    database.execute("create table t (a int, s text)");
+    let text = |last: &str| format!("select {}{last} from t group by 1", repeated("a", "+1", 590));
+    let start = Instant::now();
+    run(&database, &text("+2")).unwrap();
+    let whole = start.elapsed();
+    let limits = Limits { deadline: Some(whole / 20), ..Limits::default() };
+    let start = Instant::now();
+    let error = database.run(&text("+3"), vec![], limits).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    assert!(start.elapsed() < whole / 2, "{:?} of {whole:?}", start.elapsed());
 }

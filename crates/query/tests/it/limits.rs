@@ -9,7 +9,7 @@ use futures::future::join_all;
 use query::{Answer, Limits, Overflow};
 use types::{Kind, Principal};
 
-use crate::database::{Database, open, open_with};
+use crate::database::{Database, alone, open, open_with};
 
 /// Runs for hours if it is let.
 const ENDLESS: &str = "select count(*) from n a, n b, n c where (a.x + b.x + c.x) % 7 = 3";
@@ -85,6 +85,7 @@ fn a_statement_ends_at_its_deadline_wherever_it_is() {
 #[test]
 fn a_dropped_answer_stops_the_work() {
     let _limit = testkit::limit(240);
+    let _alone = alone();
     let database = open();
     database.numbers("n", 100_000, false);
     let sort = "select a.id, b.id from n a, n b where a.x <> b.x order by a.id + b.id, a.x";

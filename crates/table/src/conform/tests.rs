@@ -93,7 +93,7 @@ fn messages_name_row_column_and_what_is_wrong() {
     let cases: Vec<(Result<Vec<Value>>, &str)> = vec![
         (
             one("int32", Int64Array::from(vec![1, 1 << 40])),
-            "row 1, column `x`: `1099511627776` does not fit Int32",
+            "row 2, column `x`: `1099511627776` does not fit Int32",
         ),
         (one("float64", Int64Array::from(vec![(1 << 53) + 2])), "`9007199254740994` does not fit float64"),
         (one("int64", Float64Array::from(vec![1.0])), "column `x`: int64 expected, Float64 found"),
@@ -104,7 +104,7 @@ fn messages_name_row_column_and_what_is_wrong() {
             one("timestamp", StringArray::from(vec!["yesterday"])),
             "row 1, column `x`: `yesterday` does not fit",
         ),
-        (one("vector(2)", lists.clone()), "row 1, column `x`: 1 numbers where vector(2) has 2"),
+        (one("vector(2)", lists.clone()), "row 2, column `x`: 1 numbers where vector(2) has 2"),
         (one("list<int64>", lists), "column `x[]`: int64 expected, Float64 found"),
     ];
     for (result, part) in cases {
@@ -114,7 +114,7 @@ fn messages_name_row_column_and_what_is_wrong() {
     }
     let nested = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), Some(vec![None])]);
     let error = one("list<int32 not null>", nested).unwrap_err();
-    assert!(error.to_string().contains("row 1, column `x[]`: an item is null"), "{error}");
+    assert!(error.to_string().contains("row 2, column `x[]`: an item is null"), "{error}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn null_missing_unknown_and_doubled_columns_are_refused_by_name() {
     let ids = |values: Vec<Option<i64>>| Arc::new(Int64Array::from(values)) as ArrayRef;
     let message = |columns| conform(&batch(columns), &table).unwrap_err().to_string();
     let null = message(vec![("id", ids(vec![Some(1), None]))]);
-    assert!(null.contains("row 1, column `id`: it is NOT NULL"), "{null}");
+    assert!(null.contains("row 2, column `id`: it is NOT NULL"), "{null}");
     let names = Arc::new(StringArray::from(vec!["a"])) as ArrayRef;
     let missing = message(vec![("name", names)]);
     assert!(missing.contains("column `id` is NOT NULL, has no default and was not given"), "{missing}");
