@@ -52,6 +52,8 @@ pub(crate) struct Core {
 /// A sync under way, and what its end makes true.
 struct InFlight {
     root: Arc<Root>,
+    /// The root has work for the background pool, which sees it only once it is published.
+    wake: bool,
     answers: Vec<(Done, Committed)>,
 }
 
@@ -140,8 +142,8 @@ impl Core {
         if self.in_flight.is_some() || self.log.next_lsn() == self.newest.lsn.next() {
             return false;
         }
-        let root = self.build_root();
-        self.in_flight = Some(InFlight { root, answers: std::mem::take(&mut self.waiting) });
+        let (root, wake) = self.build_root();
+        self.in_flight = Some(InFlight { root, wake, answers: std::mem::take(&mut self.waiting) });
         true
     }
 
@@ -155,6 +157,9 @@ impl Core {
                     "L1: a root is published only when its last commit is durable"
                 );
                 let old = self.shared.root.swap(done.root);
+                if done.wake {
+                    self.shared.wake_background();
+                }
                 // A simulator has no reaper: what goes when must follow from the seed alone.
                 if !self.shared.stepped {
                     reaper::retire(old);
@@ -445,8 +450,8 @@ impl Core {
 
     // ---- publishing ----
 
-    /// The root as of everything written so far.
-    fn build_root(&mut self) -> Arc<Root> {
+    /// The root as of everything written so far, and whether something should be sealed in it.
+    fn build_root(&mut self) -> (Arc<Root>, bool) {
         let lsn = Lsn(self.log.next_lsn().0 - 1);
         let root = &mut self.newest;
         let counters = &self.shared.counters;
@@ -474,10 +479,8 @@ impl Core {
         root.lsn = lsn;
         root.time = self.last_time;
         root.made = self.shared.env.clock.monotonic();
-        if seal || head_bytes >= self.shared.options.debt_soft_bytes / 2 {
-            self.shared.wake_background();
-        }
-        Arc::new(root.clone())
+        let wake = seal || head_bytes >= self.shared.options.debt_soft_bytes / 2;
+        (Arc::new(root.clone()), wake)
     }
 }
 

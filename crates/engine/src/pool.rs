@@ -59,8 +59,12 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
     pool().members.lock().databases.retain(|m| !std::ptr::eq(m.as_ptr(), Arc::as_ptr(shared)));
 }
 
+/// Lets a thread look at the flags. Under the lock, or it could come between a thread's look and its sleep and be lost,
+/// for good, since who finds a flag up does not wake anybody.
 pub(crate) fn wake() {
-    pool().woken.notify_one();
+    let pool = pool();
+    drop(pool.members.lock());
+    pool.woken.notify_one();
 }
 
 fn run() {
@@ -83,7 +87,7 @@ fn run() {
             // There may be more: leave the flag up for whoever comes next.
             Ok(Outcome::Worked) => {
                 shared.work.store(true, Ordering::Release);
-                pool.woken.notify_one();
+                wake();
             }
             Ok(Outcome::Idle { again: None }) => {}
             Ok(Outcome::Idle { again: Some(after) }) => {
@@ -97,7 +101,7 @@ fn run() {
                 // What failed is due again after a while; the rest of the database's work goes on.
                 shared.counters.background_errors.add(1);
                 shared.work.store(true, Ordering::Release);
-                pool.woken.notify_one();
+                wake();
             }
         }
     }

@@ -198,3 +198,22 @@ fn closing_waits_for_the_manifest_that_is_being_written() {
     let again = Engine::open(Env::real(), dir.path(), options()).unwrap();
     assert_eq!(by_id(again.root().table("main.t").unwrap()).len() as i64, rows);
 }
+
+/// The pool was woken before the root that had work for it was published, and could be woken between its look at a
+/// database and its sleep; a seal then waited for a commit that perhaps never came.
+#[test]
+fn work_that_comes_while_the_pool_falls_asleep_is_done() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), options()).unwrap();
+    engine.commit(&Principal::local(), create()).unwrap();
+    for round in 0..testkit::scaled(300) as u64 {
+        engine.commit(&Principal::local(), insert(50 * round as i64)).unwrap();
+        let started = Instant::now();
+        while engine.status().seals <= round {
+            assert!(started.elapsed() < Duration::from_secs(20), "round {round}: nobody seals");
+            std::hint::spin_loop();
+        }
+    }
+    engine.close().unwrap();
+}
