@@ -27,6 +27,7 @@ pub mod ab;
 pub mod child;
 pub mod control;
 mod dataset;
+pub mod device;
 pub mod events;
 mod fsync;
 mod harness;

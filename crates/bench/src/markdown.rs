@@ -96,14 +96,15 @@ fn costs(runs: &[Run], out: &mut String) -> std::fmt::Result {
     writeln!(out, "The server, per operation or unit of a run's first stream (all its work counted).\n")?;
     writeln!(
         out,
-        "| run | CPU µs/unit | CPU µs/operation | cores used | voluntary switches/operation | involuntary/operation | run queue ms/s | bytes written/unit | resident MiB |"
+        "| run | CPU µs/unit | CPU µs/operation | cores used | voluntary switches/operation | involuntary/operation | run queue ms/s | device bytes written/unit | resident MiB |"
     )?;
     writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;
     for run in runs {
         let (Some(server), Some(stream)) = (&run.server, run.streams.first()) else { continue };
         let operations = stream.operations.max(1) as f64;
         let units = stream.units.max(1) as f64;
-        let written = server.written_bytes.map_or("?".into(), |bytes| format!("{:.0}", bytes as f64 / units));
+        let written =
+            run.device_written_bytes.map_or("?".into(), |bytes| format!("{:.0}", bytes as f64 / units));
         writeln!(
             out,
             "| {} | {:.2} | {:.1} | {:.2} | {:.3} | {:.3} | {:.1} | {written} | {:.0} |",

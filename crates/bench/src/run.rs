@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use types::{Error, Result};
 
 use crate::control::{Control, Hiccups};
+use crate::device::Device;
 use crate::fsync::{Fsync, Probe};
 use crate::latency::{Latency, Summary};
 use crate::pace::{Pace, Schedule};
@@ -53,6 +54,9 @@ pub struct Run {
     /// Share of all cores' time used by neither this process nor the server, 0 to 1.
     pub elsewhere: f64,
     pub fsync: Option<Fsync>,
+    /// What the device below the server's directory wrote during the measured time, for whomever.
+    #[serde(default)]
+    pub device_written_bytes: Option<u64>,
     /// Further figures of a workload, by name with its unit last.
     pub figures: BTreeMap<String, f64>,
     /// Why nothing here may be believed. Empty when all went well.
@@ -186,6 +190,7 @@ pub(crate) fn conduct(
     streams: Vec<Stream<'_>>,
 ) -> Result<Run> {
     let mut probe = data.map(Probe::new);
+    let device = data.and_then(Device::of);
     if let Some(probe) = &mut probe {
         probe.measure()?;
     }
@@ -239,7 +244,7 @@ pub(crate) fn conduct(
             }
             running.push((stream.name, stream.pace, stream.connections, threads));
         }
-        let watched = watch(pid, &counters, &stop, warm_until, end);
+        let watched = watch(pid, device.as_ref(), &counters, &stop, warm_until, end);
         for (name, pace, connections, threads) in running {
             let mut whole = Tally::default();
             let count = threads.len();
@@ -286,6 +291,7 @@ pub(crate) fn conduct(
         client: watched.client,
         hiccups: watched.hiccups,
         fsync: probe.map(Probe::finish),
+        device_written_bytes: watched.device_written_bytes,
         figures: BTreeMap::new(),
         failures,
     })
@@ -335,11 +341,13 @@ struct Watched {
     server: Option<Usage>,
     client: Usage,
     hiccups: Hiccups,
+    device_written_bytes: Option<u64>,
 }
 
 /// Reads every counter at the two ends of the measured time.
 fn watch(
     pid: Option<u32>,
+    device: Option<&Device>,
     counters: &[Counter],
     stop: &AtomicBool,
     warm_until: Instant,
@@ -347,7 +355,8 @@ fn watch(
 ) -> Result<Watched> {
     let read = || -> Result<_> {
         let done: Vec<_> = counters.iter().map(Counter::read).collect();
-        Ok((Instant::now(), done, pid.map(Sample::of).transpose()?, Sample::own()?))
+        let written = device.and_then(Device::written_bytes);
+        Ok((Instant::now(), done, pid.map(Sample::of).transpose()?, Sample::own()?, written))
     };
     sleep_until(warm_until, stop);
     let control = Control::start();
@@ -355,7 +364,8 @@ fn watch(
     sleep_until(end, stop);
     let after = read();
     let hiccups = control.stop();
-    let ((since, first, server, client), (until, last, server_after, client_after)) = (before?, after?);
+    let (since, first, server, client, written) = before?;
+    let (until, last, server_after, client_after, written_after) = after?;
     let done = first.iter().zip(&last).map(|(a, b)| (b.0 - a.0, b.1 - a.1)).collect();
     Ok(Watched {
         seconds: (until - since).as_secs_f64(),
@@ -363,6 +373,7 @@ fn watch(
         server: server.zip(server_after).map(|(before, after)| before.until(&after)),
         client: client.until(&client_after),
         hiccups,
+        device_written_bytes: written.zip(written_after).map(|(before, after)| after.saturating_sub(before)),
     })
 }
 

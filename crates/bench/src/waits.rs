@@ -61,10 +61,10 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     report.set("statements", options.statements);
     report.set("writers", options.writers);
     report.set("pairs", options.pairs);
-    let directory = tempfile::Builder::new()
-        .prefix("polynya-bench-")
-        .tempdir_in(&options.root)
-        .map_err(|error| Error::io(format_args!("making a directory in {}", options.root.display()), error))?;
+    let directory =
+        tempfile::Builder::new().prefix("polynya-bench-").tempdir_in(&options.root).map_err(|error| {
+            Error::io(format_args!("making a directory in {}", options.root.display()), error)
+        })?;
     let db = Database::open(directory.path())?;
     progress(&format!("loading {} rows", options.rows));
     load(&db, options.rows)?;
@@ -139,7 +139,8 @@ fn write(
         let done = if writer == 0 {
             // The same value again: whoever reads the row meanwhile can still check it.
             let ids: Vec<u64> = (0..100).map(|_| random.below(options.rows)).collect();
-            let batch = db.to_batch("readings", &["id", "value"], ids.into_iter().map(|id| [int(id), int(id)]))?;
+            let batch =
+                db.to_batch("readings", &["id", "value"], ids.into_iter().map(|id| [int(id), int(id)]))?;
             db.upsert("readings", batch)
         } else {
             let rows = (0..100).map(|i| [int(i), Value::String("a row that only fills the log".repeat(3))]);
@@ -224,7 +225,8 @@ fn claims(found: &[Comparison], locks: u64) -> Vec<Claim> {
             found: format!("{locks} locks on read paths"),
         },
         Claim {
-            claim: "R1: a warm point read gives up the CPU less than once in 1000 reads beside writers".into(),
+            claim: "R1: a warm point read gives up the CPU less than once in 1000 reads beside writers"
+                .into(),
             holds: points.b.median < 1.0,
             found: format!("{:.3} per 1000 alone, {:.3} beside", points.a.median, points.b.median),
         },
@@ -244,7 +246,8 @@ mod tests {
     fn readers_take_no_lock_and_wait_for_no_writer() {
         let _limit = testkit::limit(120);
         let root = tempfile::tempdir().unwrap();
-        let small = Options { rows: 2_000, reads: 20_000, statements: 200, pairs: 1, ..Options::new(root.path()) };
+        let small =
+            Options { rows: 2_000, reads: 20_000, statements: 200, pairs: 1, ..Options::new(root.path()) };
         let report = run(&small, &mut |_| {}).unwrap();
         // Waits for writers come with every commit, thousands in such a run; the machine's own (a page fault that meets
         // another thread's) are a handful.

@@ -360,3 +360,25 @@ fn stopping_lets_an_answer_end_and_ends_feeds() {
     assert!(started.elapsed() < Duration::from_secs(10));
     assert!(std::net::TcpStream::connect(running.address).is_err());
 }
+
+/// Each of them found the table missing, and made it; on a slow disk those who lost gave up before the winner's was durable.
+#[test]
+fn many_first_events_at_once_make_one_table_however_slow_the_disk() {
+    let _limit = testkit::limit(120);
+    let running = Running::on_a_slow_disk("first-events", std::time::Duration::from_millis(30));
+    let clients = 40;
+    std::thread::scope(|scope| {
+        for n in 0..clients {
+            let running = &running;
+            scope.spawn(move || {
+                // Half of them bring a column that the others do not know.
+                let body =
+                    if n % 2 == 0 { format!("{{\"n\":{n}}}") } else { format!("{{\"n\":{n},\"odd\":true}}") };
+                let answer = running.ask("POST", "/v1/tables/first/rows", &body);
+                assert_eq!(answer.status, 200, "{n}: {}", answer.text());
+            });
+        }
+    });
+    let view = running.engine.view(&types::Principal::local()).unwrap();
+    assert_eq!(view.table("first").unwrap().rows(), clients);
+}

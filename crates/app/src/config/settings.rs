@@ -103,7 +103,7 @@ pub const SETTINGS: &[Setting] = &[
         "sql.memory_bytes_max",
         "POLYNYA_SQL_MEMORY_BYTES_MAX",
         Form::Size,
-        "256 MiB",
+        "512 MiB",
         Some(("1 MiB", "16 TB")),
         "Memory of all running statements together; beyond it they spill to disk.",
     ),

@@ -1,6 +1,7 @@
 //! Tables: listed, described, made, given more columns, dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
@@ -9,7 +10,7 @@ use engine::{NewColumn, Op, Transaction};
 use http::{Request, StatusCode};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
-use types::{Error, Kind, Principal, TableDef, name};
+use types::{Error, Kind, Lsn, Principal, TableDef, name};
 
 use super::json;
 use crate::app::Shared;
@@ -55,6 +56,7 @@ pub async fn put(
     drop(held);
     let full_name = name::full_table_name(&table)?;
     for _ in 0..RETRIES {
+        let seen = app.engine.root().lsn();
         let (op, status) = match app.engine.view(&principal)?.find(&full_name) {
             None => (
                 Some(Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }),
@@ -66,7 +68,10 @@ pub async fn put(
             match commit(&app, &principal, Transaction::new(vec![op])).await {
                 Ok(_) => {}
                 // Somebody else made or changed the table in between: look again.
-                Err(e) if matches!(e.kind(), Kind::Exists | Kind::Conflict) => continue,
+                Err(e) if matches!(e.kind(), Kind::Exists | Kind::Conflict) => {
+                    newer_root(&app, seen).await;
+                    continue;
+                }
                 Err(e) => return Err(e.into()),
             }
         }
@@ -76,7 +81,19 @@ pub async fn put(
     Err(Error::conflict("the table is being changed by others all the time").into())
 }
 
+/// How often a definition is looked at anew after another writer changed it.
 pub const RETRIES: usize = 5;
+
+/// Waits for a root beyond `seen`: what another writer changed is there to be looked at once it is durable, which on a
+/// slow disk takes a while. Gives up after some seconds; then the caller meets the conflict again.
+pub async fn newer_root(app: &Shared, seen: Lsn) {
+    let mut pause = Duration::from_millis(1);
+    let end = tokio::time::Instant::now() + Duration::from_secs(10);
+    while app.engine.root().lsn() <= seen && tokio::time::Instant::now() < end {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
 
 /// What brings an existing table to a definition: new columns only. `None` if it is there already.
 fn evolve(def: &TableDef, wanted: &Definition) -> Result<Option<Op>> {

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use types::{Error, Kind, Principal, RowId, TableDef, TableId, name};
 
-use super::define::{RETRIES, commit};
+use super::define::{RETRIES, commit, newer_root};
 use super::{json, query};
 use crate::app::Shared;
 use crate::body;
@@ -93,6 +93,7 @@ pub async fn rows(
     }
     let job = Arc::new(Job { app: app.clone(), principal, head, bytes: held.bytes.clone() });
     for _ in 0..RETRIES {
+        let seen = app.engine.root().lsn();
         let receiver = if inline {
             job.submit()?
         } else {
@@ -108,6 +109,7 @@ pub async fn rows(
                 Ok(Err(e))
                     if e.kind() == Kind::Conflict && e.context().iter().any(|(key, _)| *key == "schema") =>
                 {
+                    newer_root(&app, seen).await;
                     continue;
                 }
                 Ok(Err(e)) => return Err(e.into()),

@@ -24,8 +24,18 @@ impl Running {
     }
 
     pub fn with(name: &str, change: impl FnOnce(&mut Options)) -> Running {
-        let dir = testkit::temp_dir(name);
+        Running::on(name, engine::Options::default(), change)
+    }
+
+    /// On a disk whose every fsync takes so much longer.
+    pub fn on_a_slow_disk(name: &str, delay: std::time::Duration) -> Running {
         let mut options = engine::Options::default();
+        options.log.sync_delay = Some(delay);
+        Running::on(name, options, |_| {})
+    }
+
+    fn on(name: &str, mut options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
+        let dir = testkit::temp_dir(name);
         options.log.file_bytes = 4 << 20;
         let engine = engine::Engine::open(vfs::Env::real(), &dir.path().join("data"), options).unwrap();
         let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();

@@ -1,0 +1,54 @@
+//! What a block device wrote between two moments, from `/sys`.
+//!
+//! A process's own count of bytes written (`/proc/PID/io`) cannot be used for a log: since file systems keep files in
+//! large folios, the kernel adds a whole folio, up to 2 MiB, for every small write that dirties one. The device's counter
+//! tells what was really sent to it, by everybody.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// The device below a directory.
+#[derive(Clone, Debug)]
+pub struct Device(PathBuf);
+
+impl Device {
+    /// `None` where a directory is on no block device, such as a `tmpfs`, or `/sys` does not tell.
+    pub fn of(directory: &Path) -> Option<Device> {
+        let number = fs::metadata(directory).ok()?.dev();
+        // As the C library splits them.
+        let major = (number >> 8) & 0xfff | (number >> 32) & !0xfff;
+        let minor = number & 0xff | (number >> 12) & !0xff;
+        let device = Device(PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat")));
+        device.written_bytes().map(|_| device)
+    }
+
+    /// Since the machine started.
+    pub fn written_bytes(&self) -> Option<u64> {
+        parse(&fs::read_to_string(&self.0).ok()?)
+    }
+}
+
+/// The seventh field is sectors written.
+fn parse(stat: &str) -> Option<u64> {
+    stat.split_ascii_whitespace().nth(6)?.parse::<u64>().ok()?.checked_mul(SECTOR_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sectors_are_counted_as_bytes() {
+        let stat = "   35103    11045  2712418    20213  1157208   602104 94402136   985034        0   450924  1010041";
+        assert_eq!(parse(stat), Some(94_402_136 * 512));
+        assert_eq!(parse("1 2 3"), None);
+    }
+
+    #[test]
+    fn a_directory_that_is_on_no_device_has_none() {
+        assert!(Device::of(Path::new("/proc")).is_none());
+    }
+}
