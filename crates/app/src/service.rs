@@ -21,6 +21,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// Two files of the log: below, the next one may not find its space.
 const ROOM_BYTES_MIN: u64 = 128 << 20;
 
+/// Connections of the command that a server is started for.
+const PRIVATE_CONNECTIONS_MAX: usize = 64;
+
 pub struct Service {
     engine: Engine,
     sql: query::Sql,
@@ -37,7 +40,7 @@ impl Service {
     /// For others: listens where the settings say, and says so in the data directory.
     pub fn start(config: &Config) -> Result<Self> {
         crate::port::check(config.server.listen)?;
-        let mut service = Service::open(config, config.server.listen, true)?;
+        let mut service = Service::open(config, config.server.listen, false)?;
         let url = service.url();
         service.running = Some(Running::here(url, service.secret.clone()).write(&config.server.data)?);
         let engine = service.engine.clone();
@@ -50,10 +53,10 @@ impl Service {
 
     /// For this command alone: on a free port of this machine, recording nothing.
     pub fn start_private(config: &Config) -> Result<Self> {
-        Service::open(config, SocketAddr::from(([127, 0, 0, 1], 0)), false)
+        Service::open(config, SocketAddr::from(([127, 0, 0, 1], 0)), true)
     }
 
-    fn open(config: &Config, listen: SocketAddr, record_requests: bool) -> Result<Self> {
+    fn open(config: &Config, listen: SocketAddr, private: bool) -> Result<Self> {
         let data = &config.server.data;
         let engine = open_engine(data, config.bench.sync_delay.0)?;
         if let Some(error) = engine.status().write_error {
@@ -71,14 +74,16 @@ impl Service {
         }
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let secret = server::new_secret(&*engine.env().random);
+        // A server for one command needs few, and nothing to say about them.
+        let connections_max = if private { PRIVATE_CONNECTIONS_MAX } else { config.server.connections_max };
         let options = server::Options {
             listen,
             owner_hash: Some(server::hash_of(&secret)),
             body_bytes_max: usize::try_from(config.server.body_bytes_max.0).unwrap_or(usize::MAX),
-            connections_max: config.server.connections_max,
+            connections_max,
             idle_time_max: config.server.idle_timeout.0,
             body_time_max: config.server.request_timeout.0,
-            record_requests,
+            record_requests: !private,
             ..server::Options::default()
         };
         let server = Server::start(engine.clone(), sql.clone(), options)?;

@@ -50,7 +50,8 @@ pub struct Usage {
     pub involuntary_switches: u64,
     /// Time in which a thread could have run and no CPU was free.
     pub runqueue_seconds: f64,
-    /// Bytes sent to the storage layer, page cache write-back included. Absent where `/proc` hides it.
+    /// Bytes sent to the storage layer as the kernel counts them, which for small writes is far too much: see
+    /// [`crate::device`]. Absent where `/proc` hides it.
     pub written_bytes: Option<u64>,
     /// Bytes given to `write` calls, whatever became of them.
     pub written_chars: Option<u64>,

@@ -110,7 +110,6 @@ mod tests {
         let server = Usage {
             seconds: 1.0,
             cpu_seconds: 0.5,
-            written_bytes: Some(12_000_000),
             threads: vec![group],
             ..Usage::default()
         };
@@ -119,6 +118,7 @@ mod tests {
             seconds: 1.0,
             streams: vec![stream],
             server: Some(server),
+            device_written_bytes: Some(12_000_000),
             ..Run::default()
         });
         report.claims.push(Claim { claim: "fast".into(), holds: false, found: "slow".into() });
