@@ -19,6 +19,7 @@ pub struct Running {
     pub started: Option<u64>,
     pub version: String,
     /// With it whoever may read this file is the server's admin: they own the directory.
+    #[serde(default)]
     pub secret: String,
 }
 

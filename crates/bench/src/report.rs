@@ -107,12 +107,7 @@ mod tests {
         };
         let group =
             ThreadGroup { name: "log".into(), threads: 1, cpu_seconds: 0.5, ..ThreadGroup::default() };
-        let server = Usage {
-            seconds: 1.0,
-            cpu_seconds: 0.5,
-            threads: vec![group],
-            ..Usage::default()
-        };
+        let server = Usage { seconds: 1.0, cpu_seconds: 0.5, threads: vec![group], ..Usage::default() };
         report.runs.push(Run {
             name: "10 connections".into(),
             seconds: 1.0,

@@ -39,9 +39,14 @@ pub(crate) enum Outcome {
 /// Does the most urgent piece of work.
 pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
     let Some(_active) = Active::enter(shared) else { return Outcome::Idle { again: None } };
+    let looked = shared.env.clock.monotonic();
     let Some(task) = next(shared) else {
+        let mut background = shared.background.lock();
+        // What might have been tried again and was not is no longer due: it must not wake the pool for ever.
+        let over: Vec<What> =
+            background.retries.keys().copied().filter(|what| background.may(*what, looked)).collect();
+        over.iter().for_each(|what| drop(background.retries.remove(what)));
         let now = shared.env.clock.monotonic();
-        let background = shared.background.lock();
         let again = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
         return Outcome::Idle { again };
     };

@@ -16,7 +16,7 @@ mod number;
 mod read;
 
 use arrow::datatypes::DataType as Arrow;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result as DfResult, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::{Between, Case, Cast, InList, InSubquery};
@@ -206,6 +206,10 @@ impl Pass<'_> {
     }
 
     fn between(&self, expr: Expr, negated: bool, low: Expr, high: Expr) -> Expr {
+        if !may_stand_twice(&expr) {
+            let (low, high) = (Box::new(low), Box::new(high));
+            return Expr::Between(Between { expr: Box::new(expr), negated, low, high });
+        }
         let at = |bound: Expr| match self.place(&bound, &expr) {
             Some(Place::At(value)) => Ok(Expr::Literal(value, None)),
             Some(_) => Err(bound),
@@ -262,12 +266,37 @@ fn beside(expr: Expr, op: Operator, place: Place, literal: Expr) -> Expr {
 
 /// True, and null where the expression is null.
 fn always(expr: Expr) -> Expr {
-    binary(expr.clone(), Operator::Eq, expr)
+    unless_null(expr, true)
 }
 
 /// False, and null where the expression is null.
 fn never(expr: Expr) -> Expr {
-    binary(expr.clone(), Operator::NotEq, expr)
+    unless_null(expr, false)
+}
+
+/// The expression stands in it once: it may be volatile, and what nests would double with each level.
+fn unless_null(expr: Expr, value: bool) -> Expr {
+    let constant = |value| Box::new(Expr::Literal(ScalarValue::Boolean(value), None));
+    let is_null = Box::new(Expr::IsNull(Box::new(expr)));
+    Expr::Case(Case {
+        expr: None,
+        when_then_expr: vec![(is_null, constant(None))],
+        else_expr: Some(constant(Some(value))),
+    })
+}
+
+/// Nodes of an expression that may stand twice in a plan.
+const TWICE_NODES_MAX: usize = 32;
+
+/// Whether an expression may stand twice: it gives the same value each time, and is small.
+fn may_stand_twice(expr: &Expr) -> bool {
+    let mut nodes = 0;
+    // Counting does not fail.
+    let _ = expr.apply(|_| {
+        nodes += 1;
+        Ok(if nodes > TWICE_NODES_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    nodes <= TWICE_NODES_MAX && !expr.is_volatile()
 }
 
 fn binary(left: Expr, op: Operator, right: Expr) -> Expr {

@@ -10,7 +10,9 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType as Arrow, SchemaRef, TimeUnit, TimestampMicrosecondType};
+use arrow::datatypes::{
+    DataType as Arrow, Decimal128Type, DecimalType, SchemaRef, TimeUnit, TimestampMicrosecondType,
+};
 use arrow::util::display::array_value_to_string;
 use types::name::{printable, resolve, short_table_name};
 use types::{DataType, Error, Kind, Result, TableDef, Value};
@@ -153,7 +155,7 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
     use Arrow::*;
     let from = array.data_type();
     if from == arrow {
-        return Ok(array.clone());
+        return fitting(array);
     }
     let integer = from.is_integer();
     match (from, data_type) {
@@ -193,6 +195,21 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
         (Struct(_), DataType::Point3d) => nested::point(array, &[&["x"], &["y"], &["z"]], arrow),
         _ => Err(Misfit::of_column(format!("{data_type} expected, {from} found"))),
     }
+}
+
+/// An array of the right type; a decimal is also checked for its digits, which arithmetic does not.
+fn fitting(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
+    if let Arrow::Decimal128(precision, _) = array.data_type() {
+        let values = array.as_primitive::<Decimal128Type>();
+        let over = |row: &usize| {
+            values.is_valid(*row)
+                && !Decimal128Type::is_valid_decimal_precision(values.value(*row), *precision)
+        };
+        if let Some(row) = (0..values.len()).find(over) {
+            return Err(Misfit::new(row, format!("a number has more than {precision} digits")));
+        }
+    }
+    Ok(array.clone())
 }
 
 /// An Arrow cast that fails, naming the row, where a value would become null.

@@ -26,6 +26,9 @@ pub(crate) enum Place {
     AboveAll,
 }
 
+/// Beyond it a number is above every decimal, or nearer to zero than any, whatever its digits.
+const EXPONENT_MAX: i32 = 100_000;
+
 impl Number {
     fn new(mut mantissa: i128, mut scale: i32) -> Self {
         while mantissa != 0 && mantissa % 10 == 0 {
@@ -56,7 +59,9 @@ impl Number {
         let no = || Error::invalid(format!("`{}` is no decimal", name::printable(text)));
         let trimmed = text.trim();
         let (written, exponent) = match trimmed.split_once(['e', 'E']) {
-            Some((written, exponent)) => (written, exponent.parse::<i32>().map_err(|_| no())?),
+            Some((written, exponent)) => {
+                (written, exponent.parse::<i32>().map_err(|_| no())?.clamp(-EXPONENT_MAX, EXPONENT_MAX))
+            }
             None => (trimmed, 0),
         };
         let (negative, written) = match written.as_bytes().first() {

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, LargeStringArray,
-    ListArray, StringArray, StringViewArray, StructArray, TimestampNanosecondArray, UInt64Array,
+    ArrayRef, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array,
+    LargeStringArray, ListArray, StringArray, StringViewArray, StructArray, TimestampNanosecondArray,
+    UInt64Array,
 };
 use arrow::datatypes::{Field as ArrowField, Float64Type, Int32Type};
 use types::{ColumnId, TableId};
@@ -112,6 +113,9 @@ fn messages_name_row_column_and_what_is_wrong() {
         assert_eq!(error.kind(), Kind::Schema);
         assert!(error.to_string().contains(part), "{error}, expected {part}");
     }
+    let digits = Decimal128Array::from(vec![99_999, 100_000]).with_precision_and_scale(5, 2).unwrap();
+    let error = one("decimal(5,2)", digits).unwrap_err();
+    assert!(error.to_string().contains("row 2, column `x`: a number has more than 5 digits"), "{error}");
     let nested = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), Some(vec![None])]);
     let error = one("list<int32 not null>", nested).unwrap_err();
     assert!(error.to_string().contains("row 2, column `x[]`: an item is null"), "{error}");
