@@ -43,9 +43,9 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
     let Some(task) = next(shared) else {
         let mut background = shared.background.lock();
         // What might have been tried again and was not is no longer due: it must not wake the pool for ever.
-        let over: Vec<What> =
-            background.retries.keys().copied().filter(|what| background.may(*what, looked)).collect();
-        over.iter().for_each(|what| drop(background.retries.remove(what)));
+        let mut retries = std::mem::take(&mut background.retries);
+        retries.retain(|what, retry| retry.due > looked || background.is_running(*what));
+        background.retries = retries;
         let now = shared.env.clock.monotonic();
         let again = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
         return Outcome::Idle { again };

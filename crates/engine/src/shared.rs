@@ -87,12 +87,15 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 impl Background {
     /// Whether this work may be begun: nobody is at it, and it does not wait after a failure.
     pub fn may(&self, what: What, now: Duration) -> bool {
-        let running = match what {
+        !self.is_running(what) && self.retries.get(&what).is_none_or(|retry| retry.due <= now)
+    }
+
+    pub fn is_running(&self, what: What) -> bool {
+        match what {
             What::Table(table) => self.busy.contains(&table),
             What::Manifest => self.manifest_running,
             What::Preallocate => self.preallocating,
-        };
-        !running && self.retries.get(&what).is_none_or(|retry| retry.due <= now)
+        }
     }
 
     pub fn begin(&mut self, what: What) {
