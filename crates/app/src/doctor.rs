@@ -108,8 +108,10 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
 
     progress("log");
     let mut replay = Replay::new(env, dir, &manifest, &mut examination);
-    let report =
-        commitlog::verify(env, &dir.join("log"), manifest.replay_from, &mut |frame| replay.frame(frame))?;
+    let log = dir.join("log");
+    let report = commitlog::verify(env, &log, manifest.replay_from, manifest.lsn, &mut |frame| {
+        replay.frame(frame)
+    })?;
     let Replay { tips, keys, problems, .. } = replay;
     examination.log_frames = report.frames;
     examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();

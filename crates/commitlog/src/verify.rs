@@ -50,16 +50,18 @@ pub struct Report {
 }
 
 /// Reads what recovery from `replay_from` would read and hands every frame with an lsn from there on, decoded, to
-/// `visit`. Writes nothing and needs no lock; beside a running writer it sees some prefix.
+/// `visit`. Everything up to `known_durable` was durable by the word of a manifest, as in [`crate::Log::open_known`].
+/// Writes nothing and needs no lock; beside a running writer it sees some prefix.
 ///
 /// Damage is reported, not returned; an error is one of `visit`'s, a failure to read, or [`types::Kind::Newer`].
 pub fn verify(
     env: &Env,
     dir: &Path,
     replay_from: Lsn,
+    known_durable: Lsn,
     visit: &mut dyn FnMut(Frame) -> Result<()>,
 ) -> Result<Report> {
-    let walk = recover::walk(env, dir, replay_from, Lsn(0), visit)?;
+    let walk = recover::walk(env, dir, replay_from, known_durable, visit)?;
     let files = walk.files.iter().map(|file| FileReport {
         name: file.name.clone(),
         epoch: file.epoch,

@@ -42,7 +42,7 @@ fn recovered(sample: &Sample, change: impl FnOnce(&SimEnv)) -> (Vec<Written>, Op
     let machine = copy(sample);
     change(&machine);
     let mut frames = Vec::new();
-    let report = verify(&machine.env(), dir(), Lsn(1), &mut |frame| {
+    let report = verify(&machine.env(), dir(), Lsn(1), Lsn(0), &mut |frame| {
         frames.push(Written::from(frame));
         Ok(())
     });
@@ -188,19 +188,19 @@ fn a_missing_file_is_damage_unless_the_manifest_has_all_of_it() {
     writer.close().unwrap();
     let files = names(&machine.env(), ".log");
     let mut first_of = Vec::new();
-    let report = verify(&machine.env(), dir(), Lsn(1), &mut |_| Ok(())).unwrap();
+    let report = verify(&machine.env(), dir(), Lsn(1), Lsn(0), &mut |_| Ok(())).unwrap();
     for file in &report.files {
         first_of.push(file.last_lsn.0 + 1);
     }
     for (i, name) in files.iter().enumerate() {
         let machine = machine.kill();
         machine.env().disk.remove(&path(name)).unwrap();
-        let whole = verify(&machine.env(), dir(), Lsn(1), &mut |_| Ok(())).unwrap();
+        let whole = verify(&machine.env(), dir(), Lsn(1), Lsn(0), &mut |_| Ok(())).unwrap();
         // Only who lost the newest file cannot know it, unless the manifest vouches for what was in it.
         assert_eq!(whole.damage.is_some(), i + 1 < files.len(), "{name}: {:?}", whole.damage);
         let mut frames = Vec::new();
         let from = first_of[i];
-        let rest = verify(&machine.env(), dir(), Lsn(from), &mut |frame| {
+        let rest = verify(&machine.env(), dir(), Lsn(from), Lsn(0), &mut |frame| {
             frames.push(Written::from(frame));
             Ok(())
         });
@@ -269,7 +269,7 @@ fn a_tail_that_was_cut_never_comes_back() {
     let mut machine = machine.kill();
     let first = {
         let mut ends = Vec::new();
-        verify(&machine.env(), dir(), Lsn(1), &mut |frame| {
+        verify(&machine.env(), dir(), Lsn(1), Lsn(0), &mut |frame| {
             ends.push(frame.offset + frame.bytes);
             Ok(())
         })

@@ -48,7 +48,7 @@ fn replay_begins_with_the_frame_that_holds_the_wanted_lsn() {
     for from in 1..=last + 1 {
         machine = machine.kill();
         let mut frames = Vec::new();
-        let report = commitlog::verify(&machine.env(), dir(), Lsn(from), &mut |frame| {
+        let report = commitlog::verify(&machine.env(), dir(), Lsn(from), Lsn(0), &mut |frame| {
             frames.push(Written::from(frame));
             Ok(())
         });

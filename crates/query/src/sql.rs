@@ -1,6 +1,6 @@
 //! The door: one statement in, rows or what was done out.
 
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -216,6 +216,7 @@ fn prepare_spill_dir(dir: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("preparing the spill directory {}", dir.display()), e);
     // What spills are rows: their owner's alone. Below a directory that only he may enter, the files' own modes do not matter.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         if entry.file_name().to_string_lossy().starts_with(SPILL_PREFIX) {

@@ -65,35 +65,48 @@ impl Admitted {
     }
 }
 
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// It is on this machine: it comes from a loopback address, or from the very address that it called.
+    pub is_here: bool,
+}
+
+impl Peer {
+    /// `called` is the connection's own address on this side.
+    pub fn new(address: SocketAddr, called: Option<SocketAddr>) -> Self {
+        let ip = address.ip().to_canonical();
+        let is_here = ip.is_loopback() || called.is_some_and(|called| called.ip().to_canonical() == ip);
+        Peer { address, is_here }
+    }
+}
+
 /// The principal of a request. `keys` are the database's; `owner` is [`crate::Options::owner_hash`].
 pub fn principal(
     keys: &[engine::ApiKey],
     owner: Option<[u8; 32]>,
-    peer: SocketAddr,
+    peer: Peer,
     request: &Parts,
 ) -> Result<Admitted> {
+    let secret = bearer(&request.headers);
+    // `blake3::Hash` compares in constant time.
+    let hash = secret.map(|secret| blake3::hash(secret.as_bytes()));
+    if peer.is_here && owner.is_some_and(|owner| hash == Some(blake3::Hash::from_bytes(owner))) {
+        return Ok(Admitted { principal: Principal::local(), grounds: Grounds::Owner });
+    }
     if keys.is_empty() {
-        let principal = loopback(peer, &request.method, &request.headers)?;
+        let principal = loopback(peer.address, &request.method, &request.headers)?;
         return Ok(Admitted { principal, grounds: Grounds::NoKeys });
     }
     let hint = "send `Authorization: Bearer pk_…`; `polynya key create me --scope admin` makes a key, with the server running or not";
-    let Some(given) = request.headers.get(header::AUTHORIZATION) else {
-        return Err(Failure::unauthorized("this server wants a key", hint));
+    let Some(hash) = hash else {
+        let message = match request.headers.contains_key(header::AUTHORIZATION) {
+            true => "the Authorization header holds no bearer key",
+            false => "this server wants a key",
+        };
+        return Err(Failure::unauthorized(message, hint));
     };
-    let secret = given.to_str().ok().and_then(|text| {
-        let (scheme, secret) = text.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
-    });
-    let Some(secret) = secret else {
-        return Err(Failure::unauthorized("the Authorization header holds no bearer key", hint));
-    };
-    let hash = blake3::hash(secret.as_bytes());
-    // `blake3::Hash` compares in constant time.
-    if owner.is_some_and(|owner| hash == blake3::Hash::from_bytes(owner))
-        && peer.ip().to_canonical().is_loopback()
-    {
-        return Ok(Admitted { principal: Principal::local(), grounds: Grounds::Owner });
-    }
     match keys.iter().find(|key| hash == blake3::Hash::from_bytes(key.hash)) {
         Some(key) => Ok(Admitted {
             principal: Principal { name: key.name.clone(), scope: key.scope, tables: key.tables.clone() },
@@ -101,6 +114,12 @@ pub fn principal(
         }),
         None => Err(Failure::unauthorized("there is no such key", hint)),
     }
+}
+
+/// The secret of `Authorization: Bearer …`.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, secret) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
 /// Without a key only this machine's own programs are let in: not what a proxy passes on, not what a browser sends
@@ -162,10 +181,14 @@ mod tests {
 
     const HERE: &str = "127.0.0.1:9";
 
+    fn from(address: &str) -> Peer {
+        Peer::new(address.parse().unwrap(), Some("192.0.2.7:8484".parse().unwrap()))
+    }
+
     #[test]
     fn without_keys_only_this_machine_is_let_in() {
         let ask = |peer: &str, method: &str, headers: &[(&str, &str)]| {
-            principal(&[], None, peer.parse().unwrap(), &parts(method, headers))
+            principal(&[], None, from(peer), &parts(method, headers))
                 .map(|a| a.principal.name)
                 .map_err(|f| f.status().as_u16())
         };
@@ -203,7 +226,7 @@ mod tests {
             principal(
                 std::slice::from_ref(&key),
                 None,
-                "192.0.2.1:9".parse().unwrap(),
+                from("192.0.2.1:9"),
                 &parts("GET", authorization),
             )
         };
@@ -226,11 +249,16 @@ mod tests {
         let ask = |owner: Option<&str>, peer: &str| {
             let request = parts("GET", &[("authorization", "Bearer pk_owner")]);
             let owner = owner.map(hash_of);
-            principal(std::slice::from_ref(&key), owner, peer.parse().unwrap(), &request)
+            principal(std::slice::from_ref(&key), owner, from(peer), &request)
                 .map(|a| a.principal.scope)
                 .map_err(|f| f.status().as_u16())
         };
         assert_eq!(ask(Some("pk_owner"), HERE), Ok(Scope::Admin));
+        // The server listens on one address of this machine, and the command calls that.
+        assert_eq!(ask(Some("pk_owner"), "192.0.2.7:9"), Ok(Scope::Admin));
+        let request = parts("GET", &[("authorization", "Bearer pk_owner")]);
+        let before_keys = principal(&[], Some(hash_of("pk_owner")), from("192.0.2.7:9"), &request).unwrap();
+        assert_eq!(before_keys.principal.scope, Scope::Admin);
         assert_eq!(ask(Some("pk_owner"), "192.0.2.1:9"), Err(401));
         assert_eq!(ask(Some("pk_other"), HERE), Err(401));
         assert_eq!(ask(None, HERE), Err(401));
@@ -247,7 +275,7 @@ mod tests {
         };
         let first = key("pk_one", Scope::Write, TableSet::All);
         let request = parts("GET", &[("authorization", "Bearer pk_one")]);
-        let peer = "192.0.2.1:9".parse().unwrap();
+        let peer = from("192.0.2.1:9");
         let admitted = principal(std::slice::from_ref(&first), None, peer, &request).unwrap();
         assert!(admitted.still_holds(std::slice::from_ref(&first)));
         for other in [
@@ -258,7 +286,7 @@ mod tests {
             assert!(!admitted.still_holds(&[other]));
         }
         let request = parts("GET", &[("host", "localhost")]);
-        let local = principal(&[], None, HERE.parse().unwrap(), &request).unwrap();
+        let local = principal(&[], None, from(HERE), &request).unwrap();
         assert!(local.still_holds(&[]) && !local.still_holds(&[first]));
     }
 }

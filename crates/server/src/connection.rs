@@ -4,7 +4,6 @@
 //! So each connection keeps its phase in atomics, and [`Watch::sweep`] ends those that stay in one for too long.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use vfs::{Mutex, Rank};
 
+use crate::auth::Peer;
 use crate::options::Options;
 use crate::protocol;
 use crate::telemetry::Close;
@@ -38,7 +38,7 @@ pub enum Phase {
 
 #[derive(Debug)]
 pub struct Connection {
-    pub peer: SocketAddr,
+    pub peer: Peer,
     opened: Instant,
     phase: AtomicU8,
     /// Milliseconds after `opened` at which the phase began.
@@ -55,7 +55,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(peer: SocketAddr) -> Arc<Self> {
+    pub fn new(peer: Peer) -> Arc<Self> {
         Arc::new(Connection {
             peer,
             opened: Instant::now(),

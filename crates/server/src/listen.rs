@@ -20,6 +20,7 @@ use types::{Error, Kind, Result};
 
 use crate::app::{App, Shared};
 use crate::assets::Assets;
+use crate::auth::Peer;
 use crate::connection::{self, Connection, Stream, Watch};
 use crate::files;
 use crate::live::{self, Sample};
@@ -196,7 +197,7 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
         }
         // Answers are small and must not wait for an acknowledgement.
         let _ = socket.set_nodelay(true);
-        let connection = Connection::new(peer);
+        let connection = Connection::new(Peer::new(peer, socket.local_addr().ok()));
         // Bounded by the number of open connections; the receiver ends with the server.
         let _ = opened.send(connection.clone());
         tokio::spawn(serve(app.clone(), router.clone(), socket, connection, open));

@@ -99,6 +99,22 @@ fn a_flipped_bit_anywhere_in_a_segment_is_found() {
 }
 
 #[test]
+fn a_flipped_bit_in_the_logs_last_frame_is_damage_and_no_torn_end() {
+    let (_dir, path) = database();
+    // The last byte that is not zero belongs to the last frame: what follows it was preallocated.
+    let last = |file: &PathBuf| fs::read(file).unwrap().iter().rposition(|b| *b != 0);
+    let log = files(&path, ".log").into_iter().rfind(|f| last(f).is_some_and(|at| at >= 4096)).unwrap();
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[last(&log).unwrap()] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    assert!(!examination.is_sound());
+    let name = log.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(examination.findings.iter().any(|f| f.what.contains(&name)), "{:?}", examination.findings);
+    assert!(!examination.findings.iter().any(|f| f.what.contains("never acknowledged")));
+}
+
+#[test]
 fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
     let (_dir, path) = database();
     let segment = named_segment(&path);

@@ -540,7 +540,7 @@ fn proven(machine: &SimEnv) -> u64 {
     let (env, dir) = (machine.env(), Path::new(DIR));
     let manifest = crate::manifest::read(&env, dir).unwrap().unwrap();
     let mut proven = manifest.lsn;
-    commitlog::verify(&env, &dir.join("log"), manifest.replay_from, &mut |frame| {
+    commitlog::verify(&env, &dir.join("log"), manifest.replay_from, manifest.lsn, &mut |frame| {
         proven = proven.max(frame.durable_lsn);
         Ok(())
     })

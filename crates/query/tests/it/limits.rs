@@ -253,3 +253,15 @@ fn sql_threads() -> Vec<String> {
     };
     std::fs::read_dir("/proc/self/task").unwrap().filter_map(nice_of).collect()
 }
+
+#[test]
+fn a_spill_directory_that_others_could_enter_is_closed_to_them() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut spill = std::path::PathBuf::new();
+    let _database = open_with(|options| {
+        spill = options.spill_dir.clone();
+        std::fs::create_dir(&spill).unwrap();
+        std::fs::set_permissions(&spill, std::fs::Permissions::from_mode(0o755)).unwrap();
+    });
+    assert_eq!(std::fs::metadata(&spill).unwrap().permissions().mode() & 0o777, 0o700);
+}
