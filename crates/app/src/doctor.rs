@@ -109,9 +109,8 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     progress("log");
     let mut replay = Replay::new(env, dir, &manifest, &mut examination);
     let log = dir.join("log");
-    let report = commitlog::verify(env, &log, manifest.replay_from, manifest.lsn, &mut |frame| {
-        replay.frame(frame)
-    })?;
+    let report =
+        commitlog::verify(env, &log, manifest.replay_from, manifest.lsn, &mut |frame| replay.frame(frame))?;
     let Replay { tips, keys, problems, .. } = replay;
     examination.log_frames = report.frames;
     examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
@@ -127,8 +126,7 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
             "the log ends at lsn {}, the manifest was written at {}",
             report.last_lsn, manifest.lsn
         ));
-    }
-    if report.torn_bytes > 0 {
+    } else if report.torn_bytes > 0 {
         examination.note(format!(
             "the log ends in {} bytes that were never acknowledged, as after a crash; the next opening cuts them off",
             report.torn_bytes
