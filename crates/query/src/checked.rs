@@ -1,6 +1,7 @@
 //! Arithmetic on integers that is right or an error: `9223372036854775807 + 1` has no answer in int64, and
 //! DataFusion's operators would give one. This rule runs after types were coerced and puts checked functions in their
-//! place, early enough for what is folded into a constant. Division and remainder are checked by themselves.
+//! place, early enough for what is folded into a constant. Division and remainder are checked by themselves. So that the
+//! plan is gone over once, it does the same for functions whose answers are to be [`bounded`](crate::bounded).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use types::Error;
 
+use crate::bounded::Bounds;
 use crate::coerce::calculates;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,6 +133,7 @@ impl Checked {
 /// Puts checked functions in the place of operators.
 #[derive(Debug)]
 pub(crate) struct CheckedArithmetic {
+    bounds: Bounds,
     add: Arc<ScalarUDF>,
     subtract: Arc<ScalarUDF>,
     multiply: Arc<ScalarUDF>,
@@ -138,8 +141,9 @@ pub(crate) struct CheckedArithmetic {
 }
 
 impl CheckedArithmetic {
-    pub fn new() -> Self {
+    pub fn new(bounds: Bounds) -> Self {
         CheckedArithmetic {
+            bounds,
             add: Checked::make(Kind::Add),
             subtract: Checked::make(Kind::Subtract),
             multiply: Checked::make(Kind::Multiply),
@@ -164,6 +168,15 @@ impl CheckedArithmetic {
                 }
             }
             Expr::Negative(inner) if counts(&inner) => call(&self.negate, vec![*inner]),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
+                if is_text(&right, schema) =>
+            {
+                call(&self.bounds.concat, vec![*left, *right])
+            }
+            Expr::ScalarFunction(function) => match self.bounds.of(&function.func) {
+                Some(bounded) => call(bounded, function.args),
+                None => Transformed::no(Expr::ScalarFunction(function)),
+            },
             other => Transformed::no(other),
         })
     }
@@ -186,6 +199,11 @@ fn is_integer(mut expr: &Expr, schema: &DFSchema) -> bool {
             other => return other.get_type(schema).is_ok_and(|t| t.is_integer()),
         }
     }
+}
+
+/// Whether an operand of `||`, which have one type by now, is a text.
+fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|t| matches!(t, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View))
 }
 
 impl AnalyzerRule for CheckedArithmetic {

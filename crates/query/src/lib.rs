@@ -13,7 +13,8 @@
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
-//! | `checked.rs`, `sum.rs` | results that do not fit are errors |
+//! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
+//! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
 //! | `sql_type.rs`, `params.rs`, `uuid.rs`, `error.rs` | types, `$1`, uuids as text, DataFusion's errors as ours |
 //!
 //! ## Invariants
@@ -25,7 +26,7 @@
 //!
 //! Not here: tables and transactions themselves, formats of answers, JSON, the network.
 //!
-//! Not there yet: ON CONFLICT, RETURNING, ALTER TABLE, several statements in one transaction, defaults that are not
+//! Not there yet: ON CONFLICT, RETURNING, ALTER TABLE, ANY and ALL of a query beyond IN and NOT IN, several statements in one transaction, defaults that are not
 //! literals. They answer with an error of kind `Invalid` that says so.
 //!
 //! Spill files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
@@ -58,6 +59,7 @@ mod ddl;
 mod deadline;
 mod error;
 mod execute;
+mod guard;
 mod literal;
 mod memory;
 mod names;

@@ -4,16 +4,17 @@
 //! to take names exactly, and [`bind`] rewrites the statement first: every unquoted name that is not found as written
 //! but fits exactly one known name becomes that name. Known are, query by query, the columns of the tables in FROM, then
 //! the aliases of the SELECT, then the columns of the queries around it ([`scope`]); qualified names look only at what
-//! they are qualified by.
+//! they are qualified by. Names of WITH are seen query by query ([`ctes`]), fields of structs by the column they are in.
 //!
 //! `_row_id` and `_time` are columns of every table, and `*` does not mean them. A table shows them to DataFusion only
 //! in statements that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` ([`wildcard`]).
 
+mod ctes;
+mod known;
 mod output;
 mod scope;
 mod wildcard;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -23,6 +24,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
 
+use ctes::Ctes;
+use known::{Known, pick};
 use scope::{Place, Rename, Scope};
 
 /// A table as a statement names it.
@@ -36,7 +39,14 @@ pub(crate) struct Written {
 /// What `bind` asks about the database.
 pub(crate) trait Tables {
     /// The full name and the columns of a table.
-    fn table(&mut self, written: &Written) -> Result<(String, Vec<String>)>;
+    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)>;
+}
+
+/// A column of a table or a field of a struct, and the fields of the structs in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub name: String,
+    pub fields: Vec<Named>,
 }
 
 impl Written {
@@ -75,7 +85,7 @@ pub(crate) fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result
     let system = mentions_system(statement);
     let mut known = Known { system, ..Known::default() };
     known.collect_ctes(statement);
-    let mut relations = BindRelations { known: &mut known, tables };
+    let mut relations = BindRelations { known: &mut known, tables, ctes: Ctes::default() };
     if let ControlFlow::Break(error) = statement.visit(&mut relations) {
         return Err(error);
     }
@@ -160,105 +170,40 @@ pub(crate) fn parameters(statement: &Statement) -> Result<usize> {
     }
 }
 
-#[derive(Default)]
-struct Known {
-    system: bool,
-    ctes: BTreeSet<String>,
-    /// By table name or alias: its columns.
-    relations: BTreeMap<String, BTreeSet<String>>,
-    /// Every column and alias.
-    columns: BTreeSet<String>,
-    namespaces: BTreeSet<String>,
-    /// The columns of tables (not of subqueries or CTEs) by the name that `bind` gave them.
-    by_name: BTreeMap<String, BTreeSet<String>>,
-}
-
-impl Known {
-    fn collect_ctes(&mut self, statement: &mut Statement) {
-        struct Collect<'a>(&'a mut BTreeSet<String>);
-        impl VisitorMut for Collect<'_> {
-            type Break = ();
-            fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-                if let Some(with) = &query.with {
-                    self.0.extend(with.cte_tables.iter().map(|cte| cte.alias.name.value.clone()));
-                }
-                ControlFlow::Continue(())
-            }
-        }
-        let _ = statement.visit(&mut Collect(&mut self.ctes));
-    }
-
-    fn cte(&self, ident: &Ident) -> Option<&String> {
-        pick(ident, &self.ctes)
-    }
-
-    fn add_alias(&mut self, alias: &TableAlias) {
-        let columns = alias.columns.iter().map(|c| c.name.value.clone());
-        let of_alias = self.relations.entry(alias.name.value.clone()).or_default();
-        of_alias.extend(columns.clone());
-        self.columns.extend(columns);
-    }
-
-    fn rename(&self, ident: &mut Ident, among: &BTreeSet<String>) -> bool {
-        match pick(ident, among) {
-            Some(name) => {
-                ident.value.clone_from(name);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Renames `namespace.table.column`, if it is that.
-    fn full(&self, parts: &mut [Ident]) -> bool {
-        let relations: BTreeSet<String> = self.relations.keys().cloned().collect();
-        let [namespace, table, column, ..] = parts else { return false };
-        if pick(namespace, &self.namespaces).is_none() {
-            return false;
-        }
-        let Some(relation) = pick(table, &relations) else { return false };
-        if !self.rename(column, &self.relations[relation]) {
-            return false;
-        }
-        self.rename(namespace, &self.namespaces);
-        table.value.clone_from(relation);
-        true
-    }
-}
-
-/// The name that `ident` means among `names`.
-fn pick<'a>(ident: &Ident, names: &'a BTreeSet<String>) -> Option<&'a String> {
-    if let Some(exact) = names.get(&ident.value) {
-        return Some(exact);
-    }
-    if ident.quote_style.is_some() {
-        return None;
-    }
-    let all: Vec<&String> = names.iter().collect();
-    name::resolve(&ident.value, all.iter().map(|n| n.as_str())).map(|i| all[i])
-}
-
 /// Pass 1: tables are looked up, and named as they are called.
 struct BindRelations<'a> {
     known: &'a mut Known,
     tables: &'a mut dyn Tables,
+    ctes: Ctes,
 }
 
 impl BindRelations<'_> {
-    fn bind(&mut self, object: &mut ObjectName) -> Result<()> {
+    fn bind(&mut self, object: &mut ObjectName, alias: &mut Option<TableAlias>) -> Result<()> {
         if let [ObjectNamePart::Identifier(ident)] = object.0.as_mut_slice()
-            && let Some(cte) = self.known.cte(ident).cloned()
+            && let Some(cte) = self.ctes.find(ident)
         {
-            ident.value = cte;
+            if cte.called == cte.written {
+                ident.value.clone_from(&cte.called);
+                return Ok(());
+            }
+            *ident = Ident::with_quote('"', &cte.called);
+            alias.get_or_insert_with(|| {
+                let name = Ident::with_quote('"', &cte.written);
+                TableAlias { explicit: true, name, columns: Vec::new() }
+            });
             return Ok(());
         }
         let written = Written::of(object)?;
-        let (full_name, mut columns) = self.tables.table(&written)?;
+        let (full_name, named) = self.tables.table(&written)?;
+        for column in &named {
+            self.known.add_fields(&mut Vec::new(), column);
+        }
+        let mut columns: Vec<String> = named.into_iter().map(|column| column.name).collect();
         if self.known.system {
             columns.extend([ROW_ID_NAME.to_owned(), TIME_NAME.to_owned()]);
         }
         let (namespace, table) = full_name.split_once('.').expect("a full name has two parts");
-        // A table of the default namespace is called by its last name, unless a CTE of this name is in the way.
+        // A table of the default namespace is called by its last name, unless a CTE somewhere has this name.
         let bare = namespace == name::DEFAULT_NAMESPACE && !self.known.ctes.contains(table);
         let parts = if bare { vec![table] } else { vec![namespace, table] };
         *object = ObjectName(
@@ -275,6 +220,18 @@ impl BindRelations<'_> {
 impl VisitorMut for BindRelations<'_> {
     type Break = Error;
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        self.ctes.enter(query);
+        let called = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| &cte.alias.name.value);
+        self.known.ctes.extend(called.cloned());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+        self.ctes.leave();
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         let TableFactor::Table { name: object, alias, args, .. } = factor else {
             return ControlFlow::Continue(());
@@ -282,7 +239,7 @@ impl VisitorMut for BindRelations<'_> {
         if args.is_some() {
             return ControlFlow::Continue(());
         }
-        match self.bind(object) {
+        match self.bind(object, alias) {
             Ok(()) => {}
             Err(error) => return ControlFlow::Break(error),
         }

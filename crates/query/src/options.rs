@@ -19,7 +19,8 @@ pub struct Options {
     pub concurrent_max: usize,
     /// Statements that wait; a further one fails with `Busy` at once.
     pub waiting_max: usize,
-    /// What a statement gets whose [`Limits::deadline`] is `None`: its time waiting, planning and being read.
+    /// What a statement gets at most, and one whose [`Limits::deadline`] is `None`: its time waiting, planning and being
+    /// read.
     pub deadline: Duration,
     /// What a statement gets whose [`Limits::rows_max`] is `None`.
     pub rows_max: u64,
@@ -49,7 +50,7 @@ impl Options {
 /// What one statement may take.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// From the call to the last row read; `None` is [`Options::deadline`].
+    /// From the call to the last row read; at most [`Options::deadline`], which is also what `None` is.
     pub deadline: Option<Duration>,
     /// Rows of the answer; `None` is [`Options::rows_max`].
     pub rows_max: Option<u64>,

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod dialect;
+mod growth;
 
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -11,6 +12,8 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Wor
 use types::{Error, Kind, Result};
 
 use dialect::Bounded;
+
+pub(crate) use growth::merge_coalesce;
 
 /// Brackets, and whatever else the parser recurses for, nest at most this deep.
 const NESTING_MAX: usize = 64;
@@ -50,7 +53,7 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
         })?;
     match (statements.pop(), statements.len()) {
         (Some(statement), 0) => {
-            bounds::check_with(&statement)?;
+            growth::check(&statement)?;
             Ok(statement)
         }
         (None, _) => Err(Error::invalid("the statement is empty")),

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use arrow::datatypes::{DataType as Arrow, FieldRef, SchemaRef};
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::metadata::ScalarAndMetadata;
@@ -37,14 +37,16 @@ use engine::View;
 use table::Snapshot;
 use types::{Error, Result, SchemaVersion, TableId};
 
-use crate::bounded;
+use crate::bounded::Bounds;
 use crate::catalog;
 use crate::checked::CheckedArithmetic;
-use crate::coerce::{self, ReadAs};
+use crate::coerce::{self, ReadAs, TextReader};
 use crate::error::from_datafusion;
-use crate::names::{self, Tables, Written};
+use crate::guard::Guards;
+use crate::names::{self, Named, Tables, Written};
 use crate::options::Options;
 use crate::params::Params;
+use crate::parse::merge_coalesce;
 use crate::provider::Provider;
 use crate::sql_type;
 use crate::sum;
@@ -122,12 +124,12 @@ impl Planner {
         let mut rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
             vec![Arc::new(TextMeetsUuid::new())];
         rules.extend(Analyzer::new().rules);
-        rules.push(Arc::new(CheckedArithmetic::new()));
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
             .with_analyzer_rules(rules)
+            .with_physical_optimizer_rule(Arc::new(Guards))
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
@@ -135,7 +137,9 @@ impl Planner {
             state.register_udf(function).expect("the registry takes functions");
         }
         state.register_udaf(sum::function()).expect("the registry takes functions");
-        bounded::register(&mut state).expect("these functions are there");
+        let bounds = Bounds::register(&mut state).expect("these functions are there");
+        state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
+        state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
         let context = state.task_ctx();
         Planner { state, context, plans: ArcSwap::default() }
     }
@@ -184,7 +188,8 @@ impl Planner {
         let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
         // The first part of a recursive query says what type the others have, before any literal was looked at.
         parser.parse_float_as_decimal &= !is_recursive(&statement);
-        coerce::floats_that_no_decimal_holds(&mut statement);
+        merge_coalesce(&mut statement);
+        coerce::prepare(&mut statement);
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
             .map_err(from_datafusion)?;
@@ -338,19 +343,34 @@ impl ViewTables<'_> {
 }
 
 impl Tables for ViewTables<'_> {
-    fn table(&mut self, written: &Written) -> Result<(String, Vec<String>)> {
+    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
         if let Some((full_name, provider)) = catalog::information(self.view, written)? {
             self.passing = true;
-            let columns = provider.schema().fields().iter().map(|f| f.name().clone()).collect();
+            let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
             self.found.insert(full_name.clone(), Found::Information(provider));
             return Ok((full_name, columns));
         }
         let snapshot = table(self.view, written)?;
         let def = snapshot.def().clone();
         self.written.push((written.clone(), def.id, def.schema.version));
+        // Stored batches begin with the system columns.
+        let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
         self.found.insert(def.name.clone(), Found::Table(snapshot));
-        Ok((def.name.clone(), def.schema.columns.iter().map(|c| c.name.clone()).collect()))
+        Ok((def.name.clone(), columns))
     }
+}
+
+/// The fields of a list are those of its items.
+fn named(field: &ArrowField) -> Named {
+    let mut data_type = field.data_type();
+    while let Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) = data_type {
+        data_type = item.data_type();
+    }
+    let fields = match data_type {
+        Arrow::Struct(fields) => fields.iter().map(|field| named(field)).collect(),
+        _ => Vec::new(),
+    };
+    Named { name: field.name().clone(), fields }
 }
 
 /// The table that is meant by what is written.

@@ -138,7 +138,8 @@ impl Sql {
         limits: Limits,
     ) -> Result<Answer> {
         let (sender, receiver) = oneshot::channel();
-        let deadline = Deadline::after(limits.deadline.unwrap_or(self.0.shared.options.deadline));
+        let longest = self.0.shared.options.deadline;
+        let deadline = Deadline::after(limits.deadline.map_or(longest, |asked| asked.min(longest)));
         let cancel = Cancel::at(deadline.at());
         let job = Job {
             deadline,

@@ -223,12 +223,7 @@ mod tests {
             created: 0,
         };
         let ask = |authorization: &[(&str, &str)]| {
-            principal(
-                std::slice::from_ref(&key),
-                None,
-                from("192.0.2.1:9"),
-                &parts("GET", authorization),
-            )
+            principal(std::slice::from_ref(&key), None, from("192.0.2.1:9"), &parts("GET", authorization))
         };
         let found = ask(&[("authorization", "bearer pk_test")]).unwrap().principal;
         assert_eq!((found.name.as_str(), found.scope), ("reader", Scope::Read));

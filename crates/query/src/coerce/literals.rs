@@ -8,7 +8,8 @@ use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use datafusion::sql::sqlparser::ast::{
-    self, CastKind, DataType as SqlType, ExactNumberInfo, Statement, Value, visit_expressions_mut,
+    self, CastKind, DataType as SqlType, ExactNumberInfo, Query, SetExpr, Statement, Value, VisitMut,
+    VisitorMut, visit_expressions_mut,
 };
 
 use super::number::Number;
@@ -198,22 +199,90 @@ pub(super) fn beyond_decimals(expr: &Expr) -> Option<Number> {
 }
 
 /// Numbers that no decimal holds, as `1e300`, are float64 from the start: the planner would refuse them.
-pub(crate) fn floats_that_no_decimal_holds(statement: &mut Statement) {
+pub(super) fn floats_that_no_decimal_holds(statement: &mut Statement) {
     let _ = visit_expressions_mut(statement, |expr| {
-        if let ast::Expr::Value(literal) = expr
-            && let Value::Number(digits, _) = &literal.value
-            && digits.contains(['.', 'e', 'E'])
+        if let Some(digits) = point_number(expr)
             && Number::parse(digits).ok().and_then(Number::to_decimal).is_none()
         {
-            let text = Value::SingleQuotedString(digits.clone());
-            *expr = ast::Expr::Cast {
-                kind: CastKind::Cast,
-                expr: Box::new(ast::Expr::Value(text.into())),
-                data_type: SqlType::Double(ExactNumberInfo::None),
-                array: false,
-                format: None,
-            };
+            *expr = float_of(digits);
         }
         ControlFlow::<()>::Continue(())
     });
+}
+
+/// The planner takes the type of a column of VALUES from all its rows, before [`settle`] sees one: where the column
+/// has nothing but numbers that need not be exact, those with a point are float64 from the start.
+pub(super) fn floats_in_values(statement: &mut Statement) {
+    struct Find;
+    impl VisitorMut for Find {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            let mut bodies = vec![query.body.as_mut()];
+            while let Some(body) = bodies.pop() {
+                match body {
+                    SetExpr::SetOperation { left, right, .. } => {
+                        bodies.extend([left.as_mut(), right.as_mut()])
+                    }
+                    SetExpr::Values(values) => floats_in_rows(&mut values.rows),
+                    _ => {}
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = statement.visit(&mut Find);
+}
+
+fn floats_in_rows(rows: &mut [Vec<ast::Expr>]) {
+    for column in 0..rows.first().map_or(0, Vec::len) {
+        if !rows.iter().all(|row| row.get(column).is_some_and(need_not_be_exact)) {
+            continue;
+        }
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            let _ = visit_expressions_mut(cell, |expr| {
+                if let Some(digits) = point_number(expr) {
+                    *expr = float_of(digits);
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+    }
+}
+
+/// Whether an expression is made of parameters, nulls, texts and numbers that a float64 keeps.
+fn need_not_be_exact(expr: &ast::Expr) -> bool {
+    use ast::BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+    match expr {
+        ast::Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => Number::parse(digits).is_ok_and(|number| !number.is_long()),
+            Value::Null | Value::Placeholder(_) | Value::SingleQuotedString(_) => true,
+            _ => false,
+        },
+        ast::Expr::UnaryOp { expr, .. } | ast::Expr::Nested(expr) => need_not_be_exact(expr),
+        ast::Expr::BinaryOp { left, op: Plus | Minus | Multiply | Divide | Modulo, right } => {
+            need_not_be_exact(left) && need_not_be_exact(right)
+        }
+        _ => false,
+    }
+}
+
+/// The digits of a number with a point or an exponent.
+fn point_number(expr: &ast::Expr) -> Option<&str> {
+    let ast::Expr::Value(literal) = expr else { return None };
+    match &literal.value {
+        Value::Number(digits, _) if digits.contains(['.', 'e', 'E']) => Some(digits),
+        _ => None,
+    }
+}
+
+fn float_of(digits: &str) -> ast::Expr {
+    let text = Value::SingleQuotedString(digits.to_owned());
+    ast::Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(ast::Expr::Value(text.into())),
+        data_type: SqlType::Double(ExactNumberInfo::None),
+        array: false,
+        format: None,
+    }
 }

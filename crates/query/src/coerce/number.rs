@@ -1,5 +1,7 @@
 //! Numbers as they are written, and where they lie among the values of an exact type.
 
+use std::fmt::LowerExp;
+
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::ScalarValue;
 use types::{Error, Result, name};
@@ -29,6 +31,21 @@ pub(crate) enum Place {
 /// Beyond it a number is above every decimal, or nearer to zero than any, whatever its digits.
 const EXPONENT_MAX: i32 = 100_000;
 
+impl Place {
+    /// Where a float lies among decimals; `None` among other types. NaN is above all numbers, as where floats are compared
+    /// with each other.
+    pub fn of_float(float: impl Into<f64> + LowerExp + Copy, data_type: &Arrow) -> Option<Place> {
+        if !matches!(data_type, Arrow::Decimal128(..)) {
+            return None;
+        }
+        match Number::of_float(float) {
+            Some(number) => number.place(data_type),
+            None if float.into() == f64::NEG_INFINITY => Some(Place::BelowAll),
+            None => Some(Place::AboveAll),
+        }
+    }
+}
+
 impl Number {
     fn new(mut mantissa: i128, mut scale: i32) -> Self {
         while mantissa != 0 && mantissa % 10 == 0 {
@@ -52,6 +69,11 @@ impl Number {
             ScalarValue::UInt64(Some(v)) => Number::new(i128::from(*v), 0),
             _ => return None,
         })
+    }
+
+    /// A float by the fewest digits that mean it; `None` if it is not finite.
+    pub fn of_float(float: impl LowerExp) -> Option<Self> {
+        Number::parse(&format!("{float:e}")).ok()
     }
 
     /// Reads `-12.50` or `1.25e3`.
@@ -226,5 +248,11 @@ mod tests {
         assert_eq!(place("3e9", &Arrow::Int32), Place::AboveAll);
         assert_eq!(place("-1", &Arrow::UInt64), Place::BelowAll);
         assert_eq!(Number::parse("1").unwrap().place(&Arrow::Float64), None);
+        assert_eq!(Place::of_float(10.5, &money), Some(Place::At(cents(1050))));
+        assert_eq!(Place::of_float(0.1f32, &money), Some(Place::At(cents(10))));
+        assert_eq!(Place::of_float(1e30, &money), Some(Place::AboveAll));
+        assert_eq!(Place::of_float(f64::NEG_INFINITY, &money), Some(Place::BelowAll));
+        assert_eq!(Place::of_float(f64::NAN, &money), Some(Place::AboveAll));
+        assert_eq!(Place::of_float(1.0, &Arrow::Int64), None);
     }
 }

@@ -103,18 +103,25 @@ impl ReadAs {
         ))
     }
 
+    /// What `expr` reads a text as, if it does.
+    pub fn target(expr: &Expr) -> Option<&Arrow> {
+        let Expr::ScalarFunction(function) = expr else { return None };
+        function.func.inner().as_any().downcast_ref::<ReadAs>().map(|this| &this.data_type)
+    }
+
     /// The value, if `expr` reads the parameter that `value` gives the text of.
     pub fn filled<'v>(
         expr: &Expr,
         value: impl Fn(&str) -> Option<&'v ScalarValue>,
     ) -> Result<Option<ScalarValue>> {
-        let Expr::ScalarFunction(function) = expr else { return Ok(None) };
-        let Some(this) = function.func.inner().as_any().downcast_ref::<ReadAs>() else { return Ok(None) };
+        let (Expr::ScalarFunction(function), Some(data_type)) = (expr, ReadAs::target(expr)) else {
+            return Ok(None);
+        };
         let [Expr::Placeholder(placeholder)] = function.args.as_slice() else { return Ok(None) };
         match value(&placeholder.id) {
-            Some(ScalarValue::Utf8(Some(text))) => read(text, &this.data_type)
-                .map(Some)
-                .map_err(|error| error.with("parameter", &placeholder.id)),
+            Some(ScalarValue::Utf8(Some(text))) => {
+                read(text, data_type).map(Some).map_err(|error| error.with("parameter", &placeholder.id))
+            }
             _ => Ok(None),
         }
     }

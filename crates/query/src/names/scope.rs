@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    AccessExpr, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut,
+    VisitorMut,
 };
 
 use super::{Known, pick};
@@ -269,9 +270,26 @@ impl Rename<'_> {
                     self.known.rename(&mut parts[1], columns.as_ref().unwrap_or(&self.known.columns));
                 }
                 parts[0].value.clone_from(relation);
+                self.known.rename_fields(&mut parts[1..]);
             }
             // column.field
-            None => self.ident(&mut parts[0]),
+            None => {
+                self.ident(&mut parts[0]);
+                if self.known.columns.contains(&parts[0].value) {
+                    self.known.rename_fields(parts);
+                }
+            }
+        }
+    }
+
+    /// The fields in `list[1].field`, as DataFusion takes them: as texts.
+    fn access(&self, chain: &mut [AccessExpr]) {
+        for access in chain {
+            if let AccessExpr::Dot(Expr::Identifier(field)) = access {
+                self.known.rename(field, &self.known.all_fields);
+                let text = Value::SingleQuotedString(std::mem::take(&mut field.value));
+                *access = AccessExpr::Dot(Expr::Value(text.into()));
+            }
         }
     }
 
@@ -300,6 +318,7 @@ impl VisitorMut for Rename<'_> {
             _ if self.depth > 0 => {}
             Expr::Identifier(ident) => self.ident(ident),
             Expr::CompoundIdentifier(parts) => self.compound(parts),
+            Expr::CompoundFieldAccess { access_chain, .. } => self.access(access_chain),
             _ => {}
         }
         ControlFlow::Continue(())

@@ -1,11 +1,12 @@
 use super::*;
 use crate::parse;
 
-/// `main.Events(id, Kind, "größe")`, `main.users(id, name, Name2)`, `sensors.t(x)`.
+/// `main.Events(id, Kind, "größe")`, `main.users(id, name, Name2)`, `sensors.t(x)`; each has `At`, a struct of `Place`,
+/// which is a struct of `Lat`.
 struct Fixed;
 
 impl Tables for Fixed {
-    fn table(&mut self, written: &Written) -> Result<(String, Vec<String>)> {
+    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
         let all = [
             ("main.Events", vec!["id", "Kind", "größe"]),
             ("main.users", vec!["id", "name", "Name2"]),
@@ -17,7 +18,11 @@ impl Tables for Fixed {
         };
         let found = name::resolve(&text, all.iter().map(|(n, _)| *n)).filter(|i| written.admits(all[*i].0));
         let (full_name, columns) = found.map(|i| &all[i]).ok_or_else(|| Error::not_found(written.text()))?;
-        Ok(((*full_name).into(), columns.iter().map(|c| (*c).into()).collect()))
+        let leaf = |name: &str| Named { name: name.into(), fields: Vec::new() };
+        let place = Named { name: "Place".into(), fields: vec![leaf("Lat")] };
+        let at = Named { name: "At".into(), fields: vec![place, leaf("place2")] };
+        let columns = columns.iter().map(|name| leaf(name)).chain([at]);
+        Ok(((*full_name).into(), columns.collect()))
     }
 }
 
@@ -64,6 +69,58 @@ fn aliases_and_ctes_are_names_too() {
     assert_eq!(
         bound("with users as (select 1) select * from users, main.users"),
         r#"WITH users AS (SELECT 1 AS "1") SELECT * FROM users, "main"."users""#
+    );
+}
+
+#[test]
+fn a_query_in_with_is_not_seen_by_its_own_definition_nor_by_those_before() {
+    assert_eq!(
+        bound("with users as (select users.NAME from users) select USERS.name from users"),
+        r#"WITH users AS (SELECT users.name FROM "main"."users") SELECT users.name FROM users"#
+    );
+    assert_eq!(
+        bound("with a as (select id from users), users as (select id from a) select id from USERS"),
+        r#"WITH a AS (SELECT id FROM "main"."users"), users AS (SELECT id FROM a) SELECT id FROM users"#
+    );
+    assert_eq!(
+        bound(
+            "with recursive users as (select 1 as n union all select n + 1 from USERS) select N from users"
+        ),
+        r#"WITH RECURSIVE users AS (SELECT 1 AS n UNION ALL SELECT n + 1 AS "n + 1" FROM users) SELECT n FROM users"#
+    );
+}
+
+#[test]
+fn a_query_in_with_is_seen_only_in_the_query_it_belongs_to() {
+    assert_eq!(
+        bound("select * from (with users as (select 1 as x) select X from users) s, users"),
+        r#"SELECT * FROM (WITH users AS (SELECT 1 AS x) SELECT x FROM users) s, "main"."users""#
+    );
+    // One that hides another is called something else.
+    assert_eq!(
+        bound(
+            "with a as (select 1 as x) select * from (with A as (select 2 as x), b as (select 3) select a.X from a) s, a"
+        ),
+        r#"WITH a AS (SELECT 1 AS x) SELECT * FROM (WITH A AS (SELECT 2 AS x), b AS (SELECT 3 AS "3") SELECT A.x FROM A) s, a"#
+    );
+    assert_eq!(
+        bound(
+            "with a as (select 1 as x) select * from (with a as (select x + 1 as x from a) select a.x from a) s, a"
+        ),
+        r#"WITH a AS (SELECT 1 AS x) SELECT * FROM (WITH "polynya 1 a" AS (SELECT x + 1 AS x FROM a) SELECT a.x FROM "polynya 1 a" AS "a") s, a"#
+    );
+}
+
+#[test]
+fn fields_of_structs_are_found_like_columns() {
+    assert_eq!(
+        bound("select at.PLACE.lat, u.AT.place, PLACE2.x, main.users.at.place2 from users u"),
+        r#"SELECT At.Place.Lat, u.At.Place, PLACE2.x, main.users.At.place2 FROM "users" u"#
+    );
+    assert_eq!(bound(r#"select at."PLACE" from users"#), r#"SELECT At."PLACE" FROM "users""#);
+    assert_eq!(
+        bound("select (at).PLACE.id, s.p.LAT from (select at.place as p, at from users) s"),
+        r#"SELECT (At).'Place'.'id' AS "(at).PLACE.id", s.p.Lat FROM (SELECT At.Place AS p, At FROM "users") s"#
     );
 }
 

@@ -6,37 +6,26 @@
 //! deep as there are ORs, plus the deepest of its parts; so with AND, with UNION and JOIN, and with brackets. What
 //! stands between commas stands side by side.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-
-use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart, Query, Statement, Visit, Visitor};
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use types::{Error, Kind, Result};
 
 /// A statement's tree is at most about this deep. SQL's threads have stacks for a multiple of it
 /// (`sql::STACK_BYTES`); `tests/it/depth.rs` goes up to it with every form.
 pub(super) const DEPTH_MAX: usize = 600;
-/// SELECTs, tables in FROM, UNIONs and windows of a statement. The planner puts one above the other, wherever they stand.
+/// SELECTs, tables in FROM and windows of a statement. The planner puts one above the other, wherever they stand.
 const RELATIONS_MAX: usize = 1_000;
-
-/// Tables that are read when every name of WITH is replaced by its query, as the planner does.
-const EXPANDED_MAX: usize = 2_000;
 /// EXCEPTs and INTERSECTs of a statement: each is a join of everything before it, and the planner takes minutes for two
 /// hundred.
 const DIFFERENCES_MAX: usize = 64;
-/// CASE and COALESCE, those within one another counted double for each level: the planner goes twice through what
-/// stands within each. This is half a second.
-const CONDITIONS_MAX: usize = 1 << 16;
-
 /// Refuses a statement whose tree would be too deep.
 pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut outer: Vec<Frame> = Vec::new();
     let mut frame = Frame::default();
-    let (mut relations, mut differences, mut conditions) = (0usize, 0usize, 0usize);
+    let (mut relations, mut differences) = (0usize, 0usize);
     let mut before = Before::Nothing;
     for token in tokens {
-        let after_operand = matches!(before, Before::Operand | Before::Path | Before::Condition);
+        let after_operand = matches!(before, Before::Operand | Before::Path);
         before = match &token.token {
             Token::Whitespace(_) => continue,
             Token::Comma | Token::SemiColon => {
@@ -48,9 +37,7 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
             }
             Token::LParen | Token::LBracket | Token::LBrace => {
                 frame.operators += 1;
-                let levels = frame.levels + usize::from(before == Before::Condition);
-                conditions = conditions.saturating_add(weight(frame.levels, levels));
-                outer.push(std::mem::replace(&mut frame, Frame { levels, ..Frame::default() }));
+                outer.push(std::mem::take(&mut frame));
                 Before::Nothing
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
@@ -74,34 +61,25 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                 Before::Period
             }
             Token::Word(word) if before == Before::Period || word.keyword == Keyword::NoKeyword => {
-                match before {
-                    Before::Period => Before::Path,
-                    _ if is_condition(word) => Before::Condition,
-                    _ => Before::Operand,
-                }
+                if before == Before::Period { Before::Path } else { Before::Operand }
             }
             Token::Word(word) => {
                 let keyword = &word.keyword;
                 relations += usize::from(makes_relation(*keyword));
                 differences += usize::from(matches!(keyword, Keyword::EXCEPT | Keyword::INTERSECT));
                 match keyword {
-                    Keyword::FROM => frame.from = true,
+                    // `a IS DISTINCT FROM b` is an operator.
+                    Keyword::FROM => frame.from |= before != Before::IsDistinct,
                     Keyword::SELECT | Keyword::WHERE | Keyword::GROUP | Keyword::ORDER | Keyword::SET => {
                         frame.from = false;
                     }
                     _ => {}
                 }
                 match keyword {
-                    _ if is_condition(word) => {
-                        frame.operators += 1;
-                        Before::Condition
-                    }
                     Keyword::NULL | Keyword::TRUE | Keyword::FALSE => Before::Operand,
                     Keyword::CASE => {
                         frame.operators += 1;
-                        let levels = frame.levels + 1;
-                        conditions = conditions.saturating_add(weight(frame.levels, levels));
-                        let case = Frame { case: true, levels, ..Frame::default() };
+                        let case = Frame { case: true, ..Frame::default() };
                         outer.push(std::mem::replace(&mut frame, case));
                         Before::Nothing
                     }
@@ -134,7 +112,13 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                     // Any of these may also be a name, or an operator: as deep as either.
                     keyword => {
                         frame.operators += 1;
-                        if expects_operand(*keyword) { Before::Nothing } else { Before::Operand }
+                        match keyword {
+                            Keyword::IS if after_operand => Before::Is,
+                            Keyword::NOT if before == Before::Is => Before::Is,
+                            Keyword::DISTINCT if before == Before::Is => Before::IsDistinct,
+                            keyword if expects_operand(*keyword) => Before::Nothing,
+                            _ => Before::Operand,
+                        }
                     }
                 }
             }
@@ -153,14 +137,10 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
             }
         };
         if relations > RELATIONS_MAX {
-            return Err(too_large(format!("{RELATIONS_MAX} SELECTs, joins, UNIONs and windows")));
+            return Err(too_large(format!("{RELATIONS_MAX} SELECTs, joins and windows")));
         }
         if differences > DIFFERENCES_MAX {
             return Err(too_large(format!("{DIFFERENCES_MAX} EXCEPTs and INTERSECTs")));
-        }
-        if conditions > CONDITIONS_MAX {
-            return Err(Error::new(Kind::TooLarge, "CASE or COALESCE nests too deep to be planned")
-                .hint("write further WHENs in one CASE instead of a CASE in each ELSE, or look values up in a table"));
         }
     }
     while !outer.is_empty() {
@@ -179,82 +159,8 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
     ))
 }
 
-/// Refuses a statement whose WITH, when every mention of a name is replaced by the query behind it, has too many
-/// tables: ten queries that each read the one before twice are a thousand.
-pub(super) fn check_with(statement: &Statement) -> Result<()> {
-    let mut expanded = Expanded { named: BTreeMap::new(), bodies: BTreeMap::new(), open: vec![0] };
-    let _ = statement.visit(&mut expanded);
-    if expanded.open.first().is_some_and(|tables| *tables > EXPANDED_MAX) {
-        return Err(Error::new(
-            Kind::TooLarge,
-            format!("with what stands behind the names of WITH, the statement reads more than {EXPANDED_MAX} tables"),
-        )
-        .hint("keep what is read many times in a table: CREATE TABLE … AS"));
-    }
-    Ok(())
-}
-
-/// Counts tables. Walks the tree, which is not too deep once [`check`] has passed.
-struct Expanded {
-    /// By the name in WITH.
-    named: BTreeMap<String, usize>,
-    /// The queries behind names, by where they are in memory.
-    bodies: BTreeMap<usize, String>,
-    /// What was counted so far in each query that is being walked.
-    open: Vec<usize>,
-}
-
-fn place_of(query: &Query) -> usize {
-    std::ptr::from_ref(query) as usize
-}
-
-impl Visitor for Expanded {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
-            self.bodies.insert(place_of(&cte.query), cte.alias.name.value.to_lowercase());
-        }
-        self.open.push(0);
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        let tables = self.open.pop().unwrap_or(0);
-        match (self.bodies.get(&place_of(query)), self.open.last_mut()) {
-            (Some(name), _) => {
-                self.named.insert(name.clone(), tables.max(1));
-            }
-            (None, Some(around)) => *around = around.saturating_add(tables),
-            (None, None) => {}
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        let behind = match relation.0.as_slice() {
-            [ObjectNamePart::Identifier(ident)] => self.named.get(&ident.value.to_lowercase()).copied(),
-            _ => None,
-        };
-        if let Some(query) = self.open.last_mut() {
-            *query = query.saturating_add(behind.unwrap_or(1));
-        }
-        ControlFlow::Continue(())
-    }
-}
-
 fn too_large(most: String) -> Error {
     Error::new(Kind::TooLarge, format!("the statement has more than {most}")).hint("split it")
-}
-
-/// What a bracket adds to the conditions, that stands under `outer` of them, and what is in it under `inner`.
-fn weight(outer: usize, inner: usize) -> usize {
-    if inner > outer { 1usize.checked_shl(inner as u32).unwrap_or(usize::MAX) } else { 0 }
-}
-
-/// Functions that the planner turns into CASE.
-fn is_condition(word: &Word) -> bool {
-    ["coalesce", "nvl", "nvl2", "ifnull"].iter().any(|name| word.value.eq_ignore_ascii_case(name))
 }
 
 /// What the last token was.
@@ -267,8 +173,10 @@ enum Before {
     Period,
     /// A name with a `.` in it.
     Path,
-    /// The name of a function that is a CASE.
-    Condition,
+    /// `IS` or `IS NOT` after an operand.
+    Is,
+    /// These and `DISTINCT`.
+    IsDistinct,
 }
 
 /// What stands between two brackets.
@@ -278,8 +186,6 @@ struct Frame {
     case: bool,
     /// Whether commas separate tables.
     from: bool,
-    /// CASEs and COALESCEs around.
-    levels: usize,
     /// UNIONs, and the deepest of the SELECTs between them.
     sets: usize,
     deepest_select: usize,
@@ -344,9 +250,10 @@ impl Frame {
     }
 }
 
+/// Of a UNION, what stands on its sides.
 fn makes_relation(keyword: Keyword) -> bool {
     use Keyword::*;
-    matches!(keyword, SELECT | JOIN | OVER | UNION | EXCEPT | INTERSECT)
+    matches!(keyword, SELECT | VALUES | TABLE | JOIN | OVER)
 }
 
 /// Whether an operand follows this keyword where it is no name. Such a keyword does not end an operand: what follows

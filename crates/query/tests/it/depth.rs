@@ -61,6 +61,9 @@ fn forms(n: usize) -> Vec<(&'static str, String)> {
         ("derived tables", around("select * from (", "select a from t", ") x", n)),
         ("in subqueries", around("select a from t where a in (", "select 1", ")", n)),
         ("exists", around("select a from t where exists (", "select 1", ")", n)),
+        ("coalesce in case", select(around("coalesce(case when a=1 then ", "a", " end, 1)", n))),
+        ("distinct from", select(repeated("a", " is distinct from a", n))),
+        ("distinct without columns", repeated("select distinct from t", ", t", n)),
         ("not", format!("select a from t where {} a=1", "not ".repeat(n))),
         ("minus", select(format!("{}a", "- ".repeat(n)))),
         ("arrays", select(around("array[", "1", "]", n))),
@@ -151,6 +154,13 @@ fn long_chains_of_one_operator_work() {
             run(&database, &text).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
+    // An operator is no FROM, a UNION no SELECT, and a COALESCE in another is one.
+    let distinct = repeated("a is distinct from 1", ", a is not distinct from a", 1_500);
+    run(&database, &format!("select {distinct} from t")).unwrap();
+    run(&database, &repeated("select 1", " union all select 2", 590)).unwrap();
+    let coalesce = around("coalesce(null, ", "a", ")", 40);
+    let twice = format!("select {coalesce} + coalesce({coalesce}) from t");
+    assert_eq!(database.query(&twice), database.query("select a + a from t"));
     let listed: Vec<String> = (0..50_000).map(|i| i.to_string()).collect();
     run(&database, &format!("select a from t where a in ({})", listed.join(","))).unwrap();
     let rows: Vec<String> = (0..20_000).map(|i| format!("({i}, -{i}.5)")).collect();

@@ -82,6 +82,19 @@ fn a_statement_ends_at_its_deadline_wherever_it_is() {
     assert_eq!(error.kind(), Kind::Timeout, "{error}");
 }
 
+/// A request could ask for any deadline, and keep a place among the statements for as long.
+#[test]
+fn no_statement_gets_a_longer_deadline_than_all() {
+    let _limit = testkit::limit(120);
+    let database = open_with(|options| options.deadline = Duration::from_millis(300));
+    database.numbers("n", 50_000, false);
+    let start = Instant::now();
+    let mut rows = database.rows(ENDLESS, vec![], limits(Duration::from_secs(600))).unwrap();
+    let error = database.runtime.block_on(rows.collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
 #[test]
 fn a_dropped_answer_stops_the_work() {
     let _limit = testkit::limit(240);

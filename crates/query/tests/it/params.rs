@@ -179,3 +179,74 @@ fn a_text_parameter_is_read_as_what_it_is_compared_with() {
     let error = database.try_query("select id from t where s = $1", vec![Value::Int64(5)]).unwrap_err();
     assert!(error.to_string().contains("cannot be compared"), "{error}");
 }
+
+/// A float is a number beside a decimal, not a decimal: no decimal column holds 1e30.
+#[test]
+fn a_float_parameter_is_compared_with_decimals_wherever_it_stands() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint primary key, d decimal(10,2), f double precision)");
+    database.execute("insert into t values (1, 5.00, 5), (2, 10.50, 1e30), (10, -3.25, -1e300)");
+    for (filter, given, found) in [
+        ("d < $1", 1e30, "1,2,10"),
+        ("d > $1", -1e300, "1,2,10"),
+        ("d = $1", 10.5, "2"),
+        ("d = $1", 10.505, ""),
+        ("d > $1", -3.255, "1,2,10"),
+        ("d <= $1", f64::INFINITY, "1,2,10"),
+        ("d <= $1", f64::NEG_INFINITY, ""),
+        ("d in ($1, 5)", 1e30, "1"),
+        ("d in ($1, f)", 10.5, "1,2"),
+        ("d not in ($1)", 1e30, "1,2,10"),
+        ("d between $1 and 7", -1e30, "1,10"),
+        ("d between 0 and $1", 1e30, "1,2"),
+        ("d between $1 and f", -1e30, "1,2"),
+        ("case d when $1 then false else true end", 1e30, "1,2,10"),
+        ("case d when $1 then true end", 5.0, "1"),
+        ("case $1 when d then true when f then true end", 1e30, "2"),
+        ("id < $1", 1e30, "1,2,10"),
+    ] {
+        let text = format!("select id from t where {filter} order by id");
+        for run in ["planned", "again"] {
+            let rows = database.try_query(&text, vec![Value::Float64(given)]);
+            let rows = rows.unwrap_or_else(|e| panic!("{filter} with {given}: {e}"));
+            assert_eq!(rows.concat().join(","), found, "{filter} with {given}, {run}");
+        }
+    }
+}
+
+#[test]
+fn a_text_parameter_is_read_in_a_select_list_as_in_where() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint, d decimal(10,2), ok bool)");
+    database.execute("insert into t values (1, 10.50, true), (2, 0, false)");
+    let text = |t: &str| Value::String(t.into());
+    for (expr, given, found) in [
+        ("id + $1", "1", "2,3"),
+        ("id = $1", "1", "true,false"),
+        ("d = $1", "10.5", "true,false"),
+        ("d > $1", "10.495", "true,false"),
+        ("d + $1 = 11.5", "1", "true,false"),
+        ("ok = $1", "false", "false,true"),
+        ("ok is distinct from $1", "false", "true,false"),
+        ("case $1 when id then 'id' when 2 then 'two' else 'none' end", "2", "two,id"),
+        ("$1 in (id, 7)", "2", "false,true"),
+    ] {
+        for sql in [
+            format!("select {expr} from t order by id"),
+            format!("select {expr} from t group by id, d, ok, {expr} order by id, {expr}"),
+        ] {
+            for given in [given, given] {
+                let rows = database.try_query(&sql, vec![text(given)]);
+                let rows = rows.unwrap_or_else(|e| panic!("{sql} with {given}: {e}"));
+                assert_eq!(rows.concat().join(","), found, "{sql} with {given}");
+            }
+            let wrong = database.try_query(&sql, vec![text("so")]);
+            assert_eq!(wrong.unwrap_err().kind(), Kind::Invalid, "{sql}");
+        }
+    }
+    let update = "update t set id = id + $1, ok = (d = $2)";
+    database.run(update, vec![text("1"), text("0.0")], query::Limits::default()).unwrap();
+    assert_eq!(database.query("select id, ok from t order by id"), [["2", "false"], ["3", "true"]]);
+}

@@ -1,0 +1,260 @@
+//! About how many bytes a call will make, reckoned from its arguments.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType as Arrow, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit};
+use datafusion::common::Result;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
+
+use super::Grows;
+
+/// An argument: for each row its own value, or one for all.
+pub(super) struct Argument {
+    array: ArrayRef,
+    single: bool,
+}
+
+impl Argument {
+    /// `rows`: as many as the call has.
+    pub fn new(value: &ColumnarValue, rows: usize) -> Result<Self> {
+        let single = matches!(value, ColumnarValue::Scalar(_));
+        Ok(Argument { array: value.to_array(if single { 1 } else { rows })?, single })
+    }
+
+    pub fn is_single(&self) -> bool {
+        self.single
+    }
+
+    fn at(&self, row: usize) -> usize {
+        if self.single { 0 } else { row }
+    }
+
+    /// As whole numbers. What is none (or null) counts as 0: then nothing is made, or the function says what is wrong.
+    fn numbers(&self) -> Result<impl Fn(usize) -> i64 + '_> {
+        let numbers = cast(&self.array, &Arrow::Int64)?;
+        Ok(move |row: usize| {
+            let numbers = numbers.as_primitive::<Int64Type>();
+            let at = self.at(row);
+            if numbers.is_null(at) { 0 } else { numbers.value(at) }
+        })
+    }
+
+    fn text(&self, row: usize) -> &str {
+        let at = self.at(row);
+        if self.array.is_null(at) {
+            return "";
+        }
+        match self.array.data_type() {
+            Arrow::Utf8 => self.array.as_string::<i32>().value(at),
+            Arrow::LargeUtf8 => self.array.as_string::<i64>().value(at),
+            Arrow::Utf8View => self.array.as_string_view().value(at),
+            _ => "",
+        }
+    }
+
+    /// How many items a list has.
+    fn items(&self, row: usize) -> u128 {
+        let at = self.at(row);
+        let items = match self.array.data_type() {
+            Arrow::List(_) => self.array.as_list::<i32>().value_length(at) as usize,
+            Arrow::LargeList(_) => self.array.as_list::<i64>().value_length(at) as usize,
+            Arrow::FixedSizeList(_, length) => *length as usize,
+            _ => 0,
+        };
+        items as u128
+    }
+
+    /// What one of its values takes, on average.
+    fn bytes_each(&self) -> u128 {
+        if let Arrow::Utf8View = self.array.data_type() {
+            // Its buffers may be shared with rows that are not in it.
+            let all: u128 = self.array.as_string_view().lengths().map(u128::from).sum();
+            return all.div_ceil(self.array.len().max(1) as u128) + 16;
+        }
+        let data = self.array.to_data();
+        let all = data.get_slice_memory_size().unwrap_or_else(|_| self.array.get_array_memory_size());
+        (all as u128).div_ceil(self.array.len().max(1) as u128).max(1)
+    }
+}
+
+/// About how many bytes the call will make.
+pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
+    let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+    let rows = if constant { 1 } else { args.number_rows };
+    let mut arguments = Vec::with_capacity(args.args.len());
+    for arg in &args.args {
+        arguments.push(Argument::new(arg, rows)?);
+    }
+    // Beside a column, a constant is copied for each of its rows.
+    let of_all = |argument: &Argument| argument.bytes_each() * rows as u128;
+    let copies = |argument: &Argument| if argument.single { of_all(argument) } else { 0 };
+    let copied: u128 = if constant { 0 } else { arguments.iter().map(copies).sum() };
+    let positive = |number: i64| u128::from(number.max(0).unsigned_abs());
+    let made = match (grows, arguments.as_slice()) {
+        (Grows::Repeats, [text, times]) => {
+            let times = times.numbers()?;
+            (0..rows).map(|row| text.text(row).len() as u128 * positive(times(row))).sum()
+        }
+        (Grows::Pads, [_, characters, ..]) => {
+            let characters = characters.numbers()?;
+            (0..rows).map(|row| positive(characters(row))).sum()
+        }
+        (Grows::Replaces, [text, from, to]) => {
+            (0..rows).map(|row| replaced(text.text(row), from.text(row), to.text(row))).sum()
+        }
+        (Grows::ReplacesMatches, [text, _, to, flags @ ..]) => {
+            let all = flags.first().is_some_and(|flags| !flags.single || flags.text(0).contains('g'));
+            let matches_max = |row: usize| if all { text.text(row).len() as u128 + 1 } else { 1 };
+            matches_replaced(text, to, rows, matches_max)
+        }
+        (Grows::Joins, arguments) => {
+            return Ok(arguments.iter().map(of_all).sum());
+        }
+        (Grows::JoinsWith, [between, arguments @ ..]) => {
+            let gaps = arguments.len().saturating_sub(1) as u128;
+            return Ok(of_all(between) * gaps + arguments.iter().map(of_all).sum::<u128>());
+        }
+        (Grows::JoinsItems, [array, between, ..]) => {
+            let between = between.bytes_each();
+            let items = |row| array.items(row) * (between + ITEM_BYTES);
+            (0..rows).map(items).sum::<u128>() + of_all(array)
+        }
+        (Grows::RepeatsElement, [element, times]) => {
+            let (times, each) = (times.numbers()?, element.bytes_each());
+            (0..rows).map(|row| each * positive(times(row))).sum()
+        }
+        (Grows::Resizes, [array, length, rest @ ..]) => {
+            let width = match array.array.data_type() {
+                Arrow::List(item) | Arrow::LargeList(item) => {
+                    item.data_type().primitive_width().unwrap_or(16)
+                }
+                _ => 16,
+            };
+            let each = rest.first().map_or(1, Argument::bytes_each).max(width as u128);
+            let length = length.numbers()?;
+            (0..rows).map(|row| each * positive(length(row))).sum()
+        }
+        (Grows::Counts, arguments) => counted(arguments, rows)?,
+        // The function says itself what is wrong with its arguments.
+        _ => 0,
+    };
+    Ok(made + copied)
+}
+
+/// What the largest of the arguments takes that are not constant.
+pub(super) fn largest_column(args: &ScalarFunctionArgs) -> Result<u128> {
+    let mut largest = 0;
+    for arg in args.args.iter().filter(|arg| matches!(arg, ColumnarValue::Array(_))) {
+        largest = largest.max(Argument::new(arg, args.number_rows)?.bytes_each() * args.number_rows as u128);
+    }
+    Ok(largest)
+}
+
+/// A number, date or point in time as text.
+const ITEM_BYTES: u128 = 32;
+
+/// The length of all texts with their matches replaced. What the replacement quotes of a match is as long as the text
+/// at most.
+pub(super) fn matches_replaced(
+    text: &Argument,
+    to: &Argument,
+    rows: usize,
+    matches: impl Fn(usize) -> u128,
+) -> u128 {
+    let row = |row| {
+        let (text, to) = (text.text(row), to.text(row));
+        let quotes = to.bytes().filter(|byte| matches!(byte, b'\\' | b'$')).count() as u128;
+        text.len() as u128 * (1 + quotes) + matches(row) * to.len() as u128
+    };
+    (0..rows).map(row).sum()
+}
+
+/// The length of `text` with `from` replaced; exact where it is long, so that what is handed on with little more is
+/// told from what grows.
+fn replaced(text: &str, from: &str, to: &str) -> u128 {
+    const COUNTED_FROM: usize = 256;
+    let (len, new) = (text.len() as u128, to.len() as u128);
+    if to.len() <= from.len() {
+        return len;
+    }
+    if text.len() < COUNTED_FROM {
+        // An empty text stands between all characters.
+        return len + (len / from.len().max(1) as u128 + 1) * new;
+    }
+    len + text.matches(from).count() as u128 * (new - from.len() as u128)
+}
+
+/// Bytes of the numbers, days or points in time between two.
+fn counted(arguments: &[Argument], rows: usize) -> Result<u128> {
+    const EACH: u128 = 8;
+    if arguments.iter().any(|argument| argument.array.data_type().is_null()) {
+        return Ok(0);
+    }
+    let (start, stop, step) = match arguments {
+        [stop] => (None, stop, None),
+        [start, stop] => (Some(start), stop, None),
+        [start, stop, step] => (Some(start), stop, Some(step)),
+        _ => return Ok(0),
+    };
+    let starts = start.map(Argument::numbers).transpose()?;
+    let stops = stop.numbers()?;
+    let steps = step.map(Argument::steps).transpose()?;
+    let mut bytes = 0;
+    for row in 0..rows {
+        if arguments.iter().any(|argument| argument.array.is_null(argument.at(row))) {
+            continue;
+        }
+        let from = starts.as_ref().map_or(0, |starts| i128::from(starts(row)))
+            * start.map_or(1, |start| unit_of(start.array.data_type()));
+        let distance = i128::from(stops(row)) * unit_of(stop.array.data_type()) - from;
+        let away = |step: i128| distance != 0 && (distance > 0) != (step > 0);
+        let step = match steps.as_ref().map_or(Step::Of(1), |steps| steps(row)) {
+            // Refused by the function, or nothing comes out.
+            Step::Of(0) => continue,
+            Step::Of(step) if away(step) => continue,
+            Step::Of(step) => step,
+            Step::Mixed => 1,
+        };
+        bytes += (distance.unsigned_abs() / step.unsigned_abs() + 1) * EACH;
+    }
+    Ok(bytes)
+}
+
+const DAY: i128 = 86_400_000_000_000;
+
+/// What a step is counted in: nanoseconds, if it is one of time.
+fn unit_of(data_type: &Arrow) -> i128 {
+    match data_type {
+        Arrow::Date32 => DAY,
+        Arrow::Date64 | Arrow::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
+        Arrow::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+        Arrow::Timestamp(TimeUnit::Microsecond, _) => 1_000,
+        _ => 1,
+    }
+}
+
+enum Step {
+    Of(i128),
+    /// Months forward and days back, or the like: no telling how far it gets.
+    Mixed,
+}
+
+impl Argument {
+    fn steps(&self) -> Result<Box<dyn Fn(usize) -> Step + '_>> {
+        if *self.array.data_type() != Arrow::Interval(IntervalUnit::MonthDayNano) {
+            let numbers = self.numbers()?;
+            return Ok(Box::new(move |row| Step::Of(numbers(row).into())));
+        }
+        let intervals = self.array.as_primitive::<IntervalMonthDayNanoType>();
+        Ok(Box::new(move |row| {
+            let (months, days, nanoseconds) =
+                IntervalMonthDayNanoType::to_parts(intervals.value(self.at(row)));
+            // No month is shorter than 28 days.
+            let parts = [i128::from(months) * 28 * DAY, i128::from(days) * DAY, nanoseconds.into()];
+            match parts.iter().any(|part| *part < 0) && parts.iter().any(|part| *part > 0) {
+                true => Step::Mixed,
+                false => Step::Of(parts.iter().sum()),
+            }
+        }))
+    }
+}

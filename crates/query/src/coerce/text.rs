@@ -1,0 +1,136 @@
+//! Text of no type that meets a type, and types that must not meet.
+
+use arrow::datatypes::DataType as Arrow;
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Statement, visit_expressions_mut};
+use types::Error;
+
+use super::{ReadAs, ours, read};
+
+/// Reads text where a statement is planned, before anything asks for the type of the operation: `n + '1'` has none.
+#[derive(Debug)]
+pub(crate) struct TextReader;
+
+impl ExprPlanner for TextReader {
+    fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let compares = compares(&raw.op);
+        let spelled = spelled(&raw.op);
+        if (compares || calculates(&raw.op)) && untyped(&raw.left) != untyped(&raw.right) {
+            let RawBinaryExpr { op, left, right } = raw;
+            let meets = |other: &Expr| {
+                other.get_type(schema).ok().filter(|t| !untyped(other) && (compares || t.is_numeric()))
+            };
+            let (left_type, right_type) = (meets(&left), meets(&right));
+            let left = read_as(left, right_type.as_ref())?;
+            let right = read_as(right, left_type.as_ref())?;
+            return Ok(planned(RawBinaryExpr { op, left, right }, spelled));
+        }
+        Ok(planned(raw, spelled))
+    }
+}
+
+fn planned(raw: RawBinaryExpr, spelled: Option<Operator>) -> PlannerResult<RawBinaryExpr> {
+    match spelled {
+        Some(op) => PlannerResult::Planned(Expr::BinaryExpr(BinaryExpr::new(
+            Box::new(raw.left),
+            op,
+            Box::new(raw.right),
+        ))),
+        None => PlannerResult::Original(raw),
+    }
+}
+
+const DISTINCT: &str = "IS DISTINCT FROM";
+const NOT_DISTINCT: &str = "IS NOT DISTINCT FROM";
+
+/// The planner asks [`TextReader`] only about operators with a sign: these two become such.
+pub(crate) fn spell_out_distinct(statement: &mut Statement) {
+    let _ = visit_expressions_mut(statement, |expr| {
+        let sign = match expr {
+            ast::Expr::IsDistinctFrom(..) => DISTINCT,
+            ast::Expr::IsNotDistinctFrom(..) => NOT_DISTINCT,
+            _ => return std::ops::ControlFlow::<()>::Continue(()),
+        };
+        let null = ast::Expr::Value(ast::Value::Null.into());
+        if let ast::Expr::IsDistinctFrom(left, right) | ast::Expr::IsNotDistinctFrom(left, right) =
+            std::mem::replace(expr, null)
+        {
+            *expr = ast::Expr::BinaryOp { left, op: BinaryOperator::Custom(sign.into()), right };
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+}
+
+fn spelled(op: &BinaryOperator) -> Option<Operator> {
+    match op {
+        BinaryOperator::Custom(sign) if sign == DISTINCT => Some(Operator::IsDistinctFrom),
+        BinaryOperator::Custom(sign) if sign == NOT_DISTINCT => Some(Operator::IsNotDistinctFrom),
+        _ => None,
+    }
+}
+
+fn compares(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq) || spelled(op).is_some()
+}
+
+fn calculates(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+    matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+}
+
+/// Text of no type as a value of `data_type`; anything else as it is.
+pub(super) fn read_as(expr: Expr, data_type: Option<&Arrow>) -> Result<Expr> {
+    let Some(data_type) = data_type.filter(|t| untyped(&expr) && read::reads(t)) else { return Ok(expr) };
+    Ok(match expr {
+        Expr::Literal(
+            ScalarValue::Utf8(Some(text))
+            | ScalarValue::Utf8View(Some(text))
+            | ScalarValue::LargeUtf8(Some(text)),
+            metadata,
+        ) => Expr::Literal(read::read(&text, data_type).map_err(ours)?, metadata),
+        parameter => ReadAs::call(parameter, data_type),
+    })
+}
+
+/// Whether an expression is text that nobody gave a type.
+pub(super) fn untyped(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(scalar, _) => is_text(&scalar.data_type()),
+        Expr::Placeholder(placeholder) => placeholder.field.as_ref().is_some_and(|f| is_text(f.data_type())),
+        _ => false,
+    }
+}
+
+fn is_text(data_type: &Arrow) -> bool {
+    matches!(data_type, Arrow::Utf8 | Arrow::Utf8View | Arrow::LargeUtf8)
+}
+
+pub(super) fn refuse_beside(left: &Expr, right: &Expr, schema: &DFSchema) -> Result<()> {
+    if untyped(left) && untyped(right) {
+        return Ok(());
+    }
+    match (left.get_type(schema), right.get_type(schema)) {
+        (Ok(left), Ok(right)) => refuse(&left, &right),
+        // What is wrong with it is said where it is planned.
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn refuse(left: &Arrow, right: &Arrow) -> Result<()> {
+    let is_bool = |t: &Arrow| *t == Arrow::Boolean;
+    let differ =
+        |a: &Arrow, b: &Arrow| is_text(a) && (b.is_numeric() || is_bool(b)) || is_bool(a) && b.is_numeric();
+    if !differ(left, right) && !differ(right, left) {
+        return Ok(());
+    }
+    let name =
+        |t: &Arrow| crate::sql_type::field_type_name(&arrow::datatypes::Field::new("", t.clone(), true));
+    let (left, right) = (name(left), name(right));
+    Err(ours(
+        Error::invalid(format!("{left} and {right} cannot be compared"))
+            .hint(format!("say what is meant: CAST the {left} to {right}, or the {right} to {left}")),
+    ))
+}

@@ -1,0 +1,54 @@
+//! The columns of a UNION: where decimals meet floats, no type of both holds every value.
+
+use std::sync::Arc;
+
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Union};
+
+use super::compare::{as_float, is_decimal, is_float};
+use super::number::Number;
+
+/// A literal beside a decimal column becomes a decimal, a decimal beside a float column a float64.
+pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
+    let width = inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
+    let mut changed: Vec<Vec<(usize, Expr)>> = vec![Vec::new(); inputs.len()];
+    for column in 0..width {
+        let of = |input: &LogicalPlan| input.schema().field(column).data_type().clone();
+        if !inputs.iter().any(|input| is_decimal(&of(input))) {
+            continue;
+        }
+        let floats = || inputs.iter().filter(|input| is_float(&of(input)));
+        let varies = floats().any(|input| literal(input, column).is_none());
+        for (input, changed) in inputs.iter().zip(&mut changed) {
+            if varies && is_decimal(&of(input)) {
+                changed.push((column, as_float(Expr::from(input.schema().qualified_field(column)))));
+            } else if !varies && let Some(value) = literal(input, column) {
+                changed.push((column, Expr::Literal(value, None)));
+            }
+        }
+    }
+    let inputs = inputs.into_iter().zip(changed).map(|(input, changed)| with(input, changed));
+    // Its schema says what its inputs' types were before.
+    Union::try_new_with_loose_types(inputs.collect::<Result<_>>()?).map(LogicalPlan::Union)
+}
+
+/// The float literal that a query selects in a column, as a decimal.
+fn literal(input: &LogicalPlan, column: usize) -> Option<ScalarValue> {
+    let LogicalPlan::Projection(projection) = input else { return None };
+    match projection.expr.get(column)?.clone().unalias() {
+        Expr::Literal(ScalarValue::Float64(Some(v)), _) => Number::of_float(v)?.to_decimal(),
+        _ => None,
+    }
+}
+
+fn with(input: Arc<LogicalPlan>, changed: Vec<(usize, Expr)>) -> Result<Arc<LogicalPlan>> {
+    if changed.is_empty() {
+        return Ok(input);
+    }
+    let schema = input.schema().clone();
+    let mut columns: Vec<Expr> = schema.iter().map(Expr::from).collect();
+    for (column, expr) in changed {
+        columns[column] = expr.alias(schema.field(column).name());
+    }
+    Ok(Arc::new(LogicalPlanBuilder::from(input).project(columns)?.build()?))
+}
