@@ -36,10 +36,13 @@ trap 'rm -f "$log"' EXIT
 
 phase "$seeds seeds: engine, crashes" run_seeds polynya-engine 100 acknowledged_commits_survive_crashes_at_random_calls
 phase "$seeds seeds: engine, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_the_durable_log
+phase "$seeds seeds: manifest and segments, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_a_manifest_or_segment
 phase "$seeds seeds: engine, failing I/O" run_seeds polynya-engine 100 reads_and_writes_that_fail
 phase "$seeds seeds: log, crashes" run_seeds polynya-commitlog 300 acknowledged_commits_survive_a_crash_at_some_call
 phase "$seeds seeds: log, failing I/O" run_seeds polynya-commitlog 300 a_failing_disk_loses_nothing
-phase "$seeds seeds: table, against a model" run_seeds polynya-table 25 tests::model
+# A third to half a second each.
+seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: engine, every kind of change" run_seeds polynya-engine 50 every_kind_of_change
+seeds=$((seeds / 4)) phase "$((seeds / 4)) seeds: table, against a model" run_seeds polynya-table 25 tests::model
 
 POLYNYA_TEST_CONNECTIONS=10000 phase "10,000 connections" \
     cargo test --locked --quiet -p polynya-server --test bad_input -- many_connections_are_served_at_once
