@@ -80,23 +80,27 @@ impl Sidecar {
         }
         let version = d.u32()?;
         let count = d.u32()?;
-        if version == VERSION && count <= SECTIONS_MAX {
-            let end = 16 + count as usize * 24;
-            let crc = bytes.get(end..end + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes")));
-            if crc != Some(crc32c(&bytes[..end.min(bytes.len())])) {
-                return Err(Error::damaged("the sidecar's directory does not match its checksum"));
-            }
-            if crc != Some(crc_expected) {
-                return Err(Error::damaged("the sidecar is not the one that belongs to the segment"));
-            }
-        } else if version > VERSION {
+        if count > SECTIONS_MAX {
+            return Err(Error::damaged(format!("a sidecar of {count} sections")));
+        }
+        // Every version has its checksum here, or a flipped bit in the version would pass for a newer program's file.
+        let end = 16 + count as usize * 24;
+        let crc = bytes.get(end..end + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes")));
+        if crc != Some(crc32c(&bytes[..end.min(bytes.len())])) {
+            return Err(Error::damaged("the sidecar's directory does not match its checksum"));
+        }
+        if crc != Some(crc_expected) {
+            return Err(Error::damaged("the sidecar is not the one that belongs to the segment"));
+        }
+        if version > VERSION {
             return Err(Error::new(
                 Kind::Newer,
                 format!("the sidecar has version {version}, this program reads {VERSION}"),
             )
             .hint("open this directory with the newer Polynya that wrote it"));
-        } else {
-            return Err(Error::damaged(format!("a sidecar of version {version} with {count} sections")));
+        }
+        if version != VERSION {
+            return Err(Error::damaged(format!("a sidecar of version {version}")));
         }
         let mut sections = Vec::with_capacity(count as usize);
         for _ in 0..count {
@@ -123,5 +127,21 @@ impl Sidecar {
                 .with("bytes", range.len()));
         }
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_sidecar_is_told_from_one_whose_version_was_hit() {
+        let (mut file, crc) = encode(&[(Tag::Summary, vec![7; 20])]);
+        file[8] = VERSION as u8 + 1;
+        assert_eq!(Sidecar::open(file.clone().into(), crc).unwrap_err().kind(), Kind::Damaged);
+        let end = 16 + 24;
+        let crc = crc32c(&file[..end]);
+        file[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Sidecar::open(file.into(), crc).unwrap_err().kind(), Kind::Newer);
     }
 }
