@@ -1,5 +1,6 @@
 //! Functions whose answer may be far larger than what they are given: `repeat`, padding, ranges; and those whose answer
-//! is as large as all they are given, which doubles wherever it is given to one of them again.
+//! is as large as all they are given, which doubles wherever it is given to one of them again. And functions that compare
+//! each part of one argument with each part of another: they may take days, and nothing stops a call once it has begun.
 //!
 //! DataFusion's own take what they need at once, and its memory pool hears nothing of it: `repeat('x', 1000000000)` is a
 //! gigabyte before anybody could object. Each is wrapped here: how much the answer will take is reckoned from the
@@ -8,6 +9,7 @@
 
 mod bytes;
 mod concat;
+pub(crate) mod constant;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -32,7 +34,10 @@ pub(crate) const BATCH_BYTES_MAX: u128 = 64 << 20;
 /// `body || '.'` should not fail where `body` does not.
 const HANDED_ON_BYTES_MAX: u128 = 512 << 20;
 
-/// What decides how large an answer gets.
+/// Pairs of characters or items that one call, for one batch of rows, may compare: some tenths of a second.
+const PAIRS_MAX: u128 = 100_000_000;
+
+/// What decides how large an answer gets, or how long it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Grows {
     /// `repeat(text, times)`.
@@ -43,10 +48,18 @@ enum Grows {
     Replaces,
     /// `regexp_replace(text, pattern, to[, flags])`.
     ReplacesMatches,
+    /// `translate(text, from, to)`.
+    Translates,
+    /// `encode(bytes, form)`.
+    Encodes,
+    /// `string_to_array(text, between[, null])`.
+    Splits,
     /// `concat(text, …)`, `overlay`, `array_concat`: one behind the other.
     Joins,
     /// `concat_ws(between, text, …)`.
     JoinsWith,
+    /// `struct(value, …)`: columns beside each other, copied later if at all.
+    Holds,
     /// `array_to_string(array, between)`.
     JoinsItems,
     /// `array_repeat(element, times)`.
@@ -55,17 +68,26 @@ enum Grows {
     Resizes,
     /// `range([start,] stop[, step])`.
     Counts,
+    /// `levenshtein(text, text)`, `array_has_all(array, array)`: they compare pairs.
+    Compares,
+    /// `array_has_any(array, array)`: does too, but looks things up in an array that is constant.
+    ComparesOrLooksUp,
 }
 
-const FUNCTIONS: [(&str, Grows); 17] = [
+const FUNCTIONS: [(&str, Grows); 25] = [
     ("repeat", Grows::Repeats),
     ("lpad", Grows::Pads),
     ("rpad", Grows::Pads),
     ("replace", Grows::Replaces),
     ("regexp_replace", Grows::ReplacesMatches),
+    ("translate", Grows::Translates),
+    ("encode", Grows::Encodes),
+    ("string_to_array", Grows::Splits),
     ("concat", Grows::Joins),
     ("concat_ws", Grows::JoinsWith),
     ("overlay", Grows::Joins),
+    ("struct", Grows::Holds),
+    ("named_struct", Grows::Holds),
     ("make_array", Grows::Joins),
     ("array_append", Grows::Joins),
     ("array_prepend", Grows::Joins),
@@ -75,6 +97,9 @@ const FUNCTIONS: [(&str, Grows); 17] = [
     ("array_resize", Grows::Resizes),
     ("range", Grows::Counts),
     ("generate_series", Grows::Counts),
+    ("levenshtein", Grows::Compares),
+    ("array_has_all", Grows::Compares),
+    ("array_has_any", Grows::ComparesOrLooksUp),
 ];
 
 /// The bounded functions, by name.
@@ -162,7 +187,14 @@ impl Bounded {
 fn check(name: &str, grows: Grows, args: &ScalarFunctionArgs, bytes: u128) -> Result<()> {
     let most = match grows {
         _ if bytes <= BATCH_BYTES_MAX => return Ok(()),
-        Grows::Replaces | Grows::ReplacesMatches | Grows::Joins | Grows::JoinsWith => {
+        Grows::Holds => HANDED_ON_BYTES_MAX,
+        Grows::Replaces
+        | Grows::ReplacesMatches
+        | Grows::Translates
+        | Grows::Encodes
+        | Grows::Splits
+        | Grows::Joins
+        | Grows::JoinsWith => {
             let half_more = bytes::largest_column(args)? * 3 / 2;
             half_more.clamp(BATCH_BYTES_MAX, HANDED_ON_BYTES_MAX)
         }
@@ -176,6 +208,17 @@ fn check(name: &str, grows: Grows, args: &ScalarFunctionArgs, bytes: u128) -> Re
         "make shorter texts or lists, or of fewer rows; `FROM generate_series(…)` makes rows one by one",
     );
     Err(DataFusionError::External(Box::new(error)))
+}
+
+/// Refuses a call that would take too long.
+fn check_pairs(name: &str, pairs: u128) -> Result<()> {
+    if pairs <= PAIRS_MAX {
+        return Ok(());
+    }
+    let (found, most) = (pairs / 1_000_000, PAIRS_MAX / 1_000_000);
+    let message = format!("`{name}` would compare {found} million pairs at once, more than {most} million");
+    let hint = "compare shorter texts or lists, as by `left(text, 100)`; one call is for up to 8,192 rows";
+    Err(DataFusionError::External(Box::new(Error::new(Kind::TooLarge, message).hint(hint))))
 }
 
 impl ScalarUDFImpl for Bounded {
@@ -212,7 +255,11 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        check(self.name(), self.grows, &args, self.bytes(&args)?)?;
+        match self.grows {
+            Grows::ComparesOrLooksUp if args.args.iter().any(|a| matches!(a, ColumnarValue::Scalar(_))) => {}
+            Grows::Compares | Grows::ComparesOrLooksUp => check_pairs(self.name(), bytes::pairs(&args)?)?,
+            grows => check(self.name(), grows, &args, self.bytes(&args)?)?,
+        }
         self.inner.invoke_with_args(args)
     }
 }

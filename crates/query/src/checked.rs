@@ -130,6 +130,11 @@ impl Checked {
     }
 }
 
+/// Whether a function is one of those here, which fail where they overflow.
+pub(crate) fn is_checked(function: &ScalarUDF) -> bool {
+    function.inner().as_any().is::<Checked>()
+}
+
 /// Puts checked functions in the place of operators.
 #[derive(Debug)]
 pub(crate) struct CheckedArithmetic {
@@ -188,12 +193,10 @@ fn is_integer(mut expr: &Expr, schema: &DFSchema) -> bool {
     loop {
         expr = match expr {
             Expr::BinaryExpr(BinaryExpr { op, right, .. }) if calculates(*op) => right,
-            Expr::ScalarFunction(function) if function.func.inner().as_any().is::<Checked>() => {
-                match function.args.last() {
-                    Some(operand) => operand,
-                    None => return false,
-                }
-            }
+            Expr::ScalarFunction(function) if is_checked(&function.func) => match function.args.last() {
+                Some(operand) => operand,
+                None => return false,
+            },
             Expr::Negative(inner) => inner,
             Expr::Alias(alias) => &alias.expr,
             other => return other.get_type(schema).is_ok_and(|t| t.is_integer()),

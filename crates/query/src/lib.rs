@@ -69,11 +69,13 @@ mod parse;
 mod planner;
 mod provider;
 mod prune;
+mod recursive;
 mod scan;
 mod sql;
 mod sql_type;
 mod sum;
 mod uuid;
+mod watchdog;
 mod write;
 
 pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};

@@ -42,12 +42,13 @@ use crate::catalog;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
 use crate::error::from_datafusion;
-use crate::guard::Guards;
+use crate::guard;
 use crate::names::{self, Named, Tables, Written};
 use crate::options::Options;
 use crate::params::Params;
 use crate::parse::merge_coalesce;
 use crate::provider::Provider;
+use crate::recursive;
 use crate::sql_type;
 use crate::sum;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
@@ -124,12 +125,14 @@ impl Planner {
         let mut rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
             vec![Arc::new(TextMeetsUuid::new())];
         rules.extend(Analyzer::new().rules);
+        let mut optimizer = guard::optimizer_rules();
+        recursive::keep_columns(&mut optimizer);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
             .with_analyzer_rules(rules)
-            .with_physical_optimizer_rule(Arc::new(Guards))
+            .with_optimizer_rules(optimizer)
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
@@ -222,7 +225,8 @@ impl Planner {
     /// The physical plan.
     pub async fn physical(&self, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
         let state = planned.state.as_ref().unwrap_or(&self.state);
-        state.query_planner().create_physical_plan(&planned.plan, state).await.map_err(from_datafusion)
+        let plan = guard::guarded(&planned.plan, state.execution_props()).map_err(from_datafusion)?;
+        state.query_planner().create_physical_plan(&plan, state).await.map_err(from_datafusion)
     }
 
     /// Puts the values into an optimized plan, and folds what becomes constant by them.

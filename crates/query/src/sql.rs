@@ -29,6 +29,7 @@ use crate::names::{self, Written};
 use crate::options::{Limits, Options};
 use crate::params::Params;
 use crate::planner::{Planned, Planner, table};
+use crate::watchdog::{GRACE, Reply, Watch, Watchdog, Why};
 use crate::write::Writer;
 use crate::{catalog, parse};
 
@@ -52,6 +53,7 @@ struct Handle {
     spawner: tokio::runtime::Handle,
     closed: Arc<AtomicBool>,
     runtime: vfs::Mutex<Option<Runtime>>,
+    watchdog: Watchdog,
 }
 
 struct Shared {
@@ -122,6 +124,7 @@ impl Sql {
             spawner: runtime.handle().clone(),
             closed,
             runtime: vfs::Mutex::new(vfs::Rank::new(30, "sql threads"), Some(runtime)),
+            watchdog: Watchdog::start()?,
         })))
     }
 
@@ -141,7 +144,7 @@ impl Sql {
         let longest = self.0.shared.options.deadline;
         let deadline = Deadline::after(limits.deadline.map_or(longest, |asked| asked.min(longest)));
         let cancel = Cancel::at(deadline.at());
-        let job = Job {
+        let job = Arc::new(Job {
             deadline,
             phase: Phase::default(),
             cancel: cancel.clone(),
@@ -151,11 +154,22 @@ impl Sql {
             text: text.to_owned(),
             params,
             limits,
-        };
+        });
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
-        let task = self.0.spawner.spawn(Arc::new(job).run(sender)).abort_handle();
+        let reply = Arc::new(Reply::new(sender));
+        let watch = self.0.watchdog.watch(deadline.at() + GRACE, {
+            let (reply, job) = (reply.clone(), job.clone());
+            move |why| match why {
+                Why::Overdue => {
+                    job.cancel.cancel();
+                    reply.end(&job.phase, job.deadline.passed());
+                }
+                Why::Closed => reply.end(&Phase::default(), closed()),
+            }
+        });
+        let task = self.0.spawner.spawn(job.run(reply, watch)).abort_handle();
         let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
         let answer = receiver.await.unwrap_or_else(|_| match self.0.closed.load(Ordering::Acquire) {
             true => Err(closed()),
@@ -194,6 +208,7 @@ impl Sql {
                 let _ = thread.join();
             }
         }
+        self.0.watchdog.close();
     }
 }
 
@@ -209,6 +224,7 @@ impl Drop for Handle {
         if let Some(runtime) = runtime {
             runtime.shutdown_background();
         }
+        self.watchdog.close();
     }
 }
 
@@ -269,7 +285,7 @@ struct Ready {
 }
 
 impl Job {
-    async fn run(self: Arc<Self>, sender: oneshot::Sender<Result<Answer>>) {
+    async fn run(self: Arc<Self>, reply: Arc<Reply>, _watch: Watch) {
         // A task of its own: it does not yield while it parses and plans, and the deadline holds all the same.
         let mut task = tokio::spawn(self.clone().prepare());
         let _guard = AbortOnDrop(Some(task.abort_handle()));
@@ -292,11 +308,11 @@ impl Job {
         let (_permit, stream, lsn) = match prepared {
             Ok(Ready { permit, outcome: Ok((stream, lsn)) }) => (permit, stream, lsn),
             Ok(Ready { outcome: Err(answer), .. }) => {
-                let _ = sender.send(Ok(answer));
+                reply.give(Ok(answer), None);
                 return;
             }
             Err(error) => {
-                let _ = sender.send(Err(error));
+                reply.give(Err(error), None);
                 return;
             }
         };
@@ -304,7 +320,7 @@ impl Job {
         let end = Arc::new(End::default());
         let rows = Rows::new(stream.schema(), lsn, waiting, end.clone(), Some(self.cancel.clone()))
             .of_records(self.only_records.load(Ordering::Acquire));
-        if sender.send(Ok(Answer::Rows(rows))).is_err() {
+        if !reply.give(Ok(Answer::Rows(rows)), Some(batches.downgrade())) {
             return;
         }
         let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);

@@ -66,9 +66,13 @@ impl Argument {
 
     /// What one of its values takes, on average.
     fn bytes_each(&self) -> u128 {
-        if let Arrow::Utf8View = self.array.data_type() {
-            // Its buffers may be shared with rows that are not in it.
-            let all: u128 = self.array.as_string_view().lengths().map(u128::from).sum();
+        // The buffers of a view may be shared with rows that are not in it.
+        let lengths: Option<u128> = match self.array.data_type() {
+            Arrow::Utf8View => Some(self.array.as_string_view().lengths().map(u128::from).sum()),
+            Arrow::BinaryView => Some(self.array.as_binary_view().lengths().map(u128::from).sum()),
+            _ => None,
+        };
+        if let Some(all) = lengths {
             return all.div_ceil(self.array.len().max(1) as u128) + 16;
         }
         let data = self.array.to_data();
@@ -107,7 +111,26 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
             let matches_max = |row: usize| if all { text.text(row).len() as u128 + 1 } else { 1 };
             matches_replaced(text, to, rows, matches_max)
         }
-        (Grows::Joins, arguments) => {
+        (Grows::Translates, [text, _, to]) => {
+            // A character becomes one other, of up to four bytes.
+            let wide = |row| if to.text(row).is_ascii() { 1 } else { 4 };
+            (0..rows).map(|row| text.text(row).len() as u128 * wide(row)).sum()
+        }
+        (Grows::Encodes, [bytes, form]) => {
+            let is_base64 = |row: usize| form.text(row).starts_with("base64");
+            let all = of_all(bytes);
+            if (0..rows).all(is_base64) { all * 4 / 3 + 4 * rows as u128 } else { all * 2 }
+        }
+        (Grows::Splits, [text, between, ..]) => {
+            const EACH: u128 = 8;
+            let items = |row| match (text.text(row), between.text(row)) {
+                // Null stands between all characters.
+                (text, "") => text.len(),
+                (text, between) => text.matches(between).count() + 1,
+            };
+            (0..rows).map(|row| text.text(row).len() as u128 + items(row) as u128 * EACH).sum()
+        }
+        (Grows::Joins | Grows::Holds, arguments) => {
             return Ok(arguments.iter().map(of_all).sum());
         }
         (Grows::JoinsWith, [between, arguments @ ..]) => {
@@ -139,6 +162,16 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
         _ => 0,
     };
     Ok(made + copied)
+}
+
+/// How many pairs of characters or items the call will compare.
+pub(super) fn pairs(args: &ScalarFunctionArgs) -> Result<u128> {
+    let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+    let rows = if constant { 1 } else { args.number_rows };
+    let [left, right, ..] = args.args.as_slice() else { return Ok(0) };
+    let (left, right) = (Argument::new(left, rows)?, Argument::new(right, rows)?);
+    let parts = |argument: &Argument, row| argument.text(row).len() as u128 + argument.items(row);
+    Ok((0..rows).map(|row| parts(&left, row) * parts(&right, row)).sum())
 }
 
 /// What the largest of the arguments takes that are not constant.

@@ -53,6 +53,8 @@ files!(
     information,
     comparing,
     overflow,
+    recursive,
+    guards,
     scopes
 );
 

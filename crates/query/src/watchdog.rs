@@ -1,0 +1,247 @@
+//! Answers for statements whose threads cannot.
+//!
+//! A deadline is a timer of SQL's own runtime, and all its threads may be inside one long call of a function that looks
+//! at no clock. A thread that does nothing else looks ten times a second whether a statement is overdue, and gives its
+//! waiter or reader the answer. It sleeps while no statement runs, and costs a statement two short locks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use tokio::sync::{mpsc, oneshot};
+use types::{Error, Result};
+use vfs::{Condvar, Mutex, Rank};
+
+use crate::answer::Answer;
+use crate::deadline::Phase;
+
+const TICK: Duration = Duration::from_millis(100);
+/// How long beyond its deadline a statement has to answer itself.
+pub(crate) const GRACE: Duration = Duration::from_millis(500);
+
+pub(crate) struct Watchdog {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order of their arrival.
+    watched: BTreeMap<u64, Watched>,
+    next: u64,
+    asleep: bool,
+    closed: bool,
+}
+
+struct Watched {
+    due: Instant,
+    end: Box<dyn FnOnce(Why) + Send>,
+}
+
+/// Why a statement is answered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    Overdue,
+    Closed,
+}
+
+impl Watchdog {
+    pub fn start() -> Result<Self> {
+        let state = Mutex::new(Rank::new(31, "sql watchdog"), State::default());
+        let inner = Arc::new(Inner { state, wake: Condvar::new() });
+        let watching = inner.clone();
+        let thread = std::thread::Builder::new()
+            .name("polynya-sql-dog".into())
+            .spawn(move || watching.run())
+            .map_err(|e| Error::io("starting SQL's watchdog", e))?;
+        Ok(Watchdog { inner, thread: Mutex::new(Rank::new(33, "sql watchdog's thread"), Some(thread)) })
+    }
+
+    /// Calls `end` at about `due`, or when SQL closes, unless the result is dropped before.
+    pub fn watch(&self, due: Instant, end: impl FnOnce(Why) + Send + 'static) -> Watch {
+        let mut state = self.inner.state.lock();
+        let id = state.next;
+        state.next += 1;
+        state.watched.insert(id, Watched { due, end: Box::new(end) });
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.inner.wake.notify_one();
+        }
+        Watch { inner: self.inner.clone(), id }
+    }
+
+    /// Answers for what is left.
+    pub fn close(&self) {
+        let mut state = self.inner.state.lock();
+        state.closed = true;
+        let left = std::mem::take(&mut state.watched);
+        drop(state);
+        self.inner.wake.notify_one();
+        left.into_values().for_each(|watched| (watched.end)(Why::Closed));
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // It is on its way out; a panic there would have no one to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Inner {
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.closed {
+            let now = Instant::now();
+            let overdue: Vec<u64> =
+                state.watched.iter().filter(|(_, w)| w.due <= now).map(|(id, _)| *id).collect();
+            if !overdue.is_empty() {
+                let ends: Vec<_> = overdue.iter().filter_map(|id| state.watched.remove(id)).collect();
+                drop(state);
+                ends.into_iter().for_each(|watched| (watched.end)(Why::Overdue));
+                state = self.state.lock();
+            } else if state.watched.is_empty() {
+                state.asleep = true;
+                self.wake.wait(&mut state);
+            } else {
+                self.wake.wait_for(&mut state, TICK);
+            }
+        }
+    }
+}
+
+/// A statement that is watched; no longer once this is dropped.
+pub(crate) struct Watch {
+    inner: Arc<Inner>,
+    id: u64,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let watched = self.inner.state.lock().watched.remove(&self.id);
+        drop(watched);
+    }
+}
+
+/// Where a statement's answer goes, once, from whoever is first: the statement or the watchdog.
+pub(crate) struct Reply(Mutex<Stage>);
+
+enum Stage {
+    Waited(oneshot::Sender<Result<Answer>>),
+    /// The rows are being read.
+    Read(mpsc::WeakSender<Result<RecordBatch>>),
+    Over,
+}
+
+impl Reply {
+    pub fn new(sender: oneshot::Sender<Result<Answer>>) -> Self {
+        Reply(Mutex::new(Rank::new(32, "sql reply"), Stage::Waited(sender)))
+    }
+
+    /// Gives the answer; false if nobody waits for it any more. `rows` is where its rows will come from.
+    pub fn give(&self, answer: Result<Answer>, rows: Option<mpsc::WeakSender<Result<RecordBatch>>>) -> bool {
+        let mut stage = self.0.lock();
+        let Stage::Waited(sender) = std::mem::replace(&mut *stage, Stage::Over) else { return false };
+        if let Some(rows) = rows {
+            *stage = Stage::Read(rows);
+        }
+        drop(stage);
+        sender.send(answer).is_ok()
+    }
+
+    /// Answers for the statement with an error, unless its transaction is on its way: then only its outcome is an answer.
+    pub fn end(&self, phase: &Phase, error: Error) {
+        let mut stage = self.0.lock();
+        if matches!(*stage, Stage::Waited(_)) && !phase.expire() {
+            return;
+        }
+        let old = std::mem::replace(&mut *stage, Stage::Over);
+        drop(stage);
+        match old {
+            Stage::Waited(sender) => drop(sender.send(Err(error))),
+            Stage::Read(rows) => {
+                if let Some(rows) = rows.upgrade() {
+                    // Where there is no room, the reader is not waiting.
+                    let _ = rows.try_send(Err(error));
+                }
+            }
+            Stage::Over => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Kind;
+
+    use super::*;
+
+    fn overdue() -> Error {
+        Error::new(Kind::Timeout, "late")
+    }
+
+    #[test]
+    fn a_statement_that_cannot_answer_is_answered_for() {
+        let _limit = testkit::limit(60);
+        let dog = Watchdog::start().unwrap();
+        let (sender, receiver) = oneshot::channel();
+        let reply = Arc::new(Reply::new(sender));
+        let answered = reply.clone();
+        let _watch = dog.watch(Instant::now(), move |_| reply.end(&Phase::default(), overdue()));
+        assert_eq!(receiver.blocking_recv().unwrap().unwrap_err().kind(), Kind::Timeout);
+        assert!(!answered.give(Err(closed()), None), "there is one answer");
+        dog.close();
+    }
+
+    #[test]
+    fn a_reader_of_rows_hears_of_it_too() {
+        let _limit = testkit::limit(60);
+        let dog = Watchdog::start().unwrap();
+        let (sender, _receiver) = oneshot::channel();
+        let (batches, mut reader) = mpsc::channel(2);
+        let reply = Arc::new(Reply::new(sender));
+        reply.give(Err(closed()), Some(batches.downgrade()));
+        let _watch = dog.watch(Instant::now(), move |_| reply.end(&Phase::default(), overdue()));
+        assert_eq!(reader.blocking_recv().unwrap().unwrap_err().kind(), Kind::Timeout);
+    }
+
+    #[test]
+    fn a_transaction_on_its_way_is_not_answered_for() {
+        let (sender, mut receiver) = oneshot::channel();
+        let reply = Reply::new(sender);
+        let phase = Phase::default();
+        assert!(phase.begin_commit());
+        reply.end(&phase, overdue());
+        assert!(receiver.try_recv().is_err());
+        assert!(reply.give(Err(closed()), None));
+    }
+
+    #[test]
+    fn who_is_done_is_left_alone_and_the_rest_hears_of_the_end() {
+        let _limit = testkit::limit(60);
+        let dog = Watchdog::start().unwrap();
+        let (told, heard) = std::sync::mpsc::channel();
+        let of = |name: &'static str| {
+            let told = told.clone();
+            move |why| told.send((name, why)).unwrap()
+        };
+        let later = Instant::now() + Duration::from_secs(3600);
+        drop(dog.watch(Instant::now() + TICK, of("done")));
+        let _left = dog.watch(later, of("left"));
+        let _overdue = dog.watch(Instant::now() + 2 * TICK, of("overdue"));
+        assert_eq!(heard.recv().unwrap(), ("overdue", Why::Overdue));
+        dog.close();
+        assert_eq!(heard.try_recv().unwrap(), ("left", Why::Closed));
+        assert!(heard.try_recv().is_err());
+    }
+
+    fn closed() -> Error {
+        Error::new(Kind::Closed, "closed")
+    }
+}
