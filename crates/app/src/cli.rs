@@ -138,7 +138,8 @@ mod tests {
     /// Hints said `polynya key create NAME` and `polynya key create --scope read`, which both fail.
     #[test]
     fn every_command_in_a_hint_can_be_typed_as_it_stands() {
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let package = testkit::package();
+        let crates = package.parent().unwrap();
         let mut paths = Vec::new();
         files(crates, &["rs", "html", "js"], &mut paths);
         let mut checked = 0;

@@ -1,6 +1,7 @@
 //! What the tests of all crates share. Never shipped; depends on no other crate of Polynya, so every one may use it.
 //!
 //! - [`limit`]: a test that hangs prints the stacks of all threads and ends the process.
+//! - [`package`]: where the files of the repository lie.
 //! - [`scale`], [`scaled`]: how large a test's input should be on this machine.
 //! - [`seeds`], [`for_each_seed`], [`Rng`]: randomness that a failing run can be repeated with.
 //! - [`temp_dir`]: a directory that is removed afterwards, and kept when the test fails.
@@ -13,12 +14,14 @@
 #![deny(unsafe_code)]
 
 mod limit;
+mod package;
 mod rng;
 mod scale;
 mod seed;
 mod temp;
 
 pub use limit::{Guard, limit};
+pub use package::package;
 pub use rng::Rng;
 pub use scale::{scale, scaled};
 pub use seed::{for_each_seed, seeds};

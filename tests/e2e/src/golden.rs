@@ -24,7 +24,7 @@ pub const DATA: &str = "data";
 
 /// `tests/golden`, with a directory for each version.
 pub fn home() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("golden")
+    testkit::package().parent().unwrap().join("golden")
 }
 
 /// Writes a database with everything that the format has, then leaves it as a crash would: the last rows are in the log

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// The repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+    testkit::package().ancestors().nth(2).unwrap().to_owned()
 }
 
 /// A file of the repository.

@@ -44,6 +44,16 @@ fn nothing_is_ignored_or_left_for_later() {
     assert_none(&found, "no ignored test and no stub; write it or leave it out");
 }
 
+/// A test that was compiled in another checkout read that one's files, and failed when it was gone.
+#[test]
+fn no_test_asks_the_compiler_where_its_files_lie() {
+    let found: Vec<_> = rust_files()
+        .iter()
+        .flat_map(|file| places(file, concat!("env!(\"CARGO_", "MANIFEST_DIR\")")))
+        .collect();
+    assert_none(&found, "checkouts may share a target directory; use testkit::package()");
+}
+
 #[test]
 fn no_file_names_a_path_of_one_machine() {
     let mut paths: Vec<String> =

@@ -166,7 +166,7 @@ fn a_killed_server_is_no_gap_either() {
 #[test]
 fn files_become_the_tables_that_the_shared_cases_say() {
     let _limit = testkit::limit(300);
-    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/files/cases.json");
+    let cases = testkit::package().join("../../tests/files/cases.json");
     let cases: Vec<serde_json::Value> =
         serde_json::from_str(&std::fs::read_to_string(cases).unwrap()).unwrap();
     let place = Place::new();

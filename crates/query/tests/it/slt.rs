@@ -13,7 +13,7 @@
 //! Records are separated by empty lines. With `POLYNYA_SLT_UPDATE=1` the expected rows are written anew.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use query::{Answer, Limits};
 
@@ -59,7 +59,7 @@ files!(
 );
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slt")
+    testkit::package().join("tests/slt")
 }
 
 fn run_file(name: &str) {
