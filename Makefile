@@ -15,7 +15,7 @@ build:          ## the binary alone
 test:           ## every test but the long ones; installs what it needs
 	@scripts/test.sh
 
-test-full:      ## those too: thousands of seeds, 20 kills, 10,000,000 rows, big benchmarks (hours)
+test-full:      ## those too: thousands of seeds, 20 kills, 10,000,000 rows, big benchmarks (half an hour)
 	@scripts/test.sh
 	@scripts/test-full.sh
 
