@@ -14,4 +14,17 @@ scripts/build.sh "Then the demo opens: http://$listen/_/ shows this machine live
 if ! have polynya; then
     say "In another terminal: alias polynya='$target/debug/polynya'"
 fi
-exec "$target/debug/polynya" demo --listen "$listen"
+
+# What the demo publishes: the README, docs/, and what the crates that it was built from say of themselves, as cargo
+# unpacked them on this machine. All stand where they stand in the repository, so that links between them lead there.
+given=(README.md ARCHITECTURE.md docs)
+while read -r crate; do
+    for dir in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$crate"; do
+        if [ -d "$dir" ]; then
+            given+=("crates/$crate=$dir")
+            break
+        fi
+    done
+done < <(awk -F'"' '/^name = / { name = $2 } /^version = / { version = $2 } /^source = / { print name "-" version }' Cargo.lock)
+say "The demo publishes README.md, ARCHITECTURE.md, docs/ and the Markdown files of the $((${#given[@]} - 3)) crates in cargo's cache that it was built from."
+exec "$target/debug/polynya" demo --listen "$listen" --set site.title=Polynya "${given[@]}"

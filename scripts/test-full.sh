@@ -38,10 +38,18 @@ phase "$seeds seeds: engine, crashes" run_seeds polynya-engine 100 acknowledged_
 phase "$seeds seeds: engine, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_the_durable_log
 phase "$seeds seeds: manifest and segments, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_a_manifest_or_segment
 phase "$seeds seeds: engine, failing I/O" run_seeds polynya-engine 100 reads_and_writes_that_fail
+phase "$seeds seeds: lake, the contract" run_seeds polynya-lake 300 a_lake_killed_at_any_call_ends_as_one_built_from_nothing
+phase "$seeds seeds: lake without a key, the contract" run_seeds polynya-lake 300 so_does_one_of_a_table_without_a_key
+phase "$seeds seeds: site, the contract" run_seeds polynya-site 300 a_site_killed_at_any_step_ends_as_one_built_from_nothing
+phase "$seeds seeds: a small materializer, the contract" run_seeds polynya-engine 500 a_materializer_killed_at_any_step
+phase "$seeds seeds: lake, failing I/O" run_seeds polynya-lake 300 failing_writes_and_syncs_are_survived
 phase "$seeds seeds: log, crashes" run_seeds polynya-commitlog 300 acknowledged_commits_survive_a_crash_at_some_call
 phase "$seeds seeds: log, failing I/O" run_seeds polynya-commitlog 300 a_failing_disk_loses_nothing
 # A third to half a second each.
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: engine, every kind of change" run_seeds polynya-engine 50 every_kind_of_change
+seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index, the contract" run_seeds polynya-index 50 an_index_killed_at_any_step_ends_as_one_built_from_nothing
+seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index, against BM25 over every row" run_seeds polynya-index 50 scores_are_those_of_bm25
+seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index and tail, against a fresh index" run_seeds polynya-index 25 index_and_tail_answer_as_a_fresh_index
 seeds=$((seeds / 4)) phase "$((seeds / 4)) seeds: table, against a model" run_seeds polynya-table 25 tests::model
 
 POLYNYA_TEST_CONNECTIONS=10000 phase "10,000 connections" \
@@ -50,7 +58,16 @@ phase "release build" cargo build --release --locked --quiet -p polynya-app --bi
 export POLYNYA_BIN="$target/release/polynya"
 POLYNYA_TEST_RESTART_ROWS=10000000 phase "restart with 10,000,000 rows" \
     cargo test --locked --quiet -p polynya-e2e --test e2e -- --nocapture a_directory_with_many_rows
+lake=$(scripts/lake.sh)
+if [[ "$lake" = ready\ * ]]; then
+    phase "lake read by others, every kill" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop" --every
+else
+    say "== lake read by others, every kill: SKIPPED, $lake"
+fi
 phase "20 kills" "$POLYNYA_BIN" bench kill9 --rounds 20 --root "$target"
+for load in half full; do
+    phase "storm, load $load" "$POLYNYA_BIN" storm --load "$load" --root "$target"
+done
 for workload in ingest reads sql; do
     phase "bench $workload" "$POLYNYA_BIN" bench "$workload" --measure "$measure" --root "$target"
 done

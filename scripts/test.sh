@@ -14,6 +14,7 @@ fi
 ulimit -n "$(ulimit -Hn)"
 
 browser=$(scripts/browser.sh)
+lake=$(scripts/lake.sh)
 phase "build" cargo test --workspace --locked --no-run --quiet
 phase "tests" cargo test --workspace --locked --quiet
 export POLYNYA_BIN="$target/debug/polynya"
@@ -22,4 +23,9 @@ if [[ "$browser" = ready\ * ]]; then
     phase "browser tests" npm --prefix tests/browser --silent test
 else
     say "== browser tests: SKIPPED, $browser"
+fi
+if [[ "$lake" = ready\ * ]]; then
+    phase "lake read by others" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop"
+else
+    say "== lake read by others: SKIPPED, $lake"
 fi

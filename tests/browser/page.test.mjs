@@ -54,10 +54,11 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.deepEqual(complaints, [], 'the browser console stays clean');
   });
 
-  /** Opens the page; `prepare(page)` runs before, to intercept requests. The hint card is closed unless `first`. */
+  /** Opens the page; `prepare(page)` runs before, to intercept requests. The cards are closed unless `first`. */
   async function open({ width = 1280, scheme = 'light', first = false, at = server, prepare = async () => {} } = {}) {
     context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, reducedMotion: 'reduce' });
     await context.grantPermissions(['clipboard-read', 'clipboard-write']);
+    if (!first) await context.addInitScript(() => localStorage.setItem('polynya.hints', 'false'));
     page = await context.newPage();
     page.setDefaultTimeout(WAIT_MS);
     page.on('console', (m) => { if (m.type() === 'error' || m.type() === 'warning') complaints.push(m.text()); });
@@ -66,7 +67,6 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     await prepare(page);
     const answer = await page.goto(`${at.url}/_/`);
     await page.locator('#state[data-state=live]').waitFor();
-    if (!first) await page.click('#hints-close');
     return answer;
   }
 
@@ -90,16 +90,16 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.match(await page.textContent('#version'), /\d+\.\d+/);
     assert.match(await page.textContent('#lsn'), /^[\d,]+$/);
     assert.equal(await page.locator('#tiles article').count(), 5);
-    assert.equal(await page.locator('#hints li').count(), 4);
+    assert.equal(await page.locator('#cards > li').count(), 5);
     await page.click('#hints-close');
     await page.reload();
     await page.locator('#state[data-state=live]').waitFor();
-    assert.equal(await page.isVisible('#hints'), false, 'the hints stay closed');
+    assert.equal(await page.isVisible('#hints'), false, 'the cards stay closed');
   });
 
   test('a query runs by keyboard alone and fills the grid', async () => {
     await open();
-    await page.keyboard.press('/');
+    await page.keyboard.press('s');
     assert.equal(await page.evaluate(() => document.activeElement.id), 'sql');
     await page.keyboard.press('Control+A');
     await page.keyboard.type(QUERY);
@@ -115,6 +115,93 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     await page.keyboard.press('Control+End');
     assert.match(await page.textContent('#cell'), /row 100\n/);
     assert.equal(await page.getAttribute('#grid', 'aria-rowcount'), '101');
+  });
+
+  async function makeNotes() {
+    const send = (path, method, body) => fetch(`${server.url}${path}`, { method, body: JSON.stringify(body), headers: { 'content-type': 'application/json' } });
+    const notes = `notes_of_${TABLE.slice(5)}`;
+    const made = await send(`/v1/tables/${notes}`, 'PUT', {
+      columns: [{ name: 'path', type: 'string' }, { name: 'body', type: 'string' }], primary_key: ['path'], indexes: [{ kind: 'text', columns: ['body'] }],
+    });
+    assert.ok(made.ok, await made.text());
+    const rows = await send(`/v1/tables/${notes}/rows`, 'POST', [
+      { path: 'a<i>b.md', body: '<img src=x onerror="alert(1)"> the heron & its rivers</mark>' },
+      { path: 'c.md', body: `a heron ${'walks on and on '.repeat(60)}` },
+    ]);
+    assert.ok(rows.ok, await rows.text());
+    return notes;
+  }
+
+  test('a short answer has a short frame, and a line of the chart ends where nothing was measured', async () => {
+    await open();
+    await run('SELECT 1 AS one');
+    assert.ok((await page.locator('#grid').boundingBox()).height < 120);
+    await run(QUERY);
+    assert.ok((await page.locator('#grid').boundingBox()).height > 300);
+    const [gaps, few] = await page.evaluate(async () => {
+      const { gapOf } = await import('/_/chart.js');
+      // A value a second, and an hour without the server.
+      const x = Array.from({ length: 60 }, (_, i) => i * 1000 + (i < 30 ? 0 : 3_600_000));
+      return [gapOf(x, x.map(() => 1)), gapOf(x.slice(0, 5), [1, 1, 1, 1, 1])];
+    });
+    assert.ok(gaps >= 1000 && gaps < 3_600_000, `${gaps}`);
+    assert.equal(few, Infinity, 'too few to tell');
+  });
+
+  test('rows are found by words while they are typed, by keyboard alone, and markup in them stays text', async () => {
+    const notes = await makeNotes();
+    await open();
+    await page.keyboard.press('/');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'search');
+    await page.keyboard.type('herons river');
+    await page.locator('#search-hits li').nth(1).waitFor();
+    assert.match(await page.textContent('#search-total'), /^2 rows in /);
+    const first = page.locator('#search-hits li').first();
+    assert.equal(await first.locator('.where').textContent(), `${notes} a<i>b.md`);
+    assert.equal(await first.locator('.snippet').textContent(), 'body <img src=x onerror="alert(1)"> the heron & its rivers</mark>');
+    assert.deepEqual(await first.locator('mark').allTextContents(), ['heron', 'rivers']);
+    assert.equal(await page.locator('#search-hits img, #search-hits i').count(), 0);
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.press('Enter');
+    await page.locator('#result:not([hidden])').waitFor();
+    assert.match(await page.inputValue('#sql'), /WHERE _row_id = 1$/);
+    assert.deepEqual((await cells(0))[0], 'a<i>b.md');
+    await page.focus('#search');
+    await page.keyboard.press('Escape');
+    assert.equal(await page.locator('#search-hits li').count(), 0);
+    await page.keyboard.type('zzzabsent');
+    await page.getByText('Nothing was found.').waitFor();
+    assert.equal(await page.textContent('#search-total'), 'Nothing was found.');
+  });
+
+  test('an error of a search shows what to do, and goes with the next answer', async () => {
+    let refused = false;
+    await open({
+      prepare: (p) => p.route('**/v1/search?*', (route) => {
+        if (refused) return route.fulfill({ json: { hits: [], total: 0, exact: true, took_ms: 1, lsn: 1, scanned: false, tables: [] } });
+        refused = true;
+        return route.fulfill({ status: 409, json: { error: { code: 'index_building', message: 'still <b>being</b> built', hint: '7 of 9 rows' } } });
+      }),
+    });
+    await page.fill('#search', 'heron');
+    await page.locator('#search-error:not([hidden])').waitFor();
+    assert.equal(await page.textContent('#search-error'), 'index_building still <b>being</b> built7 of 9 rows');
+    await page.press('#search', 'Enter');
+    await page.getByText('Nothing was found.').waitFor();
+    assert.equal(await page.isVisible('#search-error'), false);
+    forgiveFailedRequests();
+  });
+
+  test('what was found fits a phone', async () => {
+    await makeNotes();
+    await open({ width: 360 });
+    await page.fill('#search', 'heron');
+    await page.locator('#search-hits li').nth(1).waitFor();
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+    const cut = await page.evaluate(() => [...document.querySelectorAll('#search-hits button')].filter((n) => n.scrollWidth > n.clientWidth + 1).length);
+    assert.equal(cut, 0);
   });
 
   test('ten thousand rows are drawn a screenful at a time', async () => {
@@ -230,7 +317,9 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
       }),
     });
     await run('SELECT 1 AS one');
-    assert.equal(await page.textContent('#access-why'), 'No key came.Bring one.');
+    // The heading says it; what the server said would be the same again.
+    assert.equal(await page.isVisible('#access-why'), false);
+    assert.equal(await page.locator('#access p:visible').count(), 1);
     await page.keyboard.type('secret');
     await page.keyboard.press('Enter');
     await page.locator('#access[hidden]').waitFor({ state: 'attached' });
@@ -415,7 +504,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
   test('a button that says Copied goes back to its label however often it is pressed', async () => {
     await open({ first: true });
     await run(`SELECT n, note FROM ${TABLE} ORDER BY n LIMIT 2`);
-    for (const [id, label, word] of [['#copy-csv', 'Copy CSV', 'Copied'], ['#hint-post-send', 'Send it from here', 'Sent']]) {
+    for (const [id, label, word] of [['#copy-csv', 'Copy CSV', 'Copied'], ['#card-send', 'Send', 'Sent']]) {
       await page.click(id);
       await page.locator(id, { hasText: word }).waitFor();
       await page.click(id);

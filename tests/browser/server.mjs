@@ -8,13 +8,13 @@ import { join } from 'node:path';
 const START_MS = 30_000;
 const STOP_MS = 15_000;
 
-/** Starts `polynya serve` with `more` flags. Resolves to {url, stop()}. Rejects with what the binary printed when it does not say where it listens. */
-export async function startServer(more = []) {
+/** Starts `polynya serve`, or `demo`, with `more` flags. Resolves to {url, stop()}. Rejects with what the binary printed when it does not say where it listens. */
+export async function startServer(more = [], command = 'serve') {
   if (process.env.POLYNYA_URL) return { url: process.env.POLYNYA_URL.replace(/\/$/, ''), stop: async () => {} };
   const binary = process.env.POLYNYA_BIN;
   if (!binary) throw new Error('Set POLYNYA_BIN to the polynya binary, or POLYNYA_URL to a server that runs.');
   const data = await mkdtemp(join(tmpdir(), 'polynya-page-'));
-  const child = spawn(binary, ['serve', '--data', data, '--listen', '127.0.0.1:0', ...more], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(binary, [command, '--data', data, '--listen', '127.0.0.1:0', ...more], { stdio: ['ignore', 'pipe', 'pipe'] });
   const exited = new Promise((resolve) => { child.on('exit', resolve); child.on('error', resolve); });
   let printed = '';
   const stop = async () => {

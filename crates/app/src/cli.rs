@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, config, demo, doctor, ingest, key, serve, sql, tables};
+use crate::commands::{
+    ask, bench, config, demo, doctor, ingest, key, lake, publish, search, serve, sql, storm, tables,
+};
 use crate::config::Sources;
 
 /// Events in, durable, and answered by SQL: one program, one directory.
@@ -57,25 +59,36 @@ pub struct Reach {
     pub key: Option<String>,
 }
 
+// `about`, not a doc comment: that would take the place of a command's own long help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the server
+    #[command(about = "Run the server")]
     Serve(serve::Options),
-    /// Run the server with live data of this machine, and show four things to try
+    #[command(about = "Run the server with live data of this machine, and show four things to try")]
     Demo(demo::Options),
-    /// Read files into a table: NDJSON, CSV, Parquet, web server logs
+    #[command(about = "Run the server with a folder of Markdown notes as its site")]
+    Publish(publish::Options),
+    #[command(about = "Read files into a table: NDJSON, CSV, Parquet, web server logs")]
     Ingest(ingest::Options),
-    /// Ask in SQL: one statement, a file, or an interactive shell
+    #[command(about = "Ask in SQL: one statement, a file, or an interactive shell")]
     Sql(sql::Options),
-    /// List the tables, or describe one
+    #[command(about = "Find rows by words")]
+    Search(search::Options),
+    #[command(about = "Ask in plain words: the disk, slow requests, your tables and notes, what changed")]
+    Ask(ask::Options),
+    #[command(about = "List the tables, or describe one")]
     Tables(tables::Options),
-    /// Make, list and remove API keys
+    #[command(about = "Tables as Apache Iceberg: land them, see how far they are, verify them")]
+    Lake(lake::Options),
+    #[command(about = "Make, list and remove API keys")]
     Key(key::Options),
-    /// Check every checksum and invariant of a data directory
+    #[command(about = "Check every checksum and invariant of a data directory")]
     Doctor(doctor::Options),
-    /// Measure this machine with Polynya on it
+    #[command(about = "Measure this machine with Polynya on it")]
     Bench(bench::Options),
-    /// Print the effective settings and where each came from
+    #[command(about = "Everything at once, for a minute: does anything freeze, is anything lost?")]
+    Storm(storm::Options),
+    #[command(about = "Print the effective settings and where each came from")]
     Config(config::Options),
 }
 

@@ -1,14 +1,19 @@
 //! One file for each command.
 
+pub mod ask;
 pub mod bench;
 pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod ingest;
 pub mod key;
+pub mod lake;
+pub mod publish;
+pub mod search;
 pub mod serve;
 pub mod shell;
 pub mod sql;
+pub mod storm;
 pub mod tables;
 
 use std::process::ExitCode;
@@ -23,6 +28,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     let flags = match &cli.command {
         Command::Serve(options) => options.flags(),
         Command::Demo(options) => options.serve.flags(),
+        Command::Publish(options) => options.serve.flags(),
         _ => Vec::new(),
     };
     let sources = cli.global.sources(flags)?;
@@ -34,12 +40,17 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Serve(options) => serve::run(&config, &options),
         Command::Demo(options) => demo::run(config, &options),
+        Command::Publish(options) => publish::run(config, &options),
         Command::Ingest(options) => ingest::run(&config, &options),
         Command::Sql(options) => sql::run(&config, &options),
+        Command::Search(options) => search::run(&config, &options),
+        Command::Ask(options) => ask::run(&config, &options),
         Command::Tables(options) => tables::run(&config, &options),
+        Command::Lake(options) => lake::run(&config, &options),
         Command::Key(options) => key::run(&config, &options),
         Command::Doctor(options) => doctor::run(&config, &options),
         Command::Bench(options) => bench::run(&config, &options),
+        Command::Storm(options) => storm::run(&config, &options),
         Command::Config(options) => self::config::run(&config, &options),
     }
 }

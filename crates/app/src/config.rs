@@ -28,6 +28,8 @@ pub struct Config {
     pub server: Server,
     pub sql: Sql,
     pub record: Record,
+    pub lake: Lake,
+    pub site: Site,
     pub log: Log,
     pub bench: Bench,
     /// Where each value came from.
@@ -61,6 +63,52 @@ pub struct Record {
     pub enabled: bool,
     pub keep: Span,
     pub processes: usize,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Lake {
+    pub enabled: bool,
+    pub commit_wait: Span,
+    pub keep: Span,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Site {
+    pub vault: Texts,
+    pub publish: Texts,
+    pub title: String,
+    pub description: String,
+    pub language: String,
+    pub base_url: String,
+    pub raw_html: bool,
+    pub line_breaks: bool,
+}
+
+/// Several texts: a list, or one text with commas between.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "OneOrMore")]
+pub struct Texts(pub Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl From<OneOrMore> for Texts {
+    fn from(given: OneOrMore) -> Texts {
+        match given {
+            OneOrMore::One(text) => Texts::parse(&text),
+            OneOrMore::More(texts) => Texts(texts),
+        }
+    }
+}
+
+impl Texts {
+    fn parse(text: &str) -> Texts {
+        Texts(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect())
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -231,6 +279,7 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
         Form::Text => Ok(Value::from(text)),
+        Form::Texts => Ok(Value::from(Texts::parse(text).0)),
         Form::Address => address::parse(text).map(|_| Value::from(text)),
         Form::Size => {
             text.parse::<ByteSize>().map(|size| Value::from(size.to_string())).and(Ok(Value::from(text)))
@@ -272,6 +321,7 @@ fn bare(value: &Value) -> String {
             Some(whole) => whole.to_string(),
             None => number.to_f64().map(|n| n.to_string()).unwrap_or_default(),
         },
+        Value::Array(_, all) => all.iter().map(bare).collect::<Vec<_>>().join(", "),
         other => format!("{other:?}"),
     }
 }
@@ -279,6 +329,7 @@ fn bare(value: &Value) -> String {
 fn written(value: &Value) -> String {
     match value {
         Value::String(_, text) => format!("{text:?}"),
+        Value::Array(_, all) => format!("[{}]", all.iter().map(written).collect::<Vec<_>>().join(", ")),
         other => bare(other),
     }
 }

@@ -6,6 +6,7 @@
 //! twice, or `--url`) there is no position: an interrupted run starts over, and says so.
 
 mod csv;
+mod declared;
 mod lines;
 mod parquet;
 mod piece;
@@ -31,6 +32,7 @@ use crate::units::{counted, grouped};
 
 pub use csv::Declared;
 use csv::Dialect;
+use declared::{check_declared, check_same};
 pub use piece::ARROW;
 use piece::{JSON, Piece, Pieces};
 use resume::Resumed;
@@ -114,7 +116,11 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
     };
     let mut here = sink.position();
     let dialect = match (format, &here.shape) {
-        (Format::Csv, Some(shape)) if here.position > 0 => Some(Dialect::from_text(shape)?),
+        (Format::Csv, Some(shape)) if here.position > 0 => {
+            let known = Dialect::from_text(shape)?;
+            check_same(job, &known, &source.title())?;
+            Some(known)
+        }
         (Format::Csv, _) => Some(infer(&mut sink, &source, job, &table).await?),
         _ => None,
     };
@@ -258,32 +264,6 @@ async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> 
         Err(error) => return Err(error),
     }
     csv::infer(source::text_prefix(&source.prefix), &declared)
-}
-
-/// A column that was named and is not there would be a wish that nobody hears.
-fn check_declared(job: &Job, dialect: Option<&Dialect>, title: &str) -> Result<()> {
-    let Some((first, _)) = job.declared.types.first() else { return Ok(()) };
-    let Some(dialect) = dialect else {
-        return Err(Error::invalid(format!(
-            "--column {first}: {title} is no CSV, its values have types already"
-        ))
-        .hint("make the table with the types that you want before, or leave --column out"));
-    };
-    let titles = || dialect.columns.iter().map(|(title, _)| title.as_str());
-    for (wanted, _) in &job.declared.types {
-        if titles().any(|title| title.eq_ignore_ascii_case(wanted)) {
-            continue;
-        }
-        let hint = match crate::config::nearest(wanted, titles()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("its columns are {}", titles().take(20).collect::<Vec<_>>().join(", ")),
-        };
-        let wanted = types::name::printable(wanted);
-        return Err(
-            Error::not_found(format!("--column {wanted}: {title} has no column `{wanted}`")).hint(hint)
-        );
-    }
-    Ok(())
 }
 
 /// The source being cut, and how much there is of it in the unit of positions.

@@ -10,11 +10,7 @@ use crate::config::{Log, LogFormat};
 
 /// Once, before anything is logged.
 pub fn start(log: &Log) -> Result<()> {
-    let filter = EnvFilter::try_new(&log.level).map_err(|error| {
-        Error::invalid(format!("`{}` is no log level", log.level))
-            .hint("use error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`")
-            .caused_by(error)
-    })?;
+    let filter = filter(&log.level)?;
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     let installed = match log.format {
@@ -26,6 +22,20 @@ pub fn start(log: &Log) -> Result<()> {
     // A second start in one process (tests) keeps the first.
     let _ = installed;
     Ok(())
+}
+
+/// rmcp tells three lines of each message at `info`, which is more than all others together.
+fn filter(level: &str) -> Result<EnvFilter> {
+    let is_info = level.split(',').any(|part| part.trim().eq_ignore_ascii_case("info"));
+    let directives = match is_info && !level.contains("rmcp") {
+        true => format!("{level},rmcp=warn"),
+        false => level.to_owned(),
+    };
+    EnvFilter::try_new(directives).map_err(|error| {
+        Error::invalid(format!("`{level}` is no log level"))
+            .hint("use error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`")
+            .caused_by(error)
+    })
 }
 
 mod json {
@@ -81,5 +91,52 @@ mod json {
         fn record_bool(&mut self, field: &Field, value: bool) {
             self.0.insert(field.name().into(), value.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Each request to `/mcp` filled the log with three lines.
+    #[test]
+    fn a_library_speaks_of_each_message_only_where_it_is_asked_to() {
+        let said = |level: &str| {
+            let buffer = Buffer::default();
+            let writer = buffer.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(filter(level).unwrap())
+                .with_writer(move || writer.clone())
+                .finish();
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(target: "rmcp::service", "chatter");
+                tracing::warn!(target: "rmcp::service", "trouble");
+                tracing::info!(target: "polynya", "news");
+            });
+            let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+            ["chatter", "trouble", "news"].map(|word| text.contains(word))
+        };
+        for level in ["info", "INFO", "info,lake=debug"] {
+            assert_eq!(said(level), [false, true, true], "{level}");
+        }
+        assert_eq!(said("info,rmcp=info"), [true; 3]);
+        assert_eq!(said("debug"), [true; 3]);
+        assert_eq!(said("error"), [false; 3]);
+        assert!(filter("loud=very=much").is_err());
     }
 }

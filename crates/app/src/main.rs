@@ -29,16 +29,19 @@ mod recorder;
 mod running;
 mod service;
 mod units;
+mod vault;
+mod words;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match commands::run(cli::Cli::parse()) {
+    let args = words::sorted(cli::Cli::command(), std::env::args_os().collect());
+    match commands::run(cli::Cli::parse_from(args)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("polynya: {error}");

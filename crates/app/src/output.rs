@@ -14,13 +14,14 @@ const CELL_WIDTH_MAX: usize = 80;
 pub struct Table {
     titles: Vec<String>,
     right: Vec<bool>,
+    whole: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     pub fn new(titles: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let titles: Vec<String> = titles.into_iter().map(Into::into).collect();
-        Table { right: vec![false; titles.len()], titles, rows: Vec::new() }
+        Table { right: vec![false; titles.len()], whole: vec![false; titles.len()], titles, rows: Vec::new() }
     }
 
     /// The columns of these titles hold numbers.
@@ -30,16 +31,26 @@ impl Table {
         self
     }
 
+    /// The columns of these titles hold what is copied, such as paths: never cut.
+    #[must_use]
+    pub fn whole(mut self, is_copied: impl Fn(&str) -> bool) -> Self {
+        self.whole = self.titles.iter().map(|title| is_copied(title)).collect();
+        self
+    }
+
     pub fn push(&mut self, row: impl IntoIterator<Item = impl Into<String>>) {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
     /// As text, columns aligned, a rule under the titles.
     pub fn render(&self) -> String {
-        let cell = |text: &str| cut(&visible(&text.replace(['\n', '\r', '\t'], " ")), CELL_WIDTH_MAX);
-        let titles: Vec<String> = self.titles.iter().map(|title| cell(title)).collect();
-        let rows: Vec<Vec<String>> =
-            self.rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
+        let cell = |(at, text): (usize, &String)| {
+            let width_max = if self.whole.get(at) == Some(&true) { usize::MAX } else { CELL_WIDTH_MAX };
+            cut(&visible(&text.replace(['\n', '\r', '\t'], " ")), width_max)
+        };
+        let cells = |row: &Vec<String>| -> Vec<String> { row.iter().enumerate().map(cell).collect() };
+        let titles = cells(&self.titles);
+        let rows: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
         let width_of = |i: usize| {
             let cells = rows.iter().filter_map(|row| row.get(i)).chain(titles.get(i));
             cells.map(|text| text.width()).max().unwrap_or(0)
@@ -64,7 +75,8 @@ impl Table {
 }
 
 /// Text that a terminal only shows: what it would obey (escape sequences, C1 controls) or what would turn the order of
-/// the text around it (U+202E and its like) is written as JSON writes it, `\u001b`. Newlines and tabs stay.
+/// the text around it (U+202E and its like) is written as JSON writes it, `\u001b`. Newlines, those of CSV too (CR LF), and
+/// tabs stay.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let obeyed = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
@@ -74,8 +86,9 @@ pub fn visible(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match obeyed(c) {
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match obeyed(c) && !(c == '\r' && rest.as_str().starts_with('\n')) {
             true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => shown.push(c),
         }
@@ -173,10 +186,17 @@ name      │    n
         }
         // Lines of JSON and CSV on a terminal keep their shape.
         assert_eq!(visible("{\"a\":1}\n\tb\n"), "{\"a\":1}\n\tb\n");
+        // Each line of CSV on a terminal ended in a visible `\u000d`.
+        assert_eq!(visible("a,b\r\n1,\u{1b}\r\n"), "a,b\r\n1,\\u001b\r\n");
+        assert_eq!(visible("over\rwritten"), "over\\u000dwritten");
     }
 
     #[test]
-    fn a_wide_cell_is_cut() {
+    fn a_wide_cell_is_cut_unless_it_is_to_be_copied() {
+        let path = "x".repeat(2 * CELL_WIDTH_MAX);
+        let mut table = Table::new(["text", "path"]).whole(|title| title == "path");
+        table.push([path.as_str(), path.as_str()]);
+        assert_eq!(table.render().matches(&path).count(), 1, "{}", table.render());
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("漢漢漢", 4), "漢…");
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
@@ -14,6 +15,7 @@ use crate::control::Control;
 use crate::recorder::Recorder;
 use crate::running::{Running, RunningFile};
 use crate::units::ByteSize;
+use crate::vault::Vault;
 
 /// How long open requests may go on when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -27,8 +29,10 @@ const PRIVATE_CONNECTIONS_MAX: usize = 64;
 pub struct Service {
     engine: Engine,
     sql: query::Sql,
+    search: query::Search,
     server: Server,
     recorder: Option<Recorder>,
+    vault: Option<Vault>,
     control: Control,
     /// Gone before the directory is closed, so that no command looks for a server that is leaving.
     running: Option<RunningFile>,
@@ -72,7 +76,13 @@ impl Service {
                 data.display()
             );
         }
+        let text = index::text::Text::new();
+        engine.register(text.clone())?;
+        engine.register(Arc::new(lake::Materializer::new(lake_options(config)?)))?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
+        let search = query::Search::new(engine.clone(), text, sql.clone())?;
+        // A command alone publishes nothing.
+        let vault = if private { None } else { Some(Vault::start(&engine, &config.site)?) };
         let secret = server::new_secret(&*engine.env().random);
         // A server for one command needs few, and nothing to say about them.
         let connections_max = if private { PRIVATE_CONNECTIONS_MAX } else { config.server.connections_max };
@@ -84,16 +94,36 @@ impl Service {
             idle_time_max: config.server.idle_timeout.0,
             body_time_max: config.server.request_timeout.0,
             record_requests: !private,
+            site: (!private).then(|| site::TABLE.to_owned()),
+            parts: vault.iter().filter_map(Vault::part).collect(),
+            search: Some(search.clone()),
+            storm: if private { None } else { storm(data)? },
             ..server::Options::default()
         };
         let server = Server::start(engine.clone(), sql.clone(), options)?;
         let address = server.local_addr();
         let control = Control::start(engine.clone(), data)?;
-        Ok(Service { engine, sql, server, recorder: None, control, running: None, address, secret })
+        Ok(Service {
+            engine,
+            sql,
+            search,
+            server,
+            recorder: None,
+            vault,
+            control,
+            running: None,
+            address,
+            secret,
+        })
     }
 
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What the folders of the site are at.
+    pub fn folders(&self) -> Option<feeds::folder::Status> {
+        self.vault.as_ref()?.folders()
     }
 
     /// What whoever owns the directory sends as a key.
@@ -113,7 +143,7 @@ impl Service {
 
     /// Answers what was asked already, then closes the directory.
     pub fn stop(self) -> Result<()> {
-        let Service { engine, sql, server, recorder, control, running, .. } = self;
+        let Service { engine, sql, search, server, recorder, vault, control, running, .. } = self;
         drop(running);
         drop(control);
         if let Some(recorder) = recorder {
@@ -123,9 +153,30 @@ impl Service {
         if cut > 0 {
             tracing::warn!("{cut} connections were still busy and were cut");
         }
+        // Nobody is answered any more, so this may take its time.
+        if let Some(vault) = vault {
+            vault.stop();
+        }
+        search.close();
         sql.close();
         engine.close()
     }
+}
+
+/// What the page's storm is started from: this very program, in a directory of its own below the data.
+fn storm(data: &Path) -> Result<Option<server::StormSettings>> {
+    // Absolute, since the storm may run elsewhere.
+    let data = std::fs::canonicalize(data)
+        .map_err(|error| Error::io(format!("finding {}", data.display()), error))?;
+    let root = data.join("storm");
+    // What a storm left that was killed together with its server.
+    match std::fs::remove_dir_all(&root) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!("{} of an earlier storm could not be removed: {error}", root.display());
+        }
+        _ => {}
+    }
+    Ok(std::env::current_exe().ok().map(|program| server::StormSettings { program, root }))
 }
 
 fn sql_options(config: &Config) -> query::Options {
@@ -140,6 +191,25 @@ fn sql_options(config: &Config) -> query::Options {
     };
     options.deadline = config.sql.deadline.0;
     options
+}
+
+fn lake_options(config: &Config) -> Result<lake::Options> {
+    let warehouse = config.server.data.join("lake");
+    // Other programs read it from other directories.
+    let absolute = std::fs::canonicalize(&config.server.data)
+        .map_err(|error| Error::io(format!("finding {}", config.server.data.display()), error))?
+        .join("lake");
+    let location = absolute.to_str().ok_or_else(|| {
+        Error::invalid(format!("the path of {} is not UTF-8, and Iceberg knows no other", absolute.display()))
+            .hint("name another directory with --data")
+    })?;
+    Ok(lake::Options {
+        by_default: config.lake.enabled,
+        commit_wait: config.lake.commit_wait.0,
+        trickle_wait: config.lake.commit_wait.0 * 6,
+        snapshot_age_min: config.lake.keep.0,
+        ..lake::Options::new(warehouse, location)
+    })
 }
 
 /// Opens a data directory; what may go wrong is said in one sentence with its cure.

@@ -1,5 +1,7 @@
 //! The binary as people use it: started, asked, interrupted, killed.
 
+#[path = "cli/ask.rs"]
+mod ask;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/errors.rs"]
@@ -12,7 +14,13 @@ mod ingest;
 mod keys;
 #[path = "cli/polynya.rs"]
 mod polynya;
+#[path = "cli/publish.rs"]
+mod publish;
+#[path = "cli/search.rs"]
+mod search;
 #[path = "cli/serve.rs"]
 mod serve;
 #[path = "cli/sql.rs"]
 mod sql;
+#[path = "cli/storm.rs"]
+mod storm;

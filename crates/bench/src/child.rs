@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +22,11 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// The data directory is made in here. It should be on the disk that matters, which a `tmpfs` is not.
     pub root: PathBuf,
+    /// How the directory's name begins.
+    pub prefix: &'static str,
+    /// Takes no setting from this process's environment, and no signal that a terminal sends to it: whoever starts it
+    /// ends it.
+    pub alone: bool,
     pub ready_within: Duration,
     pub stop_within: Duration,
 }
@@ -33,6 +39,8 @@ impl Options {
             args: ["serve", "--data", "{data}", "--listen", "{listen}"].map(String::from).to_vec(),
             env: Vec::new(),
             root: PathBuf::from("."),
+            prefix: "polynya-bench-",
+            alone: false,
             ready_within: Duration::from_secs(60),
             stop_within: Duration::from_secs(30),
         }
@@ -60,7 +68,7 @@ pub struct Server {
 impl Home {
     pub fn new(options: Options) -> Result<Home> {
         let directory =
-            tempfile::Builder::new().prefix("polynya-bench-").tempdir_in(&options.root).map_err(|error| {
+            tempfile::Builder::new().prefix(options.prefix).tempdir_in(&options.root).map_err(|error| {
                 Error::io(format_args!("making a directory in {}", options.root.display()), error)
             })?;
         fs::create_dir(directory.path().join("data"))
@@ -75,6 +83,17 @@ impl Home {
 
     pub fn data(&self) -> PathBuf {
         self.directory.path().join("data")
+    }
+
+    /// The directory that holds everything: the data, what the server printed, what a workload puts there.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A variable of the server's environment, from the next start on.
+    pub fn env(&mut self, name: &str, value: &str) {
+        self.options.env.retain(|(known, _)| known != name);
+        self.options.env.push((name.into(), value.into()));
     }
 
     /// Leaves the directory where it is, to look at what went wrong.
@@ -100,7 +119,16 @@ impl Home {
             "{data}" => data.clone().into_os_string(),
             other => OsString::from(other.replace("{listen}", &self.listen)),
         });
-        let child = Command::new(&self.options.program)
+        let mut command = Command::new(&self.options.program);
+        if self.options.alone {
+            command.process_group(0);
+            for (name, _) in std::env::vars_os() {
+                if name.to_string_lossy().starts_with("POLYNYA_") {
+                    command.env_remove(name);
+                }
+            }
+        }
+        let child = command
             .args(args)
             .env("POLYNYA_DATA", &data)
             .env("POLYNYA_LISTEN", &self.listen)

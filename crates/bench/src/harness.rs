@@ -71,7 +71,8 @@ impl Harness {
             }));
         }
         let stream = run::Stream { name: name.to_owned(), pace: self.pace, connections: 0, workers };
-        run::conduct(name, self.timing, None, self.data.as_deref(), vec![stream])
+        let watched = run::Watching { data: self.data.as_deref(), ..run::Watching::default() };
+        run::conduct(name, self.timing, watched, vec![stream])
     }
 
     /// Runs exactly `operations` operations in this thread, without a warm-up, and hashes their results: the same

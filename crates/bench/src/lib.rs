@@ -45,6 +45,7 @@ pub mod reads;
 mod report;
 pub mod run;
 pub mod sql_small;
+pub mod storm;
 mod target;
 pub mod waits;
 mod wire;

@@ -6,9 +6,13 @@
 mod connection;
 mod drive;
 
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
 use bytes::Bytes;
 use types::Result;
 
+use crate::http::excerpt;
 use crate::pace::Pace;
 use crate::run::{self, Run, Timing};
 use crate::target::Target;
@@ -21,6 +25,22 @@ pub trait Requests: Send {
     /// Takes the body of a 2xx answer to the request with that tag and tells how many units it stands for.
     /// An error fails the run.
     fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String>;
+
+    /// Takes any other answer. It fails the run, unless this says that the next request may be sent.
+    fn refused(&mut self, tag: u64, status: u16, body: &[u8]) -> Result<(), String> {
+        let _ = tag;
+        Err(format!("expected a 2xx answer, found {status}: {}", excerpt(body)))
+    }
+
+    /// Hears of an answer 429 after which the connection rests ([`Busy::Rests`]); that request is not sent again.
+    fn rests(&mut self, tag: u64) {
+        let _ = tag;
+    }
+
+    /// Hears how long a 2xx answer took, from the intended time in an open loop, before it is given to `answered`.
+    fn took(&mut self, tag: u64, latency: Duration) {
+        let _ = (tag, latency);
+    }
 }
 
 /// One request, rendered ([`crate::render`]).
@@ -50,6 +70,7 @@ pub struct Stream<'a> {
     threads: usize,
     pace: Pace,
     busy: Busy,
+    nice: i32,
     requests: Box<MakeRequests<'a>>,
 }
 
@@ -68,6 +89,7 @@ impl<'a> Stream<'a> {
             threads: 1,
             pace,
             busy: Busy::Fails,
+            nice: 0,
             requests,
         }
     }
@@ -84,23 +106,39 @@ impl<'a> Stream<'a> {
         self.busy = busy;
         self
     }
+
+    /// Lowers the priority of the stream's own threads, so that what they make does not delay other streams' clocks on a
+    /// machine with few cores: what is measured is the server.
+    #[must_use]
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.nice = nice;
+        self
+    }
 }
 
 /// Streams that run side by side against one server.
 pub struct Load<'a> {
     target: &'a Target,
     timing: Timing,
+    interrupt: Option<&'a AtomicBool>,
     streams: Vec<Stream<'a>>,
 }
 
 impl<'a> Load<'a> {
     pub fn new(target: &'a Target, timing: Timing) -> Self {
-        Load { target, timing, streams: Vec::new() }
+        Load { target, timing, interrupt: None, streams: Vec::new() }
     }
 
     #[must_use]
     pub fn stream(mut self, stream: Stream<'a>) -> Self {
         self.streams.push(stream);
+        self
+    }
+
+    /// Ends the run within a moment once this is true. Its figures mean nothing then.
+    #[must_use]
+    pub fn interrupt(mut self, interrupt: &'a AtomicBool) -> Self {
+        self.interrupt = Some(interrupt);
         self
     }
 
@@ -117,11 +155,23 @@ impl<'a> Load<'a> {
                 let requests = (stream.requests)(thread);
                 let driver =
                     drive::Driver::connect(self.target.address(), connections, requests, stream.busy)?;
-                workers.push(Box::new(move |context| driver.drive(context)));
+                let nice = stream.nice;
+                workers.push(Box::new(move |context| {
+                    if nice > 0 {
+                        // Refused where the whole process is nicer already.
+                        let _ = rustix::process::setpriority_process(None, nice);
+                    }
+                    driver.drive(context)
+                }));
             }
             let Stream { name, pace, connections, .. } = stream;
             streams.push(run::Stream { name, pace, connections, workers });
         }
-        run::conduct(name, self.timing, self.target.pid, self.target.data.as_deref(), streams)
+        let watched = run::Watching {
+            pid: self.target.pid,
+            data: self.target.data.as_deref(),
+            interrupt: self.interrupt,
+        };
+        run::conduct(name, self.timing, watched, streams)
     }
 }

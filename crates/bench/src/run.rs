@@ -102,13 +102,35 @@ impl Run {
     }
 }
 
+/// What is watched beside a run, and who may end it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Watching<'a> {
+    pub(crate) pid: Option<u32>,
+    pub(crate) data: Option<&'a Path>,
+    pub(crate) interrupt: Option<&'a AtomicBool>,
+}
+
+/// Set when a stream failed, or when somebody wants the run to end.
+#[derive(Clone, Copy)]
+struct Stop<'a> {
+    failed: &'a AtomicBool,
+    interrupt: Option<&'a AtomicBool>,
+}
+
+impl Stop<'_> {
+    fn is_set(self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+            || self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
+    }
+}
+
 /// What a worker needs to know while it runs.
 pub(crate) struct Context<'a> {
     pub(crate) start: Instant,
     warm_until: Instant,
     end: Instant,
     pub(crate) give_up: Instant,
-    stop: &'a AtomicBool,
+    stop: Stop<'a>,
     counter: &'a Counter,
     pace: Pace,
     index: usize,
@@ -122,7 +144,7 @@ impl Context<'_> {
 
     /// Somebody failed: whatever is measured from here on has no meaning.
     pub(crate) fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_set()
     }
 
     /// One operation is done.
@@ -185,20 +207,21 @@ pub(crate) struct Stream<'a> {
 pub(crate) fn conduct(
     name: &str,
     timing: Timing,
-    pid: Option<u32>,
-    data: Option<&Path>,
+    watching: Watching<'_>,
     streams: Vec<Stream<'_>>,
 ) -> Result<Run> {
+    let Watching { pid, data, interrupt } = watching;
     let mut probe = data.map(Probe::new);
     let device = data.and_then(Device::of);
     if let Some(probe) = &mut probe {
         probe.measure()?;
     }
     let counters: Vec<Counter> = streams.iter().map(|_| Counter::default()).collect();
-    let stop = AtomicBool::new(false);
+    let failed = AtomicBool::new(false);
+    let stop = Stop { failed: &failed, interrupt };
     let failures = Mutex::new(Vec::new());
     let fail = |message: String| {
-        stop.store(true, Ordering::Relaxed);
+        failed.store(true, Ordering::Relaxed);
         failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     };
     // Threads need a moment to start; nobody may be late for the first operation because of that.
@@ -214,20 +237,11 @@ pub(crate) fn conduct(
             let of = stream.workers.len();
             let mut threads = Vec::new();
             for (index, worker) in stream.workers.into_iter().enumerate() {
-                let context = Context {
-                    start,
-                    warm_until,
-                    end,
-                    give_up,
-                    stop: &stop,
-                    counter,
-                    pace: stream.pace,
-                    index,
-                    of,
-                };
+                let context =
+                    Context { start, warm_until, end, give_up, stop, counter, pace: stream.pace, index, of };
                 let (fail, name) = (&fail, stream.name.clone());
                 let work = move || {
-                    let guard = StopOnPanic(context.stop);
+                    let guard = StopOnPanic(context.stop.failed);
                     // At once, not when somebody joins: the others must not go on for nothing.
                     let tally = worker(&context).map_err(|message| fail(format!("{name}: {message}"))).ok();
                     std::mem::forget(guard);
@@ -244,7 +258,7 @@ pub(crate) fn conduct(
             }
             running.push((stream.name, stream.pace, stream.connections, threads));
         }
-        let watched = watch(pid, device.as_ref(), &counters, &stop, warm_until, end);
+        let watched = watch(pid, device.as_ref(), &counters, stop, warm_until, end);
         for (name, pace, connections, threads) in running {
             let mut whole = Tally::default();
             let count = threads.len();
@@ -349,7 +363,7 @@ fn watch(
     pid: Option<u32>,
     device: Option<&Device>,
     counters: &[Counter],
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     warm_until: Instant,
     end: Instant,
 ) -> Result<Watched> {
@@ -377,8 +391,8 @@ fn watch(
     })
 }
 
-fn sleep_until(moment: Instant, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
+fn sleep_until(moment: Instant, stop: Stop<'_>) {
+    while !stop.is_set() {
         let left = moment.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;

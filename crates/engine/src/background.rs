@@ -13,10 +13,11 @@ use table::compaction::{self, Policy};
 use table::segment;
 use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
+use crate::derive;
 use crate::inbox::{BackgroundEdit, Request};
 use crate::manifest::{self, Manifest};
 use crate::root::Root;
-use crate::shared::{Background, Shared, What};
+use crate::shared::{Background, Leftover, Shared, What};
 
 /// A piece of work that is due.
 enum Task {
@@ -25,6 +26,8 @@ enum Task {
     Compact { snapshot: Arc<table::Snapshot>, inputs: Vec<SegmentId> },
     Manifest,
     Remove { table: TableId, segment: SegmentId },
+    Derive(derive::Task),
+    Leftover(Leftover),
 }
 
 /// What a call of [`step`] came to.
@@ -47,8 +50,9 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         retries.retain(|what, retry| retry.due > looked || background.is_running(*what));
         background.retries = retries;
         let now = shared.env.clock.monotonic();
-        let again = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
-        return Outcome::Idle { again };
+        let failed = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
+        let derive = derive::again(shared, &mut background, now);
+        return Outcome::Idle { again: failed.into_iter().chain(derive).min() };
     };
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
@@ -86,7 +90,7 @@ impl Drop for Active<'_> {
 }
 
 /// A piece of work under way. Dropped by a panic too, so that the work can be begun again, after a while.
-struct Under {
+pub(crate) struct Under {
     shared: Arc<Shared>,
     what: What,
     ended: bool,
@@ -98,7 +102,7 @@ impl Under {
     }
 
     /// Notes how it went.
-    fn end(mut self, failed: bool) {
+    pub(crate) fn end(mut self, failed: bool) {
         self.note(failed);
     }
 
@@ -144,7 +148,10 @@ fn next(shared: &Shared) -> Option<Task> {
     if !background.retries.is_empty() {
         // A table that was dropped is not tried again.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
-        background.retries.retain(|what, _| !matches!(what, What::Table(table) if !exists(table)));
+        background.retries.retain(|what, _| match what {
+            What::Table(table) | What::Derive(table, _) => exists(table),
+            What::Manifest | What::Preallocate => true,
+        });
     }
     if background.preallocate && background.may(What::Preallocate, now) {
         background.preallocate = false;
@@ -164,6 +171,13 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
         }
+        if let Some(task) = derive::next(shared, &root, &mut background, now) {
+            background.begin(task.what());
+            return Some(Task::Derive(task));
+        }
+    }
+    if let Some(leftover) = derive::leftover(&root, &mut background, now) {
+        return Some(Task::Leftover(leftover));
     }
     removable(shared, &mut background)
 }
@@ -283,6 +297,16 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
                 }
             }
         }
+        Task::Derive(task) => {
+            let under = Under::way(shared, task.what());
+            derive::run(shared, task, under)
+        }
+        Task::Leftover(leftover) => {
+            let under = Under::way(shared, leftover.what());
+            let removed = derive::remove(shared, &leftover);
+            under.end(false);
+            removed
+        }
         Task::Remove { table, segment } => {
             let dir = segment::table_dir(&shared.dir, table);
             segment::remove_files(&shared.env, &dir, segment)?;
@@ -321,7 +345,7 @@ fn compact(shared: &Arc<Shared>, snapshot: &table::Snapshot, inputs: &[SegmentId
 }
 
 /// Counts background bytes and ends the work when the database closes.
-fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<> {
+pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<> {
     let shared = shared.clone();
     move |bytes| {
         shared.counters.background_bytes.add(bytes);
@@ -350,7 +374,7 @@ fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf>
 
 /// Gives an edit to the commit thread and waits until it is published; only then is the work no longer `under` way. A
 /// simulator steps the commit itself, so there it only queues the edit.
-fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<()> {
+pub(crate) fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     let done = Box::new(move |result: Result<_>| {
         under.end(result.is_err());

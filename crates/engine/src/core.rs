@@ -19,12 +19,13 @@ use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame;
 use commitlog::record::{Deletes, Rows, Run};
 use table::Tip;
+use table::materializer::{Checkpoint, Materializer, Position};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId};
 
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
 use crate::reaper;
 use crate::root::{Meta, Root};
-use crate::shared::{Obsolete, Shared};
+use crate::shared::{Leftover, Obsolete, Shared};
 use crate::transaction::Committed;
 
 pub(crate) struct Core {
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     dirty: BTreeSet<TableId>,
     /// Names gone since `newest` was built.
     gone: Vec<Arc<str>>,
+    /// Since `newest` was built.
+    derived: Vec<Derived>,
     /// Applied and written since the last sync began, to be answered after the next.
     waiting: Vec<(Done, Committed)>,
     in_flight: Option<InFlight>,
@@ -52,10 +55,23 @@ pub(crate) struct Core {
 /// A sync under way, and what its end makes true.
 struct InFlight {
     root: Arc<Root>,
-    /// The root has work for the background pool, which sees it only once it is published.
-    wake: bool,
+    /// Who sees the work that is in the root only once it is published.
+    wake: Wake,
     answers: Vec<(Done, Committed)>,
 }
+
+/// Who finds work in a root.
+#[derive(Clone, Copy)]
+enum Wake {
+    Nobody,
+    /// What derives from tables, and may gather first.
+    Materializers,
+    /// The pool: something is to be sealed.
+    Background,
+}
+
+/// What a materializer made of a table; `None` once it does not follow it any more.
+type Derived = (TableId, &'static str, Option<Arc<Position>>);
 
 /// What one checked transaction will do; applying it cannot fail for a reason of the user's.
 enum Action {
@@ -104,6 +120,7 @@ impl Core {
             newest,
             dirty: BTreeSet::new(),
             gone: Vec::new(),
+            derived: Vec::new(),
             waiting: Vec::new(),
             in_flight: None,
             broken: None,
@@ -157,8 +174,10 @@ impl Core {
                     "L1: a root is published only when its last commit is durable"
                 );
                 let old = self.shared.root.swap(done.root);
-                if done.wake {
-                    self.shared.wake_background();
+                match done.wake {
+                    Wake::Nobody => {}
+                    Wake::Materializers => self.shared.wake_materializers(),
+                    Wake::Background => self.shared.wake_background(),
                 }
                 // A simulator has no reaper: what goes when must follow from the seed alone.
                 if !self.shared.stepped {
@@ -246,7 +265,12 @@ impl Core {
             }
             Request::Edit { edit, done } => {
                 let committed = self.edit(group, edit)?;
-                group.answers.push((done, committed));
+                if committed.lsn == Lsn(0) {
+                    // Nothing was to be logged any more, and no sync may come to answer it.
+                    done(Ok(committed));
+                } else {
+                    group.answers.push((done, committed));
+                }
             }
         }
         Ok(())
@@ -270,10 +294,7 @@ impl Core {
                 Action::Alter(def) => {
                     self.flush_staged(group)?;
                     group.frame.edit(offset, Edit::AlterTable(def.clone()));
-                    self.dirty.insert(def.id);
-                    if let Some(tip) = self.tips.get_mut(&def.id) {
-                        tip.set_def(def)?;
-                    }
+                    self.alter(def, lsn)?;
                 }
                 Action::Drop(table) => {
                     self.flush_staged(group)?;
@@ -389,7 +410,30 @@ impl Core {
         self.meta_changed = true;
         self.names.insert(Arc::from(def.name.as_str()), def.id);
         self.dirty.insert(def.id);
+        self.shared.note_empty(&def);
         self.tips.insert(def.id, Tip::new(def));
+    }
+
+    fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
+        let Some(tip) = self.tips.get_mut(&def.id) else { return Ok(()) };
+        let table = def.id;
+        self.dirty.insert(table);
+        let indexes_changed = tip.def().indexes != def.indexes;
+        tip.set_def(def)?;
+        if indexes_changed {
+            let def = tip.def().clone();
+            let is_empty = tip.next_row() == RowId(1);
+            // What follows it still may have to be built anew.
+            self.shared.note_unsteady(table);
+            if is_empty {
+                self.shared.note_empty(&def);
+            }
+            let materializers = self.shared.materializers.load_full();
+            for materializer in materializers.iter().filter(|m| !m.follows(&def)) {
+                self.leave(table, materializer, None, lsn);
+            }
+        }
+        Ok(())
     }
 
     fn drop_table(&mut self, table: TableId, lsn: Lsn) {
@@ -398,10 +442,39 @@ impl Core {
             self.gone.push(full_name);
         }
         self.dirty.remove(&table);
+        let materializers = self.shared.materializers.load_full();
+        materializers.iter().for_each(|materializer| self.leave(table, materializer, None, lsn));
+        // Those of materializers that this process does not have.
         self.meta.checkpoints.retain(|(_, of), _| *of != table);
         self.meta_changed = true;
         let snapshot = tip.snapshot(lsn);
         self.retire_segments(table, snapshot.segments().cloned(), lsn);
+    }
+
+    /// What a materializer made of a table that it no longer follows goes once nobody reads it. `unpublished` is what it
+    /// made last, if no root has that yet.
+    fn leave(
+        &mut self,
+        table: TableId,
+        materializer: &Arc<dyn Materializer>,
+        unpublished: Option<Arc<Position>>,
+        since: Lsn,
+    ) {
+        let name = materializer.name();
+        let made = self.derived.iter().rev().find(|(of, made_by, _)| (*of, *made_by) == (table, name));
+        let newest = match made {
+            Some((_, _, made)) => made.clone(),
+            None => self.newest.derived(name, table).cloned(),
+        };
+        // Two of one life share their pieces, and the files go when the newer one does.
+        let position = unpublished.or(newest);
+        let had_checkpoint = self.meta.checkpoints.remove(&(name.to_owned(), table)).is_some();
+        self.meta_changed |= had_checkpoint;
+        self.derived.push((table, name, None));
+        self.shared.forget_note(table, name);
+        let leftover = Leftover { materializer: materializer.clone(), table, position, since };
+        self.shared.background.lock().leftovers.push(leftover);
+        self.shared.wake_background();
     }
 
     fn retire_segments(
@@ -419,6 +492,9 @@ impl Core {
     fn edit(&mut self, group: &mut Group, edit: BackgroundEdit) -> Result<Committed> {
         let (table, inputs, output) = match edit {
             BackgroundEdit::Trim { .. } => return Ok(Committed::default()),
+            BackgroundEdit::Derive { table, name, position } => {
+                return Ok(self.derive(group, table, name, position));
+            }
             BackgroundEdit::Seal { table, segment } => (table, Vec::new(), Some(segment)),
             BackgroundEdit::Compact { table, inputs, output } => (table, inputs, output),
         };
@@ -448,10 +524,38 @@ impl Core {
         Ok(committed)
     }
 
+    /// Notes how far a materializer has come.
+    fn derive(
+        &mut self,
+        group: &mut Group,
+        table: TableId,
+        name: &'static str,
+        position: Arc<Position>,
+    ) -> Committed {
+        // The table was dropped meanwhile, and with it everything that derives from it.
+        let Some(tip) = self.tips.get(&table) else { return Committed::default() };
+        let materializers = self.shared.materializers.load_full();
+        if let Some(materializer) = materializers.iter().find(|m| m.name() == name)
+            && !materializer.follows(tip.def())
+        {
+            let since = Lsn(group.lsn(group.frame.commits()).0 - 1);
+            self.leave(table, materializer, Some(position), since);
+            return Committed::default();
+        }
+        let offset = group.frame.commit();
+        let Checkpoint { row, lsn, state } = position.checkpoint.clone();
+        let materializer = name.to_owned();
+        group.frame.edit(offset, Edit::Checkpoint { materializer, table, row, lsn, state });
+        self.meta.checkpoints.insert((name.to_owned(), table), position.checkpoint.clone());
+        self.meta_changed = true;
+        self.derived.push((table, name, Some(position)));
+        Committed { lsn: group.lsn(offset), ..Committed::default() }
+    }
+
     // ---- publishing ----
 
-    /// The root as of everything written so far, and whether something should be sealed in it.
-    fn build_root(&mut self) -> (Arc<Root>, bool) {
+    /// The root as of everything written so far, and who finds work in it.
+    fn build_root(&mut self) -> (Arc<Root>, Wake) {
         let lsn = Lsn(self.log.next_lsn().0 - 1);
         let root = &mut self.newest;
         let counters = &self.shared.counters;
@@ -462,6 +566,7 @@ impl Core {
                 head_bytes -= old.head_bytes();
             }
         }
+        let changed = !self.dirty.is_empty();
         for table in std::mem::take(&mut self.dirty) {
             let Some(tip) = self.tips.get(&table) else { continue };
             let snapshot = tip.snapshot(lsn);
@@ -473,13 +578,23 @@ impl Core {
             }
         }
         counters.head_bytes.set(head_bytes);
+        for (table, name, made) in self.derived.drain(..) {
+            match made {
+                Some(position) => drop(root.derived.insert((table, name), position)),
+                None => drop(root.derived.remove(&(table, name))),
+            }
+        }
         if std::mem::take(&mut self.meta_changed) {
             root.meta = Arc::new(self.meta.clone());
         }
         root.lsn = lsn;
         root.time = self.last_time;
         root.made = self.shared.env.clock.monotonic();
-        let wake = seal || head_bytes >= self.shared.options.debt_soft_bytes / 2;
+        let wake = match seal || head_bytes >= self.shared.options.debt_soft_bytes / 2 {
+            true => Wake::Background,
+            false if changed => Wake::Materializers,
+            false => Wake::Nobody,
+        };
         (Arc::new(root.clone()), wake)
     }
 }

@@ -7,22 +7,25 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use commitlog::edit::ApiKey;
-use types::{Error, Kind, Principal, Result};
+use table::materializer::Materializer;
+use types::{Error, Kind, Principal, Result, TableId};
 use vfs::{Condvar, Env, Lock, Mutex, Rank};
 
 use crate::background;
 use crate::core::Core;
 use crate::counters::Status;
+use crate::derive;
 use crate::inbox::{Done, Request};
 use crate::open;
 use crate::options::Options;
 use crate::pool;
 use crate::prepare;
 use crate::reaper;
-use crate::root::{Root, View};
-use crate::shared::Shared;
+use crate::root::Root;
+use crate::shared::{Shared, What};
 use crate::threads::Class;
-use crate::transaction::{Ack, Committed, Transaction};
+use crate::transaction::{Ack, Committed, Op, Transaction};
+use crate::view::View;
 
 /// An open database. Clones are the same database; the last one to go closes it.
 #[derive(Clone)]
@@ -143,7 +146,12 @@ impl Engine {
         let ack = transaction.ack;
         let prepared = self.admit().and_then(|()| {
             let root = shared.root.load_full();
-            prepare::prepare(&root, principal, transaction)
+            for op in &transaction.ops {
+                if let Op::Insert { table, .. } | Op::Update { table, .. } = op {
+                    self.check_lag(&root, table)?;
+                }
+            }
+            prepare::prepare(&root, principal, &shared.materializers.load(), transaction)
         });
         let prepared = match prepared {
             Ok(prepared) => prepared,
@@ -188,6 +196,38 @@ impl Engine {
                 .hint("send it again a little later"));
         }
         Ok(())
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    /// Lets a materializer follow the tables that it wants, from now on. What it had published before is opened in the
+    /// background; until then [`Root::derived`] has nothing of it.
+    pub fn register(&self, materializer: Arc<dyn Materializer>) -> Result<()> {
+        let shared = &self.0.shared;
+        shared.check_open()?;
+        let orphans = derive::orphans(shared, &materializer)?;
+        shared.materializers.rcu(|all| {
+            let mut all = Vec::clone(all);
+            all.push(materializer.clone());
+            all
+        });
+        shared.background.lock().leftovers.extend(orphans);
+        shared.wake_background();
+        Ok(())
+    }
+
+    /// Lets a materializer take in all of a table now, without waiting for more rows or for what failed before.
+    /// [`Root::derived`] tells how far it has come.
+    pub fn hurry(&self, materializer: &'static str, table: TableId) {
+        let mut background = self.0.shared.background.lock();
+        background.urgent.insert((table, materializer));
+        if let Some(retry) = background.retries.get_mut(&What::Derive(table, materializer)) {
+            retry.due = Duration::ZERO;
+        }
+        drop(background);
+        self.0.shared.wake_background();
     }
 
     /// How long an ingest request should wait before it is admitted, so that writers slow down before they are refused.

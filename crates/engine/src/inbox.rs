@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use table::materializer::Position;
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Condvar, Mutex, Rank};
 
@@ -39,6 +40,12 @@ pub(crate) enum BackgroundEdit {
         inputs: Vec<SegmentId>,
         output: Option<Arc<table::Segment>>,
     },
+    /// A materializer came further.
+    Derive {
+        table: TableId,
+        name: &'static str,
+        position: Arc<Position>,
+    },
     /// A durable manifest needs no log below this lsn.
     Trim {
         below: Lsn,
@@ -60,6 +67,9 @@ impl Request {
             // A segment's description, and the ids of those it replaces.
             Request::Edit { edit: BackgroundEdit::Compact { inputs, .. }, .. } => {
                 1024 + inputs.len() as u64 * 10
+            }
+            Request::Edit { edit: BackgroundEdit::Derive { position, .. }, .. } => {
+                1024 + position.checkpoint.state.len() as u64
             }
             Request::Edit { .. } => 1024,
         }

@@ -28,12 +28,15 @@
 #![forbid(unsafe_code)]
 
 mod background;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 mod core;
 mod counters;
+mod derive;
 mod engine;
 mod inbox;
 pub mod manifest;
-mod near;
+pub mod near;
 mod open;
 mod options;
 mod pool;
@@ -41,15 +44,19 @@ mod prepare;
 mod reaper;
 mod root;
 mod shared;
+mod standing;
 pub mod threads;
 mod transaction;
+mod view;
 
 pub use commitlog::edit::ApiKey;
 pub use counters::Status;
 pub use engine::{Engine, Step};
 pub use options::Options;
-pub use root::{Root, View};
+pub use root::Root;
+pub use standing::{Standing, State};
 pub use transaction::{Ack, Committed, Mode, NewColumn, Op, Transaction};
+pub use view::{RowFilter, Rows, View};
 
 #[cfg(test)]
 mod tests;

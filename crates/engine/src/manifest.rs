@@ -10,11 +10,12 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
 use commitlog::edit::ApiKey;
+use table::materializer::Checkpoint;
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableId};
 use vfs::{Access, Env};
 
-use crate::root::{Checkpoint, Meta, Root};
+use crate::root::{Meta, Root};
 
 const MAGIC: &[u8; 8] = b"polynyaM";
 const VERSION: u32 = 1;

@@ -1,7 +1,7 @@
 //! "Did you mean": names that are close to one that was not found.
 
 /// Up to three of `names` that differ from `wanted` by at most a third of its length, nearest first.
-pub(crate) fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let limit = (wanted.chars().count() / 3).max(1);
     let mut close: Vec<(usize, &str)> = names
         .filter(|name| name.len().abs_diff(wanted.len()) <= limit * 4)
@@ -11,6 +11,13 @@ pub(crate) fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Ve
         .collect();
     close.sort();
     close.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+/// The hint of an error: "did you mean `a` or `b`?".
+pub fn did_you_mean(near: &[impl AsRef<str>]) -> String {
+    let names: Vec<String> =
+        near.iter().map(|n| format!("`{}`", types::name::printable(n.as_ref()))).collect();
+    format!("did you mean {}?", names.join(" or "))
 }
 
 /// Levenshtein distance of the lower-cased texts, in characters.

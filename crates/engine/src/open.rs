@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use commitlog::edit::{Edit, SegmentMeta};
 use commitlog::record::{Frame, Rows, Section};
+use table::materializer::Checkpoint;
 use table::{Segment, Tip, segment};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableDef, TableId};
 use vfs::Env;
@@ -13,7 +14,7 @@ use vfs::Env;
 use crate::core::put_key;
 use crate::manifest::{self, Manifest};
 use crate::options::Options;
-use crate::root::{Checkpoint, Meta, Root};
+use crate::root::{Meta, Root};
 
 /// What opening found.
 pub(crate) struct Opened {
@@ -58,6 +59,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
         made: env.clock.monotonic(),
         tables: tips.values().map(snapshot).collect(),
         meta: Arc::new(meta.clone()),
+        derived: imbl::OrdMap::new(),
     };
     Ok(Opened { log, tips, meta, root, next_segment, manifest_lsn: manifest.lsn, damage: recovery.damage })
 }
@@ -77,13 +79,16 @@ pub(crate) fn make_dir(env: &Env, dir: &Path) -> std::io::Result<()> {
 
 fn make_dirs(env: &Env, dir: &Path) -> Result<()> {
     let make = || -> std::io::Result<()> {
-        for name in ["log", "tables"] {
+        for name in ["log", "tables", "derived"] {
             let path = dir.join(name);
             if !env.disk.exists(&path)? {
                 env.disk.create_dir_all(&path)?;
             }
         }
-        env.disk.sync_dir(dir)
+        env.disk.sync_dir(dir)?;
+        // A process that was killed may have left a table's directory whose name is not durable yet; from now on segments
+        // in it count as stored.
+        env.disk.sync_dir(&dir.join("tables"))
     };
     make().map_err(|e| Error::io(format!("making the directories in {}", dir.display()), e))
 }
@@ -287,7 +292,7 @@ impl<'a> Replay<'a> {
 }
 
 /// A number as Polynya writes it in a name: no sign, no leading zero.
-fn canonical<T: std::str::FromStr + ToString>(name: &str) -> Option<T> {
+pub(crate) fn canonical<T: std::str::FromStr + ToString>(name: &str) -> Option<T> {
     name.parse().ok().filter(|number: &T| number.to_string() == name)
 }
 

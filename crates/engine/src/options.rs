@@ -24,6 +24,9 @@ pub struct Options {
     pub group_bytes_max: u64,
     /// The longest that [`crate::Engine::pace`] asks an ingest request to wait.
     pub pace_max: Duration,
+    /// Rows that a materializer takes in at once: some tens of milliseconds of work, so that closing and seals do not wait
+    /// for long.
+    pub step_rows: usize,
 }
 
 impl Default for Options {
@@ -39,6 +42,7 @@ impl Default for Options {
             inbox_bytes_max: 192 << 20,
             group_bytes_max: 16 << 20,
             pace_max: Duration::from_millis(250),
+            step_rows: 8 * table::BATCH_ROWS,
         }
     }
 }

@@ -9,14 +9,16 @@ use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame::FRAME_BYTES_MAX;
+use table::materializer::Materializer;
 use types::codec::Encoder;
 use types::{
-    DataType, Error, Kind, Principal, Result, RowId, SchemaVersion, Scope, TableDef, TableId, Value, key,
-    name,
+    DataType, Error, IndexDef, Kind, NewIndex, Principal, Result, RowId, SchemaVersion, Scope, TableDef,
+    TableId, Value, key, name,
 };
 
-use crate::root::{Root, View};
+use crate::root::Root;
 use crate::transaction::{Mode, NewColumn, Op, Transaction};
+use crate::view::View;
 
 /// A transaction ready for the commit thread.
 #[derive(Debug)]
@@ -43,11 +45,13 @@ pub(crate) enum PreparedOp {
     CreateTable { def: TableDef, if_absent: bool },
     DropTable { table: String, if_exists: bool },
     AddColumns { table: String, base: SchemaVersion, columns: Vec<NewColumn> },
+    AlterIndexes { table: String, drop: Vec<String>, add: Vec<NewIndex> },
     Insert(Insert),
     Delete { target: Target, rows: Vec<RowId>, must_exist: bool },
     DeleteKeys { target: Target, keys: Vec<Key> },
     PutKey(ApiKey),
     RemoveKey { name: String },
+    Nothing,
 }
 
 /// The table an operation was prepared for.
@@ -93,12 +97,18 @@ pub(crate) enum Rule {
 }
 
 /// Checks a transaction and does the heavy part of it.
-pub(crate) fn prepare(root: &Arc<Root>, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
+pub(crate) fn prepare(
+    root: &Arc<Root>,
+    principal: &Principal,
+    materializers: &[Arc<dyn Materializer>],
+    transaction: Transaction,
+) -> Result<Prepared> {
     principal.require(Scope::Write)?;
     let view = View::new(root.clone(), principal)?;
     let mut preparer = Preparer {
         view,
         principal,
+        materializers,
         internal: transaction.internal,
         tables: HashMap::new(),
         bytes: 0,
@@ -112,6 +122,8 @@ pub(crate) fn prepare(root: &Arc<Root>, principal: &Principal, transaction: Tran
 struct Preparer<'a> {
     view: View,
     principal: &'a Principal,
+    /// Know what may be derived.
+    materializers: &'a [Arc<dyn Materializer>],
     internal: bool,
     /// What the transaction's earlier operations made of the tables it touches, by full name.
     tables: HashMap<String, Touched>,
@@ -154,13 +166,13 @@ impl Preparer<'_> {
                         touched.dropped = true;
                         PreparedOp::DropTable { table: touched.def.name.clone(), if_exists }
                     }
-                    Err(e) if if_exists && e.kind() == Kind::NotFound => {
-                        PreparedOp::DropTable { table: full_name, if_exists }
-                    }
+                    // By name it could hit a table that this principal does not see.
+                    Err(e) if if_exists && e.kind() == Kind::NotFound => PreparedOp::Nothing,
                     Err(e) => return Err(e),
                 }
             }
             Op::AddColumns { table, columns } => self.add_columns(&table, columns)?,
+            Op::AlterIndexes { table, drop, add } => self.alter_indexes(&table, drop, add)?,
             Op::Insert { table, batch, mode } => {
                 let (rule, mode_name) = match mode {
                     Mode::Append => (Rule::Refuse, "append"),
@@ -239,7 +251,9 @@ impl Preparer<'_> {
 
     fn create(&mut self, mut def: TableDef, if_absent: bool) -> Result<PreparedOp> {
         let full_name = self.writable_name(&def.name)?;
-        if !self.principal.may_see(&full_name) {
+        // A vault is there and does not exist for who is no admin: the commit would find it in the way each time.
+        let is_hidden = self.view.table(&full_name).is_err() && self.view.searchable(&full_name).is_ok();
+        if is_hidden || !self.principal.may_see(&full_name) {
             return Err(Error::new(
                 Kind::Forbidden,
                 format!(
@@ -249,8 +263,16 @@ impl Preparer<'_> {
                 ),
             ));
         }
+        if def.is_vault() {
+            // What is written there may become public, and others would not even see the table.
+            self.principal.require(Scope::Admin).map_err(|e| e.with("vault", &full_name))?;
+        }
         def.name.clone_from(&full_name);
         def.check_stored()?;
+        for (at, index) in def.indexes.iter().enumerate() {
+            check_overlap(&def, &def.indexes[..at], index)?;
+        }
+        self.check_derived(&def)?;
         self.take_room(encoded_bytes(|e| def.encode(e)))?;
         self.bytes += def.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
         match self.touch(&full_name).map(|touched| touched.def.clone()) {
@@ -277,6 +299,27 @@ impl Preparer<'_> {
         self.take_room(encoded_bytes(|e| def.encode(e)))?;
         self.bytes += def.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
         Ok(PreparedOp::AddColumns { table: def.name.clone(), base, columns })
+    }
+
+    fn alter_indexes(&mut self, table: &str, drop: Vec<String>, add: Vec<NewIndex>) -> Result<PreparedOp> {
+        let full_name = self.writable_name(table)?;
+        let def = self.touch(&full_name)?.def.clone();
+        if let Some(changed) = with_indexes(&def, &drop, &add)? {
+            if changed.is_vault() || def.is_vault() {
+                self.principal.require(Scope::Admin).map_err(|e| e.with("vault", &full_name))?;
+            }
+            self.check_derived(&changed)?;
+            self.touch(&full_name)?.def = Arc::new(changed);
+        }
+        let def = self.touch(&full_name)?.def.clone();
+        self.take_room(encoded_bytes(|e| def.encode(e)))?;
+        self.bytes += 1024;
+        Ok(PreparedOp::AlterIndexes { table: def.name.clone(), drop, add })
+    }
+
+    /// Whether whoever derives something from such a table could.
+    fn check_derived(&self, def: &TableDef) -> Result<()> {
+        self.materializers.iter().try_for_each(|materializer| materializer.check(def))
     }
 
     /// Notes that the transaction changes rows of a table, and says which table that is.
@@ -435,6 +478,40 @@ pub(crate) fn with_columns(def: &TableDef, columns: &[NewColumn]) -> Result<Opti
     changed.schema.version = def.schema.version.next();
     changed.check_stored()?;
     Ok(Some(changed))
+}
+
+/// The definition with these indexes dropped and added; `None` if that changes nothing. Its version stays: rows are stored
+/// as before.
+pub(crate) fn with_indexes(def: &TableDef, drop: &[String], add: &[NewIndex]) -> Result<Option<TableDef>> {
+    let mut changed = def.clone();
+    drop.iter().try_for_each(|name| changed.drop_index(name))?;
+    for index in add {
+        if changed.add_index(index)?
+            && let Some((new, before)) = changed.indexes.split_last()
+        {
+            check_overlap(&changed, before, new)?;
+        }
+    }
+    if changed.indexes == def.indexes {
+        return Ok(None);
+    }
+    changed.check_stored()?;
+    Ok(Some(changed))
+}
+
+/// Refuses a new text index over a column that another one has: that one alone would be searched.
+fn check_overlap(def: &TableDef, before: &[IndexDef], new: &IndexDef) -> Result<()> {
+    let texts = || before.iter().filter(|other| other.kind == "text" && new.kind == "text");
+    for id in &new.columns {
+        if let Some(other) = texts().find(|other| other.columns.contains(id)) {
+            let column = def.schema.column(*id).map_or("", |column| column.name.as_str());
+            let column = name::printable(column);
+            return Err(Error::new(Kind::Schema, format!("`{column}` is indexed by `{}`", other.name))
+                .with("table", name::short_table_name(&def.name))
+                .hint("drop it first, or leave this column out"));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn exists(full_name: &str) -> Error {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commitlog::edit::ApiKey;
-use types::{Error, Kind, Lsn, Micros, Principal, Result, RowId, Scope, TableId, TableSet, name};
-
-use crate::near::near;
+use table::materializer::{Checkpoint, Position};
+use types::{Lsn, Micros, TableId};
 
 /// Everything at one lsn (S1, S2). Loading it is one atomic operation; holding it delays nobody, it only keeps memory
 /// and files alive.
@@ -20,6 +19,8 @@ pub struct Root {
     /// By full name.
     pub(crate) tables: imbl::OrdMap<Arc<str>, Arc<table::Snapshot>>,
     pub(crate) meta: Arc<Meta>,
+    /// What materializers have published, by table and materializer.
+    pub(crate) derived: imbl::OrdMap<(TableId, &'static str), Arc<Position>>,
 }
 
 /// What a database has besides tables. Changes rarely, so roots share it.
@@ -27,15 +28,8 @@ pub struct Root {
 pub(crate) struct Meta {
     pub keys: Vec<ApiKey>,
     pub next_table: TableId,
+    /// How far each materializer has come in each table.
     pub checkpoints: BTreeMap<(String, TableId), Checkpoint>,
-}
-
-/// How far a materializer has come in a table's change feed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Checkpoint {
-    pub row: RowId,
-    pub lsn: Lsn,
-    pub state: Vec<u8>,
 }
 
 impl Root {
@@ -66,65 +60,11 @@ impl Root {
     pub fn keys(&self) -> &[ApiKey] {
         &self.meta.keys
     }
-}
 
-/// A root through the eyes of a principal (A1): tables that it may not see do not exist.
-#[derive(Clone, Debug)]
-pub struct View {
-    root: Arc<Root>,
-    tables: TableSet,
-}
-
-impl View {
-    pub(crate) fn new(root: Arc<Root>, principal: &Principal) -> Result<Self> {
-        principal.require(Scope::Read)?;
-        Ok(View { root, tables: principal.tables.clone() })
-    }
-
-    pub fn lsn(&self) -> Lsn {
-        self.root.lsn
-    }
-
-    pub fn time(&self) -> Micros {
-        self.root.time
-    }
-
-    /// The tables that exist for this principal, in the order of their full names.
-    pub fn tables(&self) -> Vec<Arc<table::Snapshot>> {
-        let visible = |t: &&Arc<table::Snapshot>| self.tables.contains(&t.def().name);
-        self.root.tables().filter(visible).cloned().collect()
-    }
-
-    /// The table of this name: `[namespace.]table`, exact or the only one that differs by case. [`Kind::NotFound`] names
-    /// near ones.
-    pub fn table(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
-        let full_name = name::full_table_name(wanted)?;
-        self.find(&full_name).ok_or_else(|| self.missing(&full_name))
-    }
-
-    /// [`View::table`] for a name that is already full; `None` if there is no such table.
-    pub fn find(&self, full_name: &str) -> Option<Arc<table::Snapshot>> {
-        if !self.tables.contains(full_name) {
-            return self.find_folded(full_name);
-        }
-        self.root.table(full_name).cloned().or_else(|| self.find_folded(full_name))
-    }
-
-    fn find_folded(&self, full_name: &str) -> Option<Arc<table::Snapshot>> {
-        let visible = || self.root.tables().filter(|t| self.tables.contains(&t.def().name));
-        let position = name::resolve(full_name, visible().map(|t| t.def().name.as_str()))?;
-        visible().nth(position).cloned()
-    }
-
-    fn missing(&self, full_name: &str) -> Error {
-        let short = name::short_table_name(full_name);
-        let error = Error::new(Kind::NotFound, format!("there is no table `{}`", name::printable(short)));
-        let visible = self.root.tables().map(|t| t.def().name.as_str()).filter(|n| self.tables.contains(n));
-        let near = near(full_name, visible);
-        if near.is_empty() {
-            return error.hint("`GET /v1/tables` or `SHOW TABLES` lists the tables");
-        }
-        let names: Vec<String> = near.iter().map(|n| format!("`{}`", name::short_table_name(n))).collect();
-        error.hint(format!("did you mean {}?", names.join(" or ")))
+    /// What a materializer has published of a table; `None` before its first step, and for a while after a restart. What
+    /// it lacks of this root's table is [`table::Snapshot::delta`].
+    pub fn derived(&self, materializer: &str, table: TableId) -> Option<&Arc<Position>> {
+        let of_table = self.derived.range((table, "")..).take_while(|((id, _), _)| *id == table);
+        of_table.into_iter().find(|((_, name), _)| *name == materializer).map(|(_, position)| position)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use table::materializer::{Materializer, Position};
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Condvar, Env, Lock, Mutex};
 
@@ -15,6 +16,7 @@ use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::pool;
 use crate::root::Root;
+use crate::standing::Notes;
 
 pub(crate) struct Shared {
     pub env: Env,
@@ -38,6 +40,12 @@ pub(crate) struct Shared {
     pub manifest_lsn: AtomicU64,
     /// No thread runs: a simulator steps everything.
     pub stepped: bool,
+    /// What derives something from tables.
+    pub materializers: ArcSwap<Vec<Arc<dyn Materializer>>>,
+    /// The background pool will look at the materializers soon, unasked.
+    pub materializers_looked_at: AtomicBool,
+    /// How far they have come, beside their positions.
+    pub notes: ArcSwap<Notes>,
     /// Held while a manifest is written: one at a time, each newer than the last.
     pub manifest_writing: Mutex<()>,
 }
@@ -60,6 +68,20 @@ pub(crate) struct Background {
     pub active: usize,
     /// Work that failed and waits before it is tried again.
     pub retries: BTreeMap<What, Retry>,
+    /// Materializers at work on a table.
+    pub deriving: BTreeSet<(TableId, &'static str)>,
+    /// Materializers that wait for more rows, and until when, on the machine's monotonic clock.
+    pub pauses: BTreeMap<(TableId, &'static str), Duration>,
+    /// Materializers whose result somebody waits for.
+    pub urgent: BTreeSet<(TableId, &'static str)>,
+    /// Tables that materializers have looked at and found unchanged, up to which lsn.
+    pub unchanged: BTreeMap<(TableId, &'static str), Lsn>,
+    /// Materializers that begin from nothing.
+    pub rebuild: BTreeSet<(TableId, &'static str)>,
+    /// What materializers keep of tables that are gone.
+    pub leftovers: Vec<Leftover>,
+    /// The root that was looked at last for work of materializers.
+    pub derive_looked: Lsn,
     /// The closed database's hold on its directory, until the last pool thread has left it.
     pub dir_lock: Option<Box<dyn Lock>>,
 }
@@ -70,6 +92,16 @@ pub(crate) enum What {
     Table(TableId),
     Manifest,
     Preallocate,
+    Derive(TableId, &'static str),
+}
+
+/// What a materializer keeps of a table that is gone, until nobody reads it.
+pub(crate) struct Leftover {
+    pub materializer: Arc<dyn Materializer>,
+    pub table: TableId,
+    pub position: Option<Arc<Position>>,
+    /// From this lsn on no root has it.
+    pub since: Lsn,
 }
 
 /// When failed work is tried again.
@@ -95,6 +127,7 @@ impl Background {
             What::Table(table) => self.busy.contains(&table),
             What::Manifest => self.manifest_running,
             What::Preallocate => self.preallocating,
+            What::Derive(table, name) => self.deriving.contains(&(table, name)),
         }
     }
 
@@ -103,6 +136,7 @@ impl Background {
             What::Table(table) => drop(self.busy.insert(table)),
             What::Manifest => self.manifest_running = true,
             What::Preallocate => self.preallocating = true,
+            What::Derive(table, name) => drop(self.deriving.insert((table, name))),
         }
     }
 
@@ -111,6 +145,7 @@ impl Background {
             What::Table(table) => drop(self.busy.remove(&table)),
             What::Manifest => self.manifest_running = false,
             What::Preallocate => self.preallocating = false,
+            What::Derive(table, name) => drop(self.deriving.remove(&(table, name))),
         }
     }
 
@@ -164,6 +199,9 @@ impl Shared {
             next_segment: AtomicU64::new(next_segment.0),
             manifest_lsn: AtomicU64::new(manifest_lsn.0),
             stepped,
+            materializers: ArcSwap::default(),
+            materializers_looked_at: AtomicBool::new(false),
+            notes: ArcSwap::default(),
             manifest_writing: Mutex::new(vfs::Rank::new(46, "engine manifest"), ()),
         }
     }
@@ -181,6 +219,14 @@ impl Shared {
     pub fn wake_background(&self) {
         if !self.work.swap(true, Ordering::AcqRel) && !self.stepped {
             pool::wake();
+        }
+    }
+
+    /// Lets the background pool look at the materializers, unless it will soon.
+    pub fn wake_materializers(&self) {
+        if !self.materializers.load().is_empty() && !self.materializers_looked_at.swap(true, Ordering::AcqRel)
+        {
+            self.wake_background();
         }
     }
 

@@ -4,6 +4,8 @@ mod background;
 mod basics;
 mod closing;
 mod concurrent;
+mod derived;
+mod killed;
 mod limits;
 mod meddling;
 mod opening;

@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
-use types::{DataType, Lsn, RowId, TableDef, Value};
+use types::{DataType, Lsn, NewIndex, RowId, TableDef, Value};
 
 /// Operations that become one commit: all at one lsn, or none.
 #[derive(Clone, Debug)]
@@ -40,6 +40,13 @@ pub enum Op {
     AddColumns {
         table: String,
         columns: Vec<NewColumn>,
+    },
+    /// Drops indexes, then adds some; those that exist as they are asked for stay. What derives from the table follows in
+    /// the background.
+    AlterIndexes {
+        table: String,
+        drop: Vec<String>,
+        add: Vec<NewIndex>,
     },
     /// Rows by column name. Columns that are not named get their default, else null.
     Insert {

@@ -24,6 +24,8 @@ pub struct Options {
 pub struct Database {
     pub(crate) engine: Engine,
     pub(crate) principal: Principal,
+    #[cfg(feature = "text")]
+    pub(crate) text: std::sync::Arc<index::text::Text>,
     #[cfg(feature = "sql")]
     pub(crate) sql: std::sync::Arc<crate::sql::Lazy>,
 }
@@ -39,7 +41,13 @@ impl Database {
 
     pub fn open_with(dir: impl AsRef<Path>, options: Options) -> Result<Database> {
         let engine = Engine::open(Env::real(), dir.as_ref(), options.engine)?;
+        #[cfg(feature = "text")]
+        let text = index::text::Text::new();
+        #[cfg(feature = "text")]
+        engine.register(text.clone())?;
         Ok(Database {
+            #[cfg(feature = "text")]
+            text,
             #[cfg(feature = "sql")]
             sql: std::sync::Arc::new(crate::sql::Lazy::new(&engine, options.sql)),
             engine,
@@ -150,9 +158,13 @@ impl Database {
 
     /// Operations over any number of tables that happen together or not at all. Blocks until they are durable.
     pub fn commit(&self, transaction: Transaction) -> Result<Committed> {
-        let pace = self.engine.pace();
+        let tables = transaction.ops.iter().filter_map(|op| match op {
+            Op::Insert { table, .. } | Op::Update { table, .. } => Some(self.engine.pace_of(table)),
+            _ => None,
+        });
+        let pace = tables.max().unwrap_or_else(|| self.engine.pace());
         if !pace.is_zero() {
-            // Writers that outrun the disk are slowed down before they are refused.
+            // Writers that outrun the disk or an index are slowed down before they are refused.
             std::thread::sleep(pace);
         }
         self.engine.commit(&self.principal, transaction)

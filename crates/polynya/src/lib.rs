@@ -25,13 +25,15 @@
 //! threads of the lowest priority.
 //!
 //! This crate is a face: what it does is done by `engine` (commits, snapshots, recovery), `table` (rows and keys) and
-//! `query` (SQL). Start at [`Database`].
+//! `query` (SQL), `index` (words). Start at [`Database`].
 
 #![forbid(unsafe_code)]
 
 mod database;
 mod new_table;
 mod row;
+#[cfg(feature = "text")]
+mod search;
 mod snapshot;
 #[cfg(feature = "sql")]
 mod sql;
@@ -41,6 +43,8 @@ pub use database::{Database, Options};
 pub use engine::{Ack, Committed, Mode, Op, Status, Transaction};
 pub use new_table::NewTable;
 pub use row::Row;
+#[cfg(feature = "text")]
+pub use search::{Found, Hit, Search};
 pub use snapshot::{Scan, Snapshot};
 #[cfg(feature = "sql")]
 pub use sql::{Answer, block_on};

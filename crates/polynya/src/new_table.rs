@@ -10,12 +10,21 @@ pub struct NewTable {
     columns: Vec<(String, DataType, bool, Option<Value>)>,
     primary_key: Vec<String>,
     if_absent: bool,
+    #[cfg(feature = "text")]
+    text: Vec<Vec<String>>,
 }
 
 impl NewTable {
     /// `[namespace.]table`.
     pub fn new(table: impl Into<String>) -> Self {
-        NewTable { name: table.into(), columns: Vec::new(), primary_key: Vec::new(), if_absent: false }
+        NewTable {
+            name: table.into(),
+            columns: Vec::new(),
+            primary_key: Vec::new(),
+            if_absent: false,
+            #[cfg(feature = "text")]
+            text: Vec::new(),
+        }
     }
 
     /// A column that may be null.
@@ -46,6 +55,13 @@ impl NewTable {
         self
     }
 
+    /// String columns in which [`crate::Database::search`] finds words.
+    #[cfg(feature = "text")]
+    pub fn text_index<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.text.push(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// Leaves a table of that name as it is.
     pub fn if_absent(mut self) -> Self {
         self.if_absent = true;
@@ -58,6 +74,10 @@ impl NewTable {
             def.add_column(column, data_type, *nullable, default.clone())?;
         }
         def.set_primary_key(&self.primary_key)?;
+        #[cfg(feature = "text")]
+        for columns in &self.text {
+            def.add_index(&crate::search::declared(columns))?;
+        }
         Ok((def, self.if_absent))
     }
 }

@@ -150,3 +150,40 @@ fn a_closed_database_refuses_reads_and_what_is_held_stays_readable() {
     assert!(held.get("stock", &["bolt".into()]).unwrap().is_some());
     assert!(db.snapshot().get("stock", &["bolt".into()]).unwrap().is_some(), "as it was last");
 }
+
+#[cfg(feature = "text")]
+#[test]
+fn rows_are_found_by_words_as_soon_as_they_are_committed() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library-search");
+    let db = Database::open(dir.path()).unwrap();
+    let notes = NewTable::new("notes").column("id", DataType::Int64).column("body", DataType::String);
+    db.create_table(notes.primary_key(["id"]).text_index(["body"])).unwrap();
+    let put = |id: i64, body: &str| {
+        let batch = db.to_batch("notes", &["id", "body"], [[Value::Int64(id), body.into()]]).unwrap();
+        db.upsert("notes", batch).unwrap();
+    };
+    put(1, "the <b>river</b> bank");
+    put(2, "stones");
+    let found = db.search("notes", "rivers").unwrap();
+    assert_eq!((found.total, found.exact), (1, true));
+    assert_eq!(found.hits[0].row.get("id").unwrap(), Value::Int64(1));
+    let expected = "the &lt;b&gt;<mark>river</mark>&lt;/b&gt; bank".to_owned();
+    assert_eq!(found.hits[0].snippets, [("body".to_owned(), expected)]);
+    put(1, "a lake");
+    assert_eq!(db.search("notes", "rivers").unwrap().total, 0);
+    db.delete("notes", &[Value::Int64(2)]).unwrap();
+    assert_eq!(db.search("notes", crate::Search::new("stone* lake").limit(5)).unwrap().total, 1);
+
+    db.drop_index("notes", "notes_body_idx").unwrap();
+    assert_eq!(db.search("notes", "lake").unwrap_err().kind(), Kind::NotFound);
+    db.create_index("notes", &["body"], &[("language", "none")]).unwrap();
+    assert_eq!(db.search("notes", "lakes").unwrap().total, 0);
+    assert_eq!(db.search("notes", "lake").unwrap().total, 1);
+    db.close().unwrap();
+
+    let db = Database::open(dir.path()).unwrap();
+    assert_eq!(db.search("notes", "lake").unwrap().total, 1, "after a restart");
+    assert!(db.create_index("notes", &["id"], &[]).unwrap_err().to_string().contains("no string"));
+    db.close().unwrap();
+}

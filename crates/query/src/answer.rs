@@ -30,7 +30,7 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub kind: DoneKind,
-    /// Rows inserted, updated or deleted; 0 for tables made or dropped.
+    /// Rows inserted, updated or deleted; 0 for tables and indexes made or dropped.
     pub count: u64,
     /// The commit that did it: what is read at this lsn or later shows it. If nothing had to be done, the lsn at
     /// which that was found.
@@ -41,6 +41,8 @@ pub struct Done {
 pub enum DoneKind {
     CreateTable,
     DropTable,
+    CreateIndex,
+    DropIndex,
     Insert,
     Update,
     Delete,
@@ -52,6 +54,8 @@ impl DoneKind {
         match self {
             DoneKind::CreateTable => "CREATE TABLE",
             DoneKind::DropTable => "DROP TABLE",
+            DoneKind::CreateIndex => "CREATE INDEX",
+            DoneKind::DropIndex => "DROP INDEX",
             DoneKind::Insert => "INSERT",
             DoneKind::Update => "UPDATE",
             DoneKind::Delete => "DELETE",

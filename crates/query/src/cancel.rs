@@ -50,9 +50,13 @@ impl Cancel {
         }
     }
 
-    /// Fails once the deadline has passed.
+    /// Fails once the deadline has passed, or nobody waits any more.
     pub fn check_deadline(&self) -> types::Result<()> {
-        if Instant::now() >= self.deadline { Err(ended()) } else { Ok(()) }
+        if self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
+            Err(ended())
+        } else {
+            Ok(())
+        }
     }
 
     /// The plan, so that it can be ended at any time.

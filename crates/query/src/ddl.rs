@@ -1,10 +1,10 @@
-//! CREATE TABLE to a definition.
+//! CREATE TABLE and CREATE INDEX to definitions.
 
 use datafusion::sql::sqlparser::ast::{
-    ColumnOption, CreateTable, CreateTableOptions, Expr, Ident, IndexColumn, SqlOption, TableConstraint,
-    Value as SqlValue,
+    BinaryOperator, ColumnOption, CreateIndex, CreateTable, CreateTableOptions, Expr, Ident, IndexColumn,
+    IndexType, ObjectNamePart, SqlOption, TableConstraint, Value as SqlValue,
 };
-use types::{Error, Result, TableDef, TableId, Value, name};
+use types::{Error, NewIndex, Result, TableDef, TableId, Value, name};
 
 use crate::names::Written;
 use crate::{literal, sql_type};
@@ -163,6 +163,61 @@ fn refuse_what_is_missing(create: &CreateTable) -> Result<()> {
         Some((_, what)) => Err(later(what)),
         None => Ok(()),
     }
+}
+
+/// The index that a CREATE INDEX asks for, and its table.
+pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
+    let missing = [
+        (create.unique, "CREATE UNIQUE INDEX"),
+        (!create.include.is_empty(), "INCLUDE"),
+        (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
+        (create.predicate.is_some(), "an index with WHERE"),
+        (!create.index_options.is_empty() || !create.alter_options.is_empty(), "this option of an index"),
+    ];
+    if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
+        return Err(later(what));
+    }
+    let example = "write CREATE INDEX ON notes USING text (title, body) WITH (language = 'english')";
+    let kind = match &create.using {
+        Some(IndexType::Custom(kind)) => kind.value.to_ascii_lowercase(),
+        Some(other) => {
+            return Err(Error::invalid(format!(
+                "there are no {other} indexes: keys and zone maps need none"
+            ))
+            .hint(example));
+        }
+        None => return Err(Error::invalid("CREATE INDEX says which kind with USING").hint(example)),
+    };
+    let mut columns = Vec::with_capacity(create.columns.len());
+    for IndexColumn { column, operator_class } in &create.columns {
+        let plain = operator_class.is_none() && column.options.asc.is_none();
+        match &column.expr {
+            Expr::Identifier(ident) if plain && column.options.nulls_first.is_none() => {
+                columns.push(ident.value.clone());
+            }
+            _ => return Err(Error::invalid(format!("`{column}` cannot be indexed as text")).hint(example)),
+        }
+    }
+    let mut options = Vec::with_capacity(create.with.len());
+    for option in &create.with {
+        let wrong = || Error::invalid(format!("`{option}` is no option")).hint("write WITH (name = 'value')");
+        let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = option else { return Err(wrong()) };
+        let Expr::Identifier(key) = left.as_ref() else { return Err(wrong()) };
+        let value = match right.as_ref() {
+            Expr::Value(value) => match &value.value {
+                SqlValue::Number(number, _) => Some(number.clone()),
+                _ => text(right),
+            },
+            other => text(other),
+        };
+        options.push((key.value.to_ascii_lowercase(), value.ok_or_else(wrong)?));
+    }
+    let index_name = match create.name.as_ref().map(|name| name.0.as_slice()) {
+        None => String::new(),
+        Some([ObjectNamePart::Identifier(name)]) => name.value.clone(),
+        Some(_) => return Err(Error::invalid("the name of an index has one part")),
+    };
+    Ok((Written::of(&create.table_name)?, NewIndex { name: index_name, kind, columns, options }))
 }
 
 /// What a later version will do.

@@ -36,8 +36,16 @@ impl Deadline {
     }
 
     pub fn passed(self) -> Error {
-        Error::new(Kind::Timeout, format!("the statement did not finish within {:?}", self.after))
+        Error::new(Kind::Timeout, format!("the statement did not finish within {}", in_words(self.after)))
             .hint("ask for less, or give it a longer deadline")
+    }
+}
+
+/// `20 ms`, `1.5 s`.
+fn in_words(time: Duration) -> String {
+    match time.as_millis() {
+        ms @ 0..1_000 => format!("{ms} ms"),
+        ms => format!("{} s", (ms as f64 / 100.0).round() / 10.0),
     }
 }
 
@@ -73,6 +81,14 @@ impl Phase {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deadline_is_told_as_people_write_times() {
+        for (ms, said) in [(0, "0 ms"), (20, "20 ms"), (1_000, "1 s"), (1_540, "1.5 s"), (30_000, "30 s")] {
+            let error = Deadline::after(Duration::from_millis(ms)).passed();
+            assert_eq!(error.message(), format!("the statement did not finish within {said}"));
+        }
+    }
 
     #[test]
     fn a_statement_is_either_handed_over_or_timed_out() {

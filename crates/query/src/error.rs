@@ -1,5 +1,7 @@
 //! DataFusion's errors as ours: what can be done about it, in our words, and near names in the hint.
 
+mod wording;
+
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use types::{Error, Kind, name};
@@ -22,7 +24,7 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
                 },
             },
             arrow::error::ArrowError::IoError(text, source) => Error::io(text, source),
-            other => Error::invalid(strip(&other.to_string())),
+            other => plan(&other.to_string()),
         },
         DataFusionError::Context(_, inner) => from_datafusion(*inner),
         DataFusionError::Diagnostic(diagnostic, inner) => {
@@ -60,7 +62,8 @@ fn plan(text: &str) -> Error {
     if text.contains("Projections require unique expression names") {
         return Error::invalid("two columns are called the same").hint("name one of them with AS");
     }
-    Error::invalid(strip(text))
+    // What tells them apart may stand far behind.
+    wording::reword(bare(text)).unwrap_or_else(|| Error::invalid(strip(text)))
 }
 
 /// One error that reached several readers.
@@ -81,9 +84,9 @@ fn shared(error: &DataFusionError) -> Error {
                 Some(ours) => ours.clone(),
                 None => Error::internal(source.to_string()),
             },
-            other => Error::invalid(strip(&other.to_string())),
+            other => plan(&other.to_string()),
         },
-        DataFusionError::Plan(text) | DataFusionError::Execution(text) => Error::invalid(strip(text)),
+        DataFusionError::Plan(text) | DataFusionError::Execution(text) => plan(text),
         other => Error::internal(strip(&other.to_string())),
     }
 }
@@ -134,6 +137,15 @@ pub(crate) fn quoted(names: &[String]) -> String {
 
 /// DataFusion's text without its own prefixes, backtraces and advice, in one paragraph of bounded length.
 fn strip(text: &str) -> String {
+    let text = bare(text);
+    let mut cut: String = text.chars().take(600).collect();
+    if cut.len() < text.len() {
+        cut.push('…');
+    }
+    cut
+}
+
+fn bare(text: &str) -> &str {
     let text = text.split("\n\nbacktrace:").next().unwrap_or(text);
     let text = text.split("This issue was likely caused by a bug in DataFusion").next().unwrap_or(text);
     let mut text = text.trim();
@@ -149,9 +161,5 @@ fn strip(text: &str) -> String {
     ] {
         text = text.trim_start_matches(prefix).trim_start();
     }
-    let mut cut: String = text.chars().take(600).collect();
-    if cut.len() < text.len() {
-        cut.push('…');
-    }
-    cut
+    text
 }

@@ -1,4 +1,4 @@
-//! SQL over a snapshot: one statement in, rows or what was done out. The only crate that knows DataFusion.
+//! SQL over a snapshot: one statement in, rows or what was done out; and [`search`]. The only crate that knows DataFusion.
 //!
 //! Start at [`Sql::run`]. What happens to a statement, and where:
 //!
@@ -15,6 +15,8 @@
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
+//! | `search.rs` | keyword search over a view: tables, filter, fusion, snippets |
+//! | `sql/jobs.rs` | what search runs among the statements |
 //! | `sql_type.rs`, `params.rs`, `uuid.rs`, `error.rs` | types, `$1`, uuids as text, DataFusion's errors as ours |
 //!
 //! ## Invariants
@@ -71,6 +73,7 @@ mod provider;
 mod prune;
 mod recursive;
 mod scan;
+pub mod search;
 mod sql;
 mod sql_type;
 mod sum;
@@ -80,4 +83,5 @@ mod write;
 
 pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};
 pub use options::{Limits, Options, Overflow};
+pub use search::Search;
 pub use sql::{Sql, Status};

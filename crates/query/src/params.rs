@@ -63,6 +63,13 @@ pub(crate) fn scalar(value: &Value) -> Result<ScalarValue> {
     })
 }
 
+/// There are more or fewer values than `$1`, `$2`, … name.
+pub(crate) fn count_differs(whose: &str, named: usize, given: usize) -> Error {
+    let parameters = if named == 1 { "parameter" } else { "parameters" };
+    let values = if given == 1 { "value was" } else { "values were" };
+    Error::invalid(format!("the {whose} has {named} {parameters}, {given} {values} given"))
+}
+
 /// The type that a value has without a column to say so.
 fn own_type(value: &Value) -> Result<DataType> {
     Ok(match value {

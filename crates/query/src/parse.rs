@@ -5,7 +5,7 @@ mod bounds;
 mod dialect;
 mod growth;
 
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
+use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
@@ -36,6 +36,11 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
     bounds::check(&tokens)?;
     let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4);
     let tokens = if creates_table(&tokens) { fold_nested_types(tokens) } else { tokens };
+    let nameless = nameless_index(&tokens);
+    let tokens = match &nameless {
+        Some(words) => without(tokens, words),
+        None => tokens,
+    };
     let mut statements = Parser::new(&dialect)
         .with_recursion_limit(NESTING_MAX)
         .with_tokens_with_locations(tokens)
@@ -52,7 +57,10 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
             ParserError::ParserError(text) | ParserError::TokenizerError(text) => syntax(&text),
         })?;
     match (statements.pop(), statements.len()) {
-        (Some(statement), 0) => {
+        (Some(mut statement), 0) => {
+            if let Statement::CreateIndex(create) = &mut statement {
+                create.if_not_exists |= nameless.is_some();
+            }
             growth::check(&statement)?;
             Ok(statement)
         }
@@ -62,6 +70,22 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
                 .hint("send them one at a time"))
         }
     }
+}
+
+/// Parses what may stand behind WHERE, and nothing behind that.
+pub(crate) fn predicate(text: &str, bytes_max: usize) -> Result<Expr> {
+    // In brackets, so that what ends an expression early is an error here and not the beginning of something else.
+    let whole = statement(&format!("SELECT 1 WHERE (\n{text}\n)"), bytes_max)?;
+    let wrong = || {
+        Error::invalid("the filter is no predicate")
+            .hint("write what stands behind WHERE, such as `lang = 'en' AND year > 2000`")
+    };
+    let text = whole.to_string();
+    let Statement::Query(query) = whole else { return Err(wrong()) };
+    let SetExpr::Select(select) = *query.body else { return Err(wrong()) };
+    let Some(Expr::Nested(inner)) = select.selection else { return Err(wrong()) };
+    // Whatever else the text brought along (a GROUP BY, a UNION) shows here.
+    if text == format!("SELECT 1 WHERE ({inner})") { Ok(*inner) } else { Err(wrong()) }
 }
 
 fn syntax(text: &str) -> Error {
@@ -86,6 +110,27 @@ pub(crate) fn reads_only(query: &Query) -> bool {
     }
     let ctes = query.with.as_ref().map(|with| with.cte_tables.as_slice()).unwrap_or_default();
     body(&query.body) && ctes.iter().all(|cte| reads_only(&cte.query))
+}
+
+/// The places of IF NOT EXISTS in CREATE INDEX IF NOT EXISTS ON …: the parser wants a name behind it and would take ON for
+/// one, while here an index needs none.
+fn nameless_index(tokens: &[TokenWithSpan]) -> Option<[usize; 3]> {
+    let mut words = tokens.iter().enumerate().filter_map(|(at, t)| match &t.token {
+        Token::Whitespace(_) => None,
+        Token::Word(word) if word.quote_style.is_none() => Some((at, word.keyword)),
+        _ => Some((at, Keyword::NoKeyword)),
+    });
+    let mut take = |wanted: Keyword| words.next().filter(|(_, found)| *found == wanted).map(|(at, _)| at);
+    take(Keyword::CREATE)?;
+    take(Keyword::INDEX)?;
+    let places = [take(Keyword::IF)?, take(Keyword::NOT)?, take(Keyword::EXISTS)?];
+    take(Keyword::ON)?;
+    // Else the index is called `on`.
+    (words.next()?.1 != Keyword::ON).then_some(places)
+}
+
+fn without(tokens: Vec<TokenWithSpan>, places: &[usize]) -> Vec<TokenWithSpan> {
+    tokens.into_iter().enumerate().filter(|(at, _)| !places.contains(at)).map(|(_, token)| token).collect()
 }
 
 fn creates_table(tokens: &[TokenWithSpan]) -> bool {
@@ -175,12 +220,52 @@ mod tests {
     }
 
     #[test]
+    fn a_predicate_is_an_expression_and_nothing_else() {
+        for text in ["a = 1 AND b LIKE 'x%'", "a IN (SELECT b FROM t)", "true -- why not", "(a)"] {
+            predicate(text, 1_000).unwrap();
+        }
+        for text in [
+            "",
+            "a = 1) OR (b = 2",
+            "a) GROUP BY (b",
+            "a) LIMIT (1",
+            "a) UNION SELECT (b",
+            "a); DROP TABLE t; SELECT (1",
+            "a = 1 ORDER BY a",
+            "a /*",
+        ] {
+            assert!(predicate(text, 1_000).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn nested_types_are_read_as_types() {
         let text = r#"create table t (a struct<x: int64, "y z": list<string>>, b list<list<int32>> not null, c int)"#;
         let Statement::CreateTable(table) = parse(text).unwrap() else { panic!("a table") };
         let types: Vec<String> = table.columns.iter().map(|c| c.data_type.to_string()).collect();
         assert_eq!(types[1], r#""list<list<int32>>""#);
         assert_eq!(types[2], "INT");
+    }
+
+    #[test]
+    fn an_index_that_need_not_be_there_needs_no_name() {
+        for (text, name, if_not_exists) in [
+            ("create index if not exists on t using text (a)", None, true),
+            ("CREATE INDEX\nIF NOT /* so */ EXISTS ON t USING text (a)", None, true),
+            ("create index if not exists w on t using text (a)", Some("w"), true),
+            ("create index if not exists \"on\" on t using text (a)", Some("\"on\""), true),
+            ("create index on t using text (a)", None, false),
+        ] {
+            let Statement::CreateIndex(create) = parse(text).unwrap() else { panic!("{text}") };
+            assert_eq!(create.name.map(|n| n.to_string()).as_deref(), name, "{text}");
+            assert_eq!(create.if_not_exists, if_not_exists, "{text}");
+            assert_eq!(create.table_name.to_string(), "t");
+        }
+        for text in
+            ["create index if not exists", "create index if not exists on", "create index if exists on t (a)"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The door: one statement in, rows or what was done out.
 
+mod jobs;
+
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
 use crate::memory::Pool;
 use crate::names::{self, Written};
 use crate::options::{Limits, Options};
-use crate::params::Params;
+use crate::params::{self, Params};
 use crate::planner::{Planned, Planner, table};
 use crate::watchdog::{GRACE, Reply, Watch, Watchdog, Why};
 use crate::write::Writer;
@@ -140,6 +142,32 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
+        self.start(principal.clone(), None, text, params, limits).await
+    }
+
+    /// Runs one statement that only reads, over a view that the caller has: several of them stand at one lsn (S2), and see
+    /// what the view's principal may see. [`Kind::Forbidden`] for a statement that would write, whoever asks.
+    pub async fn read(&self, view: View, text: &str, params: Vec<Value>, limits: Limits) -> Result<Rows> {
+        // Nobody's rights are needed beyond the view.
+        let nobody = Principal {
+            name: "reader".into(),
+            scope: Scope::Read,
+            tables: types::TableSet::Only(Vec::new()),
+        };
+        match self.start(nobody, Some(view), text, params, limits).await? {
+            Answer::Rows(rows) => Ok(rows),
+            Answer::Done(_) => Err(Error::internal("a statement that only reads has done something")),
+        }
+    }
+
+    async fn start(
+        &self,
+        principal: Principal,
+        view: Option<View>,
+        text: &str,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
         let (sender, receiver) = oneshot::channel();
         let longest = self.0.shared.options.deadline;
         let deadline = Deadline::after(limits.deadline.map_or(longest, |asked| asked.min(longest)));
@@ -150,7 +178,8 @@ impl Sql {
             cancel: cancel.clone(),
             only_records: AtomicBool::new(false),
             shared: self.0.shared.clone(),
-            principal: principal.clone(),
+            principal,
+            view,
             text: text.to_owned(),
             params,
             limits,
@@ -179,6 +208,11 @@ impl Sql {
         guard.0.0 = None;
         guard.1.0 = None;
         answer
+    }
+
+    /// What a statement gets that asks for nothing else.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.0.shared.options.deadline
     }
 
     pub fn status(&self) -> Status {
@@ -266,6 +300,8 @@ struct Job {
     only_records: AtomicBool,
     shared: Arc<Shared>,
     principal: Principal,
+    /// What it reads, and then it only reads; `None`: the newest that its principal may see.
+    view: Option<View>,
     text: String,
     params: Vec<Value>,
     limits: Limits,
@@ -358,7 +394,10 @@ impl Job {
 
     async fn outcome(&self) -> Result<Outcome> {
         let shared = &self.shared;
-        let view = shared.engine.view(&self.principal)?;
+        let view = match &self.view {
+            Some(view) => view.clone(),
+            None => shared.engine.view(&self.principal)?,
+        };
         let params = Params::new(self.params.clone());
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
             return Ok(Outcome::Query(Box::new(planned), view.lsn()));
@@ -366,10 +405,7 @@ impl Job {
         let statement = heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
         let parameters = names::parameters(&statement)?;
         if parameters != params.values.len() {
-            let given = params.values.len();
-            return Err(Error::invalid(format!(
-                "the statement has {parameters} parameters, {given} values were given"
-            )));
+            return Err(params::count_differs("statement", parameters, params.values.len()));
         }
         let is_query = match &statement {
             Statement::Query(query) => query_only(parse::reads_only(query))?,
@@ -401,6 +437,10 @@ impl Job {
             Statement::Drop { object_type: ObjectType::Table, .. } => {
                 self.write(DoneKind::DropTable, statement, params).await
             }
+            Statement::CreateIndex(_) => self.write(DoneKind::CreateIndex, statement, params).await,
+            Statement::Drop { object_type: ObjectType::Index, .. } => {
+                self.write(DoneKind::DropIndex, statement, params).await
+            }
             Statement::Insert(_) => self.write(DoneKind::Insert, statement, params).await,
             Statement::Update(_) => self.write(DoneKind::Update, statement, params).await,
             Statement::Delete(_) => self.write(DoneKind::Delete, statement, params).await,
@@ -414,6 +454,13 @@ impl Job {
 
     /// Makes a change over a view and commits it; again over a newer one if another writer was faster.
     async fn write(&self, kind: DoneKind, statement: &Statement, params: &Params) -> Result<Answer> {
+        if self.view.is_some() {
+            return Err(Error::new(
+                Kind::Forbidden,
+                format!("{} writes, and here is only read", kind.name()),
+            )
+            .hint("SELECT, EXPLAIN, SHOW TABLES and DESCRIBE read; POST /v1/sql writes"));
+        }
         self.principal.require(Scope::Write)?;
         let shared = &self.shared;
         let mut attempt = 0;

@@ -8,11 +8,12 @@ use arrow::datatypes::{Field, Int64Type, Schema};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, CreateTable, Delete, Expr, FromTable, Ident, Insert, ObjectName,
-    ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Update,
+    ObjectNamePart, ObjectType, Query, SelectItem, SetExpr, Statement, TableFactor, TableObject,
+    TableWithJoins, Update,
 };
 use engine::{Mode, Op, View};
 use table::Snapshot;
-use types::{Column, Error, Kind, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, Value, name};
+use types::{Column, Error, Kind, NewIndex, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, Value, name};
 
 use crate::cancel::Cancel;
 use crate::coerce::CELL_PREFIX;
@@ -37,6 +38,15 @@ pub(crate) struct Change {
     pub memory: Option<MemoryReservation>,
 }
 
+/// Whether IF NOT EXISTS finds an index: one of the name, or where none is given one of the kind over the same columns.
+fn is_there(def: &TableDef, wanted: &NewIndex) -> Result<bool> {
+    if !wanted.name.is_empty() {
+        return Ok(def.index_named(&wanted.name).is_some());
+    }
+    let new = def.index_of(wanted)?;
+    Ok(def.indexes.iter().any(|known| (&known.kind, &known.columns) == (&new.kind, &new.columns)))
+}
+
 /// Reads what a writing statement needs, over one view.
 pub(crate) struct Writer<'a> {
     pub planner: &'a Planner,
@@ -59,6 +69,20 @@ impl Writer<'_> {
                     Ok(Change { ops: vec![op], ..Change::default() })
                 }
             },
+            Statement::CreateIndex(create) => {
+                let (written, index) = ddl::index(create)?;
+                let snapshot = table(self.view, &written)?;
+                let def = snapshot.def();
+                if create.if_not_exists && is_there(def, &index)? {
+                    return Ok(Change::default());
+                }
+                let op = Op::AlterIndexes { table: def.name.clone(), drop: Vec::new(), add: vec![index] };
+                Ok(Change { ops: vec![op], ..Change::default() })
+            }
+            Statement::Drop { object_type: ObjectType::Index, if_exists, names, table: on, .. } => {
+                let ops = dropped_indexes(self.view, names, on.as_ref(), *if_exists)?;
+                Ok(Change { ops, ..Change::default() })
+            }
             Statement::Drop { if_exists, names, .. } => {
                 Ok(Change { ops: dropped(self.view, names, *if_exists)?, ..Change::default() })
             }
@@ -446,4 +470,61 @@ fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>
         }
     }
     Ok(ops)
+}
+
+/// The indexes that DROP names. Their names belong to tables, so one may be there several times.
+fn dropped_indexes(
+    view: &View,
+    names: &[ObjectName],
+    on: Option<&ObjectName>,
+    if_exists: bool,
+) -> Result<Vec<Op>> {
+    let mut ops = Vec::new();
+    for object in names {
+        let Written { namespace, table: (wanted, _) } = Written::of(object)?;
+        let tables = match on {
+            Some(on) => vec![table(view, &Written::of(on)?)?],
+            None => view.tables(),
+        };
+        let in_namespace = |def: &TableDef| {
+            namespace.as_ref().is_none_or(|(n, _)| def.name.split('.').next() == Some(n.as_str()))
+        };
+        let found: Vec<&Arc<Snapshot>> = tables
+            .iter()
+            .filter(|t| in_namespace(t.def()) && t.def().index_named(&wanted).is_some())
+            .collect();
+        let shown = name::printable(&wanted);
+        match found.as_slice() {
+            [] if if_exists => {}
+            [] => {
+                return Err(Error::not_found(format!("there is no index `{shown}`"))
+                    .hint("`polynya tables TABLE` lists the indexes of a table"));
+            }
+            [one] => {
+                let table = one.def().name.clone();
+                ops.push(Op::AlterIndexes { table, drop: vec![wanted], add: Vec::new() });
+            }
+            [first, ..] => {
+                let first = name::short_table_name(&first.def().name);
+                return Err(Error::invalid(format!("{} tables have an index `{shown}`", found.len()))
+                    .hint(format!("say which: DROP INDEX {shown} ON {first}")));
+            }
+        }
+    }
+    Ok(ops)
+}
+
+/// `SELECT _row_id FROM table WHERE predicate`. The predicate is read as an expression, so it can be nothing else.
+pub(crate) fn row_ids_where(snapshot: &Snapshot, predicate: &str, bytes_max: usize) -> Result<Statement> {
+    let selection = parse::predicate(predicate, bytes_max)?;
+    let full_name = &snapshot.def().name;
+    let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
+    // Names of tables hold no quotes.
+    let statement =
+        parse::statement(&format!("SELECT {ROW_ID_NAME} FROM \"{namespace}\".\"{table}\""), 1 << 10)?;
+    let Statement::Query(mut query) = statement else { return Err(Error::internal("a SELECT is no query")) };
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.selection = Some(selection);
+    }
+    Ok(Statement::Query(query))
 }

@@ -10,17 +10,20 @@ use crate::assets::Assets;
 use crate::live::Sample;
 use crate::options::Options;
 use crate::record::Recorder;
+use crate::storm::Storm;
 use crate::telemetry::Telemetry;
 use crate::work::Pool;
 
 pub struct App {
     pub engine: engine::Engine,
     pub sql: query::Sql,
+    pub ask: ask::Ask,
     pub options: Options,
     pub telemetry: Telemetry,
     pub work: Pool,
     pub recorder: Recorder,
     pub assets: Assets,
+    pub storm: Storm,
     /// The newest lsn that readers see, while somebody follows a table.
     pub lsn: watch::Sender<Lsn>,
     /// The page's feed: one sample a second for all who watch.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderName, Method, header};
 use types::Principal;
 
 use crate::failure::{Failure, Result};
@@ -29,6 +29,11 @@ fn is_forwarded(name: &str) -> bool {
     matches!(name, "forwarded" | "via" | "x-real-ip" | "x-cluster-client-ip" | "x-original-host")
         || ["x-forwarded", "x-envoy-", "cf-", "tailscale-"].iter().any(|start| name.starts_with(start))
         || ["-client-ip", "-connecting-ip"].iter().any(|end| name.ends_with(end))
+}
+
+/// Whether who asks is a program of this machine, as far as a request can show it.
+pub fn is_direct(peer: Peer, headers: &HeaderMap) -> bool {
+    peer.is_here && forwarding(headers).is_none()
 }
 
 /// Who was let in, and on what grounds.
@@ -89,11 +94,14 @@ pub fn principal(
     let secret = bearer(&request.headers);
     // `blake3::Hash` compares in constant time.
     let hash = secret.map(|secret| blake3::hash(secret.as_bytes()));
-    if peer.is_here && owner.is_some_and(|owner| hash == Some(blake3::Hash::from_bytes(owner))) {
+    // What a proxy of this machine passes on is not the owner's, whatever secret it has.
+    if is_direct(peer, &request.headers)
+        && owner.is_some_and(|owner| hash == Some(blake3::Hash::from_bytes(owner)))
+    {
         return Ok(Admitted { principal: Principal::local(), grounds: Grounds::Owner });
     }
     if keys.is_empty() {
-        let principal = loopback(peer.address, &request.method, &request.headers)?;
+        let principal = loopback(peer.address, request)?;
         return Ok(Admitted { principal, grounds: Grounds::NoKeys });
     }
     let hint = "send `Authorization: Bearer pk_…`; `polynya key create me --scope admin` makes a key, with the server running or not";
@@ -121,7 +129,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Without a key only this machine's own programs are let in: not what a proxy passes on, not what a browser sends
 /// for another site (by its Origin, or by a name that was pointed at this address).
-fn loopback(peer: SocketAddr, method: &Method, headers: &HeaderMap) -> Result<Principal> {
+fn loopback(peer: SocketAddr, request: &Parts) -> Result<Principal> {
+    let headers = &request.headers;
     let refuse = |message: &str| {
         Err(Failure::forbidden(
             message,
@@ -131,19 +140,23 @@ fn loopback(peer: SocketAddr, method: &Method, headers: &HeaderMap) -> Result<Pr
     if !peer.ip().to_canonical().is_loopback() {
         return refuse("the request comes from another machine");
     }
-    if let Some(name) = headers.keys().find(|name| is_forwarded(name.as_str())) {
+    if let Some(name) = forwarding(headers) {
         return refuse(&format!("the request was forwarded (`{name}`)"));
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     if !host.is_some_and(is_local) {
         return refuse("the Host header names another machine");
     }
-    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
-    if !reads && matches!(site, Some("cross-site" | "same-site")) {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // A link of another site may lead to a page: that shows it to nobody but whoever followed it. An `<object>` or a frame
+    // is opened like a link too, and whether it loads tells the site what was answered; so does the time of a query.
+    let reads = matches!(request.method, Method::GET | Method::HEAD);
+    let opens = text("sec-fetch-mode") == Some("navigate") && text("sec-fetch-dest") == Some("document");
+    let follows_link = reads && opens && is_page(request.uri.path());
+    if !follows_link && matches!(text("sec-fetch-site"), Some("cross-site" | "same-site")) {
         return refuse("the request was made by another site's page");
     }
-    if !reads && let Some(origin) = headers.get(header::ORIGIN) {
+    if !follows_link && let Some(origin) = headers.get(header::ORIGIN) {
         let same =
             origin.to_str().ok().and_then(|o| o.strip_prefix("http://")).is_some_and(|o| Some(o) == host);
         if !same {
@@ -151,6 +164,17 @@ fn loopback(peer: SocketAddr, method: &Method, headers: &HeaderMap) -> Result<Pr
         }
     }
     Ok(Principal::local())
+}
+
+/// A header that tells that a proxy passed the request on.
+fn forwarding(headers: &HeaderMap) -> Option<&HeaderName> {
+    headers.keys().find(|name| is_forwarded(name.as_str()))
+}
+
+/// Whether a path is for people: all but those that answer programs with data.
+fn is_page(path: &str) -> bool {
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    !["v1", "mcp", "metrics", "iceberg"].contains(&first)
 }
 
 /// Whether a `Host` header names this machine: `localhost`, `127.0.0.1`, `[::1]`, with or without a port.
@@ -207,8 +231,42 @@ mod tests {
             (HERE, "POST", &[host, ("origin", "https://evil.example")]),
             (HERE, "DELETE", &[host, ("origin", "null")]),
             (HERE, "POST", &[host, ("sec-fetch-site", "cross-site")]),
+            (HERE, "POST", &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]),
+            (HERE, "GET", &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]),
+            (HERE, "GET", &[host, ("origin", "http://evil.example")]),
+            (HERE, "GET", &[host, ("origin", "null")]),
         ] {
             assert_eq!(ask(peer, method, headers), Err(403), "{peer} {headers:?}");
+        }
+    }
+
+    /// A page of another site could ask for a search whose filter divides by zero where a secret begins with an `s`, in an
+    /// `<object>`, and be told whether it loaded.
+    #[test]
+    fn a_link_of_another_site_leads_to_pages_and_to_no_data() {
+        let follow = |path: &str, dest: &str| {
+            let mut request = parts(
+                "GET",
+                &[
+                    ("host", "localhost:8484"),
+                    ("sec-fetch-site", "cross-site"),
+                    ("sec-fetch-mode", "navigate"),
+                    ("sec-fetch-dest", dest),
+                ],
+            );
+            request.uri = path.parse().unwrap();
+            principal(&[], None, from(HERE), &request)
+                .map(|a| a.principal.name)
+                .map_err(|f| f.status().as_u16())
+        };
+        for page in ["/_/", "/", "/notes/a", "/health", "/v1x"] {
+            assert_eq!(follow(page, "document"), Ok("local".into()), "{page}");
+            for dest in ["object", "embed", "iframe", "frame"] {
+                assert_eq!(follow(page, dest), Err(403), "{page} {dest}");
+            }
+        }
+        for data in ["/v1/tables/t/search?q=a&filter=x", "/v1", "/metrics", "/mcp", "//v1/tables"] {
+            assert_eq!(follow(data, "document"), Err(403), "{data}");
         }
     }
 
@@ -255,6 +313,11 @@ mod tests {
         let before_keys = principal(&[], Some(hash_of("pk_owner")), from("192.0.2.7:9"), &request).unwrap();
         assert_eq!(before_keys.principal.scope, Scope::Admin);
         assert_eq!(ask(Some("pk_owner"), "192.0.2.1:9"), Err(401));
+        let forwarded = [("authorization", "Bearer pk_owner"), ("x-forwarded-for", "198.51.100.1")];
+        for keys in [&[][..], std::slice::from_ref(&key)] {
+            let owner = Some(hash_of("pk_owner"));
+            assert!(principal(keys, owner, from(HERE), &parts("GET", &forwarded)).is_err());
+        }
         assert_eq!(ask(Some("pk_other"), HERE), Err(401));
         assert_eq!(ask(None, HERE), Err(401));
     }

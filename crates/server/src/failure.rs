@@ -30,6 +30,7 @@ fn status_and_code(kind: Kind) -> (StatusCode, &'static str) {
         Kind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         Kind::Schema => (StatusCode::UNPROCESSABLE_ENTITY, "schema"),
         Kind::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        Kind::IndexBuilding => (StatusCode::CONFLICT, "index_building"),
         // A statement over its deadline is refused like one that found no place.
         Kind::Timeout => (StatusCode::TOO_MANY_REQUESTS, "timeout"),
         Kind::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "disk_full"),
@@ -70,14 +71,28 @@ impl Failure {
         Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message, hint)
     }
 
-    pub fn no_route(path: &str) -> Self {
+    /// `near`: what was probably meant.
+    pub fn no_route(path: &str, near: Option<String>) -> Self {
         let message = format!("there is nothing at `{}`", types::name::printable(path));
-        Failure::new(StatusCode::NOT_FOUND, "not_found", message, "/openapi.json lists what there is")
+        let hint = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "/openapi.json lists what there is".to_owned(),
+        };
+        Failure::new(StatusCode::NOT_FOUND, "not_found", message, hint)
     }
 
-    pub fn method_not_allowed(method: &str) -> Self {
-        let message = format!("this path does not take {method}");
-        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, "see /openapi.json")
+    /// `takes`: the methods that there are.
+    pub fn method_not_allowed(method: &str, takes: &[&http::Method]) -> Self {
+        let message = format!("this path does not take {}", types::name::printable(method));
+        let hint = match takes {
+            [] => "see /openapi.json".to_owned(),
+            [one] => format!("{one} it"),
+            several => {
+                let names: Vec<&str> = several.iter().map(|method| method.as_str()).collect();
+                format!("it takes {}", names.join(", "))
+            }
+        };
+        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, hint)
     }
 
     pub fn body_too_large(bytes_max: usize) -> Self {
@@ -97,7 +112,6 @@ impl Failure {
         Failure::new(StatusCode::BAD_REQUEST, "cut_body", message, "send it again")
     }
 
-    #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod asked;
 mod assets;
 mod auth;
 mod body;
@@ -41,11 +42,15 @@ mod failure;
 mod files;
 mod listen;
 mod live;
+mod mcp;
 mod metrics;
 mod options;
+mod pages;
+mod part;
 mod protocol;
 mod record;
 mod routes;
+mod storm;
 pub mod telemetry;
 pub mod wire;
 mod work;
@@ -53,3 +58,5 @@ mod work;
 pub use auth::{hash_of, new_secret};
 pub use listen::Server;
 pub use options::Options;
+pub use part::{Figure, Part, Report};
+pub use storm::StormSettings;

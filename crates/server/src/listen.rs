@@ -27,6 +27,7 @@ use crate::live::{self, Sample};
 use crate::options::Options;
 use crate::record::{self, Recorder};
 use crate::routes;
+use crate::storm::Storm;
 use crate::telemetry::{Close, Telemetry};
 use crate::work::Pool;
 
@@ -51,13 +52,16 @@ impl Server {
         };
         let local_addr = listener.local_addr().map_err(|e| Error::io("asking for the address", e))?;
         let (recorder, notes) = Recorder::new(options.record_requests);
+        let ask = ask::Ask::new(engine.clone(), sql.clone(), options.search.clone(), ask::Options::default());
         let app = Arc::new(App {
+            ask,
             work: Pool::start(options.work_threads, options.work_queue_max)?,
             lsn: watch::Sender::new(engine.root().lsn()),
             live: watch::Sender::new(Arc::new(Sample::default())),
             stopping: watch::Sender::new(false),
             telemetry: Telemetry::default(),
             assets: Assets::load(),
+            storm: Storm::new(options.storm.clone()),
             started: Instant::now(),
             recorder,
             engine,
@@ -93,6 +97,7 @@ impl Server {
     fn end(&mut self, deadline: Duration) -> usize {
         let Some(runtime) = self.runtime.take() else { return 0 };
         self.app.stopping.send_replace(true);
+        self.app.storm.abandon();
         let until = Instant::now() + deadline;
         let open = &self.app.telemetry.connections_open;
         while open.load(Relaxed) > 0 && Instant::now() < until {
@@ -115,14 +120,20 @@ fn limit_connections(options: &mut Options) {
     let files = files::raise_limit();
     let possible = files::connections_within(files, options.connections_max);
     if possible < options.connections_max {
-        tracing::info!(
-            connections_max = possible,
-            wanted = options.connections_max,
-            files,
-            "fewer connections than configured: the process may not have as many files open (ulimit -n)"
-        );
+        const TOLD: &str =
+            "fewer connections than configured: the process may not have as many files open (ulimit -n)";
+        let wanted = options.connections_max;
+        match is_asked_for(wanted) {
+            true => tracing::info!(connections_max = possible, wanted, files, "{TOLD}"),
+            false => tracing::debug!(connections_max = possible, wanted, files, "{TOLD}"),
+        }
         options.connections_max = possible;
     }
+}
+
+/// Whether somebody chose this number. Who did not has nothing to be told.
+fn is_asked_for(connections_max: usize) -> bool {
+    connections_max != Options::default().connections_max
 }
 
 fn runtime(engine: &Engine, options: &Options) -> Result<Runtime> {
@@ -335,6 +346,12 @@ async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_number_that_somebody_chose_is_spoken_of() {
+        assert!(!is_asked_for(Options::default().connections_max));
+        assert!(is_asked_for(15_000));
+    }
 
     #[test]
     fn failures_to_accept_are_told_every_ten_seconds_with_their_number() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
-use types::{Lsn, TableSet, name};
+use types::{Lsn, Principal, Scope, TableDef, TableSet, name};
 
 use crate::app::Shared;
 use crate::telemetry::{Class, Recent, WINDOW_SECONDS, Window};
@@ -20,8 +20,8 @@ pub struct Sample {
     made: Option<Instant>,
     /// Everything but the tables, which differ by who asks (A1).
     figures: Json,
-    /// By full name.
-    tables: Vec<(String, Json)>,
+    /// In the order of their full names.
+    tables: Vec<(Arc<TableDef>, Json)>,
     /// The whole for those who may see all.
     whole: String,
 }
@@ -31,11 +31,15 @@ impl Sample {
         self.made.is_none_or(|made| made.elapsed() > Duration::from_millis(1_500))
     }
 
-    pub fn text(&self, visible: &TableSet) -> String {
-        if *visible == TableSet::All {
+    pub fn text(&self, principal: &Principal) -> String {
+        let is_admin = principal.scope >= Scope::Admin;
+        if principal.tables == TableSet::All && is_admin {
             return self.whole.clone();
         }
-        let seen = self.tables.iter().filter(|(full_name, _)| visible.contains(full_name));
+        let seen = self
+            .tables
+            .iter()
+            .filter(|(def, _)| principal.may_see(&def.name) && (is_admin || !def.is_vault()));
         with_tables(&self.figures, seen.map(|(_, table)| table.clone()).collect())
     }
 }
@@ -112,7 +116,7 @@ fn sample(
         let was = before.next_rows.get(&def.name).copied().unwrap_or(next);
         next_rows.insert(def.name.clone(), next);
         tables.push((
-            def.name.clone(),
+            def.clone(),
             json!({
                 "name": name::short_table_name(&def.name),
                 "rows": table.rows(),

@@ -1,6 +1,7 @@
 //! `/metrics`: everything counted, in Prometheus' text form.
 
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -42,18 +43,49 @@ impl Text {
     }
 }
 
+/// What somebody may see besides its tables. Sums over all tables less what is in one's own tell how much the others hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Sees {
+    pub admin: bool,
+    /// Every table exists for it.
+    pub engine: bool,
+    /// And every row of them: of a vault others than admins see what is published.
+    pub rows: bool,
+}
+
 /// The whole text. Takes the list locks of locks and heartbeats, so it is not a read path.
-pub fn text(app: &App) -> String {
+/// `tables` are those that the asker may see, `sees` what else it may.
+pub fn text(app: &App, tables: &[Arc<table::Snapshot>], sees: Sees) -> String {
     let mut t = Text(String::with_capacity(16 << 10));
     t.head("info", "gauge", "Version of this server.");
     t.line("info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     t.gauge("uptime_seconds", "Seconds since the server started.", app.started.elapsed().as_secs());
     requests(&mut t, app);
     connections(&mut t, app);
-    engine(&mut t, app);
+    if sees.engine {
+        engine(&mut t, app, sees.rows);
+    }
     sql(&mut t, app);
+    ask(&mut t, app);
+    derived(&mut t, app, tables);
     threads(&mut t);
+    site(&mut t, app);
+    for part in &app.options.parts {
+        for figure in part.report().figures.into_iter().filter(|figure| sees.admin || !figure.for_admins) {
+            t.one(figure.name, figure.kind, figure.help, figure.value);
+        }
+    }
     t.0
+}
+
+fn site(t: &mut Text, app: &App) {
+    let root = app.engine.root();
+    let table = app.options.site.as_deref().and_then(|table| root.table(table));
+    let Some(position) = table.and_then(|table| root.derived(site::NAME, table.def().id)) else { return };
+    let Some(site) = position.published::<site::Site>() else { return };
+    t.gauge("site_pages", "Addresses of the published site.", site.vault.page_count());
+    t.gauge("site_notes", "Published notes.", site.vault.cards().count());
+    t.gauge("site_lsn", "The commit that the pages stand at.", position.checkpoint.lsn.0);
 }
 
 fn requests(t: &mut Text, app: &App) {
@@ -117,14 +149,16 @@ fn connections(t: &mut Text, app: &App) {
     }
 }
 
-fn engine(t: &mut Text, app: &App) {
+fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     let s = app.engine.status();
     t.gauge("lsn", "The last commit that readers see.", s.lsn);
     t.gauge("tables", "Tables.", s.tables);
     t.counter("commits_total", "Commits.", s.commits);
     t.counter("commit_groups_total", "Commit groups, each one frame of the log.", s.groups);
-    t.counter("rows_total", "Rows inserted.", s.rows);
-    t.counter("deletes_total", "Row versions ended.", s.deletes);
+    if sees_rows {
+        t.counter("rows_total", "Rows inserted.", s.rows);
+        t.counter("deletes_total", "Row versions ended.", s.deletes);
+    }
     t.counter("refused_busy_total", "Writes refused because too much was waiting.", s.refused_busy);
     t.counter("conflicts_total", "Transactions that lost against another.", s.conflicts);
     t.gauge("inbox_bytes", "Bytes that wait for the commit thread.", s.inbox_bytes);
@@ -168,6 +202,43 @@ fn sql(t: &mut Text, app: &App) {
     t.counter("sql_refused_total", "Statements refused because too many waited.", s.refused);
     t.gauge("sql_memory_bytes", "Bytes that sorts, joins and groupings hold.", s.memory_bytes);
     t.gauge("sql_spilled_bytes", "Bytes of spill files.", s.spilled_bytes);
+}
+
+fn ask(t: &mut Text, app: &App) {
+    let s = app.ask.status();
+    t.counter("ask_questions_total", "Questions in plain words.", s.asked);
+    t.counter(
+        "ask_evaluations_total",
+        "Those for which sources were asked; equal ones share one.",
+        s.evaluations,
+    );
+    t.gauge("ask_running", "Evaluations under way.", s.running);
+    t.gauge("ask_kept", "Answers that are kept.", s.kept);
+}
+
+fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
+    if let Some(search) = &app.options.search {
+        t.gauge("searches_waiting", "Searches that run or wait for a thread.", search.waiting());
+    }
+    let standing: Vec<_> = tables
+        .iter()
+        .flat_map(|table| app.engine.standing(table).into_iter().map(move |standing| (table, standing)))
+        .collect();
+    let mut figure = |name: &str, help: &str, value: &dyn Fn(&engine::Standing) -> f64| {
+        t.head(name, "gauge", help);
+        for (table, standing) in &standing {
+            let table = types::name::short_table_name(&table.def().name);
+            t.line(name, &[("table", table), ("materializer", standing.materializer)], value(standing));
+        }
+    };
+    figure("derived_missing_rows", "Row ids that a materializer has not reached.", &|s| s.missing as f64);
+    figure("derived_lag", "The same as a share of what readers may take in; from 0.5 writers wait.", &|s| {
+        s.lag
+    });
+    figure("derived_building", "1 until it has caught up once.", &|s| {
+        f64::from(u8::from(s.state == engine::State::Building))
+    });
+    figure("derived_failing", "1 while its last step failed.", &|s| f64::from(u8::from(s.error.is_some())));
 }
 
 fn threads(t: &mut Text) {

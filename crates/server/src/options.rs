@@ -1,7 +1,12 @@
 //! How the server is run. Every bound of a request, a connection or a queue stands here (R2).
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::part::Part;
+use crate::storm::StormSettings;
 
 /// Settings of one server. The defaults suit a machine with 2 cores and 2 GiB.
 #[derive(Clone, Debug)]
@@ -44,8 +49,22 @@ pub struct Options {
     /// [`hash_of`](crate::hash_of) the secret of whoever owns the data directory: with it a program of this machine is
     /// admin while this server runs, whatever keys exist.
     pub owner_hash: Option<[u8; 32]>,
+    /// Keyword search; without it its routes answer 404.
+    pub search: Option<query::Search>,
+    /// Full name of the vault whose pages are everything that no route is; without such a table there is no site.
+    pub site: Option<String>,
+    /// What starts a storm; without it none can be started here.
+    pub storm: Option<StormSettings>,
+    /// What else `/ready` and `/metrics` tell of.
+    pub parts: Vec<Arc<dyn Part>>,
     /// Whether requests are recorded into `polynya.requests`.
     pub record_requests: bool,
+}
+
+impl fmt::Debug for dyn Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl Default for Options {
@@ -71,6 +90,10 @@ impl Default for Options {
             rows_limit_max: 10_000,
             rows_bytes_max: 32 << 20,
             owner_hash: None,
+            search: None,
+            site: None,
+            storm: None,
+            parts: Vec::new(),
             record_requests: true,
         }
     }

@@ -49,6 +49,18 @@ impl Recorder {
         self.0.is_some()
     }
 
+    /// Whether one more request is to be recorded. Under load most are only counted, and then nothing is made of them.
+    pub fn takes(&self, telemetry: &Telemetry) -> bool {
+        match &self.0 {
+            None => false,
+            Some(sender) if sender.capacity() > 0 => true,
+            Some(_) => {
+                telemetry.recorded_dropped.fetch_add(1, Relaxed);
+                false
+            }
+        }
+    }
+
     /// Never waits: a full queue drops the note and counts it.
     pub fn note(&self, note: Note, telemetry: &Telemetry) {
         if let Some(sender) = &self.0

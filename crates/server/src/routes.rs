@@ -1,10 +1,15 @@
 //! The routes: one table of what there is, and the way of a request through it.
 
+mod ask;
 mod define;
+mod lake;
+mod near;
 mod operations;
 mod page;
-mod read;
+pub mod read;
+pub mod search;
 mod sql;
+mod storm;
 mod tail;
 mod write;
 
@@ -27,6 +32,7 @@ use tower::ServiceExt;
 use types::{Principal, Scope};
 
 use crate::app::Shared;
+use crate::asked;
 use crate::auth;
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
@@ -56,6 +62,9 @@ const fn route(
     Route { method, path, class, scope, recorded }
 }
 
+/// The published site.
+static PAGE: Route = route(Method::GET, "/{page}", Class::Page, None, true);
+
 /// Everything there is. `/openapi.json` says the same in prose; a test compares them.
 pub const ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tables", Class::Read, Some(Scope::Read), true),
@@ -67,8 +76,22 @@ pub const ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tables/{table}/rows/{key}", Class::Read, Some(Scope::Read), true),
     route(Method::DELETE, "/v1/tables/{table}/rows/{key}", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
+    route(Method::POST, "/v1/tables/{table}/commit", Class::Other, Some(Scope::Write), true),
+    route(Method::GET, "/v1/tables/{table}/watermarks", Class::Other, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
+    route(Method::POST, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
+    route(Method::GET, "/v1/search", Class::Search, Some(Scope::Read), true),
+    route(Method::POST, "/v1/search", Class::Search, Some(Scope::Read), true),
+    route(Method::POST, "/v1/ask", Class::Ask, Some(Scope::Read), true),
+    route(Method::POST, "/v1/ask/stream", Class::Ask, Some(Scope::Read), true),
+    // Tools that only read; which of them, its body says.
+    route(Method::POST, "/mcp", Class::Ask, Some(Scope::Read), true),
     // What a statement may do is decided by `engine`, which asks for Write where it writes.
     route(Method::POST, "/v1/sql", Class::Sql, Some(Scope::Read), true),
+    // From this machine only.
+    route(Method::POST, "/v1/storm", Class::Other, Some(Scope::Admin), false),
+    route(Method::GET, "/v1/storm", Class::Other, Some(Scope::Admin), false),
+    route(Method::DELETE, "/v1/storm", Class::Other, Some(Scope::Admin), false),
     route(Method::GET, "/health", Class::Other, None, false),
     route(Method::GET, "/ready", Class::Other, None, false),
     route(Method::GET, "/metrics", Class::Other, Some(Scope::Read), false),
@@ -77,7 +100,22 @@ pub const ROUTES: &[Route] = &[
     route(Method::GET, "/_/", Class::Other, None, false),
     route(Method::GET, "/_/live", Class::Other, Some(Scope::Read), false),
     route(Method::GET, "/_/{file}", Class::Other, None, false),
+    // Everything else, answered by `pages` before the router is asked.
+    route(Method::GET, "/{page}", Class::Page, None, true),
 ];
+
+/// Routes whose query string is read, by whoever answers them; the page's files take any. All others take none.
+fn reads_query(route: &Route) -> bool {
+    let is_get = route.method == Method::GET;
+    match route.path {
+        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" => true,
+        "/v1/tables/{table}/tail" | "/v1/storm" => is_get,
+        // A POST says itself why its query string is refused.
+        "/v1/tables/{table}/search" | "/v1/search" => true,
+        "/" | "/_/" | "/_/{file}" | "/{page}" => true,
+        _ => false,
+    }
+}
 
 /// What is recorded as the route of a request that has none: its path is anybody's text.
 const NO_ROUTE: &str = "(none)";
@@ -91,7 +129,15 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/tables/{table}/rows", get(read::rows).post(write::rows))
         .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
         .route("/v1/tables/{table}/tail", get(tail::tail))
+        .route("/v1/tables/{table}/commit", post(lake::commit))
+        .route("/v1/tables/{table}/watermarks", get(lake::watermarks))
+        .route("/v1/tables/{table}/search", get(search::table).post(search::table_asked))
+        .route("/v1/search", get(search::all).post(search::all_asked))
+        .route("/v1/ask", post(ask::ask))
+        .route("/v1/ask/stream", post(ask::stream))
+        .route("/mcp", post(crate::mcp::post))
         .route("/v1/sql", post(sql::sql))
+        .route("/v1/storm", post(storm::start).get(storm::state).delete(storm::stop))
         .route("/health", get(operations::health))
         .route("/ready", get(operations::ready))
         .route("/metrics", get(operations::metrics))
@@ -100,11 +146,14 @@ pub fn router(app: &Shared) -> Router {
         .route("/_/", get(page::index))
         .route("/_/live", get(page::live))
         .route("/_/{file}", get(page::file))
-        .method_not_allowed_fallback(
-            |method: Method| async move { Failure::method_not_allowed(method.as_str()) },
-        )
+        .method_not_allowed_fallback(|method: Method, matched: MatchedPath| async move {
+            Failure::method_not_allowed(method.as_str(), &near::methods(matched.as_str()))
+        })
         .route_layer(from_fn_with_state(app.clone(), admit))
-        .fallback(any(|request: Request<Body>| async move { Failure::no_route(request.uri().path()) }))
+        .fallback(any(|request: Request<Body>| async move {
+            let path = request.uri().path();
+            Failure::no_route(path, near::path(path))
+        }))
         .with_state(app.clone())
 }
 
@@ -147,6 +196,13 @@ async fn admit(
             .map(Some),
     };
     drop(root);
+    let admitted = admitted.and_then(|admitted| {
+        asked::no_form(&parts.method, &parts.headers)?;
+        if !reads_query(route) {
+            asked::no_query(&parts.uri)?;
+        }
+        Ok(admitted)
+    });
     let (principal, mut response) = match admitted {
         Ok(admitted) => {
             let principal = admitted.as_ref().map(|admitted| Arc::new(admitted.principal.clone()));
@@ -174,18 +230,27 @@ pub async fn handle(
     let running = Running::new(app.clone());
     let started = Instant::now();
     let method = request.method().clone();
-    // Needed only for the record, so only then kept.
-    let path = app.recorder.is_on().then(|| request.uri().path().to_owned());
     let bytes_in = request.body().size_hint().exact().unwrap_or(0);
     connection.unread.store(!request.body().is_end_stream(), Relaxed);
-    let mut request = request.map(|body| Body::new(Asked { body, connection: connection.clone() }));
-    request.extensions_mut().insert(connection.clone());
-    let mut response = match router.oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
+    let (mut parts, body) = request.into_parts();
+    let page = crate::pages::answer(&app, &parts, connection.peer).await;
+    // Needed only for the record, so only then kept.
+    let path = (page.is_none() && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
+    let (mut response, seen) = match page {
+        Some(response) => (response, Some(Seen { route: &PAGE, principal: None })),
+        None => {
+            parts.extensions.insert(connection.clone());
+            let body = Body::new(Asked { body, connection: connection.clone() });
+            match router.oneshot(Request::from_parts(parts, body)).await {
+                Ok(mut response) => {
+                    let seen = response.extensions_mut().remove::<Seen>();
+                    (response, seen)
+                }
+                Err(never) => match never {},
+            }
+        }
     };
     let duration = started.elapsed();
-    let seen = response.extensions_mut().remove::<Seen>();
     let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);
     if connection.unread.load(Relaxed) {
@@ -194,9 +259,9 @@ pub async fn handle(
     }
     let recorded = response.extensions_mut().remove::<Unrecorded>().is_none();
     let recorded = recorded && seen.as_ref().is_none_or(|seen| seen.route.recorded);
-    let note = path.filter(|_| recorded).and_then(|path| {
+    let note = (recorded && app.recorder.takes(&app.telemetry)).then(|| {
         let route = seen.as_ref().map_or(NO_ROUTE, |seen| seen.route.path);
-        let table = seen.as_ref().and_then(|_| table_of(&path));
+        let table = seen.as_ref().and(path.as_deref()).and_then(table_of);
         // Who watches the records must not fill them. Only what was read: else its name would hide any request.
         let about_itself = method == Method::GET
             && response.status().is_success()
@@ -213,6 +278,7 @@ pub async fn handle(
             table,
         })
     });
+    let note = note.flatten();
     let follows = response.extensions_mut().remove::<Follows>().is_some();
     connection.enter(if follows { Phase::Following } else { Phase::Answering });
     response.map(|body| Answer { body, bytes: 0, note, connection, running })
@@ -320,7 +386,7 @@ impl Drop for Answer {
 }
 
 /// A JSON answer.
-fn json(value: &serde_json::Value) -> Response {
+pub fn json(value: &serde_json::Value) -> Response {
     let mut text = value.to_string();
     text.push('\n');
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
@@ -329,16 +395,6 @@ fn json(value: &serde_json::Value) -> Response {
 /// Milliseconds with a fraction, as answers show durations.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
-}
-
-/// A query string, strictly: an unknown or repeated parameter is a mistake worth telling.
-fn query<T: serde::de::DeserializeOwned>(uri: &http::Uri) -> Result<T, Failure> {
-    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|e| {
-        let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-        types::Error::invalid(format!("the query string does not fit: {why}"))
-            .hint("/openapi.json lists the parameters")
-            .into()
-    })
 }
 
 #[cfg(test)]

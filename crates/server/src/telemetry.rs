@@ -182,21 +182,38 @@ pub enum Class {
     /// Rows out and definitions.
     Read,
     Sql,
+    Search,
+    /// Questions in plain words, and what models' clients ask.
+    Ask,
     /// Tables made, changed, dropped.
     Define,
+    /// The published site.
+    Page,
     /// Health, metrics, the page and its feeds.
     Other,
 }
 
 impl Class {
-    pub const ALL: [Class; 5] = [Class::Write, Class::Read, Class::Sql, Class::Define, Class::Other];
+    pub const ALL: [Class; 8] = [
+        Class::Write,
+        Class::Read,
+        Class::Sql,
+        Class::Search,
+        Class::Ask,
+        Class::Define,
+        Class::Page,
+        Class::Other,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Class::Write => "write",
             Class::Read => "read",
             Class::Sql => "sql",
+            Class::Search => "search",
+            Class::Ask => "ask",
             Class::Define => "define",
+            Class::Page => "page",
             Class::Other => "other",
         }
     }
@@ -242,9 +259,9 @@ reasons! {
 /// All counters of a server.
 #[derive(Debug, Default)]
 pub struct Telemetry {
-    latency: [Histogram; 5],
+    latency: [Histogram; Class::ALL.len()],
     /// By class and status class (2xx … 5xx).
-    statuses: [[AtomicU64; 4]; 5],
+    statuses: [[AtomicU64; 4]; Class::ALL.len()],
     closes: [AtomicU64; Close::ALL.len()],
     pub connections_open: AtomicUsize,
     pub connections_total: AtomicU64,

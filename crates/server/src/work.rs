@@ -1,50 +1,55 @@
 //! Threads of class `Work` for what would hold a reader up: decoding larger bodies, writing larger answers (R3).
+//!
+//! Whoever gives a job takes no lock: a thread of this class that was put aside while it held one would hold up the reader,
+//! whose priority is higher. The queue is tokio's, whose senders only use atomics; its receiving end is shared by the
+//! threads of the pool among themselves.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
 
 use engine::threads::Class;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
+use tokio::sync::{mpsc, oneshot};
 use types::{Error, Kind, Result};
-use vfs::{Condvar, Mutex, Rank};
+use vfs::{Mutex, Rank};
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A fixed number of threads and a bounded queue.
 pub struct Pool {
+    /// `None` only while the pool is dropped.
+    jobs: Option<mpsc::Sender<Job>>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
-    changed: Condvar,
-    waiting_max: usize,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    ended: bool,
+    received: Mutex<mpsc::Receiver<Job>>,
+    /// Which threads found nothing to do and are about to park, or have parked.
+    idle: Vec<AtomicBool>,
+    threads: OnceLock<Vec<Thread>>,
 }
 
 impl Pool {
     pub fn start(threads: usize, waiting_max: usize) -> Result<Pool> {
+        let (jobs, received) = mpsc::channel(waiting_max.max(1));
         let shared = Arc::new(Shared {
-            queue: Mutex::new(Rank::new(20, "server work"), Queue::default()),
-            changed: Condvar::new(),
-            waiting_max,
+            received: Mutex::new(Rank::new(20, "server work"), received),
+            idle: (0..threads.max(1)).map(|_| AtomicBool::new(false)).collect(),
+            threads: OnceLock::new(),
         });
-        let threads = (0..threads.max(1))
+        let threads = (0..shared.idle.len())
             .map(|i| {
                 let shared = shared.clone();
-                Class::Work.spawn(&format!("pn-work-{i}"), move || shared.run())
+                Class::Work.spawn(&format!("pn-work-{i}"), move || shared.run(i))
             })
-            .collect::<std::io::Result<_>>()
+            .collect::<std::io::Result<Vec<_>>>()
             .map_err(|e| Error::io("starting a thread", e))?;
-        Ok(Pool { shared, threads })
+        // Nobody else sets it.
+        let _ = shared.threads.set(threads.iter().map(|thread| thread.thread().clone()).collect());
+        Ok(Pool { jobs: Some(jobs), shared, threads })
     }
 
     /// Runs `job` and gives its result. [`Kind::Busy`] if too many wait.
@@ -56,31 +61,28 @@ impl Pool {
                 let _ = sender.send(job());
             }
         });
-        {
-            let mut queue = self.shared.queue.lock();
-            if queue.ended {
-                return Err(Error::new(Kind::Closed, "the server stops"));
+        let closed = || Error::new(Kind::Closed, "the server stops");
+        self.jobs.as_ref().ok_or_else(closed)?.try_send(job).map_err(|e| match e {
+            TrySendError::Full(_) => {
+                Error::new(Kind::Busy, "too many requests wait to be worked on").hint("retry a little later")
             }
-            if queue.jobs.len() >= self.shared.waiting_max {
-                return Err(Error::new(Kind::Busy, "too many requests wait to be worked on")
-                    .hint("retry a little later"));
-            }
-            queue.jobs.push_back(job);
-        }
-        self.shared.changed.notify_one();
+            TrySendError::Closed(_) => closed(),
+        })?;
+        self.shared.wake_one();
         receiver.await.map_err(|_| Error::internal("a request's work failed"))
     }
 
     pub fn waiting(&self) -> usize {
-        self.shared.queue.lock().jobs.len()
+        self.jobs.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.queue.lock().ended = true;
-        self.shared.changed.notify_all();
+        // What waits is still done.
+        self.jobs = None;
         for thread in self.threads.drain(..) {
+            thread.thread().unpark();
             // A thread of the pool may be what drops it last.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
@@ -90,21 +92,96 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    fn run(&self) {
-        loop {
-            let mut queue = self.queue.lock();
-            let job = loop {
-                if let Some(job) = queue.jobs.pop_front() {
-                    break job;
-                }
-                if queue.ended {
-                    return;
-                }
-                self.changed.wait(&mut queue);
-            };
-            drop(queue);
-            // The waiting request gets an error; the thread goes on.
-            let _ = catch_unwind(AssertUnwindSafe(job));
+    /// After a job came. Who is not idle looks at the queue once more before it rests.
+    fn wake_one(&self) {
+        let Some(threads) = self.threads.get() else { return };
+        let idle = self.idle.iter().zip(threads).find(|(idle, _)| idle.swap(false, SeqCst));
+        if let Some((_, thread)) = idle {
+            thread.unpark();
         }
+    }
+
+    fn run(&self, own: usize) {
+        loop {
+            let mut received = self.received.lock();
+            let found = received.try_recv();
+            if found.is_ok() {
+                // Whoever gave a job until now may have taken this thread for an idle one: then that job is seen here, and
+                // another thread is woken for it.
+                self.idle[own].store(false, SeqCst);
+            }
+            let more = found.is_ok() && !received.is_empty();
+            drop(received);
+            if more {
+                self.wake_one();
+            }
+            match found {
+                // The waiting request gets an error; the thread goes on.
+                Ok(job) => drop(catch_unwind(AssertUnwindSafe(job))),
+                Err(TryRecvError::Disconnected) => return,
+                // Said before the last look: a job that came after that look finds it said.
+                Err(TryRecvError::Empty) if !self.idle[own].swap(true, SeqCst) => {}
+                Err(TryRecvError::Empty) => std::thread::park(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc as std_mpsc;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn every_job_is_done_once_whoever_gives_it() {
+        let _limit = testkit::limit(120);
+        let pool = Arc::new(Pool::start(3, 10_000).unwrap());
+        let jobs = (0..5_000_u64).map(|n| {
+            let pool = pool.clone();
+            tokio::spawn(async move {
+                // Some come while all rest, some while none does.
+                if n % 100 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                pool.run(move || n).await
+            })
+        });
+        for (n, job) in (0..).zip(jobs.collect::<Vec<_>>()) {
+            assert_eq!(job.await.unwrap().unwrap(), n);
+        }
+        assert_eq!(pool.waiting(), 0);
+        let failed = pool.run(|| -> u64 { panic!("a job that fails, for the test") }).await;
+        assert_eq!(failed.unwrap_err().kind(), Kind::Internal);
+        assert_eq!(pool.run(|| 7).await.unwrap(), 7, "its thread goes on");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_full_queue_refuses_and_the_end_does_what_waits() {
+        let _limit = testkit::limit(120);
+        let pool = Arc::new(Pool::start(1, 2).unwrap());
+        let (release, held) = std_mpsc::channel::<()>();
+        let (begun, began) = oneshot::channel();
+        let spawn = |job: Box<dyn FnOnce() -> u64 + Send>| {
+            let pool = pool.clone();
+            tokio::spawn(async move { pool.run(job).await })
+        };
+        let first = spawn(Box::new(move || {
+            begun.send(()).unwrap();
+            held.recv().unwrap();
+            1
+        }));
+        began.await.unwrap();
+        let others: Vec<_> = (2..4).map(|n| spawn(Box::new(move || n))).collect();
+        while pool.waiting() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pool.run(|| 9).await.unwrap_err().kind(), Kind::Busy);
+        release.send(()).unwrap();
+        assert_eq!(first.await.unwrap().unwrap(), 1);
+        for (n, other) in (2..).zip(others) {
+            assert_eq!(other.await.unwrap().unwrap(), n);
+        }
+        drop(Arc::into_inner(pool));
     }
 }

@@ -396,3 +396,194 @@ fn an_answer_of_lines_that_fails_half_way_breaks_the_connection() {
     }
     running.works();
 }
+
+/// What stands behind a key names no row: it must not be cut off, least of all by a DELETE.
+#[test]
+fn a_key_with_something_behind_it_names_no_row() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("keys-whole");
+    for (table, kind, good) in [("k", "int64", "2"), ("i", "int32", "2"), ("b", "bool", "true")] {
+        let def = format!(r#"{{"columns":[{{"name":"id","type":"{kind}"}}],"primary_key":["id"]}}"#);
+        assert_eq!(running.ask("PUT", &format!("/v1/tables/{table}"), &def).status, 201);
+        let row = format!(r#"{{"id":{good}}}"#);
+        assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), &row).status, 200);
+        for behind in ["-oops", "abc", ",", ",2", "%202", "%20", "%0A", "]", "%00", ".0", "e0"] {
+            for method in ["GET", "DELETE"] {
+                let path = format!("/v1/tables/{table}/rows/{good}{behind}");
+                let answer = running.ask(method, &path, "");
+                assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{method} {path}");
+            }
+        }
+        for before in ["%20", "%2B", "0", "%09"] {
+            let answer = running.ask("DELETE", &format!("/v1/tables/{table}/rows/{before}{good}"), "");
+            assert_eq!(answer.status, 400, "{before}{good}: {}", answer.text());
+        }
+        assert_eq!(running.ask("GET", &format!("/v1/tables/{table}"), "").json()["rows"], 1, "{table}");
+        assert_eq!(running.ask("DELETE", &format!("/v1/tables/{table}/rows/{good}"), "").status, 200);
+    }
+    let refused = running.ask("GET", "/v1/tables/k/rows/1abc", "");
+    assert_eq!(refused.error().1, "the key does not fit: int64 expected, `1abc` found");
+    // Rows without a key are named by their row id.
+    assert_eq!(running.ask("POST", "/v1/tables/n/rows", r#"{"a":1}"#).status, 200);
+    for bad in ["1x", "%2B1", "1,", "%201", "1.0"] {
+        assert_eq!(running.ask("DELETE", &format!("/v1/tables/n/rows/{bad}"), "").status, 400, "{bad}");
+    }
+    assert_eq!(running.ask("GET", "/v1/tables/n", "").json()["rows"], 1);
+}
+
+#[test]
+fn a_parameter_that_nobody_reads_is_refused() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("no-parameter");
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
+    for (method, path, body) in [
+        ("GET", "/v1/tables", ""),
+        ("GET", "/v1/tables/t", ""),
+        ("GET", "/v1/tables/t/rows/1", ""),
+        ("DELETE", "/v1/tables/t/rows/1", ""),
+        ("GET", "/v1/tables/t/rows", ""),
+        ("GET", "/v1/tables/t/watermarks", ""),
+        ("POST", "/v1/tables/t/commit", ""),
+        ("GET", "/health", ""),
+        ("GET", "/ready", ""),
+        ("GET", "/metrics", ""),
+        ("GET", "/openapi.json", ""),
+        ("GET", "/_/live", ""),
+        ("PUT", "/v1/tables/u", "{}"),
+        ("DELETE", "/v1/tables/t", ""),
+        ("POST", "/v1/sql", r#"{"sql":"SELECT 1"}"#),
+        ("POST", "/v1/ask", r#"{"q":"which tables are there?"}"#),
+    ] {
+        let answer = running.ask(method, &format!("{path}?wait=1"), body);
+        assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{method} {path}");
+        assert!(answer.error().1.contains("`wait`"), "{method} {path}: {}", answer.text());
+    }
+    assert_eq!(running.ask("GET", "/v1/tables/t", "").json()["rows"], 1);
+    // The page's own files may be asked for with anything.
+    assert_eq!(running.ask("GET", "/_/?v=1", "").status, 200);
+}
+
+#[test]
+fn a_deadline_of_nothing_is_a_mistake_wherever_it_is_sent() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("no-deadline");
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":"x"}"#).status, 200);
+    for (method, path, body) in [
+        ("POST", "/v1/sql", r#"{"sql":"SELECT 1","deadline_ms":0}"#),
+        ("POST", "/v1/ask", r#"{"q":"which tables are there?","deadline_ms":0}"#),
+        ("POST", "/v1/ask/stream", r#"{"q":"which tables are there?","deadline_ms":0}"#),
+        ("GET", "/v1/tables/t/search?q=x&deadline_ms=0", ""),
+        ("POST", "/v1/tables/t/search", r#"{"q":"x","deadline_ms":0}"#),
+        ("POST", "/v1/search", r#"{"q":"x","deadline_ms":0}"#),
+        ("POST", "/v1/tables/t/commit?deadline_ms=0", ""),
+    ] {
+        let answer = running.ask(method, path, body);
+        assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{method} {path}");
+        assert_eq!(answer.error().1, "`deadline_ms` is 1 or more, 0 was given", "{method} {path}");
+    }
+    for (method, path, body) in [
+        ("POST", "/v1/sql", r#"{"sql":"SELECT 1","deadline_ms":86400000}"#),
+        ("POST", "/v1/ask", r#"{"q":"which tables are there?","deadline_ms":86400000}"#),
+        ("GET", "/v1/tables/t/search?q=x&deadline_ms=86400000", ""),
+    ] {
+        let answer = running.ask(method, path, body);
+        assert_eq!(answer.status, 200, "more than the most is the most, {path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_slip_is_answered_with_what_was_probably_meant() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("slips");
+    assert_eq!(running.ask("POST", "/v1/tables/events/rows", r#"{"kind":"x"}"#).status, 200);
+    for (method, path, hint) in [
+        ("GET", "/v1/tabels", "did you mean `/v1/tables`?"),
+        ("GET", "/v1/tabels/events/row", "did you mean `/v1/tables/events/rows`?"),
+        ("GET", "/helth", "did you mean `/health`?"),
+        ("GET", "/v2/something/else", "/openapi.json lists what there is"),
+        ("GET", "/v1/ask", "POST it"),
+        ("PATCH", "/v1/tables/events", "it takes GET, PUT, DELETE"),
+        ("GET", "/v1/tables/events/rows?columns=knd", "did you mean `kind`?"),
+        ("GET", "/v1/tables/event", "did you mean `events`?"),
+    ] {
+        let answer = running.ask(method, path, "");
+        assert_eq!(answer.json()["error"]["hint"], hint, "{method} {path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_site_is_made_by_no_definition_and_a_second_index_over_a_column_by_none() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("definitions");
+    let columns = r#""columns":[{"name":"path","type":"string"},{"name":"public","type":"bool"},{"name":"t","type":"string"}]"#;
+    let put = |table: &str, indexes: &str| {
+        running.ask("PUT", &format!("/v1/tables/{table}"), &format!("{{{columns},\"indexes\":[{indexes}]}}"))
+    };
+    let site = r#"{"kind":"site","columns":["public"]}"#;
+    let text = r#"{"kind":"text","columns":["t"],"name":"w_t_idx"}"#;
+    assert_eq!(put("v", site).status, 400, "{}", put("v", site).text());
+    assert_eq!(put("w", text).status, 201);
+    assert_eq!(put("w", &format!("{text},{site}")).status, 400);
+    let twice = put("w", &format!(r#"{text},{{"kind":"text","columns":["path","t"],"name":"other"}}"#));
+    assert_eq!((twice.status, twice.error().0.as_str()), (422, "schema"), "{}", twice.text());
+    assert!(twice.error().1.starts_with("`t` is indexed by `w_t_idx`"), "{}", twice.text());
+    let sql = r#"{"sql":"CREATE INDEX more ON w USING text (t)"}"#;
+    let twice = running.ask("POST", "/v1/sql", sql);
+    assert!(twice.error().1.starts_with("`t` is indexed by `w_t_idx`"), "{}", twice.text());
+    let new = put("x", &format!(r#"{text},{{"kind":"text","columns":["path","t"]}}"#));
+    assert_eq!((new.status, new.error().0.as_str()), (422, "schema"), "{}", new.text());
+    // Refused at once: nothing that another writer does will change that.
+    let started = std::time::Instant::now();
+    let named = put("w", &format!(r#"{text},{{"kind":"text","columns":["path"],"name":"w_t_idx"}}"#));
+    assert_eq!((named.status, named.error().0.as_str()), (409, "exists"), "{}", named.text());
+    assert!(named.error().1.contains("there is an index `w_t_idx` already"), "{}", named.text());
+    assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
+    // Other columns may have one of their own, and the list may take another in the place of the first.
+    assert_eq!(put("w", &format!(r#"{text},{{"kind":"text","columns":["path"]}}"#)).status, 200);
+    assert_eq!(put("w", r#"{"kind":"text","columns":["path","t"]}"#).status, 200);
+}
+
+/// A note with raw HTML could hold a form whose `text/plain` body is a statement, sent by whoever pressed its button.
+#[test]
+fn a_form_of_a_page_says_nothing_and_a_program_may_name_any_media_type() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("forms");
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
+    let host = running.address.to_string();
+    let own = format!("http://{host}");
+    let forms = [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "Multipart/Form-Data; boundary=x",
+        "text/plain;charset=UTF-8",
+    ];
+    let mut client = running.client();
+    for (path, body) in [
+        ("/v1/sql", r#"{"sql":"DELETE FROM t"}"#),
+        ("/v1/ask", r#"{"q":"which tables are there?"}"#),
+        ("/v1/search", r#"{"q":"a"}"#),
+        ("/v1/tables/t/rows", r#"{"a":2}"#),
+    ] {
+        for media in forms {
+            for browser in
+                [("Origin", own.as_str()), ("Sec-Fetch-Site", "same-origin"), ("Sec-Fetch-Mode", "navigate")]
+            {
+                let headers = [("Host", host.as_str()), ("Content-Type", media), browser];
+                let answer = client.ask("POST", path, &headers, body.as_bytes());
+                let said = (answer.status, answer.error().0);
+                assert_eq!(said, (415, "unsupported_media_type".to_owned()), "{path} {media} {browser:?}");
+                // What is left of a body that nobody reads ends the connection.
+                client = running.client();
+            }
+        }
+    }
+    let count = r#"{"sql":"SELECT count(*) FROM t"}"#;
+    // curl -d, and the page's own scripts.
+    for headers in [
+        vec![("Content-Type", "application/x-www-form-urlencoded")],
+        vec![("Host", host.as_str()), ("Content-Type", "application/json"), ("Origin", own.as_str())],
+    ] {
+        let answer = running.client().ask("POST", "/v1/sql", &headers, count.as_bytes());
+        assert_eq!((answer.status, &answer.json()["rows"]), (200, &serde_json::json!([[1]])), "{headers:?}");
+    }
+}

@@ -382,3 +382,110 @@ fn many_first_events_at_once_make_one_table_however_slow_the_disk() {
     let view = running.engine.view(&types::Principal::local()).unwrap();
     assert_eq!(view.table("first").unwrap().rows(), clients);
 }
+
+/// What is wrong with a value, by the part of JSON Schema that `/openapi.json` uses.
+fn misfit(api: &serde_json::Value, schema: &serde_json::Value, value: &serde_json::Value) -> Option<String> {
+    use serde_json::Value as Json;
+    if let Some(name) = schema["$ref"].as_str() {
+        return misfit(api, api.pointer(name.trim_start_matches('#')).unwrap(), value);
+    }
+    if let Some(several) = schema["oneOf"].as_array() {
+        let fits = several.iter().any(|one| misfit(api, one, value).is_none());
+        return (!fits).then(|| format!("{value} is none of {schema}"));
+    }
+    if schema.get("const").is_some_and(|only| only != value)
+        || schema["enum"].as_array().is_some_and(|all| !all.contains(value))
+    {
+        return Some(format!("{value} is not as {schema}"));
+    }
+    let is = |name: &str| match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "null" => value.is_null(),
+        other => panic!("{other} is no type"),
+    };
+    let fits = match &schema["type"] {
+        Json::String(name) => is(name),
+        Json::Array(names) => names.iter().any(|name| is(name.as_str().unwrap())),
+        _ => true,
+    };
+    if !fits {
+        return Some(format!("{value} is no {}", schema["type"]));
+    }
+    if let Json::Array(items) = value {
+        return items.iter().find_map(|item| misfit(api, &schema["items"], item));
+    }
+    let fields = value.as_object()?;
+    for name in schema["required"].as_array().into_iter().flatten() {
+        if !fields.contains_key(name.as_str().unwrap()) {
+            return Some(format!("{name} is not in {value}"));
+        }
+    }
+    fields.iter().find_map(|(name, value)| match (schema["properties"].get(name), schema.get("properties")) {
+        (Some(known), _) => misfit(api, known, value),
+        (None, Some(_)) => Some(format!("{name} is not described")),
+        (None, None) => match &schema["additionalProperties"] {
+            known @ Json::Object(_) => misfit(api, known, value),
+            _ => None,
+        },
+    })
+}
+
+#[test]
+fn answers_are_as_the_description_says() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("described");
+    let api = running.ask("GET", "/openapi.json", "").json();
+    let docs = r#"{"columns":[{"name":"id","type":"int64"},{"name":"body","type":"string","default":"x"}],
+        "primary_key":["id"],"indexes":[{"kind":"text","columns":["body"]}]}"#;
+    let steps = [
+        ("PUT", "/v1/tables/docs", "/v1/tables/{table}", docs),
+        ("PUT", "/v1/tables/docs", "/v1/tables/{table}", docs),
+        (
+            "POST",
+            "/v1/tables/docs/rows",
+            "/v1/tables/{table}/rows",
+            r#"[{"id":1,"body":"cold water"},{"id":2}]"#,
+        ),
+        ("POST", "/v1/tables/docs/rows?ack=memory", "/v1/tables/{table}/rows", r#"{"id":3}"#),
+        ("POST", "/v1/tables/docs/rows", "/v1/tables/{table}/rows", r#"{"id":"no"}"#),
+        ("GET", "/v1/tables/docs/rows?limit=1", "/v1/tables/{table}/rows", ""),
+        ("GET", "/v1/tables/docs/rows/1", "/v1/tables/{table}/rows/{key}", ""),
+        ("GET", "/v1/tables/docs/rows/1x", "/v1/tables/{table}/rows/{key}", ""),
+        ("GET", "/v1/tables/docs/watermarks", "/v1/tables/{table}/watermarks", ""),
+        ("GET", "/v1/tables/docs/search?q=water", "/v1/tables/{table}/search", ""),
+        ("POST", "/v1/search", "/v1/search", r#"{"q":"water"}"#),
+        ("POST", "/v1/sql", "/v1/sql", r#"{"sql":"SELECT * FROM docs"}"#),
+        ("POST", "/v1/sql", "/v1/sql", r#"{"sql":"UPDATE docs SET body = 'y' WHERE id = 2"}"#),
+        ("POST", "/v1/sql", "/v1/sql", r#"{"sql":"SELECT * FROM dosc"}"#),
+        ("POST", "/v1/ask", "/v1/ask", r#"{"q":"how many docs are there?"}"#),
+        ("GET", "/v1/tables", "/v1/tables", ""),
+        ("GET", "/v1/tables/docs", "/v1/tables/{table}", ""),
+        ("DELETE", "/v1/tables/docs/rows/1", "/v1/tables/{table}/rows/{key}", ""),
+        ("GET", "/v1/storm", "/v1/storm", ""),
+        ("GET", "/health", "/health", ""),
+        ("GET", "/ready", "/ready", ""),
+        ("DELETE", "/v1/tables/docs", "/v1/tables/{table}", ""),
+        ("GET", "/v1/tables/docs", "/v1/tables/{table}", ""),
+    ];
+    for (method, path, template, body) in steps {
+        let answer = running.ask(method, path, body);
+        let responses = &api["paths"][template][method.to_lowercase()]["responses"];
+        let mut described = &responses[answer.status.to_string()];
+        if described.is_null() {
+            assert!(answer.status >= 400, "{method} {path}: {} is not described", answer.status);
+            described = &responses["400"];
+        }
+        if let Some(name) = described["$ref"].as_str() {
+            described = api.pointer(name.trim_start_matches('#')).unwrap();
+        }
+        let schema = &described["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{method} {path}: {} has no schema", answer.status);
+        let found = misfit(&api, schema, &answer.json());
+        assert_eq!(found, None, "{method} {path}: {}", answer.text());
+    }
+}

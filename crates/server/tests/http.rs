@@ -123,7 +123,9 @@ conversations! {
     rows_go_in_and_come_out: "rows",
     a_keyed_table_is_upserted_compared_and_deleted: "keys",
     tables_are_defined_evolved_and_dropped: "tables",
+    rows_are_found_by_words: "search",
     sql_answers_in_every_form: "sql",
+    questions_are_answered: "ask",
     mistakes_are_explained: "mistakes",
     the_page_and_operations_answer: "operations",
 }

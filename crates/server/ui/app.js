@@ -1,11 +1,14 @@
-// The page at /_/: wires the parts together. Reading order: dom, format, api, tiles, grid, chart, sql, machine, tables, parse,
-// upload.
+// The page at /_/: wires the parts together. Reading order: dom, format, api, tiles, grid, chart, sql, search, cards, machine, tables,
+// parse, upload, storm.
 
-import { followLive, hasKey, post, tablePath, useKey, whenLocked } from './api.js';
-import { $, copy, flash, local, showError, text } from './dom.js';
+import { followLive, hasKey, useKey, whenLocked } from './api.js';
+import { setCards, showCards } from './cards.js';
+import { $, local, showError, text } from './dom.js';
 import { count, uptime } from './format.js';
 import { setMachine } from './machine.js';
-import { cancelSql, putSql, runSql } from './sql.js';
+import './search.js';
+import { cancelSql } from './sql.js';
+import './storm.js';
 import { drawTables, setTables } from './tables.js';
 import { addSample, drawTiles } from './tiles.js';
 import './upload.js';
@@ -26,6 +29,7 @@ followLive((sample) => {
   addSample(sample);
   setTables(sample.tables ?? []);
   setMachine(sample.tables ?? []);
+  setCards(sample.tables ?? []);
   draw();
 }, (state, error) => {
   $('state').dataset.state = state;
@@ -35,7 +39,9 @@ followLive((sample) => {
 document.addEventListener('visibilitychange', () => { draw(); if (latest && !document.hidden) drawTables(); });
 
 function askForKey(error) {
-  showError($('access-why'), { message: error.message, hint: error.hint });
+  // Without a key the heading says it all; of one that was sent it matters what is wrong with it.
+  if (hasKey()) showError($('access-why'), { message: error.message });
+  else $('access-why').hidden = true;
   if (!$('access').hidden) return;
   $('access').hidden = false;
   $('access-key').focus();
@@ -52,34 +58,16 @@ $('access').addEventListener('submit', (event) => {
   $('sql').focus();
 });
 
-const curl = () => `curl ${location.origin}/v1/tables/hello/rows \\\n  -H 'content-type: application/json' \\\n${hasKey() ? '  -H "authorization: Bearer $POLYNYA_KEY" \\\n' : ''}  -d '{"who": "me", "said": "hello"}'`;
-const FIND = 'SELECT * FROM hello\nORDER BY _time DESC LIMIT 10';
-const run = (sql) => { putSql(sql); runSql(); $('sql').focus(); };
-
-function showHints(on) {
-  $('hints').hidden = !on;
-  local.set('hints', on);
-  text($('hint-post'), curl());
-  text($('hint-find'), FIND);
-}
-$('hints-open').addEventListener('click', () => { showHints(true); $('hints-close').focus(); });
-$('hints-close').addEventListener('click', () => { showHints(false); $('hints-open').focus(); });
-$('hint-ask-run').addEventListener('click', () => run($('hint-ask').textContent));
-$('hint-find-run').addEventListener('click', () => run(FIND));
-$('hint-post-copy').addEventListener('click', async () => { await copy(curl()); flash($('hint-post-copy'), 'Copied'); });
-$('hint-post-send').addEventListener('click', async () => {
-  try {
-    await post(`${tablePath('hello')}/rows`, { who: 'me', said: 'hello' });
-    flash($('hint-post-send'), 'Sent');
-  } catch (error) { showError($('error'), error); }
-});
+$('hints-open').addEventListener('click', () => { showCards(true); $('hints-close').focus(); });
+$('hints-close').addEventListener('click', () => { showCards(false); $('hints-open').focus(); });
 for (const id of ['hint-file', 'add']) $(id).addEventListener('click', () => $('file').click());
-if (local.get('hints', true)) showHints(true);
+if (local.get('hints', true)) showCards(true);
 
 $('keys-open').addEventListener('click', () => $('keys').showModal());
 addEventListener('keydown', (event) => {
   if (event.key === 'Escape' && !$('keys').open) cancelSql();
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('input, textarea, select, dialog')) return;
-  if (event.key === '/') { event.preventDefault(); $('sql').focus(); }
+  if (event.key === '/') { event.preventDefault(); $('search').focus(); }
+  if (event.key === 's') { event.preventDefault(); $('sql').focus(); }
   if (event.key === '?') $('keys').showModal();
 });

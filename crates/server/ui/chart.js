@@ -65,6 +65,26 @@ export function linesOf(columns, rows) {
 const UNIT = /(?:^|_)(us|ms|s|seconds|bytes|kb|mb|gb|percent|pct|id|status|code)(?:_|$)/i;
 const MAGNITUDES_APART = 2;
 
+const REGULAR_MIN = 10;
+const GAP_TIMES = 5;
+
+/**
+ * How far apart two points of a line may lie in time and still be joined: far more than nearly all its neighbours do. What
+ * was not measured, while the server was down, is not drawn. Infinity: too few to tell.
+ */
+export function gapOf(x, y) {
+  const apart = [];
+  let last = NaN;
+  for (let i = 0; i < x.length; i++) {
+    if (!Number.isFinite(y[i])) continue;
+    if (x[i] > last) apart.push(x[i] - last);
+    last = x[i];
+  }
+  if (apart.length < REGULAR_MIN) return Infinity;
+  apart.sort((a, b) => a - b);
+  return GAP_TIMES * apart[Math.floor(apart.length * 0.9)];
+}
+
 /**
  * The lines that a first look draws: those of one unit (as far as names tell) and of like size, the largest such group;
  * the others would lie flat on an axis or press these onto it. Returns their names.
@@ -219,11 +239,13 @@ export class Chart {
     this.point(this.index);
   }
 
-  /** Gaps stay gaps, except between the rows of a split column. More points than pixels: lowest and highest of each. */
+  /** Gaps stay gaps, in time too, except between the rows of a split column. More points than pixels: lowest and highest of each. */
   path({ y, joined }) {
-    const { x } = this.data;
+    const { x, time } = this.data;
+    const gap = time ? gapOf(x, y) : Infinity;
     const out = [];
     let pen = 'M';
+    let last = NaN;
     const put = (i) => { out.push(`${pen}${this.px(x[i]).toFixed(1)} ${this.py(y[i]).toFixed(1)}`); pen = 'L'; };
     const thin = x.length > 3 * this.wide;
     let [bin, low, high] = [NaN, -1, -1];
@@ -237,8 +259,10 @@ export class Chart {
         if (!joined) { flush(); pen = 'M'; }
         continue;
       }
+      if (x[i] - last > gap) { flush(); pen = 'M'; }
+      last = x[i];
       if (!thin) {
-        const alone = pen === 'M' && !joined && !Number.isFinite(y[i + 1]);
+        const alone = pen === 'M' && ((!joined && !Number.isFinite(y[i + 1])) || x[i + 1] - x[i] > gap);
         put(i);
         if (alone) out.push('h.01');
         continue;

@@ -14,7 +14,8 @@ function scaled(n, steps, base) {
 
 /** 0, 7.5, 950, 12.3k, 4.56M */
 export const short = (n) => (known(n) ? scaled(n, ['', 'k', 'M', 'G', 'T'], 1000) : '–');
-export const bytes = (n) => (known(n) ? scaled(n, [' B', ' kB', ' MB', ' GB', ' TB'], 1000) : '–');
+/** As the commands print sizes. */
+export const bytes = (n) => (known(n) ? scaled(n, [' B', ' KiB', ' MiB', ' GiB', ' TiB'], 1024) : '–');
 
 /** From milliseconds: ['0.42', 'ms'] or ['1.20', 's']. */
 export function msParts(n) {

@@ -45,7 +45,7 @@ export class Grid {
     if (rows !== this.rows) {
       this.rows = Math.min(rows, ROWS_MAX);
       this.node.setAttribute('aria-rowcount', rows + 1);
-      this.body.style.height = `${this.rows * ROW}px`;
+      this.stretch();
     }
     if (this.at[0] >= this.rows) this.at[0] = this.rows - 1;
     this.draw();
@@ -66,9 +66,16 @@ export class Grid {
     for (const w of widths) this.left.push(this.left.at(-1) + w);
     this.width = Math.max(this.left.at(-1), this.node.clientWidth);
     this.top.style.width = this.body.style.width = `${this.width}px`;
-    this.body.style.height = `${this.rows * ROW}px`;
     this.from = -1;
+    this.stretch();
     this.draw();
+  }
+
+  /** As tall as its rows, up to what the style sheet allows: a frame around nothing is no result. */
+  stretch() {
+    this.body.style.height = `${this.rows * ROW}px`;
+    const bar = this.width > this.node.clientWidth ? this.node.offsetHeight - this.node.clientHeight : 2;
+    this.node.style.setProperty('--rows', `${TOP + Math.max(1, this.rows) * ROW + Math.max(2, bar)}px`);
   }
 
   later() {

@@ -16,6 +16,7 @@ const COLUMNS = [
 let tables = [];
 let seen = [];
 let keys = new Map();
+let vaults = null;
 let signature = '';
 let chosen = '';
 let started = false;
@@ -44,6 +45,9 @@ export function setTables(list) {
   if (!document.hidden) drawTables();
 }
 
+/** Whether the rows of a table are notes of the site. Who is no admin sees no vault in the list, and finds in it all the same. */
+export const isVault = (name) => vaults?.has(name) || (vaults !== null && name === 'vault' && !keys.has(name));
+
 export function drawTables() {
   const wanted = $('filter').value.trim().toLowerCase();
   seen = (wanted ? tables.filter((t) => t.name.toLowerCase().includes(wanted)) : tables.slice())
@@ -62,6 +66,7 @@ async function define() {
   try {
     const all = (await json('/v1/tables')).tables;
     keys = new Map(all.map((t) => [t.name, t.primary_key]));
+    vaults = new Set(all.filter((t) => t.derived?.some((d) => d.name === 'site')).map((t) => t.name));
     makeExamples(all);
     if (!document.hidden) drawTables();
   } catch { signature = ''; /* told elsewhere; the next sample tries again */ }

@@ -36,6 +36,7 @@ mod key_map;
 mod key_match;
 mod layout;
 mod lsn_runs;
+pub mod materializer;
 mod memory;
 mod parts;
 mod piece;

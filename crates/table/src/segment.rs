@@ -18,6 +18,7 @@ use arrow::buffer::Buffer;
 use arrow::ipc::MetadataVersion;
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{FileDecoder, read_footer_length};
+use bytes::Bytes;
 use crc32c::crc32c;
 use once_cell::race::OnceBox;
 use types::codec::{Decoder, Encoder};
@@ -50,7 +51,7 @@ type Lazy<T> = OnceBox<Result<T>>;
 
 #[derive(Debug)]
 struct Body {
-    arrow: Buffer,
+    arrow: Bytes,
     sidecar: Sidecar,
     layout: Arc<Layout>,
     decoder: FileDecoder,
@@ -226,7 +227,7 @@ impl Body {
             let what = format!("blocks of {} rows where {} are expected", table.rows(), meta.rows);
             return Err(in_sidecar(Error::damaged(what)));
         }
-        let bytes = Buffer::from(map(arrow)?);
+        let bytes = map(arrow)?;
         let layout = table
             .check_ends(&bytes)
             .and_then(|()| read_schema(&bytes, def))
@@ -248,7 +249,9 @@ impl Body {
     fn decode(&self, block: usize) -> Result<Arc<Stored>> {
         let info = &self.table.blocks[block];
         let damaged = |what: String| Error::damaged(what).with("block", block).with("offset", info.offset);
-        let bytes = self.arrow.slice_with_length(info.offset as usize, info.len() as usize);
+        // A buffer of the block alone: what holds its rows is charged for the block, not for the whole file.
+        let start = info.offset as usize;
+        let bytes = Buffer::from(self.arrow.slice(start..start + info.len() as usize));
         if crc32c(&bytes) != info.crc {
             return Err(damaged("a block of rows does not match its checksum".into()));
         }

@@ -59,6 +59,15 @@ impl Snapshot {
         self.parts.head.bytes() + self.parts.segment_bytes
     }
 
+    /// About what one of the newest rows takes, whether it is live or not; 0 before there is any.
+    pub fn row_bytes(&self) -> u64 {
+        let newest = self.parts.segments.iter().rev().map(|entry| entry.segment.meta());
+        match self.head_rows() {
+            0 => newest.filter(|meta| meta.rows > 0).map(|meta| meta.bytes / meta.rows).next().unwrap_or(0),
+            rows => self.head_bytes() / rows,
+        }
+    }
+
     /// Rows in the head, deleted ones included.
     pub fn head_rows(&self) -> u64 {
         self.parts.head.rows()

@@ -26,6 +26,8 @@ pub enum Kind {
     TooLarge,
     /// Too much at once: retry later.
     Busy,
+    /// An index that the answer needs is still being built: without it an answer would be late, or lack rows. Ask again.
+    IndexBuilding,
     /// The request's deadline passed, or its client left.
     Timeout,
     /// No room on the disk; writes resume by themselves when there is some.
@@ -58,6 +60,7 @@ impl Kind {
             Kind::Forbidden => "forbidden",
             Kind::TooLarge => "too_large",
             Kind::Busy => "busy",
+            Kind::IndexBuilding => "index_building",
             Kind::Timeout => "timeout",
             Kind::DiskFull => "disk_full",
             Kind::Latched => "latched",

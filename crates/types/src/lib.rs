@@ -12,6 +12,7 @@ pub mod codec;
 mod data_type;
 mod error;
 mod id;
+pub mod indexes;
 pub mod key;
 pub mod name;
 mod principal;
@@ -21,8 +22,10 @@ mod value;
 pub use data_type::{DataType, Field};
 pub use error::{Error, Kind, Result};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
+pub use indexes::NewIndex;
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{
-    Column, FIRST_USER_COLUMN, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME, TIME_NAME, TableDef, TableOptions,
+    Column, FIRST_USER_COLUMN, INDEX_SITE, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME, TIME_NAME, TableDef,
+    TableOptions,
 };
 pub use value::Value;

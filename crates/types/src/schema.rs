@@ -22,6 +22,9 @@ pub const FIRST_USER_COLUMN: ColumnId = ColumnId(16);
 pub const COLUMNS_MAX: usize = 1_000;
 pub const TABLES_MAX: usize = 10_000;
 
+/// The kind of index that makes a table a vault: `site` publishes what is in it.
+pub const INDEX_SITE: &str = "site";
+
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
@@ -46,7 +49,7 @@ pub struct Schema {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexDef {
     pub name: String,
-    /// `column`, `text`, `vector` or `space`.
+    /// `column`, `text`, `vector`, `space` or [`INDEX_SITE`].
     pub kind: String,
     pub columns: Vec<ColumnId>,
     /// Options of the kind, by name.
@@ -123,6 +126,12 @@ impl TableDef {
 
     pub fn is_keyed(&self) -> bool {
         !self.primary_key.is_empty()
+    }
+
+    /// Whether its rows are notes and files, of which only the published ones are for everybody: whoever is no admin
+    /// reads none of its rows, and finds the published ones by search.
+    pub fn is_vault(&self) -> bool {
+        self.indexes.iter().any(|index| index.kind == INDEX_SITE)
     }
 
     /// The key's columns in key order.

@@ -6,5 +6,9 @@ mod bad_start;
 mod golden;
 #[path = "e2e/kill9.rs"]
 mod kill9;
+#[path = "e2e/lake.rs"]
+mod lake;
 #[path = "e2e/restart.rs"]
 mod restart;
+#[path = "e2e/search.rs"]
+mod search;

@@ -5,21 +5,26 @@ use std::process::ExitCode;
 use clap::Args;
 use types::Result;
 
-use crate::config::Config;
+use crate::config::{Config, Site};
 use crate::output;
 use crate::service::Service;
+use crate::vault;
 
-use super::serve;
+use super::{publish, serve};
 
 #[derive(Debug, Args)]
 #[command(
     long_about = "Run the server on real input: this machine's CPU, memory, disks, network and processes each second, and \
                   every request that it answers. Nothing is made up. Everything stays in the data directory \
                   (./polynya-data), recorded rows for 24 hours.",
-    after_help = "Examples:\n  polynya demo\n  polynya demo --data ./try --listen 127.0.0.1:9000\n  \
+    after_help = "Examples:\n  polynya demo\n  polynya demo ~/notes\n  polynya demo --data ./try --listen 127.0.0.1:9000\n  \
                   polynya ingest access.log      in another terminal: your own data in the demo"
 )]
 pub struct Options {
+    /// Your own notes: folders or files of Markdown, all of them published and searchable; PLACE=FOLDER puts one below an
+    /// address
+    #[arg(value_name = "[PLACE=]FOLDER|FILE")]
+    folders: Vec<String>,
     #[command(flatten)]
     pub serve: serve::Options,
 }
@@ -31,11 +36,46 @@ pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
         Some("./polynya-data" | "polynya-data") | None => String::new(),
         Some(other) => format!(" --data {}", quoted(other)),
     };
-    let _ = options;
-    serve::serve(&config, |service| output::print(&welcome(service, &data_flag)))
+    if !options.folders.is_empty() {
+        publish::take(&mut config, &options.folders, true)?;
+    }
+    serve::serve(&config, &options.serve, async |service| {
+        let published = published(service, &config.site, &data_flag);
+        output::print(&welcome(service, &data_flag, &published));
+    })
 }
 
-fn welcome(service: &Service, data_flag: &str) -> String {
+/// What is public now, said plainly.
+fn published(service: &Service, site: &Site, data_flag: &str) -> String {
+    let shown = |folder: &String| match vault::split(folder) {
+        (Some(place), _) if !place.is_empty() => place.to_owned(),
+        (_, path) => path.to_owned(),
+    };
+    let folders = &site.vault.0;
+    let shown: Vec<String> = folders.iter().take(4).map(shown).collect();
+    let more = match folders.len().saturating_sub(shown.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    // Folders of the settings are published as these say.
+    let (what, rest) = match site.publish.0.iter().any(|pattern| pattern == "**") {
+        true => ("all Markdown", "A note that says `publish: false` at its top is not."),
+        false => ("what says `publish: true`", "Everything else stays private."),
+    };
+    match shown.is_empty() {
+        true => String::new(),
+        false => format!(
+            "
+Published: {what} in {}{more}, at {}/
+{rest} Search them: polynya{data_flag} search --table vault snapshot
+",
+            shown.join(", "),
+            service.url()
+        ),
+    }
+}
+
+fn welcome(service: &Service, data_flag: &str, published: &str) -> String {
     let url = service.url();
     let keys = service.engine().keys();
     let key = match keys.is_empty() {
@@ -55,9 +95,9 @@ Polynya records this machine, once a second, in {}. Four things to try:
 3. Find it:
    curl{key} {url}/v1/sql -H 'content-type: application/json' -d '{{\"sql\": \"SELECT * FROM events\"}}'
 
-4. Watch it live:
+4. Watch it live, and try its five faces:
    {url}/_/
-
+{published}
 Your own data: polynya{data_flag} ingest access.log     Stop with Ctrl-C.
 ",
         service.engine().dir().display()

@@ -32,6 +32,9 @@ pub struct Options {
     /// Print the effective settings and where each came from, and end
     #[arg(long)]
     print_config: bool,
+    /// End at once when the process that started this one ends
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 impl Options {
@@ -45,11 +48,7 @@ impl Options {
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
-    if options.print_config {
-        output::print(&config.explain());
-        return Ok(ExitCode::SUCCESS);
-    }
-    serve(config, |service| {
+    serve(config, options, async |service| {
         tracing::info!("listening on {}, data in {}", service.url(), config.server.data.display());
         if !config.server.listen.ip().is_loopback() && service.engine().keys().is_empty() {
             tracing::warn!(
@@ -59,8 +58,17 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Serves until a signal comes.
-pub fn serve(config: &Config, started: impl FnOnce(&Service)) -> Result<ExitCode> {
+/// Serves until a signal comes, if the options do not say otherwise. `started` may take its time.
+pub fn serve(config: &Config, options: &Options, started: impl AsyncFnOnce(&Service)) -> Result<ExitCode> {
+    if options.print_config {
+        output::print(&config.explain());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.with_parent {
+        let signal = Some(rustix::process::Signal::KILL);
+        rustix::process::set_parent_process_death_signal(signal)
+            .map_err(|error| Error::io("asking to end with the parent", error.into()))?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -72,8 +80,12 @@ pub fn serve(config: &Config, started: impl FnOnce(&Service)) -> Result<ExitCode
         let starting = config.clone();
         let joined = tokio::task::spawn_blocking(move || Service::start(&starting)).await;
         let service = joined.map_err(|error| Error::internal("starting failed").caused_by(error))??;
-        started(&service);
+        let running = async {
+            started(&service).await;
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
+            () = running => {}
             _ = interrupted.recv() => {}
             _ = terminated.recv() => {}
         }

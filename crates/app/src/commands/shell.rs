@@ -70,6 +70,12 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
         // The editor blocks; the connection's task runs on another thread meanwhile.
         match tokio::task::block_in_place(|| editor.readline(prompt)) {
             Ok(line) if pending.is_empty() && line.trim().is_empty() => {}
+            Ok(line) if pending.is_empty() && bare(&line).is_some() => {
+                match state.command(door, bare(&line).unwrap_or_default()).await {
+                    Ok(Some(text)) => output::print(&text),
+                    _ => return Ok(()),
+                }
+            }
             // Even in the middle of a statement, which stays as it is.
             Ok(line) if line.trim_start().starts_with('\\') => {
                 let _ = editor.add_history_entry(line.trim());
@@ -171,6 +177,15 @@ impl State {
             }
         };
         text.map(Some)
+    }
+}
+
+/// What everybody types first, as the command that it means. No statement is one word of these.
+fn bare(line: &str) -> Option<&'static str> {
+    match line.trim().trim_end_matches(';').trim_end().to_ascii_lowercase().as_str() {
+        "help" | "?" => Some("\\help"),
+        "exit" | "quit" => Some("\\q"),
+        _ => None,
     }
 }
 
@@ -298,5 +313,9 @@ mod tests {
         assert_eq!(parse_meta("\\d events;"), Meta::Describe("events"));
         assert_eq!(parse_meta("\\quit"), Meta::Quit);
         assert_eq!(parse_meta("\\foo x"), Meta::Unknown("\\foo"));
+        // They waited for a `;`.
+        assert_eq!(bare(" Exit;\n").map(parse_meta), Some(Meta::Quit));
+        assert_eq!(bare("help").map(parse_meta), Some(Meta::Help));
+        assert_eq!(bare("exit stage"), None);
     }
 }

@@ -171,7 +171,7 @@ pub async fn print(client: &mut Client, statement: &str, params: &[Value], style
 fn done(answer: &Value) -> String {
     let statement = answer["statement"].as_str().unwrap_or("done");
     match super::tables::number(&answer["count"]) {
-        0 if statement.contains("TABLE") => statement.to_owned(),
+        0 if statement.contains("TABLE") || statement.contains("INDEX") => statement.to_owned(),
         count => format!("{statement} {count}"),
     }
 }

@@ -12,7 +12,7 @@ use crate::client::{Client, escaped};
 use crate::config::Config;
 use crate::door::Door;
 use crate::output::{self, Table};
-use crate::units::{ByteSize, grouped};
+use crate::units::{ByteSize, counted, grouped};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  polynya tables                      all tables with rows and sizes\n  \
@@ -26,6 +26,11 @@ pub struct Options {
     #[command(flatten)]
     reach: Reach,
 }
+
+/// What follows a table, as the title of a column and of a line.
+const FOLLOWING: &str = "index, lake";
+/// Of fewer rows a part in a hundred says less than how many are missing.
+const PERCENT_ROWS_MIN: u64 = 10_000;
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     super::block_on(async {
@@ -60,7 +65,7 @@ pub fn list_table(answer: &Value) -> String {
     if tables.is_empty() {
         return "There is no table yet; `polynya ingest FILE` makes one.\n".into();
     }
-    let mut out = Table::new(["table", "rows", "size", "columns", "key"])
+    let mut out = Table::new(["table", "rows", "size", "columns", "key", FOLLOWING])
         .right(|title| ["rows", "size", "columns"].contains(&title));
     for table in tables {
         out.push([
@@ -69,6 +74,7 @@ pub fn list_table(answer: &Value) -> String {
             ByteSize(number(&table["bytes"])).to_string(),
             table["columns"].as_array().map_or(0, Vec::len).to_string(),
             key_columns(table),
+            derived(table).join(", "),
         ]);
     }
     out.render()
@@ -89,13 +95,51 @@ pub fn description(table: &Value) -> String {
         key if key.is_empty() => "no key".to_owned(),
         key => format!("key ({key})"),
     };
+    let mut more = String::new();
+    for index in table["indexes"].as_array().unwrap_or(&Vec::new()) {
+        let columns: Vec<String> =
+            index["columns"].as_array().map(|c| c.iter().map(text).collect()).unwrap_or_default();
+        let options = index["options"].as_object().into_iter().flatten();
+        let options: Vec<String> =
+            options.map(|(key, value)| format!("{key} {}", output::shown(value))).collect();
+        let options = if options.is_empty() { String::new() } else { format!(", {}", options.join(", ")) };
+        more += &format!(
+            "index {}: {} ({}){options}\n",
+            text(&index["name"]),
+            text(&index["kind"]),
+            columns.join(", ")
+        );
+    }
+    for line in derived(table) {
+        more += &format!("{FOLLOWING}: {line}\n");
+    }
+    let more = output::visible(&more);
     format!(
-        "{}: {} rows, {}, {key}\n{}",
+        "{}: {}, {}, {key}\n{}{more}",
         text(&table["name"]),
-        grouped(number(&table["rows"])),
+        counted(number(&table["rows"]), "row"),
         ByteSize(number(&table["bytes"])),
         out.render()
     )
+}
+
+/// What follows the table, and how far it is.
+fn derived(table: &Value) -> Vec<String> {
+    let all = table["derived"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let one = |derived: &Value| {
+        let missing = number(&derived["missing_rows"]);
+        let (done, name) = (number(&derived["row_id"]), text(&derived["name"]));
+        let state = match (derived["state"].as_str(), missing) {
+            (_, 0) => String::new(),
+            (Some("building"), _) if done + missing >= PERCENT_ROWS_MIN => {
+                format!(" {} %", done * 100 / (done + missing))
+            }
+            (_, missing) => format!(" {} behind", counted(missing, "row")),
+        };
+        let error = derived["error"].as_str().map(|error| format!(", failing: {error}")).unwrap_or_default();
+        format!("{name}{state}{error}")
+    };
+    all.iter().map(one).collect()
 }
 
 fn key_columns(table: &Value) -> String {
@@ -110,4 +154,27 @@ fn text(value: &Value) -> String {
 /// A count; beyond 2^53 the server writes it as text.
 pub fn number(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_row_is_a_row_and_a_hundredth_of_few_rows_is_not_said() {
+        let table = |rows: u64, state: &str, done: u64| {
+            json!({"name": "t", "rows": rows, "bytes": 10, "columns": [], "primary_key": [],
+                "derived": [{"name": "text", "state": state, "row_id": done, "missing_rows": rows - done}]})
+        };
+        let said = description(&table(1, "building", 0));
+        assert!(
+            said.starts_with("t: 1 row, ") && said.contains("index, lake: text 1 row behind\n"),
+            "{said}"
+        );
+        assert!(description(&table(20_000, "building", 5_000)).contains("index, lake: text 25 %\n"));
+        let list = list_table(&json!({"tables": [table(3, "following", 1)]}));
+        assert!(list.contains("index, lake") && list.contains("text 2 rows behind"), "{list}");
+    }
 }

@@ -11,6 +11,8 @@ pub enum Form {
     Size,
     /// `30 s`
     Span,
+    /// `docs, notes`, in a file `["docs", "notes"]`
+    Texts,
     /// A whole number.
     Count,
     Switch,
@@ -148,6 +150,87 @@ pub const SETTINGS: &[Setting] = &[
         "How many of the busiest and of the largest processes are recorded; 0 is none.",
     ),
     setting(
+        "lake.enabled",
+        "POLYNYA_LAKE",
+        Form::Switch,
+        "true",
+        None,
+        "Tables land in Apache Iceberg, in lake/ below the data directory, unless they say `lake: false`. Those that say true always do.",
+    ),
+    setting(
+        "lake.commit_wait",
+        "POLYNYA_LAKE_COMMIT_WAIT",
+        Form::Span,
+        "10 s",
+        Some(("100 ms", "24 h")),
+        "A row is in the lake after this; where fewer than 1,000 wait, after six times this. 64 MiB of rows land at once.",
+    ),
+    setting(
+        "lake.keep",
+        "POLYNYA_LAKE_KEEP",
+        Form::Span,
+        "10 min",
+        Some(("0 s", "3650 d")),
+        "How long old Iceberg snapshots stay readable. The newest 20 stay in any case, and never more than 1,000.",
+    ),
+    setting(
+        "site.vault",
+        "POLYNYA_SITE_VAULT",
+        Form::Texts,
+        "",
+        None,
+        "Folders of Markdown notes that are published; `PLACE=FOLDER` puts one below an address. Without any there is no site.",
+    ),
+    setting(
+        "site.publish",
+        "POLYNYA_SITE_PUBLISH",
+        Form::Texts,
+        "",
+        None,
+        "Which notes are public beside those that say `publish: true`: patterns of paths, such as blog/**; ** is all. `publish: false` in a note always counts.",
+    ),
+    setting("site.title", "POLYNYA_SITE_TITLE", Form::Text, "Notes", None, "The site's name, on every page."),
+    setting(
+        "site.description",
+        "POLYNYA_SITE_DESCRIPTION",
+        Form::Text,
+        "",
+        None,
+        "One sentence about the site, for the feed and for search engines.",
+    ),
+    setting(
+        "site.language",
+        "POLYNYA_SITE_LANGUAGE",
+        Form::Text,
+        "en",
+        None,
+        "Language of the notes, as in HTML.",
+    ),
+    setting(
+        "site.base_url",
+        "POLYNYA_SITE_BASE_URL",
+        Form::Text,
+        "",
+        None,
+        "Where readers reach the site, such as https://example.org; sitemap and feed need it.",
+    ),
+    setting(
+        "site.raw_html",
+        "POLYNYA_SITE_RAW_HTML",
+        Form::Switch,
+        "false",
+        None,
+        "Harmless HTML in notes stays HTML; otherwise all is shown as text. Scripts and forms never work.",
+    ),
+    setting(
+        "site.line_breaks",
+        "POLYNYA_SITE_LINE_BREAKS",
+        Form::Switch,
+        "false",
+        None,
+        "A line break in a paragraph is shown as one, as Obsidian does.",
+    ),
+    setting(
         "log.level",
         "POLYNYA_LOG_LEVEL",
         Form::Text,
@@ -184,6 +267,9 @@ impl Setting {
             Form::Text => return format!("for example \"{}\"", self.default),
             Form::Address => {
                 return "write an address and a port, like 127.0.0.1:8484, or a port alone".into();
+            }
+            Form::Texts => {
+                return "write them with commas between, in a file as [\"docs\", \"notes\"]".into();
             }
             Form::Size => "a size like \"64 MiB\"",
             Form::Span => "a time like \"30 s\"",

@@ -2,7 +2,9 @@
 
 use crate::polynya::{Place, text};
 
-const COMMANDS: [&str; 9] = ["serve", "demo", "ingest", "sql", "tables", "key", "doctor", "bench", "config"];
+const COMMANDS: [&str; 12] = [
+    "serve", "demo", "ingest", "sql", "tables", "key", "doctor", "bench", "storm", "config", "search", "ask",
+];
 
 #[test]
 fn every_command_has_a_help_with_examples() {
@@ -15,6 +17,19 @@ fn every_command_has_a_help_with_examples() {
     }
     for action in ["create", "list", "remove"] {
         assert!(place.ok(&["key", action, "--help"]).contains("Example:"));
+    }
+}
+
+/// What `--help` says beyond `-h` was hidden: the overview's line stood in its place.
+#[test]
+fn the_long_help_of_a_command_is_shown() {
+    let place = Place::new();
+    for (command, words) in
+        [("search", "+must, -not, prefix*"), ("sql", "PostgreSQL"), ("bench", "a server of its own")]
+    {
+        let help = place.ok(&[command, "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(words), "{help}");
+        assert!(!place.ok(&[command, "-h"]).contains("Starts a server of its own"));
     }
 }
 

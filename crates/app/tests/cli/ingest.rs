@@ -63,6 +63,12 @@ fn a_bad_line_is_named_and_what_came_before_is_kept() {
         said.contains("line 3, column `zip`: `x` is no int64") && said.contains("--column 'zip:string'"),
         "{said}"
     );
+    // What was read before goes on as it began: a wish that came later was not heard, and nobody said so.
+    place.write("people.csv", "id,zip\n1,2\n");
+    place.ok(&["ingest", "people.csv", "--column", "zip:string"]);
+    assert!(place.ok(&["ingest", "people.csv", "--column", "zip:string"]).contains("nothing new"));
+    let said = place.fails(&["ingest", "people.csv", "--column", "zip:int64"]);
+    assert!(said.contains("was read before with `zip` as string") && said.contains("--again"), "{said}");
     place.write("bad.ndjson", "{\"a\":1}\n{\"a\":\n");
     let said = place.fails(&["ingest", "bad.ndjson"]);
     assert!(said.contains("bad.ndjson") && said.contains("nothing of it is stored"), "{said}");

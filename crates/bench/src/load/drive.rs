@@ -12,7 +12,6 @@ use types::{Error, Kind, Result};
 
 use super::connection::Connection;
 use super::{Busy, Requests};
-use crate::http::excerpt;
 use crate::pace::{self, Due, Schedule};
 use crate::run::{Context, Tally};
 
@@ -154,6 +153,7 @@ impl<'a> Driver<'a> {
         let Some(flight) = connection.flight.take() else { return Ok(()) };
         match connection.incoming.status() {
             200..=299 => {
+                self.requests.took(flight.tag, now.saturating_duration_since(flight.intended));
                 let units = self.requests.answered(flight.tag, connection.incoming.body())?;
                 context.done(&mut self.tally, flight.intended, flight.sent, now, units);
                 self.free.push_back(index);
@@ -162,14 +162,17 @@ impl<'a> Driver<'a> {
             }
             429 if self.busy == Busy::Rests => {
                 self.tally.refused += 1;
+                self.requests.rests(flight.tag);
                 let seconds = connection.incoming.retry_after().unwrap_or(0);
                 let rest = Duration::from_secs(seconds.into())
                     .clamp(Duration::from_millis(20), Duration::from_secs(1));
                 self.resting.push((now + rest, index));
             }
             status => {
-                let body = excerpt(connection.incoming.body());
-                return Err(format!("expected a 2xx answer, found {status}: {body}"));
+                self.requests.refused(flight.tag, status, connection.incoming.body())?;
+                self.tally.refused += 1;
+                self.free.push_back(index);
+                self.send(schedule, now)?;
             }
         }
         Ok(())

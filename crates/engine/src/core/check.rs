@@ -9,7 +9,7 @@ use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
 use super::{Action, Core, Group};
 use crate::prepare::{
-    Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, with_columns,
+    Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, with_columns, with_indexes,
 };
 
 impl Core {
@@ -49,6 +49,12 @@ impl Core {
                         actions.push(Action::Alter(def));
                     }
                 }
+                PreparedOp::AlterIndexes { table, drop, add } => {
+                    if let Some(def) = with_indexes(self.def_in(&defs, &table)?, &drop, &add)? {
+                        defs.insert(table, def.clone());
+                        actions.push(Action::Alter(def));
+                    }
+                }
                 PreparedOp::Insert(insert) => {
                     let table = self.check_target(&defs, &insert.target)?;
                     actions.push(self.check_insert(group, &defs, table, insert)?);
@@ -66,6 +72,7 @@ impl Core {
                     }
                     actions.push(self.deletes(table, deletes));
                 }
+                PreparedOp::Nothing => {}
                 PreparedOp::PutKey(api_key) => actions.push(Action::PutKey(api_key)),
                 PreparedOp::RemoveKey { name } => {
                     if !self.meta.keys.iter().any(|key| key.name == name) {

@@ -9,5 +9,6 @@ mod depth;
 mod limits;
 mod params;
 mod plans;
+mod search;
 mod slt;
 mod writes;

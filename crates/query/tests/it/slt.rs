@@ -52,6 +52,7 @@ files!(
     errors,
     information,
     comparing,
+    indexes,
     overflow,
     recursive,
     guards,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::{NewColumn, Op, Transaction};
+use engine::{NewColumn, Op, Standing, Transaction};
 use http::{Request, StatusCode};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
@@ -16,14 +16,14 @@ use super::json;
 use crate::app::Shared;
 use crate::body;
 use crate::failure::Result;
-use crate::wire::definition::{self, Definition, Wanted};
+use crate::wire::definition::{self, Definition, IndexDefinition, Wanted};
 
 pub async fn list(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
 ) -> Result<Response> {
     let view = app.engine.view(&principal)?;
-    let tables: Vec<Json> = view.tables().iter().map(|table| shown(table)).collect();
+    let tables: Vec<Json> = view.tables().iter().map(|table| shown(&app, table)).collect();
     Ok(json(&json!({ "tables": tables, "lsn": view.lsn().0 })))
 }
 
@@ -32,14 +32,34 @@ pub async fn describe(
     Extension(principal): Extension<Arc<Principal>>,
     Path(table): Path<String>,
 ) -> Result<Response> {
-    Ok(json(&shown(&*app.engine.view(&principal)?.table(&table)?)))
+    Ok(json(&shown(&app, &*app.engine.view(&principal)?.table(&table)?)))
 }
 
-fn shown(table: &table::Snapshot) -> Json {
+fn shown(app: &Shared, table: &table::Snapshot) -> Json {
     let mut shown = definition::describe(table.def());
     shown["rows"] = json!(table.rows());
     shown["bytes"] = json!(table.bytes());
     shown["lsn"] = json!(table.lsn().0);
+    let standing = app.engine.standing(table);
+    if !standing.is_empty() {
+        shown["derived"] = standing.iter().map(standing_shown).collect();
+    }
+    shown
+}
+
+/// How far something is that derives from a table.
+fn standing_shown(standing: &Standing) -> Json {
+    let mut shown = json!({
+        "name": standing.materializer,
+        "state": standing.state.name(),
+        "row_id": standing.row.0,
+        "lsn": standing.lsn.0,
+        "missing_rows": standing.missing,
+    });
+    if let Some(error) = &standing.error {
+        // Paths and places are for the log.
+        shown["error"] = json!(error.kind().name());
+    }
     shown
 }
 
@@ -57,18 +77,20 @@ pub async fn put(
     let full_name = name::full_table_name(&table)?;
     for _ in 0..RETRIES {
         let seen = app.engine.root().lsn();
-        let (op, status) = match app.engine.view(&principal)?.find(&full_name) {
+        let (ops, status) = match app.engine.view(&principal)?.find(&full_name) {
             None => (
-                Some(Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }),
+                vec![Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }],
                 StatusCode::CREATED,
             ),
             Some(existing) => (evolve(existing.def(), &wanted)?, StatusCode::OK),
         };
-        if let Some(op) = op {
-            match commit(&app, &principal, Transaction::new(vec![op])).await {
+        // An index that exists is one of this very list.
+        let may_race = ops.iter().any(|op| !matches!(op, Op::AlterIndexes { .. }));
+        if !ops.is_empty() {
+            match commit(&app, &principal, Transaction::new(ops)).await {
                 Ok(_) => {}
                 // Somebody else made or changed the table in between: look again.
-                Err(e) if matches!(e.kind(), Kind::Exists | Kind::Conflict) => {
+                Err(e) if e.kind() == Kind::Conflict || may_race && e.kind() == Kind::Exists => {
                     newer_root(&app, seen).await;
                     continue;
                 }
@@ -76,7 +98,7 @@ pub async fn put(
             }
         }
         let table = app.engine.view(&principal)?.table(&full_name)?;
-        return Ok((status, json(&shown(&table))).into_response());
+        return Ok((status, json(&shown(&app, &table))).into_response());
     }
     Err(Error::conflict("the table is being changed by others all the time").into())
 }
@@ -95,8 +117,8 @@ pub async fn newer_root(app: &Shared, seen: Lsn) {
     }
 }
 
-/// What brings an existing table to a definition: new columns only. `None` if it is there already.
-fn evolve(def: &TableDef, wanted: &Definition) -> Result<Option<Op>> {
+/// What brings an existing table to a definition: new columns, other indexes. Nothing if it is there already.
+fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
     let differs =
         |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
     let mut columns = Vec::new();
@@ -126,22 +148,64 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Option<Op>> {
     let options = wanted.time.is_some()
         || wanted.lake.is_some()
         || wanted.retention.is_some()
-        || !wanted.partition_by.is_empty()
-        || !wanted.indexes.is_empty();
+        || !wanted.partition_by.is_empty();
     if options {
         let shown = definition::describe(def);
-        let as_is = wanted.indexes.is_empty()
-            && wanted.time.as_ref().is_none_or(|time| shown["time"] == json!(time))
+        let as_is = wanted.time.as_ref().is_none_or(|time| shown["time"] == json!(time))
             && wanted.lake.is_none_or(|lake| def.options.lake == Some(lake))
             && wanted.retention.is_none_or(|retention| shown["retention"] == json!(retention))
             && (wanted.partition_by.is_empty() || wanted.partition_by == def.options.partition_by);
         if !as_is {
-            let what =
-                "time, lake, retention, partition_by and indexes are set when a table is made".to_owned();
-            return Err(differs(what, "this version adds columns only").into());
+            let what = "time, lake, retention and partition_by are set when a table is made".to_owned();
+            return Err(differs(what, "this version adds columns and indexes only").into());
         }
     }
-    Ok((!columns.is_empty()).then(|| Op::AddColumns { table: def.name.clone(), columns }))
+    let mut ops = Vec::new();
+    let indexes = match &wanted.indexes {
+        Some(indexes) => indexes_changed(def, &columns, indexes)?,
+        None => None,
+    };
+    if !columns.is_empty() {
+        ops.push(Op::AddColumns { table: def.name.clone(), columns });
+    }
+    ops.extend(indexes);
+    Ok(ops)
+}
+
+/// What brings a table's indexes to a list, once it has the new columns.
+fn indexes_changed(def: &TableDef, columns: &[NewColumn], wanted: &[IndexDefinition]) -> Result<Option<Op>> {
+    let mut then = def.clone();
+    for column in columns {
+        then.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    let mut add = Vec::new();
+    // A vault's own index stays whatever the list says, and may stand in it as it was shown.
+    let is_own = |wanted: &&IndexDefinition| {
+        let is_site = |known: &&types::IndexDef| known.kind == types::INDEX_SITE;
+        wanted.kind == types::INDEX_SITE
+            && def.indexes.iter().find(is_site).is_some_and(|own| wanted.name.as_ref() == Some(&own.name))
+    };
+    for wanted in wanted.iter().filter(|wanted| !is_own(wanted)) {
+        let new = wanted.understand()?;
+        let index = then.index_of(&new)?;
+        let same = |known: &&types::IndexDef| {
+            (&known.kind, &known.columns, &known.options) == (&index.kind, &index.columns, &index.options)
+                && (new.name.is_empty() || known.name == new.name)
+        };
+        match def.indexes.iter().find(same) {
+            Some(known) => kept.push(&known.name),
+            None => add.push(new),
+        }
+    }
+    let is_gone =
+        |index: &&types::IndexDef| index.kind != types::INDEX_SITE && !kept.contains(&index.name.as_str());
+    let gone = def.indexes.iter().filter(is_gone);
+    let drop: Vec<String> = gone.map(|index| index.name.clone()).collect();
+    if drop.is_empty() && add.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Op::AlterIndexes { table: def.name.clone(), drop, add }))
 }
 
 pub async fn remove(

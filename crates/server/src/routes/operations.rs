@@ -1,12 +1,17 @@
 //! For whoever runs the server: health, readiness, metrics, the description of the routes.
 
-use axum::extract::State;
+use std::sync::Arc;
+
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use engine::State as Standing;
 use http::{StatusCode, header};
 use serde_json::{Value as Json, json};
+use types::{Principal, Scope, TableSet};
 
 use super::json;
 use crate::app::Shared;
+use crate::failure::Result;
 use crate::metrics as figures;
 
 /// The process answers. Says nothing about its parts.
@@ -31,26 +36,52 @@ pub async fn ready(State(app): State<Shared>) -> Response {
     let sql = app.sql.status();
     let stopping = *app.stopping.borrow();
     let ready = log_ok && engine_ok && disk_ok && !stopping;
-    let body = json!({
+    let mut body = json!({
         "ready": ready,
         "parts": {
             "log": part(log_ok, log),
             "engine": part(engine_ok, engine),
             "disk": part(disk_ok, json!({ "free_bytes": free })),
+            "derived": derived(&app),
             "sql": part(true, json!({ "running": sql.running, "waiting": sql.waiting })),
             "server": part(!stopping, json!({ "stopping": stopping })),
         },
     });
+    for other in &app.options.parts {
+        let report = other.report();
+        body["parts"][other.name()] = part(report.ok, report.detail);
+    }
     let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, json(&body)).into_response()
+}
+
+/// What derives from tables, in all: names are for those who may see the tables. Never a reason not to be ready: readers take
+/// in what is missing themselves.
+fn derived(app: &Shared) -> Json {
+    let (mut building, mut failing, mut missing) = (0, 0, 0);
+    for table in app.engine.root().tables() {
+        for standing in app.engine.standing(table) {
+            building += u64::from(standing.state == Standing::Building);
+            failing += u64::from(standing.error.is_some());
+            missing = standing.missing.max(missing);
+        }
+    }
+    json!({ "ok": true, "detail": { "building": building, "failing": failing, "missing_rows_max": missing } })
 }
 
 /// Below this the next log file may find no room.
 const DISK_FREE_MIN: u64 = 128 << 20;
 
-pub async fn metrics(State(app): State<Shared>) -> Response {
-    let text = figures::text(&app);
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+pub async fn metrics(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+) -> Result<Response> {
+    let view = app.engine.view(&principal)?;
+    let admin = principal.require(Scope::Admin).is_ok();
+    let engine = admin || principal.tables == TableSet::All;
+    let rows = engine && view.searchables().iter().all(|table| view.row_filter(table).is_none());
+    let text = figures::text(&app, &view.tables(), figures::Sees { admin, engine, rows });
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
 pub const OPENAPI: &str = include_str!("openapi.json");

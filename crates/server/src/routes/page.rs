@@ -7,20 +7,27 @@ use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use bytes::Bytes;
 use futures::stream;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 use super::Follows;
 use crate::app::Shared;
 use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 
-/// Until there is a site, the root leads to the page.
-pub async fn home() -> Redirect {
-    Redirect::temporary("/_/")
+/// Without a site the root leads to the page, and says how to have one.
+pub async fn home() -> Response {
+    const HINT: &str = "No notes are published here. `polynya publish FOLDER` makes a folder of Markdown the site at this \
+                        address, and so does `vault = \"FOLDER\"` under `[site]` in polynya.toml. This machine is at /_/.\n";
+    let mut response = Redirect::temporary("/_/").into_response();
+    *response.body_mut() = Body::from(HINT);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
 }
 
 pub async fn index(State(app): State<Shared>, headers: HeaderMap) -> Result<Response> {
-    app.assets.answer("", &headers).ok_or_else(|| Failure::no_route("/_/"))
+    app.assets.answer("", &headers).ok_or_else(|| Failure::no_route("/_/", None))
 }
 
 pub async fn file(
@@ -28,7 +35,7 @@ pub async fn file(
     Path(file): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    app.assets.answer(&file, &headers).ok_or_else(|| Failure::no_route(&format!("/_/{file}")))
+    app.assets.answer(&file, &headers).ok_or_else(|| Failure::no_route(&format!("/_/{file}"), None))
 }
 
 /// One JSON a second as server-sent events; all who watch share its making. Ends with the key that it was asked with.
@@ -49,7 +56,7 @@ pub async fn live(State(app): State<Shared>, Extension(admitted): Extension<Admi
                 return None;
             }
             let sample = samples.borrow_and_update().clone();
-            let event = Bytes::from(format!("data: {}\n\n", sample.text(&admitted.principal.tables)));
+            let event = Bytes::from(format!("data: {}\n\n", sample.text(&admitted.principal)));
             Some((Ok::<_, Infallible>(event), (samples, stopping, app, admitted, false)))
         },
     );

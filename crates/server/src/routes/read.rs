@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Request, header};
 use serde::Deserialize;
 use types::{Error, Principal, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, TableDef, name};
 
-use super::query;
 use crate::app::Shared;
+use crate::asked;
 use crate::failure::{Failure, Result};
 use crate::wire::out::{self, Format};
 use crate::wire::{text, value};
@@ -43,7 +43,7 @@ pub async fn rows(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = query(request.uri())?;
+    let asked: Asked = asked::query(request.uri())?;
     let format = format_of(request.headers())?;
     let limit_max = app.options.rows_limit_max;
     let limit = match asked.limit {
@@ -162,21 +162,23 @@ fn column_ids(def: &TableDef, columns: &str) -> Result<Vec<types::ColumnId>> {
         ids.push(match wanted {
             ROW_ID_NAME => ROW_ID,
             TIME_NAME => TIME,
-            _ => {
-                def.schema
-                    .column_named(wanted)
-                    .ok_or_else(|| {
-                        Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
-                            .with("table", name::short_table_name(&def.name))
-                    })?
-                    .id
-            }
+            _ => def.schema.column_named(wanted).ok_or_else(|| no_column(def, wanted))?.id,
         });
     }
     if ids.len() > types::schema::COLUMNS_MAX + 2 {
         return Err(Error::invalid("more columns than a table can have").into());
     }
     Ok(ids)
+}
+
+fn no_column(def: &TableDef, wanted: &str) -> Error {
+    let names = def.schema.columns.iter().map(|column| column.name.as_str());
+    let error = Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
+        .with("table", name::short_table_name(&def.name));
+    match engine::near::near(wanted, names.chain([ROW_ID_NAME, TIME_NAME])).as_slice() {
+        [] => error.hint("GET /v1/tables/{table} lists the columns"),
+        near => error.hint(engine::near::did_you_mean(near)),
+    }
 }
 
 pub async fn row(
@@ -209,7 +211,8 @@ pub fn find(snapshot: &table::Snapshot, key: &str) -> Result<Option<RowId>> {
         let values = value::key(key, &types)?;
         return Ok(snapshot.find(&types::key::encode_values(&types, &values)?)?);
     }
-    let row = key.parse().map(RowId).map_err(|_| {
+    let digits = key.bytes().all(|b| b.is_ascii_digit()).then_some(key);
+    let row = digits.and_then(|digits| digits.parse().ok()).map(RowId).ok_or_else(|| {
         Error::invalid(format!("`{}` is no row id", name::printable(key)))
             .hint("the table has no primary key, so its rows are named by `_row_id`")
     })?;

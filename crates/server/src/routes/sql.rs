@@ -20,6 +20,7 @@ use types::{Error, Principal, Result as CoreResult};
 use super::read::format_of;
 use super::{Unrecorded, milliseconds};
 use crate::app::Shared;
+use crate::asked;
 use crate::body;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
@@ -59,10 +60,7 @@ pub async fn sql(
     let (parts, body) = request.into_parts();
     let format = format_of(&parts.headers)?;
     let held = body::read(&app, &parts.headers, body).await?;
-    let asked: Asked = serde_json::from_slice(&held.bytes).map_err(|e| {
-        Error::invalid(format!("the body is no statement: {e}"))
-            .hint(r#"send {"sql":"SELECT 1","params":[]}"#)
-    })?;
+    let asked: Asked = asked::body(&held.bytes, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
     drop(held);
     let params = asked.params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
     // Said where it can be said, else an error: never silence.
@@ -70,7 +68,7 @@ pub async fn sql(
         (Format::Json, rows_max) => (Some(rows_max.unwrap_or(JSON_ROWS_MAX)), Overflow::Truncate),
         (_, rows_max) => (rows_max, Overflow::Error),
     };
-    let limits = Limits { deadline: asked.deadline_ms.map(Duration::from_millis), rows_max, overflow };
+    let limits = Limits { deadline: asked::deadline(asked.deadline_ms)?, rows_max, overflow };
     let answered = app.sql.run(&principal, &asked.sql, params, limits).await;
     let result = match answered {
         Err(e) => Err(e.into()),

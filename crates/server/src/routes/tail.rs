@@ -18,8 +18,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use types::{Error, Lsn, Principal, Result as CoreResult, TableId, name};
 
-use super::{Follows, query};
+use super::Follows;
 use crate::app::Shared;
+use crate::asked;
 use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 use crate::wire::out;
@@ -41,7 +42,7 @@ pub async fn tail(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = query(request.uri())?;
+    let asked: Asked = asked::query(request.uri())?;
     let resumed = match request.headers().get("last-event-id") {
         None => None,
         Some(id) => Some(id.to_str().ok().and_then(|id| id.trim().parse().ok()).ok_or_else(|| {

@@ -19,3 +19,37 @@ fn the_description_names_every_route_and_no_other() {
     let routes: BTreeSet<String> = ROUTES.iter().map(|r| format!("{} {}", r.method, r.path)).collect();
     assert_eq!(described, routes);
 }
+
+#[test]
+fn the_description_says_what_each_route_answers_and_whom_it_refuses() {
+    let openapi: serde_json::Value = serde_json::from_str(operations::OPENAPI).unwrap();
+    for route in ROUTES {
+        let operation = &openapi["paths"][route.path][route.method.as_str().to_lowercase()];
+        let responses = operation["responses"].as_object().unwrap();
+        let what = format!("{} {}", route.method, route.path);
+        for (status, response) in responses {
+            let shared = response["$ref"].as_str().map(|name| {
+                openapi.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("{what}: {name}"))
+            });
+            let response = shared.unwrap_or(response);
+            assert!(response["description"].is_string(), "{what} {status}");
+            // A notification to /mcp is taken without a word.
+            let is_silent = matches!((route.path, status.as_str()), ("/{page}", _) | ("/mcp", "202"));
+            if status.starts_with('2') && !is_silent {
+                assert!(response["content"].is_object(), "{what} {status} has a form");
+            }
+        }
+        assert_eq!(operation["security"] == serde_json::json!([]), route.scope.is_none(), "{what}");
+        if route.scope.is_some() {
+            for status in ["400", "401", "403"] {
+                assert!(responses.contains_key(status), "{what} may be answered {status}");
+            }
+        }
+    }
+    // Every reference leads somewhere.
+    let text = operations::OPENAPI;
+    for (at, begin) in text.match_indices("\"#/") {
+        let name = text[at + begin.len()..].split('"').next().unwrap();
+        assert!(openapi.pointer(&format!("/{name}")).is_some(), "{name}");
+    }
+}

@@ -15,8 +15,9 @@ use tokio::sync::oneshot;
 use types::{Error, Kind, Principal, RowId, TableDef, TableId, name};
 
 use super::define::{RETRIES, commit, newer_root};
-use super::{json, query};
+use super::json;
 use crate::app::Shared;
+use crate::asked;
 use crate::body;
 use crate::failure::{Failure, Result};
 use crate::wire::content::{self, Encoding};
@@ -78,7 +79,7 @@ pub async fn rows(
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
 
     // Writers slow down before they are refused.
-    let pause = app.engine.pace();
+    let pause = app.engine.pace_of(&head.full_name);
     if !pause.is_zero() {
         app.telemetry.paced.fetch_add(1, Relaxed);
         tokio::time::sleep(pause).await;
@@ -154,7 +155,7 @@ struct Head {
 
 fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str) -> Result<Head> {
     let full_name = name::full_table_name(table)?;
-    let asked: Asked = query(uri)?;
+    let asked: Asked = asked::query(uri)?;
     if headers.contains_key("idempotency-key") {
         return Err(Error::invalid("this version keeps no idempotency keys")
             .hint("give the table a primary key: an upsert may be repeated")

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use types::{ColumnId, DataType, Error, Kind, Result, TableDef, TableId, Value, name};
+use types::{ColumnId, DataType, Error, Kind, NewIndex, Result, TableDef, TableId, Value, name};
 
 /// The body of `PUT /v1/tables/{table}`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -18,8 +18,18 @@ pub struct Definition {
     pub retention: Option<i64>,
     #[serde(default)]
     pub partition_by: Vec<String>,
+    /// All that the table is to have; `None`: those that it has.
+    pub indexes: Option<Vec<IndexDefinition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexDefinition {
+    pub name: Option<String>,
+    pub kind: String,
+    pub columns: Vec<String>,
     #[serde(default)]
-    pub indexes: Vec<Json>,
+    pub options: serde_json::Map<String, Json>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -50,10 +60,8 @@ impl Definition {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Definition::default());
         }
-        serde_json::from_slice(body).map_err(|e| {
-            Error::invalid(format!("the body is no table definition: {e}"))
-                .hint(r#"send {"columns":[{"name":"id","type":"int64"}],"primary_key":["id"]}"#)
-        })
+        let example = r#"{"columns":[{"name":"id","type":"int64"}],"primary_key":["id"]}"#;
+        crate::asked::body(body, "table definition", example)
     }
 
     pub fn columns(&self) -> Result<Vec<Wanted>> {
@@ -90,8 +98,8 @@ impl Definition {
             }
             def.time = Some(column.id);
         }
-        if !self.indexes.is_empty() {
-            return Err(Error::invalid("this version builds no indexes yet").hint("leave `indexes` out"));
+        for index in self.indexes.iter().flatten() {
+            def.add_index(&index.understand()?)?;
         }
         def.options.lake = self.lake;
         def.options.retention = match self.retention {
@@ -138,6 +146,40 @@ impl ColumnDefinition {
     }
 }
 
+impl IndexDefinition {
+    pub fn understand(&self) -> Result<NewIndex> {
+        let option = |(key, value): (&String, &Json)| Ok((key.clone(), plain(key, value)?));
+        let kind = self.kind.to_lowercase();
+        if kind == types::INDEX_SITE {
+            // Notes come from a folder that is followed; a table that only looks so would hide its rows for nothing.
+            return Err(Error::invalid("there is no index of kind `site` here")
+                .hint("indexes are of kind `text`; `polynya publish FOLDER` makes a site"));
+        }
+        Ok(NewIndex {
+            name: self.name.clone().unwrap_or_default(),
+            kind,
+            columns: self.columns.clone(),
+            options: self.options.iter().map(option).collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// An option as text; `[2, 1]` as `2,1`.
+fn plain(key: &str, value: &Json) -> Result<String> {
+    match value {
+        Json::String(text) => Ok(text.clone()),
+        Json::Number(number) => Ok(number.to_string()),
+        Json::Bool(flag) => Ok(flag.to_string()),
+        Json::Array(parts) => {
+            Ok(parts.iter().map(|part| plain(key, part)).collect::<Result<Vec<_>>>()?.join(","))
+        }
+        Json::Null | Json::Object(_) => Err(Error::invalid(format!(
+            "option `{}` of an index is a text or a number",
+            name::printable(key)
+        ))),
+    }
+}
+
 /// A table as `GET` shows it.
 pub fn describe(def: &TableDef) -> Json {
     let columns: Vec<Json> = def
@@ -175,6 +217,20 @@ pub fn describe(def: &TableDef) -> Json {
     }
     if !def.options.partition_by.is_empty() {
         shown["partition_by"] = json!(def.options.partition_by);
+    }
+    if !def.indexes.is_empty() {
+        let indexes = def.indexes.iter().map(|index| {
+            let columns = index.columns.iter().filter_map(|id| Some(def.schema.column(*id)?.name.as_str()));
+            let options: serde_json::Map<String, Json> =
+                index.options.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+            json!({
+                "name": index.name,
+                "kind": index.kind,
+                "columns": columns.collect::<Vec<_>>(),
+                "options": options,
+            })
+        });
+        shown["indexes"] = indexes.collect();
     }
     shown
 }

@@ -1,7 +1,7 @@
 //! Single values: SQL parameters, defaults and keys, from JSON and from the text of a URL.
 
 use serde_json::Value as Json;
-use types::{DataType, Error, Kind, Result, Value};
+use types::{DataType, Error, Kind, Result, Value, name};
 
 use super::column::Fault;
 use super::parser::Parser;
@@ -26,7 +26,7 @@ pub fn parameter(json: &Json) -> Result<Value> {
     })
 }
 
-/// A value of a known type, by the rules for rows.
+/// A value of a known type, by the rules for rows. All of the text must be that value.
 pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
     let mut column = column::Column::new(data_type);
     let mut parser = Parser::new(json);
@@ -39,17 +39,38 @@ pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
             return Err(Error::invalid(format!("no JSON: {} expected at byte {}", m.expected, m.at)));
         }
     }
+    // What stands behind the value is no part of it: `2-oops` is not 2.
+    if parser.peek().is_some() {
+        return Err(Error::new(
+            Kind::Schema,
+            format!("{data_type} expected, `{}` found", name::printable(json)),
+        ));
+    }
     let array = column.finish()?.expect("a declared type makes an array");
     Ok(Value::from_array(&array, data_type, 0))
 }
 
-/// A key value as it stands in a path: strings bare, everything else as JSON writes it.
+/// A key value as it stands in a path: bools and integers exactly as JSON writes them, everything else bare.
 pub fn of_text(text: &str, data_type: &DataType) -> Result<Value> {
-    match data_type {
-        DataType::Bool | DataType::Int32 | DataType::Int64 => of_type(text, data_type),
-        _ => of_type(&Json::from(text).to_string(), data_type),
+    if !matches!(data_type, DataType::Bool | DataType::Int32 | DataType::Int64) {
+        return of_key(&Json::from(text).to_string(), data_type);
     }
-    .map_err(|e| Error::invalid(format!("the key does not fit: {}", e.message())))
+    // JSON may have white space around a value; a path names a row or none.
+    let found = of_type(text, data_type).ok().filter(|value| *value != Value::Null);
+    found.filter(|_| !text.contains(|c: char| c.is_ascii_whitespace())).ok_or_else(|| {
+        let found = name::printable(text);
+        Error::invalid(format!("the key does not fit: {data_type} expected, `{found}` found"))
+    })
+}
+
+/// A key value as JSON. No row has a key without a value.
+fn of_key(json: &str, data_type: &DataType) -> Result<Value> {
+    let misfit = |why: &str| Error::invalid(format!("the key does not fit: {why}"));
+    match of_type(json, data_type) {
+        Ok(Value::Null) => Err(misfit(&format!("{data_type} expected, `null` found"))),
+        Ok(value) => Ok(value),
+        Err(e) => Err(misfit(e.message())),
+    }
 }
 
 /// The key in a path, already percent-decoded: one value, or for a composite key values with commas between them or
@@ -73,7 +94,7 @@ pub fn key(text: &str, types: &[DataType]) -> Result<Vec<Value>> {
     }
     let value = |(part, data_type): (&Json, &DataType)| match part {
         Json::String(text) => of_text(text, data_type),
-        other => of_type(&other.to_string(), data_type),
+        other => of_key(&other.to_string(), data_type),
     };
     parts.iter().zip(types).map(value).collect()
 }
@@ -90,8 +111,48 @@ mod tests {
         assert_eq!(key(r#"["a",7]"#, &types).unwrap(), expected);
         assert_eq!(key("a,b", &types[..1]).unwrap(), [Value::String("a,b".into())]);
         assert_eq!(key("2026-11-21", &[DataType::Date]).unwrap(), [Value::Date(20_778)]);
-        for bad in ["a", "a,b", "a,7,8", "[1"] {
+        for bad in ["a", "a,b", "a,7,8", "[1", "a,7x", r#"["a",7]x"#, r#"["a","7x"]"#, r#"["a",null]"#] {
             assert_eq!(key(bad, &types).unwrap_err().kind(), Kind::Invalid, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_key_of_any_type_is_the_whole_text_or_none() {
+        let uuid = "018f3b2a-7c4d-7e8f-9a0b-1c2d3e4f5a6b";
+        for (name, good) in [
+            ("bool", "true"),
+            ("int32", "-7"),
+            ("int64", "1"),
+            ("decimal(10,2)", "1.50"),
+            ("date", "2026-11-21"),
+            ("timestamp", "2026-11-21T08:06:51Z"),
+            ("uuid", uuid),
+            ("binary", "aGk="),
+        ] {
+            let data_type = DataType::parse(name, &mut types::ColumnId(0)).unwrap();
+            assert!(data_type.is_key(), "{name}");
+            let value = of_text(good, &data_type).unwrap();
+            let array = serde_json::to_string(&[good]).unwrap();
+            assert_eq!(
+                key(&array.replace(']', ",1]"), &[data_type.clone(), DataType::Int64]).unwrap()[0],
+                value
+            );
+            for behind in ["-oops", "abc", ",", ",2", " 2", " ", "\n", "]", "\"", "\0", "%"] {
+                let bad = format!("{good}{behind}");
+                let refused = key(&bad, std::slice::from_ref(&data_type)).unwrap_err();
+                assert_eq!(refused.kind(), Kind::Invalid, "{name} {bad:?}");
+                let before = format!("{}{good}", behind.replace('-', "x"));
+                assert!(of_text(&before, &data_type).is_err(), "{name} {before:?}");
+                assert!(of_type(&format!("{bad} 1"), &data_type).is_err(), "{name} {bad:?}");
+            }
+            // In base64 `null` is three bytes.
+            for bad in ["", "null", " "] {
+                assert!(of_text(bad, &data_type).is_err() || name == "binary", "{name} {bad:?}");
+            }
+        }
+        let refused = of_text("1abc", &DataType::Int64).unwrap_err();
+        assert_eq!(refused.message(), "the key does not fit: int64 expected, `1abc` found");
+        // A string is any text, these too.
+        assert_eq!(of_text("1,2 null", &DataType::String).unwrap(), Value::String("1,2 null".into()));
     }
 }

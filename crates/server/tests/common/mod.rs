@@ -39,7 +39,14 @@ impl Running {
         options.log.file_bytes = 4 << 20;
         let engine = engine::Engine::open(vfs::Env::real(), &dir.path().join("data"), options).unwrap();
         let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
-        let mut options = Options { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Options::default() };
+        let text = index::text::Text::new();
+        engine.register(text.clone()).unwrap();
+        let search = query::Search::new(engine.clone(), text, sql.clone()).unwrap();
+        let mut options = Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            search: Some(search),
+            ..Options::default()
+        };
         change(&mut options);
         let server = Server::start(engine.clone(), sql.clone(), options).unwrap();
         let address = server.local_addr();
@@ -144,7 +151,7 @@ impl Client {
         self.head(method, path, &all);
         // A server that refused early may not read the rest.
         let _ = self.send(body);
-        self.answer()
+        if method == "HEAD" { self.answer_head() } else { self.answer() }
     }
 
     pub fn line(&mut self) -> String {

@@ -35,6 +35,23 @@ fn the_arrow_file_opens_with_any_arrow_reader() {
     assert!(segment.verify().is_empty(), "{:?}", segment.verify());
 }
 
+/// Each array of a batch was charged for the whole file, so that three rows of a large table were more than all memory of SQL.
+#[test]
+fn a_batch_of_a_segment_is_charged_for_its_own_block() {
+    let sim = SimEnv::new(1);
+    let (tip, _) = sealed(&sim, 200_000);
+    let file = sim.disk.contents(&dir().join("1.arrow")).unwrap().len();
+    let snapshot = tip.snapshot(types::Lsn(2));
+    for piece in snapshot.pieces() {
+        let batch = piece.read(snapshot.all_columns()).unwrap();
+        let block = file / snapshot.pieces().len();
+        for column in batch.columns() {
+            let charged = column.get_array_memory_size();
+            assert!(charged <= 4 * block, "{charged} bytes for one of {} rows in {file}", batch.num_rows());
+        }
+    }
+}
+
 #[test]
 fn a_flipped_bit_is_found_and_names_the_file() {
     let _limit = testkit::limit(120);

@@ -1,0 +1,338 @@
+//! `polynya lake status|commit|verify`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use arrow::ipc::reader::StreamReader;
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+use http::Method;
+use lake::digest::Digest;
+use lake::reader::Reader;
+use serde_json::{Value, json};
+use types::{Error, Kind, Result};
+use vfs::Env;
+
+use crate::cli::Reach;
+use crate::client::{Client, escaped, read};
+use crate::config::Config;
+use crate::door::Door;
+use crate::output::{self, Table};
+use crate::units::{ByteSize, counted, grouped};
+
+use super::tables::{self, number};
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Tables as Apache Iceberg, below lake/ in the data directory. Any program that reads Iceberg v2 opens them there: \
+                  DuckDB, PyIceberg, Spark, Trino.",
+    after_help = "Examples:\n  polynya lake status               how far each table has landed, and where\n  \
+                  polynya lake commit events        land now what was acknowledged so far\n  \
+                  polynya lake verify events        read it back from the lake's files alone and compare it with SQL"
+)]
+pub struct Options {
+    #[command(subcommand)]
+    command: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// How far tables have landed, and where their newest metadata is
+    Status(Status),
+    /// Land now what was acknowledged so far, and wait for it
+    Commit(Named),
+    /// Read tables back from their Iceberg metadata and Parquet alone, and compare every value with SQL
+    Verify(Named),
+}
+
+#[derive(Debug, Args)]
+struct Status {
+    /// Only this table
+    table: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// The tables; none: all that have a lake
+    #[arg(value_name = "TABLE")]
+    tables: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
+    match &options.command {
+        What::Status(options) => {
+            let names: Vec<String> = options.table.clone().into_iter().collect();
+            let ask = async |door: &mut Door| {
+                let mut marks = Vec::new();
+                for table in followed(door.client(), &names).await? {
+                    marks.push(watermarks(door.client(), &table).await?);
+                }
+                Ok(marks)
+            };
+            let marks = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            output::print(&if options.json { lines(&marks) } else { status_table(&marks) });
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Commit(options) => {
+            let ask = async |door: &mut Door| {
+                let mut landed = Vec::new();
+                for table in followed(door.client(), &options.tables).await? {
+                    let mut answer = land(door.client(), &table).await?;
+                    answer["table"] = json!(table);
+                    landed.push(answer);
+                }
+                Ok(landed)
+            };
+            let landed =
+                super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            output::print(&if options.json {
+                lines(&landed)
+            } else {
+                landed.iter().map(landed_line).collect()
+            });
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Verify(options) => {
+            let ask = async |door: &mut Door| {
+                let mut reports = Vec::new();
+                for table in followed(door.client(), &options.tables).await? {
+                    reports.push(verify(door.client(), &table).await?);
+                }
+                Ok(reports)
+            };
+            let reports =
+                super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            output::print(&if options.json { lines(&reports) } else { reports.iter().map(report).collect() });
+            let equal = reports.iter().all(|report| report["equal"] == Value::Bool(true));
+            Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+/// The named tables, or all that land.
+async fn followed(client: &mut Client, names: &[String]) -> Result<Vec<String>> {
+    if !names.is_empty() {
+        return Ok(names.to_vec());
+    }
+    let all = tables::list(client).await?;
+    let lands = |table: &&Value| {
+        let derived = table["derived"].as_array().map(Vec::as_slice).unwrap_or_default();
+        derived.iter().any(|derived| derived["name"] == "lake")
+    };
+    let tables = all["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(tables.iter().filter(lands).filter_map(|t| t["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// How far a table is. A server that has just started is given a moment to find its lake again.
+async fn watermarks(client: &mut Client, table: &str) -> Result<Value> {
+    let path = format!("/v1/tables/{}/watermarks", escaped(table));
+    for _ in 0..OPEN_TRIES {
+        let marks = client.json(Method::GET, &path, None).await?;
+        if !marks["lake"].is_null() || marks["lake_error"].is_string() || marks.get("lake").is_none() {
+            return Ok(marks);
+        }
+        tokio::time::sleep(OPEN_PAUSE).await;
+    }
+    client.json(Method::GET, &path, None).await
+}
+
+const OPEN_TRIES: usize = 50;
+const OPEN_PAUSE: Duration = Duration::from_millis(100);
+
+async fn land(client: &mut Client, table: &str) -> Result<Value> {
+    let path = format!("/v1/tables/{}/commit?deadline_ms=600000", escaped(table));
+    client.json(Method::POST, &path, None).await
+}
+
+fn lines(values: &[Value]) -> String {
+    values.iter().map(|value| format!("{value}\n")).collect()
+}
+
+fn landed_line(landed: &Value) -> String {
+    let place = landed["metadata"].as_str().map(|path| format!(", {path}")).unwrap_or_default();
+    let line = format!(
+        "{}: {} in {} up to row {}, lsn {}{place}\n",
+        landed["table"].as_str().unwrap_or_default(),
+        counted(number(&landed["rows"]), "row"),
+        counted(number(&landed["files"]), "file"),
+        number(&landed["row"]),
+        number(&landed["lsn"]),
+    );
+    output::visible(&line).into_owned()
+}
+
+fn status_table(marks: &[Value]) -> String {
+    if marks.is_empty() {
+        return "No table has a lake; tables of a server do unless they say `lake = false`.\n".into();
+    }
+    let mut out = Table::new(["table", "rows", "size", "files", "behind", "newest metadata"])
+        .right(|title| ["rows", "size", "files", "behind"].contains(&title))
+        .whole(|title| title == "newest metadata");
+    for mark in marks {
+        let lake = &mark["lake"];
+        let behind = number(&mark["acknowledged"]["row"]).saturating_sub(number(&lake["row"]));
+        let place = match mark["lake_error"].as_str() {
+            Some(error) => format!("does not land: {error}"),
+            None => lake["metadata"].as_str().unwrap_or("nothing yet").to_owned(),
+        };
+        out.push([
+            mark["table"].as_str().unwrap_or_default().to_owned(),
+            grouped(number(&lake["rows"])),
+            ByteSize(number(&lake["bytes"])).to_string(),
+            grouped(number(&lake["files"]) + number(&lake["delete_files"])),
+            grouped(behind),
+            place,
+        ]);
+    }
+    out.render()
+}
+
+/// A table whose rows go while it is compared is compared again so often.
+const ROUNDS: usize = 5;
+/// Row ids of one statement, so that no answer reaches its limit.
+const ROW_IDS: u64 = 1_000_000;
+/// What one of them answers, about.
+const ANSWER_BYTES: u64 = 64 << 20;
+
+/// Lands a table, reads it back, and compares it with SQL at the row that the lake stands at.
+async fn verify(client: &mut Client, table: &str) -> Result<Value> {
+    for _ in 0..ROUNDS {
+        let landed = land(client, table).await?;
+        let (dir, version, path) = place_of(&landed)?;
+        let (row, found) = in_lake(dir.clone(), version, u64::MAX).await?;
+        let expected = in_sql(client, table, row).await?;
+        let differences = found.differences(&expected, ["the lake", "SQL"]);
+        if !differences.is_empty() {
+            // Rows that went between the two readings are in one of them only, and then the lake loses them too.
+            let (_, version, _) = place_of(&land(client, table).await?)?;
+            if in_lake(dir, version, row).await?.1 != found {
+                continue;
+            }
+        }
+        let column = |(name, digest): (&String, &lake::digest::ColumnDigest)| {
+            let sum = digest.sum.map(|sum| sum.to_string());
+            (
+                name.clone(),
+                json!({ "nulls": digest.nulls, "sum": sum, "hash": format!("{:016x}", digest.hash) }),
+            )
+        };
+        return Ok(json!({
+            "table": table,
+            "equal": differences.is_empty(),
+            "row": row,
+            "lsn": landed["lsn"],
+            "snapshot_id": landed["snapshot_id"],
+            "rows": found.rows,
+            "columns": found.columns.iter().map(column).collect::<serde_json::Map<_, _>>(),
+            "differences": differences,
+            "metadata": path,
+        }));
+    }
+    Err(Error::new(
+        Kind::Conflict,
+        format!("rows of `{table}` were replaced or deleted each of the {ROUNDS} times that it was compared"),
+    )
+    .hint("compare it while fewer of its rows change"))
+}
+
+/// The table's directory, the version of its metadata, and that file.
+fn place_of(landed: &Value) -> Result<(PathBuf, u64, PathBuf)> {
+    let path = landed["metadata"].as_str().map(PathBuf::from).ok_or_else(|| {
+        Error::new(Kind::Forbidden, "the server does not say where the lake is")
+            .hint("verify on the machine of the server, with a key of scope admin or through --data")
+    })?;
+    let name = path.file_name().and_then(|name| name.to_str());
+    let version = name.and_then(|name| name.strip_prefix('v')?.strip_suffix(".metadata.json")?.parse().ok());
+    let dir = path.parent().and_then(Path::parent).map(Path::to_owned);
+    match (dir, version) {
+        (Some(dir), Some(version)) => Ok((dir, version, path)),
+        _ => Err(Error::internal(format!("`{}` is no name of a metadata file", path.display()))),
+    }
+}
+
+/// What the files say of the rows up to `last`, and up to which row they go.
+async fn in_lake(dir: PathBuf, version: u64, last: u64) -> Result<(u64, Digest)> {
+    let read = move || {
+        let reader =
+            Reader::open_version(&Env::real(), &dir, version).map_err(|error| match error.kind() {
+                Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
+                _ => error,
+            })?;
+        let mut digest = Digest::of_columns(reader.schema());
+        reader.read(&mut |batch| digest.add(&batch, last))?;
+        Ok((reader.row.0, digest))
+    };
+    let joined = tokio::task::spawn_blocking(read).await;
+    joined.map_err(|error| Error::internal("reading the lake failed").caused_by(error))?
+}
+
+/// What SQL says of the rows up to `last`.
+async fn in_sql(client: &mut Client, table: &str, last: u64) -> Result<Digest> {
+    let described = tables::describe(client, table).await?;
+    let columns = described["columns"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let names = columns.iter().filter_map(|column| column["name"].as_str()).map(quoted);
+    let names: Vec<String> = ["_row_id", "_time"].map(quoted).into_iter().chain(names).collect();
+    let from: Vec<String> = table.split('.').map(quoted).collect();
+    let row_bytes = number(&described["bytes"]) / number(&described["rows"]).max(1);
+    let row_ids = (ANSWER_BYTES / row_bytes.max(1)).clamp(1_000, ROW_IDS);
+    let mut digest = Digest::default();
+    let mut first = 1;
+    // At least one statement, for the columns of an empty table.
+    loop {
+        let end = (first + row_ids - 1).min(last);
+        let sql = format!(
+            "SELECT {} FROM {} WHERE _row_id >= {first} AND _row_id <= {end}",
+            names.join(", "),
+            from.join(".")
+        );
+        let body = Bytes::from(json!({ "sql": sql }).to_string());
+        let headers =
+            [("content-type", "application/json"), ("accept", "application/vnd.apache.arrow.stream")];
+        let answer = client.send(Method::POST, "/v1/sql", &headers, body).await?;
+        let bytes = read(answer).await?;
+        let broken = |error| Error::internal("the answer is no Arrow stream").caused_by(error);
+        let reader = StreamReader::try_new(&bytes[..], None).map_err(broken)?;
+        if first == 1 {
+            digest = Digest::of_columns(&reader.schema());
+        }
+        for batch in reader {
+            digest.add(&batch.map_err(broken)?, last)?;
+        }
+        if end >= last {
+            return Ok(digest);
+        }
+        first = end + 1;
+    }
+}
+
+/// For a terminal.
+fn report(report: &Value) -> String {
+    let table = report["table"].as_str().unwrap_or_default();
+    let columns = report["columns"].as_object().map_or(0, serde_json::Map::len);
+    let text = match report["equal"] == Value::Bool(true) {
+        true => format!(
+            "{table}: equal. {}, {}, every value the same in the lake and in SQL, up to row {}\n",
+            counted(number(&report["rows"]), "row"),
+            counted(columns as u64, "column"),
+            number(&report["row"])
+        ),
+        false => {
+            let differences = report["differences"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let lines = differences.iter().filter_map(Value::as_str).map(|line| format!("  {line}\n"));
+            format!("{table}: DIFFERENT\n{}", lines.collect::<String>())
+        }
+    };
+    output::visible(&text).into_owned()
+}

@@ -1,0 +1,167 @@
+//! `polynya publish`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use types::{Error, Result};
+
+use crate::config::Config;
+use crate::output;
+use crate::service::Service;
+use crate::units::{counted, grouped};
+use crate::vault;
+
+use super::serve;
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Run the server with a folder of Markdown notes as its site: links between notes, a list of contents, \
+                  backlinks, tags, a feed. A changed file is live within a second. Only notes that say `publish: true` at \
+                  their top are public, unless --all is given.",
+    after_help = "Examples:\n  polynya publish notes\n  polynya publish --all docs --title Handbook\n  \
+                  polynya publish site=/srv/notes blog=/srv/blog --listen 0.0.0.0:8484\n\n\
+                  To keep it so, write it into polynya.toml:\n  [site]\n  vault = \"notes\"\n  publish = [\"**\"]"
+)]
+pub struct Options {
+    /// Folders or files; PLACE=FOLDER puts one below an address
+    #[arg(required = true, value_name = "[PLACE=]FOLDER")]
+    folders: Vec<String>,
+    /// Publish every note that does not say `publish: false`
+    #[arg(long)]
+    all: bool,
+    /// The site's name
+    #[arg(long, value_name = "TITLE")]
+    title: Option<String>,
+    #[command(flatten)]
+    pub serve: serve::Options,
+}
+
+pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
+    take(&mut config, &options.folders, options.all)?;
+    if let Some(title) = &options.title {
+        config.site.title.clone_from(title);
+    }
+    let all = config.site.publish.0.iter().any(|pattern| pattern == "**");
+    serve::serve(&config, &options.serve, async |service| {
+        let counted = notes(service).await;
+        let said: String = match &counted {
+            None => format!("The notes are still being read; they will be at {}/\n", service.url()),
+            Some(notes) => vault::places(&options.folders)
+                .iter()
+                .map(|place| sentence(place, notes, all, &service.url()))
+                .collect(),
+        };
+        output::print(&format!("{said}Stop with Ctrl-C.\n"));
+    })
+}
+
+/// How long the first words may wait for the folders to be read.
+const READING_PATIENCE: Duration = Duration::from_secs(20);
+
+/// All notes by path, and whether they are public: once the folders were looked at, and pages are made of what was found.
+async fn notes(service: &Service) -> Option<Vec<(String, bool)>> {
+    let started = Instant::now();
+    while started.elapsed() < READING_PATIENCE {
+        let is_read = service.folders().is_some_and(|folders| {
+            let state = folders.get();
+            state.settled || !state.failures.is_empty()
+        });
+        let root = service.engine().root();
+        let table = root.table(site::TABLE).filter(|_| is_read);
+        let made = table.and_then(|table| Some((table, root.derived(site::NAME, table.def().id)?)));
+        // Ids of rows that were removed again count too.
+        if let Some((table, position)) = made
+            && position.checkpoint.row.next() >= table.next_row()
+            && let Some(site) = position.published::<site::Site>()
+        {
+            return Some(
+                site.vault.notes().map(|(note, is_public)| (note.path().to_owned(), is_public)).collect(),
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    None
+}
+
+/// What is public of one folder, and where.
+fn sentence(place: &vault::Place, notes: &[(String, bool)], all: bool, url: &str) -> String {
+    let of: Vec<bool> =
+        notes.iter().filter(|(path, _)| place.holds(path)).map(|(_, public)| *public).collect();
+    let public = of.iter().filter(|public| **public).count();
+    let (name, at) = (&place.shown, format!("{url}{}", place.url()));
+    let others = match all {
+        true => "the others say `publish: false`, or their front matter cannot be read",
+        false => "the others do not say `publish: true`",
+    };
+    match (of.len(), public) {
+        (0, _) => format!("`{name}` has no notes yet; they will be at {at}\n"),
+        (count, 0) => {
+            let they = others.replacen("the others", "they", 1);
+            let cure = if all { "" } else { ". `--all` publishes every note" };
+            format!("None of {} of `{name}` is public: {they}{cure}.\n", counted(count as u64, "note"))
+        }
+        (count, public) if public < count => format!(
+            "{} of {} of `{name}` {} public at {at} ; {others}.\n",
+            grouped(public as u64),
+            counted(count as u64, "note"),
+            if public == 1 { "is" } else { "are" }
+        ),
+        (1, _) => format!("The note of `{name}` is public at {at}\n"),
+        (count, _) => format!("All {} of `{name}` are public at {at}\n", counted(count as u64, "note")),
+    }
+}
+
+/// These folders are the site, in place of those in the settings.
+pub fn take(config: &mut Config, folders: &[String], all: bool) -> Result<()> {
+    for folder in folders {
+        let (_, path) = vault::split(folder);
+        // A picture alone has no page, and nothing that is public shows it.
+        if Path::new(path).is_file() && !site::is_note(path) {
+            return Err(Error::invalid(format!("`{path}` is no note"))
+                .hint("notes end in .md; rows of a file become a table with `polynya ingest FILE`"));
+        }
+        // A folder of the settings may come later; one that was just typed is there, or mistyped.
+        if !Path::new(path).exists() {
+            return Err(Error::not_found(format!("there is no folder or file `{path}`"))
+                .hint("name a folder of Markdown notes"));
+        }
+    }
+    config.site.vault.0 = folders.to_vec();
+    if all {
+        config.site.publish.0 = vec!["**".to_owned()];
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It said "notes is at …" whether none or all of it was public, and the top's address of what is below a place.
+    #[test]
+    fn what_is_public_is_counted_for_each_folder_and_said_where_it_is() {
+        let notes: Vec<(String, bool)> = [("top/a.md", true), ("top/b.md", false), ("c d/c.md", false)]
+            .map(|(path, public)| (path.to_owned(), public))
+            .to_vec();
+        let places =
+            vault::places(&["top=/none/priv".to_owned(), "c d=/none/e".to_owned(), "/none/f".to_owned()]);
+        let said: Vec<String> =
+            places.iter().map(|place| sentence(place, &notes, false, "http://h")).collect();
+        assert_eq!(
+            said,
+            [
+                "1 of 2 notes of `/none/priv` is public at http://h/top/ ; the others do not say `publish: true`.\n",
+                "None of 1 note of `/none/e` is public: they do not say `publish: true`. `--all` publishes every note.\n",
+                "`/none/f` has no notes yet; they will be at http://h/f/\n",
+            ]
+        );
+        let alone = vault::places(&["notes".to_owned()]);
+        let open = [("a.md".to_owned(), true), ("x/b.md".to_owned(), true)];
+        assert_eq!(
+            sentence(&alone[0], &open, true, "http://h"),
+            "All 2 notes of `notes` are public at http://h/\n"
+        );
+    }
+}

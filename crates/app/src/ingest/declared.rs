@@ -1,0 +1,58 @@
+//! What the user said about a file, against what is known of it: a wish that cannot be heard is refused.
+
+use types::{Error, Result};
+
+use super::Job;
+use super::csv::{Declared, Dialect};
+
+/// What an earlier run read goes on as it began: another wish of this run would be one that nobody hears.
+pub fn check_same(job: &Job, known: &Dialect, title: &str) -> Result<()> {
+    let Declared { has_header, delimiter, types } = &job.declared;
+    let differs = types.iter().find_map(|(name, wanted)| {
+        let (_, read) = known.columns.iter().find(|(column, _)| column.eq_ignore_ascii_case(name))?;
+        let name = types::name::printable(name);
+        (read != wanted)
+            .then(|| format!("--column {name}:{wanted}: {title} was read before with `{name}` as {read}"))
+    });
+    let differs = differs.or_else(|| {
+        let other = has_header.is_some_and(|has_header| has_header != known.has_header);
+        other.then(|| format!("--no-header: {title} was read before with a header"))
+    });
+    let differs = differs.or_else(|| {
+        let other = delimiter.is_some_and(|delimiter| delimiter != known.delimiter);
+        let read = char::from(known.delimiter);
+        other.then(|| format!("--delimiter: {title} was read before with {read:?} between fields"))
+    });
+    match differs {
+        None => Ok(()),
+        Some(message) => Err(Error::conflict(message).hint(
+            "leave it out to go on as before, or read all of it into another table with --table NAME (--again: once more into this one)",
+        )),
+    }
+}
+
+/// A column that was named and is not there would be a wish that nobody hears.
+pub fn check_declared(job: &Job, dialect: Option<&Dialect>, title: &str) -> Result<()> {
+    let Some((first, _)) = job.declared.types.first() else { return Ok(()) };
+    let Some(dialect) = dialect else {
+        return Err(Error::invalid(format!(
+            "--column {first}: {title} is no CSV, its values have types already"
+        ))
+        .hint("make the table with the types that you want before, or leave --column out"));
+    };
+    let titles = || dialect.columns.iter().map(|(title, _)| title.as_str());
+    for (wanted, _) in &job.declared.types {
+        if titles().any(|title| title.eq_ignore_ascii_case(wanted)) {
+            continue;
+        }
+        let hint = match crate::config::nearest(wanted, titles()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("its columns are {}", titles().take(20).collect::<Vec<_>>().join(", ")),
+        };
+        let wanted = types::name::printable(wanted);
+        return Err(
+            Error::not_found(format!("--column {wanted}: {title} has no column `{wanted}`")).hint(hint)
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,436 @@
+//! Carries out a plan: sources concurrently, over one view, until the deadline.
+
+use std::time::{Duration, Instant};
+
+use engine::View;
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use query::{Limits, Overflow, Search, Sql};
+use tokio::sync::mpsc;
+use types::{Error, Kind, Lsn, Micros, Result, Value};
+
+use crate::answer::{Answer, Column, Consulted, Event, Section, State};
+use crate::cell::{self, Cell};
+use crate::sources;
+use crate::task::*;
+use crate::time;
+
+/// What every source gets.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub view: View,
+    pub sql: Sql,
+    pub search: Option<Search>,
+    pub now: Micros,
+    pub due: Instant,
+    /// The newest commit in what the asker may see; of others it hears nothing (A1).
+    pub lsn: Lsn,
+    /// When that was; `None` where only the time of a commit in something else is known.
+    pub time: Option<Micros>,
+    /// The asker may see every table, so that what is not there is not there.
+    pub all: bool,
+}
+
+/// What one source came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub sections: Vec<Section>,
+    /// Whether it has something to say.
+    pub answered: bool,
+    /// What was asked holds; `None`: it was no such question, or nobody can tell.
+    pub verdict: Option<bool>,
+    /// How new its newest data is.
+    pub as_of: Option<Micros>,
+    pub detail: Option<String>,
+}
+
+/// What a part of a question came to.
+struct Done {
+    sections: Vec<Section>,
+    verdict: Option<bool>,
+    answered: bool,
+    consulted: Vec<Consulted>,
+    /// Why nobody was asked.
+    refused: Option<Refused>,
+    /// Nobody was late or failed.
+    whole: bool,
+}
+
+/// An answer in the making.
+#[derive(Default)]
+struct Draft {
+    texts: Vec<String>,
+    sections: Vec<Section>,
+    consulted: Vec<Consulted>,
+    answered: bool,
+    partial: bool,
+}
+
+impl Draft {
+    /// Notes who was asked; what they said is the caller's to add.
+    fn note(&mut self, done: &mut Done) {
+        self.answered |= done.answered;
+        self.partial |= !done.whole;
+        for entry in done.consulted.drain(..) {
+            match self
+                .consulted
+                .iter_mut()
+                .find(|known| (&known.name, &known.kind) == (&entry.name, &entry.kind))
+            {
+                Some(known) => join(known, entry),
+                None => self.consulted.push(entry),
+            }
+        }
+    }
+
+    fn add(&mut self, mut done: Done) {
+        self.note(&mut done);
+        self.texts.extend(done.refused.map(|refused| refused.why().to_owned()));
+        self.texts.extend(said(&done.sections));
+        self.sections.append(&mut done.sections);
+    }
+}
+
+/// A small answer of SQL.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Context {
+    /// Runs a statement that is made of names and `$1` only; at most `rows_max` rows.
+    pub async fn rows(&self, sql: &str, params: &[Value], rows_max: usize) -> Result<Table> {
+        let left = self.due.saturating_duration_since(Instant::now());
+        let limits =
+            Limits { deadline: Some(left), rows_max: Some(rows_max as u64), overflow: Overflow::Truncate };
+        let mut answer = self.sql.read(self.view.clone(), sql, params.to_vec(), limits).await?;
+        let columns =
+            answer.columns().into_iter().map(|c| Column { name: c.name, data_type: c.data_type }).collect();
+        let mut rows = Vec::new();
+        while let Some(batch) = answer.next().await {
+            rows.extend(cell::rows(&batch?));
+        }
+        Ok(Table { columns, rows })
+    }
+
+    /// Work that is none of SQL's, off this thread.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.sql.work(self.due.saturating_duration_since(Instant::now()), work).await
+    }
+}
+
+/// The answer, and whether all of it may be given again to others: nothing is missing for want of time or by failure.
+pub(crate) struct Evaluated {
+    pub answer: Answer,
+    pub whole: bool,
+}
+
+pub(crate) struct Evaluation<'a> {
+    pub context: Context,
+    pub q: &'a str,
+    pub events: Option<mpsc::Sender<Event>>,
+    /// Listed by the asker although the question is not about them.
+    pub unasked: Vec<String>,
+}
+
+impl Evaluation<'_> {
+    pub async fn run(self, plan: &Plan) -> Evaluated {
+        let started = Instant::now();
+        // Parts do not wait for each other; only what follows a condition waits for that.
+        let conditional = async {
+            match &plan.condition {
+                Some(condition) => self.conditional(condition).await,
+                None => Draft::default(),
+            }
+        };
+        let (mut draft, parts) =
+            tokio::join!(conditional, join_all(plan.parts.iter().map(|part| self.part(part))));
+        parts.into_iter().for_each(|done| draft.add(done));
+        for name in &self.unasked {
+            let detail = Some("the question is not about it".into());
+            draft.consulted.push(self.entry(name, "source", State::Skipped, None, Duration::ZERO, detail));
+        }
+        let Draft { mut texts, sections, consulted, answered, partial } = draft;
+        if !answered {
+            let help = sources::catalog::help(&self.context);
+            let silent: Vec<&str> = consulted
+                .iter()
+                .filter(|c| matches!(c.state, State::Timeout | State::Failed))
+                .map(|c| c.name.as_str())
+                .collect();
+            let reasons: Vec<String> = consulted.iter().filter_map(reason).collect();
+            let why = match silent[..] {
+                [] if !reasons.is_empty() && plan.condition.is_none() => reasons.join(" "),
+                [] => "Nothing here answers that.".to_owned(),
+                _ => format!("Nothing here answered that; {} could not be asked.", silent.join(", ")),
+            };
+            texts.insert(0, why);
+            texts.push(help);
+        }
+        texts.dedup();
+        let answer = Answer {
+            q: self.q.to_owned(),
+            answer: texts.join("\n"),
+            sections,
+            sources: consulted,
+            took_ms: milliseconds(started.elapsed()),
+            lsn: self.context.lsn.0,
+            as_of: time::rfc3339(self.context.now),
+            cached: false,
+        };
+        Evaluated { answer, whole: !partial }
+    }
+
+    async fn conditional(&self, condition: &Condition) -> Draft {
+        let mut draft = Draft::default();
+        let parts = join_all(condition.parts.iter().map(|part| self.part(part))).await;
+        let verdicts: Vec<Option<bool>> = parts.iter().map(|done| done.verdict).collect();
+        let verdict = joined(condition.join, &verdicts);
+        let if_text = condition.text.trim();
+        let (mut found, mut sections) = (Vec::new(), Vec::new());
+        for mut done in parts {
+            let mut texts = said(&done.sections);
+            if texts.is_empty() {
+                // Why there is nothing to tell it from.
+                let why = |c: &Consulted| {
+                    Some(format!("{}: {}.", c.name, c.detail.as_ref()?.trim_end_matches('.')))
+                };
+                texts.extend(done.consulted.iter().filter_map(why));
+            }
+            // What holds is said of the whole.
+            let plain = |text: &str| {
+                let plain = text.strip_prefix("Yes: ").or_else(|| text.strip_prefix("No: "));
+                sources::sentence(plain.unwrap_or(text))
+            };
+            found.extend(texts.iter().map(|text| plain(text)));
+            draft.note(&mut done);
+            sections.append(&mut done.sections);
+        }
+        if condition.join == Join::Unclear {
+            found.push("“and” together with “or” is not understood.".into());
+        }
+        let found = found.join(" ");
+        let then: &[Part] = if let Then::Ask(parts) = &condition.then { parts } else { &[] };
+        let skip = |why: &str, draft: &mut Draft| {
+            for task in then.iter().flat_map(|part| &part.tasks) {
+                if draft.consulted.iter().all(|c| c.name != task.source) {
+                    let detail = Some(why.to_owned());
+                    let entry =
+                        self.entry(&task.source, task.kind, State::Skipped, None, Duration::ZERO, detail);
+                    draft.consulted.push(entry);
+                }
+            }
+        };
+        match verdict {
+            Some(true) => {
+                draft.texts.push(format!("It holds that {if_text}. {found}"));
+                draft.sections.append(&mut sections);
+                if let Then::Other(what) = &condition.then {
+                    draft.texts.push(format!("So: {what}. (Polynya answers; doing it is left to you.)"));
+                }
+                for done in join_all(then.iter().map(|part| self.part(part))).await {
+                    draft.add(done);
+                }
+            }
+            Some(false) => {
+                draft.texts.push(format!("It does not hold that {if_text}. {found}"));
+                // What would have been shown is not, but how it was found out is.
+                draft.sections.extend(sections.into_iter().map(|section| match condition.then {
+                    Then::Show => Section { columns: Vec::new(), rows: Vec::new(), ..section },
+                    _ => section,
+                }));
+                skip("the condition does not hold", &mut draft);
+            }
+            None => {
+                let rest = match &condition.then {
+                    Then::Show => "Nothing is claimed.".to_owned(),
+                    Then::Ask(parts) => {
+                        let asked: Vec<&str> = parts.iter().map(|part| part.text.as_str()).collect();
+                        format!("So this was not asked: {}.", asked.join("; "))
+                    }
+                    Then::Other(what) => format!("So it is for you to judge: {what}."),
+                };
+                let space = if found.is_empty() { "" } else { " " };
+                let whether = format!("Whether {if_text} cannot be told from what is here.");
+                draft.texts.push(format!("{whether}{space}{found} {rest}"));
+                draft.sections.append(&mut sections);
+                skip("it cannot be told whether the condition holds", &mut draft);
+            }
+        }
+        draft
+    }
+
+    /// Asks all sources of a part at once.
+    async fn part(&self, part: &Part) -> Done {
+        if let Some(refused) = part.refused {
+            return self.refused(part, refused);
+        }
+        let due = tokio::time::Instant::from_std(self.context.due);
+        let mut running: FuturesUnordered<_> = part
+            .tasks
+            .iter()
+            .enumerate()
+            .map(|(nth, task)| async move {
+                let started = Instant::now();
+                let outcome = match started < self.context.due {
+                    true => tokio::time::timeout_at(due, sources::run(&self.context, task)).await,
+                    false => {
+                        Ok(Err(Error::new(Kind::Timeout, "the answer was due before it could be asked")))
+                    }
+                };
+                (nth, outcome, started.elapsed())
+            })
+            .collect();
+        let mut ended = Vec::new();
+        while let Some((nth, outcome, took)) = running.next().await {
+            if let (Some(events), Ok(Ok(outcome))) = (&self.events, &outcome) {
+                for section in &outcome.sections {
+                    // A slow reader finds it in the whole: others wait for this too.
+                    let _ = events.try_send(Event::Section(section.clone()));
+                }
+            }
+            ended.push((nth, outcome, took));
+        }
+        ended.sort_by_key(|(nth, ..)| *nth);
+        let mut done = Done {
+            sections: Vec::new(),
+            verdict: None,
+            answered: false,
+            consulted: Vec::new(),
+            refused: None,
+            whole: true,
+        };
+        let mut verdicts = Vec::new();
+        for (nth, outcome, took) in ended {
+            let task = &part.tasks[nth];
+            let (state, as_of, detail) = match outcome {
+                Ok(Ok(outcome)) => {
+                    done.answered |= outcome.answered;
+                    done.sections.extend(outcome.sections);
+                    verdicts.push(outcome.verdict);
+                    let state = if outcome.answered { State::Answered } else { State::Nothing };
+                    (state, outcome.as_of, outcome.detail)
+                }
+                Ok(Err(error)) => {
+                    done.whole = false;
+                    let state = if error.kind() == Kind::Timeout { State::Timeout } else { State::Failed };
+                    (state, None, Some(error.to_string()))
+                }
+                Err(_) => {
+                    done.whole = false;
+                    (State::Timeout, None, Some("it had not answered when the answer was due".to_owned()))
+                }
+            };
+            done.consulted.push(self.entry(&task.source, task.kind, state, as_of, took, detail));
+        }
+        // Who was late or failed might have said otherwise.
+        verdicts.resize(part.tasks.len(), None);
+        done.verdict = joined(part.join, &verdicts);
+        done
+    }
+
+    /// Nobody is asked; who would have been is listed.
+    fn refused(&self, part: &Part, refused: Refused) -> Done {
+        let entry = |task: &Task| {
+            let detail = Some(refused.why().trim_end_matches('.').to_owned());
+            self.entry(&task.source, task.kind, State::Skipped, None, Duration::ZERO, detail)
+        };
+        Done {
+            sections: Vec::new(),
+            verdict: None,
+            answered: false,
+            consulted: part.tasks.iter().map(entry).collect(),
+            refused: Some(refused),
+            whole: true,
+        }
+    }
+
+    fn entry(
+        &self,
+        name: &str,
+        kind: &str,
+        state: State,
+        as_of: Option<Micros>,
+        took: Duration,
+        detail: Option<String>,
+    ) -> Consulted {
+        Consulted {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            state,
+            lsn: self.context.lsn.0,
+            as_of: as_of.map(time::rfc3339),
+            took_ms: milliseconds(took),
+            detail,
+        }
+    }
+}
+
+/// Whether several conditions together hold. One that nobody can tell leaves the whole untold, unless another decides it.
+fn joined(join: Join, verdicts: &[Option<bool>]) -> Option<bool> {
+    let decides = match (join, verdicts) {
+        (_, []) => return None,
+        (_, [only]) => return *only,
+        (Join::Unclear, _) => return None,
+        (Join::Any, _) => true,
+        (Join::All, _) => false,
+    };
+    if verdicts.contains(&Some(decides)) {
+        return Some(decides);
+    }
+    verdicts.iter().all(|verdict| *verdict == Some(!decides)).then_some(!decides)
+}
+
+/// One source that was asked several things.
+fn join(known: &mut Consulted, other: Consulted) {
+    // What is missing is told before what is there.
+    let weight = |state: State| match state {
+        State::Failed => 4,
+        State::Timeout => 3,
+        State::Answered => 2,
+        State::Nothing => 1,
+        State::Skipped => 0,
+    };
+    if weight(other.state) > weight(known.state) {
+        known.state = other.state;
+    }
+    known.took_ms = known.took_ms.max(other.took_ms);
+    known.as_of = known.as_of.take().max(other.as_of);
+    if let Some(detail) = other.detail.filter(|detail| known.detail.as_ref() != Some(detail)) {
+        known.detail = Some(known.detail.take().map_or(detail.clone(), |first| format!("{first}; {detail}")));
+    }
+}
+
+/// What a source that was meant says of why it has nothing to say.
+fn reason(entry: &Consulted) -> Option<String> {
+    let is_meant = matches!(entry.kind.as_str(), "metrics" | "requests" | "table");
+    let detail = entry.detail.as_ref().filter(|_| is_meant && entry.state == State::Nothing)?;
+    Some(format!("{}.", sources::capital(detail.trim_end_matches('.'))))
+}
+
+fn said(sections: &[Section]) -> Vec<String> {
+    sections.iter().map(|section| section.text.clone()).filter(|text| !text.is_empty()).collect()
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Several statements at a time, but not all that there are: others want to run theirs too.
+pub(crate) async fn few_at_once<T, F: Future<Output = T>>(work: Vec<F>) -> Vec<T> {
+    const AT_ONCE: usize = 3;
+    let mut results = Vec::with_capacity(work.len());
+    let mut work = work.into_iter();
+    loop {
+        let some: Vec<F> = work.by_ref().take(AT_ONCE).collect();
+        if some.is_empty() {
+            return results;
+        }
+        results.extend(join_all(some).await);
+    }
+}

@@ -1,0 +1,230 @@
+//! What can be asked: each file one source.
+
+pub(crate) mod catalog;
+mod changes;
+mod metrics;
+mod notes;
+mod requests;
+mod tables;
+mod values;
+
+use types::{Micros, Result, TIME_NAME, TableDef, Value, name};
+
+use crate::answer::{Column, Section};
+use crate::evaluate::{Context, Outcome, Table};
+use crate::task::{Task, What};
+use crate::time::{Window, rfc3339};
+
+pub(crate) async fn run(context: &Context, task: &Task) -> Result<Outcome> {
+    match &task.what {
+        What::Metrics(asked) => metrics::run(context, asked).await,
+        What::Requests(asked) => requests::run(context, asked).await,
+        What::Table(asked) => tables::run(context, asked).await,
+        What::Notes(asked) => notes::run(context, asked).await,
+        What::Changes(asked) => changes::run(context, asked).await,
+        What::Values(words) => values::run(context, words).await,
+        What::Catalog => Ok(catalog::run(context)),
+    }
+}
+
+/// A statement in the making: text of ours and quoted names, values as parameters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Statement {
+    pub conditions: Vec<String>,
+    pub params: Vec<Value>,
+}
+
+impl Statement {
+    /// `$1` for a value.
+    pub fn param(&mut self, value: impl Into<Value>) -> String {
+        self.params.push(value.into());
+        format!("${}", self.params.len())
+    }
+
+    pub fn time(&mut self, time: Micros) -> String {
+        self.param(Value::Timestamp(time))
+    }
+
+    pub fn is(&mut self, condition: String) {
+        self.conditions.push(condition);
+    }
+
+    pub fn within(&mut self, column: &str, window: Option<&Window>) {
+        let Some(window) = window else { return };
+        if window.from > Micros::MIN {
+            let from = self.time(window.from);
+            self.is(format!("{column} >= {from}"));
+        }
+        if let Some(to) = window.to {
+            let to = self.time(to);
+            self.is(format!("{column} < {to}"));
+        }
+    }
+
+    /// ` WHERE …`, or nothing.
+    pub fn filter(&self) -> String {
+        if self.conditions.is_empty() {
+            String::new()
+        } else {
+            format!(" WHERE {}", self.conditions.join(" AND "))
+        }
+    }
+}
+
+/// A name in SQL, whatever is in it.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A table in SQL.
+pub(crate) fn quoted_table(full_name: &str) -> String {
+    full_name.splitn(2, '.').map(quoted).collect::<Vec<_>>().join(".")
+}
+
+/// The column that times of a table mean.
+pub(crate) fn time_column(def: &TableDef) -> String {
+    let declared = def.time.and_then(|id| def.schema.column(id));
+    quoted(declared.map_or(TIME_NAME, |column| &column.name))
+}
+
+/// A figure of a column, in the unit that its name ends with: `rss_bytes`, `cpu_percent`.
+pub(crate) fn of_column(column: &str, value: f64) -> String {
+    let name = column.to_lowercase();
+    match () {
+        () if name == "bytes" || name.ends_with("_bytes") => bytes(value),
+        () if name == "percent" || name.ends_with("_percent") => format!("{} %", figure(value)),
+        () => figure(value),
+    }
+}
+
+/// A section that shows rows, with the statement that gave them.
+pub(crate) fn section(
+    source: &str,
+    title: impl Into<String>,
+    text: String,
+    table: &Table,
+    sql: &str,
+    params: &[Value],
+) -> Section {
+    Section {
+        title: title.into(),
+        text,
+        columns: table.columns.clone(),
+        rows: table.rows.iter().map(|row| row.iter().map(crate::cell::Cell::json).collect()).collect(),
+        sql: Some(sql.to_owned()),
+        params: params.iter().map(json).collect(),
+        source: source.to_owned(),
+    }
+}
+
+pub(crate) fn column(name: &str, data_type: &str) -> Column {
+    Column { name: name.to_owned(), data_type: data_type.to_owned() }
+}
+
+fn json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Int64(value) => serde_json::json!(value),
+        Value::Float64(value) => serde_json::json!(value),
+        Value::Timestamp(time) => serde_json::json!(rfc3339(*time)),
+        Value::String(text) => serde_json::json!(text),
+        Value::Bool(value) => serde_json::json!(value),
+        _ => serde_json::Value::Null,
+    }
+}
+
+/// `1,234`.
+pub(crate) fn grouped(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0 { format!("-{text}") } else { text }
+}
+
+/// `3 rows`.
+pub(crate) fn counted(count: i64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{} {what}{s}", grouped(count))
+}
+
+/// A number to three or four digits: `12.3`, `0.00123`, `1,234`.
+pub(crate) fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "no number".into();
+    }
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        return grouped(value as i64);
+    }
+    if value.abs() >= 1_000.0 {
+        return grouped(value.round() as i64);
+    }
+    let digits = match value.abs() {
+        large if large >= 100.0 => 1,
+        large if large >= 1.0 => 2,
+        small => (1.0 - small.log10().floor()).clamp(2.0, 12.0) as usize + 1,
+    };
+    let text = format!("{value:.digits$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A sentence that begins with our own words rather than with a name.
+pub(crate) fn sentence(text: &str) -> String {
+    if text.starts_with("the ") { capital(text) } else { text.to_owned() }
+}
+
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + chars.as_str())
+}
+
+/// `37.1 GB`.
+pub(crate) fn bytes(value: f64) -> String {
+    let mut value = value;
+    for unit in ["bytes", "kB", "MB", "GB", "TB"] {
+        if value.abs() < 1_000.0 {
+            return if unit == "bytes" { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1_000.0;
+    }
+    format!("{value:.1} PB")
+}
+
+/// A full name as answers write it.
+pub(crate) fn short(full_name: &str) -> &str {
+    name::short_table_name(full_name)
+}
+
+/// What to say of words that nobody understood.
+pub(crate) fn not_understood(left: &[String]) -> Option<String> {
+    let words: Vec<String> = left.iter().map(|word| format!("“{word}”")).collect();
+    (!words.is_empty()).then(|| format!("Not understood here: {}.", words.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_said_shortly() {
+        assert_eq!(
+            (figure(12.3456), figure(0.001234), figure(123_456.7)),
+            ("12.35".into(), "0.00123".into(), "123,457".into())
+        );
+        assert_eq!(
+            (figure(5.0), figure(-0.5), figure(f64::NAN)),
+            ("5".into(), "-0.5".into(), "no number".into())
+        );
+        assert_eq!((bytes(999.0), bytes(37_120_000_000.0)), ("999 bytes".into(), "37.1 GB".into()));
+        assert_eq!((grouped(-1_234_567), counted(1, "row")), ("-1,234,567".into(), "1 row".into()));
+    }
+
+    #[test]
+    fn a_name_cannot_end_its_quotes() {
+        assert_eq!(quoted(r#"a"; DROP TABLE t; --"#), r#""a""; DROP TABLE t; --""#);
+        assert_eq!(quoted_table("main.events"), "\"main\".\"events\"");
+    }
+}

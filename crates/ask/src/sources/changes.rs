@@ -1,0 +1,303 @@
+//! What was written and deleted in a stretch of time.
+//!
+//! Rows carry the time of their commit, deletes only its lsn. So a moment becomes two lsns by the rows around it: the last
+//! row of any table before it, and the first one after it. What was deleted by a commit between those two may have been
+//! before or after the moment; then a range is said.
+
+use std::sync::Arc;
+
+use table::Snapshot;
+use table::materializer::Checkpoint;
+use types::{Column, DataType, Error, Kind, Lsn, Micros, Result, RowId};
+
+use crate::answer::Section;
+use crate::cell::Cell;
+use crate::evaluate::{Context, Outcome, few_at_once};
+use crate::sources::tables::is_large;
+use crate::sources::{
+    Statement, column, counted, grouped, not_understood, quoted, quoted_table, section, short,
+};
+use crate::task::Changes;
+use crate::time::Window;
+
+/// Tables that are read; of the others only their number is said.
+const TABLES_MAX: usize = 100;
+/// Tables of which rows are shown.
+const EXAMPLES_MAX: usize = 8;
+const EXAMPLES: usize = 3;
+/// Columns of an example.
+const COLUMNS_MAX: usize = 8;
+
+/// What happened in one table.
+struct Changed {
+    table: Arc<Snapshot>,
+    /// Rows that are there now and were written in that time.
+    written: i64,
+    newest: Option<Micros>,
+    /// Row versions that were deleted or replaced, at least and at most; `None` if that is not remembered so far back.
+    ended: Option<(i64, i64)>,
+}
+
+/// The commits around a moment.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    /// The last one that is known to be before it.
+    before: Lsn,
+    /// The first one that is known not to be.
+    after: Option<Lsn>,
+}
+
+pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
+    let all = context.view.tables();
+    let wanted: Vec<Arc<Snapshot>> = all
+        .iter()
+        .filter(|t| asked.tables.is_empty() || asked.tables.contains(&t.def().name))
+        .cloned()
+        .collect();
+    let not_read = wanted.len().saturating_sub(TABLES_MAX);
+    let (moments, window) = (all.clone(), asked.window.clone());
+    let last = (context.lsn, context.time);
+    let bounds = context.run(move || bounds(&moments, &window, last)).await?;
+    let work =
+        wanted.iter().take(TABLES_MAX).map(|table| changed(context, table, &asked.window, bounds)).collect();
+    let mut changed = Vec::new();
+    for one in few_at_once(work).await {
+        changed.push(one?);
+    }
+    let is_record =
+        |changed: &Changed| changed.table.def().name.starts_with("polynya.") && asked.tables.is_empty();
+    let happened =
+        |changed: &&Changed| changed.written > 0 || changed.ended.is_some_and(|(_, most)| most > 0);
+    let records: i64 = changed.iter().filter(|c| is_record(c)).map(|c| c.written).sum();
+    let own: Vec<&Changed> = changed.iter().filter(|c| !is_record(c)).filter(happened).collect();
+    // Notes first, then what is newest.
+    let mut own = own;
+    own.sort_by_key(|c| (!c.table.def().is_vault(), std::cmp::Reverse(c.newest)));
+    let unknown: Vec<&str> = changed
+        .iter()
+        .filter(|c| !is_record(c) && c.ended.is_none())
+        .map(|c| short(&c.table.def().name))
+        .collect();
+
+    let said = &asked.window.said;
+    let mut text = match own.len() {
+        0 => format!("Nothing changed {said}."),
+        _ => format!("Changed {said}: {}.", own.iter().map(|c| one_said(c)).collect::<Vec<_>>().join("; ")),
+    };
+    if asked.default_window {
+        text += " (No time was named, so that of the last day is told.)";
+    }
+    if records > 0 {
+        text += &format!(
+            " Polynya itself recorded {} about this machine and its requests.",
+            counted(records, "row")
+        );
+    }
+    if !unknown.is_empty() {
+        text += &format!(" Deletes are not remembered so far back in {}.", unknown.join(", "));
+    }
+    if not_read > 0 {
+        text += &format!(" {} more were not looked at.", counted(not_read as i64, "table"));
+    }
+    let certain = own.iter().any(|c| c.written > 0 || c.ended.is_some_and(|(least, _)| least > 0));
+    let open = !own.is_empty() || !unknown.is_empty() || not_read > 0;
+    let mut verdict = if certain { Some(true) } else { (!open).then_some(false) };
+    if asked.negated {
+        verdict = verdict.map(|holds| !holds);
+    }
+    if let Some(unknown) = not_understood(&asked.left) {
+        text += &format!(" {unknown}");
+        verdict = None;
+    }
+    let mut sections = vec![overview(text, &changed)];
+    let mut examples = own.iter().filter(|c| c.written > 0).take(EXAMPLES_MAX);
+    let work = examples.by_ref().map(|c| newest_rows(context, c, &asked.window)).collect();
+    for section in few_at_once(work).await {
+        sections.push(section?);
+    }
+    // Where nothing changed that is how it stands since the last commit.
+    let as_of = changed.iter().filter_map(|c| c.newest).max().or(last.1.filter(|time| *time > 0));
+    Ok(Outcome { sections, answered: true, verdict, as_of, detail: None })
+}
+
+fn one_said(changed: &Changed) -> String {
+    let def = changed.table.def();
+    let name = short(&def.name);
+    let (least, most) = changed.ended.unwrap_or((0, 0));
+    // A row that is replaced ends and is written anew.
+    let (what, wrote, version, ended) = match (def.is_vault(), def.is_keyed()) {
+        (true, _) => ("file", "new or replaced", "version", "deleted or replaced"),
+        (_, true) => ("row", "new or replaced", "version", "deleted or replaced"),
+        (_, false) => ("row", "inserted", "row", "deleted"),
+    };
+    let mut parts = Vec::new();
+    if changed.written > 0 {
+        parts.push(format!("{} {wrote}", counted(changed.written, what)));
+    }
+    match (least, most) {
+        (_, 0) => {}
+        (least, most) if least == most => parts.push(format!("{} {ended}", counted(most, version))),
+        (least, most) => parts.push(format!("{} to {} {ended}", grouped(least), counted(most, version))),
+    }
+    format!("{name} ({})", parts.join(", "))
+}
+
+fn overview(text: String, changed: &[Changed]) -> Section {
+    let shown = || changed.iter().filter(|c| c.written > 0 || c.ended.is_none_or(|(_, most)| most > 0));
+    let ranges = shown().any(|c| c.ended.is_some_and(|(least, most)| least < most));
+    let rows = shown().map(|c| {
+        let mut row = vec![Cell::Text(short(&c.table.def().name).to_owned()), Cell::Int(c.written)];
+        row.push(c.ended.map_or(Cell::Null, |(least, _)| Cell::Int(least)));
+        if ranges {
+            row.push(c.ended.map_or(Cell::Null, |(_, most)| Cell::Int(most)));
+        }
+        row.push(c.newest.map_or(Cell::Null, Cell::Time));
+        row.iter().map(Cell::json).collect()
+    });
+    let mut columns =
+        vec![column("table", "string"), column("inserted", "int64"), column("deleted", "int64")];
+    if ranges {
+        columns.push(column("deleted_at_most", "int64"));
+    }
+    columns.push(column("newest", "timestamp"));
+    Section {
+        title: "What changed".into(),
+        text,
+        columns,
+        rows: rows.collect(),
+        source: "changes".into(),
+        ..Section::default()
+    }
+}
+
+async fn changed(
+    context: &Context,
+    table: &Arc<Snapshot>,
+    window: &Window,
+    bounds: (Moment, Option<Moment>),
+) -> Result<Changed> {
+    let ended = match ended(table, bounds) {
+        Ok(ended) => Some(ended),
+        Err(error) if error.kind() == Kind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let untouched = window.from > Micros::MIN && table.row_at_time(window.from)? >= table.next_row();
+    if untouched {
+        return Ok(Changed { table: table.clone(), written: 0, newest: None, ended });
+    }
+    // Where nothing is older than the window, its rows are the table's, and only the newest is looked for.
+    let is_whole =
+        window.to.is_none() && table.row_at_time(window.from)? == table.row_at_time(Micros::MIN)?;
+    if is_whole && table.rows() > 0 {
+        let near = near_end(table, window);
+        let sql = format!("SELECT max(_time) FROM {}{}", quoted_table(&table.def().name), near.filter());
+        let rows = context.rows(&sql, &near.params, 1).await?.rows;
+        if let Some(newest) = rows.first().and_then(|row| row[0].time()) {
+            let written = i64::try_from(table.rows()).unwrap_or(i64::MAX);
+            return Ok(Changed { table: table.clone(), written, newest: Some(newest), ended });
+        }
+    }
+    let mut statement = Statement::default();
+    statement.within("_time", Some(window));
+    let sql =
+        format!("SELECT count(*), max(_time) FROM {}{}", quoted_table(&table.def().name), statement.filter());
+    let rows = context.rows(&sql, &statement.params, 1).await?.rows;
+    let row = rows.first().ok_or_else(|| Error::internal("a count has a row"))?;
+    Ok(Changed { table: table.clone(), written: row[0].int().unwrap_or(0), newest: row[1].time(), ended })
+}
+
+fn ended(table: &Snapshot, (from, to): (Moment, Option<Moment>)) -> Result<(i64, i64)> {
+    let since = |lsn: Lsn| {
+        table
+            .deleted_since(&Checkpoint { row: RowId(u64::MAX), lsn, state: Vec::new() })
+            .map(|rows| rows.len() as i64)
+    };
+    // A commit that wrote a row may have deleted others.
+    let certainly_after =
+        |moment: Moment| moment.after.map_or(Ok(0), |after| since(Lsn(after.0.saturating_sub(1))));
+    let perhaps_after = |moment: Moment| since(moment.before);
+    let most = perhaps_after(from)? - to.map_or(Ok(0), certainly_after)?;
+    let least = certainly_after(from)? - to.map_or(Ok(0), perhaps_after)?;
+    Ok((least.max(0), most.max(0)))
+}
+
+/// The commits around both ends of a window. `last` is the newest commit that may be known of, with its time; without one
+/// it may be older than the window as well as in it.
+fn bounds(
+    tables: &[Arc<Snapshot>],
+    window: &Window,
+    last: (Lsn, Option<Micros>),
+) -> Result<(Moment, Option<Moment>)> {
+    let moment = |time: Micros| -> Moment {
+        let (lsn, newest) = last;
+        if newest.is_some_and(|newest| newest < time) {
+            return Moment { before: lsn, after: None };
+        }
+        let mut moment = Moment { before: Lsn(0), after: newest.map(|_| lsn) };
+        for table in tables {
+            // A damaged table says nothing about time; the others do.
+            let Ok(first) = table.row_at_time(time) else { continue };
+            moment.before = moment.before.max(last_before(table, first));
+            moment.after = moment.after.into_iter().chain(first_from(table, first)).min();
+        }
+        moment
+    };
+    let from = match window.from {
+        Micros::MIN => Moment { before: Lsn(0), after: Some(Lsn(1)) },
+        from => moment(from),
+    };
+    Ok((from, window.to.map(moment)))
+}
+
+/// How far a live row is looked for; dead ones say nothing.
+const LOOK: u64 = 64;
+
+/// The commit of the last live row below `first`.
+fn last_before(table: &Snapshot, first: RowId) -> Lsn {
+    let from = first.0.saturating_sub(LOOK).max(1);
+    (from..first.0).rev().find_map(|row| table.lsn_of(RowId(row)).ok().flatten()).unwrap_or(Lsn(0))
+}
+
+/// The commit of the first live row from `first` on.
+fn first_from(table: &Snapshot, first: RowId) -> Option<Lsn> {
+    let end = first.0.saturating_add(LOOK).min(table.next_row().0);
+    (first.0..end).find_map(|row| table.lsn_of(RowId(row)).ok().flatten())
+}
+
+/// The newest rows are at the end, so they are looked for there first: a large table is not read for three of them.
+const NEAR_END: u64 = 10_000;
+
+fn near_end(table: &Snapshot, window: &Window) -> Statement {
+    let mut statement = Statement::default();
+    statement.within("_time", Some(window));
+    statement.is(format!("_row_id >= {}", table.next_row().0.saturating_sub(NEAR_END)));
+    statement
+}
+
+async fn newest_rows(context: &Context, changed: &Changed, window: &Window) -> Result<Section> {
+    let def = changed.table.def();
+    let mut columns = vec!["_time".to_owned()];
+    let is_small = |c: &&Column| c.data_type != DataType::Binary && !is_large(def, &c.name);
+    let shown = def.schema.columns.iter().filter(is_small);
+    columns.extend(shown.map(|c| quoted(&c.name)).take(COLUMNS_MAX));
+    let mut statement = Statement::default();
+    statement.within("_time", Some(window));
+    let select = |filter: &str| {
+        let (columns, table) = (columns.join(", "), quoted_table(&def.name));
+        format!("SELECT {columns} FROM {table}{filter} ORDER BY _row_id DESC LIMIT {EXAMPLES}")
+    };
+    let sql = select(&statement.filter());
+    let mut rows = None;
+    if window.to.is_none() {
+        let near = near_end(&changed.table, window);
+        let found = context.rows(&select(&near.filter()), &near.params, EXAMPLES).await?;
+        rows = (found.rows.len() == EXAMPLES).then_some(found);
+    }
+    let rows = match rows {
+        Some(rows) => rows,
+        None => context.rows(&sql, &statement.params, EXAMPLES).await?,
+    };
+    let name = short(&def.name);
+    let title = format!("Newest in {name}");
+    Ok(section("changes", title, String::new(), &rows, &sql, &statement.params))
+}

@@ -1,0 +1,241 @@
+//! Texts by their words: notes of a vault, and whatever else has a text index.
+
+use query::search::{Found, Hit, Request};
+use types::{Kind, Result};
+
+use crate::answer::Section;
+use crate::cell::{self, Cell};
+use crate::evaluate::{Context, Outcome};
+use crate::sources::{catalog, column, counted, not_understood, short};
+use crate::task::Notes;
+
+/// Rows that an answer shows.
+const HITS: usize = 5;
+/// And where only some of the words are in them.
+const NEAR_HITS: usize = 3;
+const SNIPPET_CHARS: usize = 240;
+
+/// Names of the columns that are shown of a table's rows, their values, and the rows' keys.
+type Rows = (Vec<String>, Vec<Vec<Cell>>, Vec<Vec<Cell>>);
+
+/// One text as an answer shows it.
+struct Shown {
+    table: String,
+    name: String,
+    title: String,
+    snippet: String,
+    modified: Option<i64>,
+}
+
+pub(crate) async fn run(context: &Context, asked: &Notes) -> Result<Outcome> {
+    let mut outcome = found(context, asked).await?;
+    if let (Some(unknown), Some(section)) = (not_understood(&asked.left), outcome.sections.first_mut()) {
+        section.text += &format!(" {unknown} Texts are found by their words.");
+    }
+    Ok(outcome)
+}
+
+async fn found(context: &Context, asked: &Notes) -> Result<Outcome> {
+    let nothing = |detail: String| Ok(Outcome { detail: Some(detail), ..Outcome::default() });
+    let searchables = context.view.searchables();
+    let any = searchables.iter().any(|table| catalog::has_text(table.def()));
+    let Some(search) = context.search.as_ref().filter(|_| any) else {
+        return nothing(
+            "there are no notes here, and no table with a text index, that this key may search".into(),
+        );
+    };
+    if asked.words.is_empty() && asked.count {
+        return how_many(context).await;
+    }
+    if asked.words.is_empty() {
+        return Ok(listed(context, asked));
+    }
+    let said: Vec<String> = asked.words.iter().map(|word| format!("“{word}”")).collect();
+    let request = |sign: &str, limit: usize| Request {
+        limit,
+        snippet_chars: SNIPPET_CHARS,
+        deadline: Some(context.due.saturating_duration_since(std::time::Instant::now())),
+        fields: Some(vec!["title".into(), "modified".into()]),
+        ..Request::new(asked.words.iter().map(|word| term(sign, word)).collect::<Vec<_>>().join(" "))
+    };
+    let found = match search.run_in(context.view.clone(), request("+", HITS)).await {
+        Err(error) if error.kind() == Kind::NotFound => return nothing(error.message().to_owned()),
+        found => found?,
+    };
+    if found.hits.is_empty() {
+        let detail = format!("no text has {}", said.join(" and "));
+        if asked.words.len() < 2 {
+            return nothing(detail);
+        }
+        // No answer, and said to be none.
+        let near = shown(&search.run_in(context.view.clone(), request("", NEAR_HITS)).await?);
+        if near.is_empty() {
+            return nothing(detail);
+        }
+        let text = format!("No text has all of {}; these have some of them.", said.join(", "));
+        return Ok(Outcome {
+            sections: vec![section(text, &near)],
+            detail: Some(detail),
+            ..Outcome::default()
+        });
+    }
+    let texts = shown(&found);
+    let first = &texts[0];
+    let what = if texts.iter().all(|text| text.table == "vault") { "note" } else { "text" };
+    let at_least = if found.exact { "" } else { "At least " };
+    let text = format!(
+        "{at_least}{} with {}. The best is “{}” ({}): {}",
+        counted(i64::try_from(found.total).unwrap_or(i64::MAX), what),
+        said.join(" and "),
+        first.title,
+        first.name,
+        first.snippet
+    );
+    let newest = texts.iter().filter_map(|text| text.modified).max();
+    Ok(Outcome { sections: vec![section(text, &texts)], answered: true, as_of: newest, ..Outcome::default() })
+}
+
+/// A word of the question as the query language has it; a name of several is a phrase.
+fn term(sign: &str, word: &str) -> String {
+    let plain = word.replace(['"', '“', '”', '„'], " ");
+    match plain.trim().contains(|c: char| !c.is_alphanumeric()) {
+        true => format!("{sign}\"{}\"", plain.trim()),
+        false => format!("{sign}{}", plain.trim()),
+    }
+}
+
+fn shown(found: &Found) -> Vec<Shown> {
+    let rows: Vec<Rows> = found
+        .tables
+        .iter()
+        .map(|searched| {
+            let names = searched.rows.schema().fields().iter().map(|field| field.name().clone()).collect();
+            (names, cell::rows(&searched.rows), cell::rows(&searched.keys))
+        })
+        .collect();
+    let one = |hit: &Hit| {
+        let (names, rows, keys) = &rows[hit.table];
+        let field = |name: &str| {
+            let at = names.iter().position(|known| known == name)?;
+            rows.get(hit.at)?.get(at)
+        };
+        let key: Vec<String> =
+            keys.get(hit.at).into_iter().flatten().filter_map(|cell| cell.text().map(cell::cut)).collect();
+        let name = if key.is_empty() { format!("row {}", hit.row) } else { key.join(", ") };
+        let title = field("title").and_then(Cell::text).map_or_else(|| name.clone(), cell::cut);
+        // What is in the title is said already.
+        let snippet = hit.snippets.iter().find(|(column, _)| column != "title").or(hit.snippets.first());
+        Shown {
+            table: short(&found.tables[hit.table].table.def().name).to_owned(),
+            name,
+            title,
+            snippet: snippet.map_or_else(String::new, |(_, html)| plain(html)),
+            modified: field("modified").and_then(Cell::time),
+        }
+    };
+    found.hits.iter().map(one).collect()
+}
+
+/// The text of a snippet's HTML, on one line.
+fn plain(html: &str) -> String {
+    let mut text = String::with_capacity(html.len());
+    let mut rest = html;
+    while let Some(at) = rest.find('<') {
+        text.push_str(&rest[..at]);
+        rest = rest[at..].find('>').map_or("", |end| &rest[at + end + 1..]);
+    }
+    text.push_str(rest);
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+    // Last, so that no other is made of what it leaves.
+    text.replace("&amp;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn section(text: String, texts: &[Shown]) -> Section {
+    let rows = texts.iter().map(|shown| {
+        let modified = shown.modified.map_or(Cell::Null, Cell::Time);
+        let texts =
+            [&shown.table, &shown.name, &shown.title, &shown.snippet].map(|text| Cell::Text(text.clone()));
+        texts.iter().chain([&modified]).map(Cell::json).collect()
+    });
+    Section {
+        title: "Notes and texts".into(),
+        text,
+        columns: vec![
+            column("table", "string"),
+            column("name", "string"),
+            column("title", "string"),
+            column("text", "string"),
+            column("modified", "timestamp"),
+        ],
+        rows: rows.collect(),
+        source: "notes".into(),
+        ..Section::default()
+    }
+}
+
+/// `how many notes are there`: those that the asker may find.
+async fn how_many(context: &Context) -> Result<Outcome> {
+    let view = context.view.clone();
+    let counts = context.run(move || {
+        let searchables = view.searchables().into_iter().filter(|table| catalog::has_text(table.def()));
+        let count = |table: std::sync::Arc<table::Snapshot>| {
+            let rows = match view.row_filter(&table) {
+                Some(filter) => filter.rows(&table)?.len(),
+                None => usize::try_from(table.rows()).unwrap_or(usize::MAX),
+            };
+            let what = if table.def().is_vault() { "note" } else { "text" };
+            let count = counted(i64::try_from(rows).unwrap_or(i64::MAX), what);
+            Ok(format!("{} has {count}", short(&table.def().name)))
+        };
+        searchables.map(count).collect::<Result<Vec<_>>>()
+    });
+    let text = format!("{}.", counts.await?.join("; "));
+    let section =
+        Section { title: "Notes and texts".into(), text, source: "notes".into(), ..Section::default() };
+    Ok(Outcome { sections: vec![section], answered: true, ..Outcome::default() })
+}
+
+/// `list my notes`: where texts are.
+fn listed(context: &Context, asked: &Notes) -> Outcome {
+    if !asked.named {
+        return Outcome { detail: Some("the question has no word to look for".into()), ..Outcome::default() };
+    }
+    let searchables = context.view.searchables();
+    let tables = searchables.iter().filter(|table| catalog::has_text(table.def()));
+    let texts: Vec<String> = tables
+        .map(|table| {
+            let name = short(&table.def().name);
+            match context.view.row_filter(table) {
+                // How many there are besides those that are published is nobody's business.
+                Some(_) => name.to_owned(),
+                None => {
+                    format!("{name} ({})", counted(i64::try_from(table.rows()).unwrap_or(i64::MAX), "row"))
+                }
+            }
+        })
+        .collect();
+    let text = format!("Texts are kept in {}. Ask with a word of theirs.", texts.join(", "));
+    let section =
+        Section { title: "Notes and texts".into(), text, source: "notes".into(), ..Section::default() };
+    Outcome { sections: vec![section], answered: true, ..Outcome::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snippet_is_plain_again() {
+        assert_eq!(plain("… a &lt;b&gt; &amp;amp; <mark>c</mark>\n d"), "… a <b> &amp; c d");
+        assert_eq!(plain("<open"), "");
+    }
+
+    #[test]
+    fn words_cannot_become_syntax() {
+        assert_eq!(
+            (term("+", "disk"), term("+", "New York"), term("+", "a\" -b")),
+            ("+disk".into(), "+\"New York\"".into(), "+\"a  -b\"".into())
+        );
+        assert_eq!(term("", "-x"), "\"-x\"");
+    }
+}

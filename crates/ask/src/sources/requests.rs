@@ -1,0 +1,220 @@
+//! `polynya.requests`: what this server was asked, how it answered, how long that took.
+
+use types::{Result, Value};
+
+use crate::compare::Op;
+use crate::evaluate::{Context, Outcome};
+use crate::sources::{Statement, counted, figure, not_understood, section, short};
+use crate::task::{Aggregate, Requests};
+use crate::time::shown;
+use crate::vocabulary::SLOW_MICROS;
+
+const TABLE: &str = "polynya.requests";
+const ROWS: usize = 10;
+
+pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> {
+    let recorded = context.view.find(TABLE).filter(|table| table.rows() > 0);
+    if recorded.is_none() {
+        let detail = match context.all {
+            true => "no request is recorded yet",
+            false => "this key may not see requests, or none is recorded yet",
+        };
+        return Ok(Outcome { detail: Some(detail.into()), ..Outcome::default() });
+    }
+    // Everything that is asked about, then what of it fulfils the condition.
+    let mut all = Statement::default();
+    all.within("time", asked.scope.window.as_ref());
+    if let Some(table) = &asked.table {
+        let (full, short_name) = (all.param(table.to_lowercase()), all.param(short(table).to_lowercase()));
+        all.is(format!("(lower(\"table\") = {full} OR lower(\"table\") = {short_name})"));
+    }
+    if let Some(method) = &asked.method {
+        let method = all.param(method.as_str());
+        all.is(format!("method = {method}"));
+    }
+    if let Some(route) = &asked.route {
+        let route = all.param(route.as_str());
+        all.is(format!("route = {route}"));
+    }
+    let mut some = all.clone();
+    let mut said = Vec::new();
+    if let Some((low, high)) = asked.status {
+        let (low_at, high_at) = (some.param(low), some.param(high));
+        some.is(format!("status >= {low_at} AND status <= {high_at}"));
+        said.push(match (low, high) {
+            (400, 599) => "failed (status 400 or higher)".to_owned(),
+            (500, 599) => "failed in the server (status 500 or higher)".to_owned(),
+            (400, 499) => "were refused (status 400 to 499)".to_owned(),
+            _ => format!("had status {low}"),
+        });
+    }
+    for comparison in &asked.duration {
+        let Some(micros) = comparison.micros() else { continue };
+        let bound = some.param(micros);
+        some.is(format!("duration_us {} {bound}", comparison.op.sql()));
+        let assumed = if comparison.unit.is_none() { " (milliseconds were assumed)" } else { "" };
+        said.push(format!("took {} {} ms{assumed}", took(comparison.op), figure(micros / 1e3)));
+    }
+    if asked.slow && asked.duration.is_empty() {
+        let bound = some.param(SLOW_MICROS);
+        some.is(format!("duration_us >= {bound}"));
+        said.push(format!("were slow ({} ms or more)", figure(SLOW_MICROS / 1e3)));
+    }
+    let predicate = !said.is_empty();
+    let whole = figures(context, &all).await?;
+    let part = if predicate { figures(context, &some).await? } else { whole.clone() };
+    let when = asked.scope.window.as_ref().map_or_else(
+        || whole.oldest.map_or(String::new(), |oldest| format!(" since {}", shown(oldest))),
+        |window| format!(" {}", window.said),
+    );
+    let of = counted(whole.count, "recorded request");
+    let mut text = match (predicate, part.count) {
+        (false, count) => format!("{} answered{when}.", counted(count, "request")),
+        (true, 0) => format!("None of {of}{when} {}.", said.join(" and ")),
+        (true, count) => format!("{} of {of}{when} {}.", crate::sources::grouped(count), said.join(" and ")),
+    };
+    // Those beyond what is recorded a second are counted in the row of that second.
+    let uncounted = whole.others;
+    if uncounted > 0 && predicate {
+        text += &format!(
+            " {} beside them were only counted, so nothing is known of those.",
+            counted(uncounted, "request")
+        );
+    } else if uncounted > 0 {
+        text = format!(
+            "{} answered{when}, of which {} are recorded in full.",
+            counted(whole.count + uncounted, "request"),
+            crate::sources::grouped(whole.count)
+        );
+    }
+    let shown_figures = if predicate && part.count == 0 { &whole } else { &part };
+    // How long they took says nothing of how they ended.
+    let of_time = !predicate || asked.slow || !asked.duration.is_empty() || asked.scope.aggregate.is_some();
+    if shown_figures.count > 0 && of_time {
+        let about = if predicate && part.count == 0 { "Of all, the" } else { "The" };
+        text += &match asked.scope.aggregate {
+            Some(Aggregate::Average) => {
+                format!(" They took {} ms on average.", figure(shown_figures.average / 1e3))
+            }
+            Some(Aggregate::Lowest) => {
+                format!(" The fastest took {} ms.", figure(shown_figures.fastest / 1e3))
+            }
+            Some(Aggregate::Count) if !predicate => String::new(),
+            _ => format!(" {about} slowest took {} ms.", figure(shown_figures.slowest / 1e3)),
+        };
+    }
+    let mut verdict = match &asked.count {
+        Some(comparison) => {
+            let holds = comparison.op.holds((part.count) as f64, comparison.number);
+            text += &format!(
+                " That is {}{} {}.",
+                if holds { "" } else { "not " },
+                comparison.op.said(),
+                figure(comparison.number)
+            );
+            Some(holds)
+        }
+        None if asked.scope.aggregate == Some(Aggregate::Average) => average(asked, &whole, &mut text),
+        // One of those that were only counted may have been such a one.
+        None if predicate && part.count == 0 && uncounted > 0 => None,
+        None if predicate || asked.whether => Some(part.count > 0),
+        None => None,
+    };
+    if asked.scope.negated {
+        verdict = verdict.map(|holds| !holds);
+    }
+    if let Some(unknown) = not_understood(&asked.scope.left) {
+        text += &format!(" {unknown}");
+        verdict = None;
+    } else if let (Some(holds), true) = (verdict, asked.whether) {
+        text = format!("{}: {text}", if holds { "Yes" } else { "No" });
+    }
+    let order = match asked.scope.aggregate {
+        Some(Aggregate::Lowest) => "duration_us ASC",
+        Some(Aggregate::Latest) => "time DESC",
+        Some(Aggregate::Oldest) => "time ASC",
+        _ if asked.status.is_some() && asked.duration.is_empty() && !asked.slow => "time DESC",
+        _ => "duration_us DESC",
+    };
+    let limit = asked.scope.limit.unwrap_or(ROWS);
+    let by_group = asked.group.map(|group| {
+        format!(
+            "SELECT \"{group}\", count(*) AS count, avg(duration_us) / 1e3 AS average_ms, CAST(max(duration_us) AS DOUBLE PRECISION) / 1e3 AS slowest_ms \
+             FROM polynya.requests{} GROUP BY \"{group}\" ORDER BY 2 DESC, 1 LIMIT {limit}",
+            some.filter()
+        )
+    });
+    let each = format!(
+        "SELECT time, method, route, status, CAST(duration_us AS DOUBLE PRECISION) / 1e3 AS ms, \"table\", principal FROM polynya.requests{} ORDER BY {order}, time DESC LIMIT {limit}",
+        some.filter()
+    );
+    let sql = by_group.unwrap_or(each);
+    let rows = match part.count {
+        0 => crate::evaluate::Table::default(),
+        _ => context.rows(&sql, &some.params, limit).await?,
+    };
+    if let (Some(group), false) = (asked.group, rows.rows.is_empty()) {
+        let some = rows.rows.iter().take(5).map(|row| format!("{}: {}", row[0].said(), row[1].said()));
+        let more = if rows.rows.len() > 5 { ", …" } else { "" };
+        text += &format!(" By {group}: {}{more}.", some.collect::<Vec<_>>().join(", "));
+    }
+    let sections = vec![section("requests", "Requests", text, &rows, &sql, &some.params)];
+    Ok(Outcome { sections, answered: true, verdict, as_of: whole.newest, detail: None })
+}
+
+/// Compares the average itself.
+fn average(asked: &Requests, whole: &Figures, text: &mut String) -> Option<bool> {
+    let comparison = asked.duration.first()?;
+    let bound = comparison.micros()?;
+    if whole.count == 0 {
+        return None;
+    }
+    let holds = comparison.op.holds(whole.average, bound);
+    *text = format!(
+        "{} took {} ms on average, which is {}{} {} ms.",
+        counted(whole.count, "recorded request"),
+        figure(whole.average / 1e3),
+        if holds { "" } else { "not " },
+        comparison.op.said(),
+        figure(bound / 1e3)
+    );
+    Some(holds)
+}
+
+fn took(op: Op) -> &'static str {
+    match op {
+        Op::Above => "more than",
+        Op::Below => "less than",
+        other => other.said(),
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Figures {
+    count: i64,
+    others: i64,
+    oldest: Option<i64>,
+    newest: Option<i64>,
+    average: f64,
+    slowest: f64,
+    fastest: f64,
+}
+
+async fn figures(context: &Context, statement: &Statement) -> Result<Figures> {
+    let sql = format!(
+        "SELECT count(*), CAST(sum(others) AS BIGINT), min(time), max(time), avg(duration_us), max(duration_us), min(duration_us) FROM polynya.requests{}",
+        statement.filter()
+    );
+    let params: Vec<Value> = statement.params.clone();
+    let table = context.rows(&sql, &params, 1).await?;
+    let Some(row) = table.rows.first() else { return Ok(Figures::default()) };
+    Ok(Figures {
+        count: row[0].int().unwrap_or(0),
+        others: row[1].int().unwrap_or(0),
+        oldest: row[2].time(),
+        newest: row[3].time(),
+        average: row[4].number().unwrap_or(0.0),
+        slowest: row[5].number().unwrap_or(0.0),
+        fastest: row[6].number().unwrap_or(0.0),
+    })
+}

@@ -1,0 +1,541 @@
+//! Any table: how many, of which value, in which time, average, highest, latest.
+
+use types::{Column, DataType, Result, TableDef, Value};
+
+use crate::cell::Cell;
+use crate::compare::{Comparison, Unit};
+use crate::evaluate::{Context, Outcome, Table as Answer};
+use crate::sources::{
+    Statement, counted, grouped, not_understood, of_column, quoted, quoted_table, section, short, time_column,
+};
+use crate::task::{Aggregate, Join, Table};
+use crate::understand::{is_duration, is_number};
+use crate::vocabulary::singular;
+
+const ROWS: usize = 5;
+const GROUPS: usize = 20;
+/// Columns of the rows that are shown.
+const COLUMNS_MAX: usize = 12;
+/// Columns in which a word is looked for as a value, and words that are looked for.
+const VALUE_COLUMNS_MAX: usize = 12;
+const VALUE_WORDS_MAX: usize = 4;
+
+pub(crate) async fn run(context: &Context, asked: &Table) -> Result<Outcome> {
+    let def = &asked.def;
+    if asked.join == Join::Unclear {
+        let detail = "“and” together with “or” is not understood: ask one of them, or ask in SQL";
+        return Ok(Outcome { detail: Some(detail.into()), ..Outcome::default() });
+    }
+    let mut statement = Statement::default();
+    within(&mut statement, asked);
+    // What is asked of rows beside their time, in SQL and in words.
+    let (mut conditions, mut said) = (Vec::new(), Vec::new());
+    let mut missing = Vec::new();
+    for named in &asked.values {
+        let mut named = named.clone();
+        for word in &named.unsure {
+            if !has_value(context, def, named.column, word).await? {
+                named.values.retain(|value| value != word);
+                missing.push(word.clone());
+            }
+        }
+        if named.values.is_empty() {
+            continue;
+        }
+        let column = &def.schema.columns[named.column];
+        let any: Vec<String> =
+            named.values.iter().map(|value| is_value(&mut statement, column, value)).collect();
+        conditions.push(one_of(&any, named.negated));
+        let is = if named.negated { "is not" } else { "is" };
+        said.push(format!("{} {is} {}", column.name, named.values.join(" or ")));
+    }
+    let mut left = values(context, asked, &mut statement, &mut conditions, &mut said).await?;
+    left.extend(missing);
+    let figured = matches!(
+        asked.scope.aggregate,
+        Some(Aggregate::Average | Aggregate::Sum | Aggregate::Highest | Aggregate::Lowest)
+    );
+    // `is the average price above 10`: the average is compared, not each row.
+    let compared = if figured { asked.comparisons.first() } else { None };
+    let mut notes = Vec::new();
+    for (column, comparison) in asked.comparisons.iter().filter(|_| compared.is_none()) {
+        let column = &def.schema.columns[*column];
+        match number(column, comparison) {
+            Ok((number, note)) => {
+                let number = statement.param(number);
+                conditions.push(format!("{} {} {number}", quoted(&column.name), comparison.op.sql()));
+                said.push(format!("{} is {}", column.name, comparison.said));
+                notes.extend(note);
+            }
+            Err(why) => notes.push(why),
+        }
+    }
+    let unclear = !asked.unclear.is_empty() || notes.iter().any(|note| note.starts_with("Cannot"));
+    for comparison in &asked.unclear {
+        let numbers: Vec<&str> = (0..def.schema.columns.len())
+            .filter(|column| is_number(def, *column))
+            .map(|column| def.schema.columns[column].name.as_str())
+            .take(COLUMNS_MAX)
+            .collect();
+        let of = if numbers.is_empty() {
+            "has no column of numbers".to_owned()
+        } else {
+            format!("has {}", numbers.join(", "))
+        };
+        notes.push(format!(
+            "Of which column “{}” is meant is not clear: {} {of}.",
+            comparison.said,
+            short(&def.name)
+        ));
+    }
+    let (join_sql, join) = if asked.join == Join::Any { (" OR ", " or ") } else { (" AND ", " and ") };
+    if !conditions.is_empty() {
+        statement.is(format!("({})", conditions.join(join_sql)));
+    }
+    let answer = Asked { context, asked, statement, said: said.join(join) };
+    let mut outcome = match (asked.group, figured) {
+        (Some(group), _) => answer.grouped(group).await?,
+        (None, true) => answer.figured(compared).await?,
+        (None, false) => answer.counted().await?,
+    };
+    if asked.scope.negated {
+        outcome.verdict = outcome.verdict.map(|holds| !holds);
+    }
+    notes.extend(not_understood(&left));
+    if unclear || !left.is_empty() {
+        outcome.verdict = None;
+    }
+    if let Some(section) = outcome.sections.first_mut() {
+        if let (Some(holds), true) =
+            (outcome.verdict, asked.whether || compared.is_some() || asked.count.is_some())
+        {
+            section.text = format!("{}: {}", if holds { "Yes" } else { "No" }, section.text);
+        }
+        for note in notes {
+            section.text += &format!(" {note}");
+        }
+    }
+    Ok(outcome)
+}
+
+/// A question with its conditions.
+struct Asked<'a> {
+    context: &'a Context,
+    asked: &'a Table,
+    statement: Statement,
+    said: String,
+}
+
+impl Asked<'_> {
+    fn table(&self) -> String {
+        quoted_table(&self.asked.def.name)
+    }
+
+    fn name(&self) -> &str {
+        short(&self.asked.def.name)
+    }
+
+    /// ` in the last hour where kind is click`, with the column that the time is about.
+    fn when(&self) -> String {
+        let def = &self.asked.def;
+        let named = self.asked.time.map(|column| def.schema.columns[column].name.as_str());
+        let declared = def.time.and_then(|id| def.schema.column(id)).map(|column| column.name.as_str());
+        let window = match (self.asked.scope.window.as_ref().map(|window| &window.said), named.or(declared)) {
+            (None, _) => String::new(),
+            (Some(said), _) if def.name.starts_with("polynya.") => format!(" {said}"),
+            (Some(said), Some(column)) => format!(" with {column} {said}"),
+            (Some(said), None) => match said.strip_suffix(')') {
+                Some(said) => format!(" stored {said}, by `_time`)"),
+                None => format!(" stored {said} (by `_time`)"),
+            },
+        };
+        let conditions = if self.said.is_empty() { String::new() } else { format!(" where {}", self.said) };
+        window + &conditions
+    }
+
+    /// How many rows there are, and some of them.
+    async fn counted(self) -> Result<Outcome> {
+        let def = &self.asked.def;
+        let time = self.asked.time.map_or_else(|| time_column(def), |c| quoted(&def.schema.columns[c].name));
+        let sql = format!("SELECT count(*), max({time}) FROM {}{}", self.table(), self.statement.filter());
+        let row = self.context.rows(&sql, &self.statement.params, 1).await?.rows.pop().unwrap_or_default();
+        let count = row.first().and_then(Cell::int).unwrap_or(0);
+        let newest = row.get(1).and_then(Cell::time);
+        let mut text = format!("{} has {}{}.", self.name(), counted(count, "row"), self.when());
+        // `do orders have a price?` asks something of a column that is not known.
+        let open = self.asked.whether && self.said.is_empty() && !self.asked.columns.is_empty();
+        let mut verdict = ((self.asked.whether && !open) || !self.said.is_empty()).then_some(count > 0);
+        if let Some(comparison) = &self.asked.count {
+            let holds = comparison.op.holds(count as f64, comparison.number);
+            text += &format!(" That is {}{}.", if holds { "" } else { "not " }, comparison.said);
+            verdict = Some(holds);
+        } else if verdict.is_none() && (self.asked.scope.window.is_some() || self.asked.scope.negated) {
+            verdict = Some(count > 0);
+        }
+        let limit = self.asked.scope.limit.unwrap_or(ROWS);
+        let order = if self.asked.scope.aggregate == Some(Aggregate::Oldest) { "ASC" } else { "DESC" };
+        let sql = format!(
+            "SELECT {} FROM {}{} ORDER BY {time} {order}, _row_id {order} LIMIT {limit}",
+            self.shown(),
+            self.table(),
+            self.statement.filter()
+        );
+        let wants_rows = self.asked.scope.aggregate != Some(Aggregate::Count);
+        let (sql, rows) = match count > 0 && wants_rows {
+            true => (sql.clone(), self.context.rows(&sql, &self.statement.params, limit).await?),
+            false => {
+                let sql =
+                    format!("SELECT count(*) AS count FROM {}{}", self.table(), self.statement.filter());
+                let columns = vec![crate::sources::column("count", "int64")];
+                (sql, Answer { columns, rows: vec![vec![Cell::Int(count)]] })
+            }
+        };
+        if wants_rows && rows.rows.len() < usize::try_from(count).unwrap_or(usize::MAX) {
+            let which = if order == "ASC" { "oldest" } else { "newest" };
+            text += &match rows.rows.len() {
+                1 => format!(" The {which} is shown."),
+                shown => format!(" The {} {which} are shown.", grouped(shown as i64)),
+            };
+        } else if wants_rows && count > 0 && self.asked.scope.limit.is_some() {
+            let which = if order == "ASC" { "oldest" } else { "newest" };
+            text += &format!(" All are shown, the {which} first.");
+        }
+        Ok(self.outcome(text, &rows, &sql, verdict, newest))
+    }
+
+    /// An average, a sum, the highest or the lowest.
+    async fn figured(self, compared: Option<&(usize, Comparison)>) -> Result<Outcome> {
+        let def = &self.asked.def;
+        let aggregate = self.asked.scope.aggregate;
+        let named = self.asked.columns.iter().copied().find(|column| is_number(def, *column));
+        let named = compared.map(|(column, _)| *column).or(named);
+        let own: Vec<usize> = (0..def.schema.columns.len())
+            .filter(|column| {
+                is_number(def, *column) && !def.primary_key.contains(&def.schema.columns[*column].id)
+            })
+            .collect();
+        let Some(column) = named.or(if let [only] = own[..] { Some(only) } else { None }) else {
+            let names: Vec<&str> =
+                own.iter().map(|c| def.schema.columns[*c].name.as_str()).take(COLUMNS_MAX).collect();
+            let text = match names.is_empty() {
+                true => format!("{} has no column of numbers.", self.name()),
+                false => format!("Say of which column of {}: {}.", self.name(), names.join(", ")),
+            };
+            return Ok(Outcome { answered: false, detail: Some(text), ..Outcome::default() });
+        };
+        let column = &def.schema.columns[column];
+        let name = quoted(&column.name);
+        let sql = format!(
+            "SELECT count({name}) AS count, avg({name}) AS average, sum({name}) AS sum, min({name}) AS lowest, max({name}) AS highest, max({}) AS newest FROM {}{}",
+            time_column(def),
+            self.table(),
+            self.statement.filter()
+        );
+        let figures = self.context.rows(&sql, &self.statement.params, 1).await?;
+        let row = figures.rows.first().cloned().unwrap_or_default();
+        let count = row.first().and_then(Cell::int).unwrap_or(0);
+        let newest = row.get(5).and_then(Cell::time);
+        if count == 0 {
+            let text = format!("{} has no row with a {}{}.", self.name(), column.name, self.when());
+            return Ok(self.outcome(text, &figures, &sql, None, newest));
+        }
+        let (at, word) = match aggregate {
+            Some(Aggregate::Average) => (1, "average"),
+            Some(Aggregate::Sum) => (2, "sum"),
+            Some(Aggregate::Lowest) => (3, "lowest"),
+            _ => (4, "highest"),
+        };
+        let value = row.get(at).and_then(Cell::number);
+        let of = match word {
+            "sum" => format!("The sum of {}", column.name),
+            word => format!("The {word} {}", column.name),
+        };
+        let value_said = value.map_or("unknown".to_owned(), |value| of_column(&column.name, value));
+        let mut text =
+            format!("{of} in {}{} is {value_said}, of {}.", self.name(), self.when(), counted(count, "row"));
+        let mut verdict = None;
+        if let (Some((_, comparison)), Some(value)) = (compared, value) {
+            match self::number(column, comparison) {
+                Ok((bound, note)) => {
+                    let bound = match bound {
+                        Value::Float64(bound) => bound,
+                        Value::Int64(bound) => bound as f64,
+                        _ => f64::NAN,
+                    };
+                    let holds = comparison.op.holds(value, bound);
+                    text += &format!(" That is {}{}.", if holds { "" } else { "not " }, comparison.said);
+                    note.into_iter().for_each(|note| text += &format!(" {note}"));
+                    verdict = Some(holds);
+                }
+                Err(why) => text += &format!(" {why}"),
+            }
+        }
+        if at >= 3 {
+            // The rows themselves say more.
+            let order = if at == 3 { "ASC" } else { "DESC" };
+            let limit = self.asked.scope.limit.unwrap_or(1);
+            let mut statement = self.statement.clone();
+            statement.is(format!("{name} IS NOT NULL"));
+            let sql = format!(
+                "SELECT {} FROM {}{} ORDER BY {name} {order}, _row_id LIMIT {limit}",
+                self.shown(),
+                self.table(),
+                statement.filter()
+            );
+            let rows = self.context.rows(&sql, &statement.params, limit).await?;
+            return Ok(self.outcome(text, &rows, &sql, verdict, newest));
+        }
+        Ok(self.outcome(text, &figures, &sql, verdict, newest))
+    }
+
+    /// For each value of a column.
+    async fn grouped(self, group: usize) -> Result<Outcome> {
+        let def = &self.asked.def;
+        let group = &def.schema.columns[group];
+        let number = self.asked.columns.iter().copied().find(|column| is_number(def, *column));
+        let (figure_sql, word) = match (self.asked.scope.aggregate, number) {
+            (Some(Aggregate::Average), Some(column)) => {
+                (format!("avg({})", quoted(&def.schema.columns[column].name)), "average")
+            }
+            (Some(Aggregate::Sum), Some(column)) => {
+                (format!("sum({})", quoted(&def.schema.columns[column].name)), "sum")
+            }
+            (Some(Aggregate::Highest), Some(column)) => {
+                (format!("max({})", quoted(&def.schema.columns[column].name)), "highest")
+            }
+            (Some(Aggregate::Lowest), Some(column)) => {
+                (format!("min({})", quoted(&def.schema.columns[column].name)), "lowest")
+            }
+            _ => ("count(*)".to_owned(), "count"),
+        };
+        let order = if self.asked.scope.aggregate == Some(Aggregate::Lowest) { "ASC" } else { "DESC" };
+        let sql = format!(
+            "SELECT {} AS {}, {figure_sql} AS {word}, max({}) AS newest FROM {}{} GROUP BY {} ORDER BY 2 {order}, 1 LIMIT {GROUPS}",
+            quoted(&group.name),
+            quoted(&group.name),
+            time_column(def),
+            self.table(),
+            self.statement.filter(),
+            quoted(&group.name)
+        );
+        let table = self.context.rows(&sql, &self.statement.params, GROUPS).await?;
+        let unit = number.filter(|_| word != "count").map(|column| def.schema.columns[column].name.as_str());
+        let figure_of = |cell: &Cell| match (unit, cell.number()) {
+            (Some(column), Some(value)) => of_column(column, value),
+            _ => cell.said(),
+        };
+        let some: Vec<String> = table
+            .rows
+            .iter()
+            .take(5)
+            .map(|row| format!("{}: {}", row[0].said(), figure_of(&row[1])))
+            .collect();
+        let more = if table.rows.len() > 5 { ", …" } else { "" };
+        let text = match some.is_empty() {
+            true => format!("{} has no rows{}.", self.name(), self.when()),
+            false => format!("{} by {}{}: {}{more}.", self.name(), group.name, self.when(), some.join(", ")),
+        };
+        let newest = table.rows.iter().filter_map(|row| row.last().and_then(Cell::time)).max();
+        Ok(self.outcome(text, &table, &sql, None, newest))
+    }
+
+    fn outcome(
+        &self,
+        text: String,
+        rows: &Answer,
+        sql: &str,
+        verdict: Option<bool>,
+        as_of: Option<i64>,
+    ) -> Outcome {
+        let name = self.name();
+        let section = section(name, name, text, rows, sql, &self.statement.params);
+        Outcome { sections: vec![section], answered: true, verdict, as_of, detail: None }
+    }
+
+    /// The columns that rows are shown with.
+    fn shown(&self) -> String {
+        let def = &self.asked.def;
+        let large = |c: &&Column| c.data_type != DataType::Binary && !is_large(def, &c.name);
+        let mut columns: Vec<String> =
+            def.schema.columns.iter().filter(large).map(|c| quoted(&c.name)).take(COLUMNS_MAX).collect();
+        columns.insert(0, "_time".into());
+        columns.join(", ")
+    }
+}
+
+/// Rows of the window, by the column that the question names, the table's own or the time of storing.
+fn within(statement: &mut Statement, asked: &Table) {
+    let def = &asked.def;
+    let named = asked.time.map(|column| &def.schema.columns[column]);
+    let time = match named {
+        Some(column) if column.data_type == DataType::Date => {
+            format!("CAST({} AS TIMESTAMP)", quoted(&column.name))
+        }
+        Some(column) => quoted(&column.name),
+        None => time_column(def),
+    };
+    statement.within(&time, asked.scope.window.as_ref());
+}
+
+/// Whether a column has a value that is a small word too.
+async fn has_value(context: &Context, def: &TableDef, column: usize, word: &str) -> Result<bool> {
+    let mut statement = Statement::default();
+    let is = is_value(&mut statement, &def.schema.columns[column], word);
+    let sql = format!("SELECT 1 FROM {} WHERE {is} LIMIT 1", quoted_table(&def.name));
+    Ok(!context.rows(&sql, &statement.params, 1).await?.rows.is_empty())
+}
+
+/// Looks for what nobody understood among the values of the table; returns what is not there either.
+async fn values(
+    context: &Context,
+    asked: &Table,
+    statement: &mut Statement,
+    conditions: &mut Vec<String>,
+    said: &mut Vec<String>,
+) -> Result<Vec<String>> {
+    let def = &asked.def;
+    let texts: Vec<&Column> = def
+        .schema
+        .columns
+        .iter()
+        .filter(|c| c.data_type == DataType::String)
+        .take(VALUE_COLUMNS_MAX)
+        .collect();
+    if asked.bare.is_empty() || texts.is_empty() {
+        return Ok(asked.scope.left.clone());
+    }
+    let mut lookup = Statement::default();
+    let mut counts = Vec::new();
+    let words: Vec<&String> = asked.bare.iter().flat_map(|bare| &bare.words).take(VALUE_WORDS_MAX).collect();
+    for word in &words {
+        let params = one_or_many(&mut lookup, word);
+        for column in &texts {
+            counts.push(format!("count(CASE WHEN lower({}) IN ({params}) THEN 1 END)", quoted(&column.name)));
+        }
+    }
+    let sql = format!("SELECT {} FROM {}", counts.join(", "), quoted_table(&def.name));
+    let row = context.rows(&sql, &lookup.params, 1).await?.rows.pop().unwrap_or_default();
+    let mut left = asked.scope.left.clone();
+    // Columns that have a word as a value.
+    let columns_of = |word: &String| -> Vec<&str> {
+        let Some(nth) = words.iter().position(|known| *known == word) else { return Vec::new() };
+        let of_word = row.iter().skip(nth * texts.len()).take(texts.len()).zip(&texts);
+        of_word
+            .filter(|(count, _)| count.int().unwrap_or(0) > 0)
+            .map(|(_, column)| column.name.as_str())
+            .collect()
+    };
+    for bare in &asked.bare {
+        let columns: Vec<Vec<&str>> = bare.words.iter().map(columns_of).collect();
+        // `click or something` is understood whole or not at all.
+        if columns.iter().any(Vec::is_empty) {
+            continue;
+        }
+        let mut any = Vec::new();
+        let mut alternatives = Vec::new();
+        let is = if bare.negated { "is not" } else { "is" };
+        for (word, columns) in bare.words.iter().zip(&columns) {
+            let params = one_or_many(statement, word);
+            any.extend(columns.iter().map(|name| format!("lower({}) IN ({params})", quoted(name))));
+            alternatives.push(format!("{} {is} {word}", columns.join(" or ")));
+        }
+        conditions.push(one_of(&any, bare.negated));
+        said.push(alternatives.join(" or "));
+        left.retain(|other| !bare.words.contains(other));
+    }
+    Ok(left)
+}
+
+/// Any of these conditions, or none of them. A value that is missing is none of those that are named.
+fn one_of(conditions: &[String], negated: bool) -> String {
+    let any = conditions.join(" OR ");
+    match (negated, conditions.len()) {
+        (true, _) => format!("({any}) IS NOT TRUE"),
+        (false, 1) => any,
+        (false, _) => format!("({any})"),
+    }
+}
+
+/// `clicks` may be the value `click`.
+pub(crate) fn one_or_many(statement: &mut Statement, word: &str) -> String {
+    let lower = word.to_lowercase();
+    let one = singular(&lower);
+    let mut params = statement.param(lower.as_str());
+    if one != lower {
+        let one = statement.param(one);
+        params = format!("{params}, {one}");
+    }
+    params
+}
+
+fn is_value(statement: &mut Statement, column: &Column, value: &str) -> String {
+    let name = quoted(&column.name);
+    match &column.data_type {
+        DataType::Bool => {
+            let value = statement.param(matches!(value.to_lowercase().as_str(), "true" | "yes" | "on" | "1"));
+            format!("{name} = {value}")
+        }
+        DataType::String => {
+            let value = statement.param(value.to_lowercase());
+            format!("lower({name}) = {value}")
+        }
+        _ => match value.parse::<f64>() {
+            Ok(number) => {
+                let number = statement.param(number);
+                format!("{name} = {number}")
+            }
+            Err(_) => {
+                let value = statement.param(value.to_lowercase());
+                format!("lower(CAST({name} AS VARCHAR)) = {value}")
+            }
+        },
+    }
+}
+
+/// The number of a comparison in the unit of a column, and what to say of how it was read.
+fn number(column: &Column, comparison: &Comparison) -> Result<(Value, Option<String>), String> {
+    let cannot = || format!("Cannot compare {} with “{}”.", column.name, comparison.said);
+    let is_whole = matches!(column.data_type, DataType::Int32 | DataType::Int64);
+    // A column of integers is compared with an integer, so that its blocks and its key can be looked up by it.
+    let float = |number: f64| match is_whole && number.fract() == 0.0 && number.abs() < 9e15 {
+        true => Value::Int64(number as i64),
+        false => Value::Float64(number),
+    };
+    match comparison.unit {
+        None => Ok((float(comparison.number), None)),
+        Some(Unit::Percent) => Ok((float(comparison.number), None)),
+        Some(Unit::Bytes(factor)) => Ok((float(comparison.number * factor as f64), None)),
+        Some(Unit::Time(micros)) => {
+            let micros = comparison.number * micros as f64;
+            let name = column.name.to_lowercase();
+            let unit = [
+                ("_us", 1.0, "µs"),
+                ("_ms", 1e3, "ms"),
+                ("_s", 1e6, "s"),
+                ("_sec", 1e6, "s"),
+                ("_seconds", 1e6, "s"),
+                ("_min", 6e7, "min"),
+            ]
+            .into_iter()
+            .find(|(ending, ..)| name.ends_with(ending));
+            match unit {
+                Some((_, per, _)) => Ok((float(micros / per), None)),
+                None if is_duration(&name) => Ok((
+                    float(micros / 1e3),
+                    Some(format!("({} was taken to be in milliseconds.)", column.name)),
+                )),
+                None => Err(cannot()),
+            }
+        }
+    }
+}
+
+/// Whether a column holds whole notes.
+pub(crate) fn is_large(def: &TableDef, column: &str) -> bool {
+    def.is_vault() && matches!(column, "text" | "source")
+}
+
+/// Whether a table is one whose values may be looked through for a word.
+pub(crate) fn is_own(def: &TableDef) -> bool {
+    !def.name.starts_with("polynya.") && !def.is_vault()
+}

@@ -1,0 +1,106 @@
+//! Where a question comes apart: `if X, Y`, several sentences, `and`. Nothing that is quoted parts anything.
+
+use crate::words::Words;
+
+/// Splits `if X, Y`, `if X then Y`, `Y if X`. `tell me if X` asks X alone.
+pub(crate) fn conditional(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim();
+    let lower = masked(text);
+    const BEGIN: [&str; 5] = ["if ", "in case ", "whenever ", "when ", "provided "];
+    if let Some(begin) = BEGIN.iter().find(|begin| lower.starts_with(**begin)) {
+        let from = begin.len();
+        const ENDS: [&str; 14] = [
+            ", then ",
+            ",then ",
+            " then ",
+            ", ",
+            ": ",
+            " show me ",
+            " show it",
+            " show them",
+            " show the ",
+            " tell me",
+            " let me know",
+            " list ",
+            " what ",
+            " how ",
+        ];
+        let (at, end) = ENDS.iter().find_map(|end| lower[from..].find(end).map(|at| (at + from, *end)))?;
+        // The words of a consequence belong to it.
+        let separator = if end.starts_with([',', ':']) || end == " then " { end.len() } else { 1 };
+        let (condition, consequence) = (&text[from..at], &text[at + separator..]);
+        // `when was …` asks for a time.
+        let is_question = *begin == "when " && end.starts_with(' ') && end != " then ";
+        return (!is_question && !condition.trim().is_empty() && !consequence.trim().is_empty())
+            .then_some((condition, consequence));
+    }
+    let at = lower.find(" if ")?;
+    let consequence = &text[..at];
+    let words = Words::of(consequence);
+    const ASKS: [&str; 5] = ["know", "me", "check", "see", "whether"];
+    let only_asks =
+        words.list.last().is_some_and(|word| ASKS.contains(&word.text.as_str())) || words.len() == 0;
+    (!only_asks && !text[at + 4..].trim().is_empty()).then_some((&text[at + 4..], consequence))
+}
+
+/// The text in ASCII lower case, byte by byte as long, with nothing to be found in what is quoted.
+pub(crate) fn masked(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('"') {
+        let Some(length) = rest[open + 1..].find('"') else { break };
+        let end = open + length + 2;
+        masked.push_str(&rest[..open].to_ascii_lowercase());
+        masked.extend(std::iter::repeat_n('"', end - open));
+        rest = &rest[end..];
+    }
+    masked.push_str(&rest.to_ascii_lowercase());
+    debug_assert_eq!(masked.len(), text.len());
+    masked
+}
+
+pub(crate) fn split_once_any<'a>(text: &'a str, separators: &[&str]) -> Option<(&'a str, &'a str)> {
+    let lower = masked(text);
+    separators.iter().find_map(|separator| {
+        let at = lower.find(separator)?;
+        Some((&text[..at], &text[at + separator.len()..]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_and_what_follows_come_apart() {
+        for (text, expected) in [
+            ("if X is Y, show it", Some(("X is Y", "show it"))),
+            ("If X is Y then how many Z?", Some(("X is Y", "how many Z?"))),
+            ("if X is Y, then tell me", Some(("X is Y", "tell me"))),
+            ("if X is Y show it", Some(("X is Y", "show it"))),
+            ("in case X is Y, show it", Some(("X is Y", "show it"))),
+            ("how many Z if X is Y?", Some(("X is Y?", "how many Z"))),
+            ("if X is above 1,000, show it", Some(("X is above 1,000", "show it"))),
+            ("if \"a, b\" is Y, show it", Some(("\"a, b\" is Y", "show it"))),
+            // These ask X itself.
+            ("tell me if X is Y", None),
+            ("let me know if X is Y", None),
+            ("check if X is Y", None),
+            ("is X Y", None),
+            ("if X is Y", None),
+            ("if , show it", None),
+            ("when was X last written", None),
+        ] {
+            assert_eq!(conditional(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_quoted_parts_nothing_and_places_stay() {
+        let text = "Ä \"B; and ü\" AND c \"open";
+        let masked = masked(text);
+        assert_eq!(masked.len(), text.len());
+        assert!(!masked.contains(';') && masked.contains(" and c \"open"), "{masked}");
+        assert_eq!(split_once_any(text, &[" and "]), Some(("Ä \"B; and ü\"", "c \"open")));
+    }
+}

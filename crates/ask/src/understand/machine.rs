@@ -1,0 +1,170 @@
+//! Questions about the machine: what is measured, and what is asked of it.
+
+use types::{Micros, TableDef};
+
+use super::{Found, aggregate, left};
+use crate::compare::{Op, Unit};
+use crate::task::{Measure, Metrics, Predicate, Quantity, Scope, Task, What};
+use crate::time::{MINUTE, Window};
+use crate::vocabulary as v;
+use crate::words::Words;
+
+/// What of the machine a question is about, with the words that say so.
+pub(super) fn measures(words: &Words, found: &Found) -> Vec<(Measure, Vec<&'static [&'static str]>)> {
+    let mut measures: Vec<(Measure, Vec<&'static [&'static str]>)> = Vec::new();
+    let bytes = found.comparisons.iter().any(|c| matches!(c.unit, Some(Unit::Bytes(_))));
+    let free = words.any(&["free", "left", "available", "remaining"]);
+    let quantity = match (bytes, free && !found.comparisons.is_empty()) {
+        (false, false) => Quantity::UsedPercent,
+        (false, true) => Quantity::FreePercent,
+        (true, false) => Quantity::UsedBytes,
+        (true, true) => Quantity::FreeBytes,
+    };
+    let full = words.any(&["full", "fullest", "space", "room", "free", "capacity", "fill", "filling"]);
+    let memory = words.any(v::MEMORY);
+    if words.any(v::DISK) && words.any(v::ACTIVITY) && !full {
+        measures.push((Measure::DiskActivity, vec![v::DISK, v::ACTIVITY, v::BUSY, &["how"]]));
+    } else if words.any(v::DISK) || (words.any(v::SPACE) && !memory) {
+        let space: Vec<&[&str]> =
+            vec![v::DISK, v::SPACE, v::FULLNESS, v::NEARLY, v::BUSY, &["enough", "out", "how"]];
+        measures.push((Measure::Filesystem(quantity), space));
+    }
+    if memory {
+        measures.push((
+            Measure::Memory(quantity),
+            vec![v::MEMORY, v::SPACE, v::FULLNESS, v::NEARLY, v::BUSY, &["enough", "out"]],
+        ));
+    }
+    let simple: [(&'static [&'static str], Measure); 6] = [
+        (v::SWAP, Measure::Swap),
+        (v::CORES, Measure::Cores),
+        (v::CPU, Measure::Cpu),
+        (v::LOAD, Measure::Load),
+        (v::NETWORK, Measure::Network),
+        (v::PRESSURE, Measure::Pressure),
+    ];
+    for (vocabulary, measure) in simple {
+        // `cpu load` is what the CPU does; `cpu cores` are the cores.
+        let shadowed = match measure {
+            Measure::Load => words.any(v::CPU),
+            Measure::Cpu => words.any(v::CORES) || words.any(v::PRESSURE),
+            _ => false,
+        };
+        if words.any(vocabulary) && !shadowed {
+            let used: Vec<&'static [&'static str]> = vec![
+                vocabulary,
+                v::BUSY,
+                v::CPU,
+                v::LOAD,
+                &["usage", "use", "used", "using", "traffic", "average", "in", "per"],
+            ];
+            let both = measure == Measure::Network;
+            measures.push((measure, used.clone()));
+            if both {
+                measures.push((Measure::Sent, used));
+            }
+        }
+    }
+    if measures.is_empty() && words.any(v::MACHINE) && words.any(v::BUSY) {
+        let used: Vec<&'static [&'static str]> = vec![v::MACHINE, v::BUSY];
+        measures.push((Measure::Cpu, used.clone()));
+        measures.push((Measure::Load, used));
+    }
+    // A metric's own name has an underscore.
+    let named =
+        words.list.iter().filter(|word| !word.used && word.text.contains('_') && !word.text.starts_with('_'));
+    for word in named.filter(|_| found.tables.iter().all(|(_, range)| range.is_empty())) {
+        measures.push((Measure::Named(word.raw.clone()), vec![v::BUSY]));
+    }
+    measures
+}
+
+/// `several`: the question is about other measures too.
+pub(super) fn metrics(measure: Measure, words: &mut Words, found: &Found, several: bool) -> Task {
+    let original = words.clone();
+    if let Measure::Named(name) = &measure {
+        for word in words.list.iter_mut().filter(|word| word.raw == *name) {
+            word.used = true;
+        }
+    }
+    let aggregate = aggregate(words);
+    let asks_how = original.any(&["how"]) && !original.any(&["whether"]);
+    let percent = |said: &'static str, op: Op, bound: f64| Some(Predicate::Word { said, op, bound });
+    let by_word = match &measure {
+        _ if asks_how => None,
+        Measure::Filesystem(_) if original.any(&["enough"]) => {
+            percent("enough room", Op::Below, v::NEARLY_FULL_PERCENT)
+        }
+        Measure::Filesystem(_) if original.any(&["full", "filled"]) && !original.any(v::NEARLY) => {
+            percent("full", Op::AtLeast, v::FULL_PERCENT)
+        }
+        Measure::Filesystem(_) if original.any(v::NEARLY) => {
+            percent("nearly full", Op::AtLeast, v::NEARLY_FULL_PERCENT)
+        }
+        Measure::Memory(_) if original.any(&["enough"]) => {
+            percent("enough left", Op::Below, v::NEARLY_FULL_PERCENT)
+        }
+        Measure::Memory(_) if original.any(v::NEARLY) || original.any(&["full"]) => {
+            percent("nearly full", Op::AtLeast, v::NEARLY_FULL_PERCENT)
+        }
+        Measure::Load if original.any(v::BUSY) => Some(Predicate::LoadPerCore),
+        Measure::Memory(_) | Measure::Cpu | Measure::Cores | Measure::DiskActivity
+            if original.any(v::BUSY) =>
+        {
+            percent("high", Op::AtLeast, v::BUSY_PERCENT)
+        }
+        _ => None,
+    };
+    let predicate = found.comparisons.first().cloned().map(Predicate::Compare).or(by_word);
+    let mut left = left(words);
+    // One bound is compared; of several it is not clear what they are about.
+    if found.comparisons.len() > 1 {
+        let of = if several { 0 } else { 1 };
+        left.extend(found.comparisons.iter().skip(of).map(|comparison| comparison.said.clone()));
+    }
+    // When something held can be told, not since when or until when nothing was asked of it.
+    let asks_when = original.any(&["when"]);
+    let when = asks_when && predicate.is_some() && aggregate.is_none();
+    if asks_when && !when {
+        left.push("when".into());
+    }
+    let scope = Scope {
+        window: found.window.clone(),
+        negated: found.is_negated(),
+        aggregate,
+        limit: found.limit,
+        left,
+    };
+    Task {
+        source: "metrics".into(),
+        kind: "metrics",
+        what: What::Metrics(Metrics { measure, predicate, when, scope }),
+    }
+}
+
+/// `which process uses the most memory`: by name, of the last readings, unless something else is said.
+pub(super) fn processes(
+    def: &TableDef,
+    words: &mut Words,
+    columns: &mut Vec<usize>,
+    group: &mut Option<usize>,
+    window: &mut Option<Window>,
+    now: Micros,
+) {
+    for (vocabulary, name) in [(v::MEMORY, "rss_bytes"), (v::CPU, "cpu_percent")] {
+        if words.take(vocabulary)
+            && let Some(column) = column_of(def, name).filter(|column| !columns.contains(column))
+        {
+            columns.push(column);
+            *group = group.or(column_of(def, "name"));
+        }
+    }
+    words.take(&["use", "uses", "used", "using", "usage", "take", "takes", "running", "busy", "busiest"]);
+    if group.is_some() && window.is_none() {
+        *window = Some(Window { from: now - MINUTE, to: None, said: "in the last minute".into() });
+    }
+}
+
+fn column_of(def: &TableDef, name: &str) -> Option<usize> {
+    def.schema.columns.iter().position(|column| column.name == name)
+}

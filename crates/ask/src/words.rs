@@ -1,0 +1,265 @@
+//! A question as words.
+
+use crate::vocabulary as v;
+
+/// One word, and whether its meaning is known by now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// Lower case, without punctuation around it.
+    pub text: String,
+    /// As it was written.
+    pub raw: String,
+    /// It stood in quotes: a name or a value, never vocabulary.
+    pub quoted: bool,
+    /// It is in capitals where others are not, so that `AT` may be a value and `at` is none.
+    pub capital: bool,
+    pub used: bool,
+}
+
+impl Word {
+    fn new(raw: &str, quoted: bool) -> Self {
+        Word { text: raw.to_lowercase(), raw: raw.to_owned(), quoted, capital: false, used: false }
+    }
+
+    /// `AT`, `IT`, `NO`: two capitals, as codes of countries have them. `OR` and `IF` are said loudly rather.
+    pub fn is_code(&self) -> bool {
+        self.capital && self.raw.len() == 2 && !matches!(self.raw.as_str(), "OR" | "IF")
+    }
+}
+
+/// The words of a question, or of a part of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words {
+    pub list: Vec<Word>,
+}
+
+/// Of requests; in capitals alone, since people get and put all sorts of things.
+pub(crate) const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"];
+
+/// What is said shorter.
+const CONTRACTIONS: [(&str, &[&str]); 25] = [
+    ("what's", &["what", "is"]),
+    ("whats", &["what", "is"]),
+    ("how's", &["how", "is"]),
+    ("where's", &["where", "is"]),
+    ("who's", &["who", "is"]),
+    ("there's", &["there", "is"]),
+    ("it's", &["it", "is"]),
+    ("that's", &["that", "is"]),
+    ("isn't", &["is", "not"]),
+    ("isnt", &["is", "not"]),
+    ("aren't", &["are", "not"]),
+    ("wasn't", &["was", "not"]),
+    ("wasnt", &["was", "not"]),
+    ("weren't", &["were", "not"]),
+    ("hasn't", &["has", "not"]),
+    ("haven't", &["have", "not"]),
+    ("didn't", &["did", "not"]),
+    ("doesn't", &["does", "not"]),
+    ("don't", &["do", "not"]),
+    ("can't", &["can", "not"]),
+    ("cannot", &["can", "not"]),
+    ("won't", &["will", "not"]),
+    ("i'm", &["i", "am"]),
+    ("i've", &["i", "have"]),
+    ("today's", &["today"]),
+];
+
+impl Words {
+    pub fn of(text: &str) -> Words {
+        let mut list = Vec::new();
+        let mut rest = text;
+        loop {
+            rest = rest.trim_start();
+            let Some(first) = rest.chars().next() else { break };
+            if let Some(close) = closing_quote(first)
+                && let Some(end) = rest[first.len_utf8()..].find(close)
+            {
+                let inside = &rest[first.len_utf8()..first.len_utf8() + end];
+                rest = &rest[first.len_utf8() + end + close.len_utf8()..];
+                if !inside.trim().is_empty() {
+                    list.push(Word::new(inside.trim(), true));
+                }
+                continue;
+            }
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            push(&rest[..end], &mut list);
+            rest = &rest[end..];
+        }
+        let is_capital = |word: &Word| word.raw.len() > 1 && word.raw.chars().all(|c| c.is_uppercase());
+        // Where all is in capitals they say nothing.
+        if list.iter().any(|word| !word.quoted && word.raw.chars().any(char::is_lowercase)) {
+            list.iter_mut().for_each(|word| word.capital = !word.quoted && is_capital(word));
+        }
+        Words { list }
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The text of a word that is not quoted; empty beyond the end.
+    pub fn at(&self, at: usize) -> &str {
+        self.list.get(at).filter(|word| !word.quoted).map_or("", |word| &word.text)
+    }
+
+    /// Whether these words stand at `at`.
+    pub fn starts(&self, at: usize, words: &[&str]) -> bool {
+        words.iter().enumerate().all(|(i, word)| self.at(at + i) == *word)
+    }
+
+    /// Whether any word that is not quoted is one of these.
+    pub fn any(&self, of: &[&str]) -> bool {
+        self.list.iter().any(|word| !word.quoted && of.contains(&word.text.as_str()))
+    }
+
+    /// Marks every word that is one of these; whether there was one.
+    pub fn take(&mut self, of: &[&str]) -> bool {
+        let mut any = false;
+        for word in self.list.iter_mut().filter(|word| !word.quoted && of.contains(&word.text.as_str())) {
+            word.used = true;
+            any = true;
+        }
+        any
+    }
+
+    pub fn mark(&mut self, range: std::ops::Range<usize>) {
+        let end = range.end.min(self.list.len());
+        self.list[range.start.min(end)..end].iter_mut().for_each(|word| word.used = true);
+    }
+
+    /// Words whose meaning nobody knows yet.
+    #[cfg(test)]
+    pub fn left(&self) -> Vec<&Word> {
+        self.list.iter().filter(|word| !word.used).collect()
+    }
+}
+
+/// A word that in small letters means something else than a value.
+pub(crate) fn is_small(word: &str) -> bool {
+    let word = word.to_lowercase();
+    v::FILLERS.contains(&word.as_str()) || v::NEGATIONS.contains(&word.as_str())
+}
+
+/// The same for questions that mean the same but for case, spaces and the end's punctuation; different for any others. What is
+/// quoted, a method, a path or a metric's name is taken as it is written, so there case tells questions apart.
+pub(crate) fn normal(text: &str) -> String {
+    let text = text.trim();
+    if text.contains(|c| closing_quote(c).is_some()) {
+        return text.to_owned();
+    }
+    let mut normal = String::with_capacity(text.len());
+    for word in text.trim_end_matches(|c: char| "?!. ".contains(c)).split_whitespace() {
+        if !normal.is_empty() {
+            normal.push(' ');
+        }
+        let is_code = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
+        let is_exact = |word: &str| {
+            METHODS.contains(&word) || word.contains(['/', '_']) || (is_code(word) && is_small(word))
+        };
+        match is_exact(word.trim_matches(|c: char| !c.is_alphanumeric())) || is_exact(word) {
+            true => normal.push_str(word),
+            false => normal.push_str(&word.to_lowercase()),
+        }
+    }
+    normal
+}
+
+fn closing_quote(open: char) -> Option<char> {
+    match open {
+        '"' => Some('"'),
+        '“' => Some('”'),
+        '„' => Some('“'),
+        '`' => Some('`'),
+        '«' => Some('»'),
+        _ => None,
+    }
+}
+
+/// Takes punctuation off a word, says contractions in full, and parts a number from its unit.
+fn push(text: &str, list: &mut Vec<Word>) {
+    let text = text.replace('’', "'");
+    let text = text.trim_matches(|c: char| "?!,;:()[]{}\"'…".contains(c));
+    let text = text.trim_end_matches(['.', '?', '!']);
+    if text.is_empty() {
+        return;
+    }
+    let lower = text.to_lowercase();
+    if let Some((_, full)) = CONTRACTIONS.iter().find(|(short, _)| *short == lower) {
+        list.extend(full.iter().map(|word| Word::new(word, false)));
+        return;
+    }
+    let text = text.strip_suffix("'s").or_else(|| text.strip_suffix("'S")).unwrap_or(text);
+    // `>=20ms`: the sign, the number, the unit.
+    let sign = text.find(|c: char| !"<>=".contains(c)).unwrap_or(text.len());
+    if sign > 0 {
+        list.push(Word::new(&text[..sign], false));
+    }
+    let text = &text[sign..];
+    let number = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let unit = &text[number..];
+    let is_unit = !unit.is_empty() && crate::compare::Unit::parse(&unit.to_lowercase()).is_some();
+    if number > 0 && is_unit && text[..number].parse::<f64>().is_ok() {
+        list.push(Word::new(&text[..number], false));
+        list.push(Word::new(unit, false));
+    } else if !text.is_empty() {
+        list.push(Word::new(text, false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(text: &str) -> Vec<String> {
+        Words::of(text).list.into_iter().map(|word| word.text).collect()
+    }
+
+    #[test]
+    fn punctuation_contractions_and_units_come_apart() {
+        assert_eq!(texts("What's  the disk's state?"), ["what", "is", "the", "disk", "state"]);
+        assert_eq!(
+            texts("slower than 20ms, or >=80%!"),
+            ["slower", "than", "20", "ms", "or", ">=", "80", "%"]
+        );
+        assert_eq!(texts("polynya.metrics since 14:00."), ["polynya.metrics", "since", "14:00"]);
+        assert_eq!(texts("v1.2 and 10x"), ["v1.2", "and", "10x"]);
+        assert!(texts(" ?! ").is_empty());
+    }
+
+    #[test]
+    fn what_is_quoted_is_one_word() {
+        let words = Words::of("is “New York” or \"x  y\" in `main.t`?");
+        let quoted: Vec<&str> = words.list.iter().filter(|w| w.quoted).map(|w| w.raw.as_str()).collect();
+        assert_eq!(quoted, ["New York", "x  y", "main.t"]);
+        assert_eq!(texts("an \"open end"), ["an", "open", "end"]);
+    }
+
+    #[test]
+    fn questions_that_differ_only_in_writing_are_equal() {
+        assert_eq!(normal("Is the disk  nearly FULL?"), "is the disk nearly full");
+        assert_eq!(normal("is the disk nearly full"), normal(" Is the disk nearly full ?! "));
+    }
+
+    #[test]
+    fn questions_that_may_mean_something_else_are_not() {
+        for (one, other) in [
+            ("how many GET requests", "how many get requests"),
+            ("how many GET requests?", "how many \"GET\" requests?"),
+            ("requests to /V1/sql", "requests to /v1/sql"),
+            ("orders \"a  b\"", "orders \"a b\""),
+            ("orders \"DE\"", "orders \"de\""),
+            ("orders IT", "orders it"),
+            ("orders from country NO", "orders from country no"),
+            // Where a comma stands decides what the condition is.
+            ("if a is b, c d", "if a is b c, d"),
+            ("a; b c", "a b; c"),
+            ("what is this: a", "what is this a"),
+        ] {
+            assert_ne!(normal(one), normal(other), "{one} · {other}");
+        }
+        // Nothing is left out at the end of a long one.
+        let long = "the ".repeat(220);
+        assert_ne!(normal(&format!("{long}orders AT")), normal(&format!("{long}orders DE")));
+    }
+}

@@ -1,0 +1,16 @@
+//! Questions over real databases whose contents are known. One binary, because each links all of DataFusion.
+
+// The name by which the workspace knows the crate.
+extern crate polynya_ask as ask;
+
+mod changes;
+mod conditions;
+mod honesty;
+mod machine;
+mod requests;
+mod rights;
+mod sharing;
+mod tables;
+mod texts;
+mod wording;
+mod world;

@@ -1,0 +1,212 @@
+//! Equal questions make one evaluation; an answer is given again only while what it was made from is unchanged (S3).
+
+use ask::{Event, Options, Question};
+use futures::future::join_all;
+use types::Principal;
+
+use crate::world::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_equal_cold_questions_at_once_make_one_evaluation() {
+    let _limit = testkit::limit(120);
+    let world = World::new("ask-500");
+    world.run("CREATE TABLE events (kind string)").await;
+    world.run("INSERT INTO events SELECT 'a' FROM generate_series(1, 20000)").await;
+    let before = world.ask.status();
+    let spellings = ["how many events?", "How many EVENTS", "  how   many events ?! ", "how many events"];
+    // Each on a task of its own, so that they truly come at once.
+    let asking = (0..500).map(|i| {
+        let ask = world.ask.clone();
+        tokio::spawn(
+            async move { ask.ask(&Principal::local(), &Question::new(spellings[i % 4])).await.unwrap() },
+        )
+    });
+    let answers: Vec<_> = join_all(asking).await.into_iter().map(Result::unwrap).collect();
+    let after = world.ask.status();
+    assert_eq!(after.asked - before.asked, 500);
+    assert_eq!(after.evaluations - before.evaluations, 1);
+    assert_eq!(answers.iter().filter(|answer| !answer.cached).count(), 1);
+    for answer in &answers {
+        says(answer, &["events has 20,000 rows"]);
+        assert_eq!(answer.lsn, answers[0].lsn);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_answer_ends_with_a_change_of_what_it_read() {
+    let _limit = testkit::limit(60);
+    let world = World::new("ask-kept");
+    world.run("CREATE TABLE events (kind string)").await;
+    world.run("CREATE TABLE others (kind string)").await;
+    world.run("INSERT INTO events VALUES ('a')").await;
+    assert!(!world.ask("how many events?").await.cached);
+    let first = world.ask("how many events?").await;
+    assert!(first.cached);
+    // Something else changed: the same answer, at the lsn at which it was made.
+    world.run("INSERT INTO others VALUES ('b')").await;
+    let again = world.ask("how many events?").await;
+    assert!(again.cached);
+    assert_eq!(again.lsn, first.lsn);
+    world.run("INSERT INTO events VALUES ('b')").await;
+    let new = world.ask("how many events?").await;
+    assert!(!new.cached && new.lsn > first.lsn);
+    says(&new, &["events has 2 rows"]);
+    // A table more may be what is meant.
+    world.run("CREATE TABLE more (kind string)").await;
+    assert!(!world.ask("how many events?").await.cached);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_depends_on_the_time_is_kept_for_a_second() {
+    let _limit = testkit::limit(60);
+    let world = World::new("ask-second");
+    world.run("CREATE TABLE events (kind string)").await;
+    world.run("INSERT INTO events VALUES ('a')").await;
+    let q = "how many events in the last hour?";
+    assert!(!world.ask(q).await.cached);
+    assert!(world.ask(q).await.cached);
+    world.at(NOON + SECOND);
+    assert!(!world.ask(q).await.cached);
+    world.at(NOON + 2 * HOUR);
+    says(&world.ask(q).await, &["events has 0 rows"]);
+    // A second from the first who asked, and not one of the clock: those at once share, whenever that is.
+    world.at(NOON + 3 * HOUR + 900_000);
+    assert!(!world.ask(q).await.cached);
+    world.at(NOON + 3 * HOUR + 1_100_000);
+    assert!(world.ask(q).await.cached);
+    world.at(NOON + 3 * HOUR + 1_900_000);
+    assert!(!world.ask(q).await.cached);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_that_only_look_equal_have_answers_of_their_own() {
+    let _limit = testkit::limit(60);
+    let world = World::new("ask-alike");
+    world.run("CREATE TABLE orders (country string, price float64)").await;
+    world.run("INSERT INTO orders VALUES ('AT', 1), ('DE', 2), ('DE', 3)").await;
+    // What follows the comma is another question, and only what stands before it decides.
+    let first = world.ask("if orders have country AT, how many orders").await;
+    let other = world.ask("if orders have country, AT how many orders").await;
+    assert!(!other.cached && other.answer != first.answer, "{}", other.answer);
+    let values = world.ask("orders \"AT\"").await;
+    assert!(!world.ask("orders \"DE\"").await.cached);
+    says(&values, &["orders has 1 row"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_a_stream_who_stands_still_keeps_nobody_waiting() {
+    let _limit = testkit::limit(60);
+    let world = World::new("ask-stream-slow");
+    for table in 0..10 {
+        world.run(&format!("CREATE TABLE t{table} (n int64)")).await;
+        world.run(&format!("INSERT INTO t{table} VALUES (1)")).await;
+    }
+    let q = "what changed today; what changed in the last hour; what changed yesterday";
+    let events = world.ask.stream(&Principal::local(), &Question::new(q));
+    // Nobody reads them.
+    says(&world.ask(q).await, &["Changed today"]);
+    drop(events);
+    assert_eq!(world.ask.status().running, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_parts_of_an_answer_stand_at_one_lsn() {
+    let _limit = testkit::limit(120);
+    let world = World::new("ask-one-lsn");
+    world.run("CREATE TABLE one (n int64)").await;
+    world.run("CREATE TABLE two (n int64)").await;
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let writer = {
+        let (engine, stop) = (world.engine.clone(), stop.clone());
+        std::thread::spawn(move || {
+            use std::sync::Arc;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                // Both tables in one commit: at any lsn they have as many rows.
+                let batch = || {
+                    arrow::array::RecordBatch::try_from_iter([(
+                        "n",
+                        Arc::new(arrow::array::Int64Array::from(vec![1])) as _,
+                    )])
+                    .unwrap()
+                };
+                let insert = |table: &str| engine::Op::Insert {
+                    table: table.into(),
+                    batch: batch(),
+                    mode: engine::Mode::Append,
+                };
+                engine
+                    .commit(
+                        &Principal::local(),
+                        engine::Transaction::new(vec![insert("main.one"), insert("main.two")]),
+                    )
+                    .unwrap();
+            }
+        })
+    };
+    for _ in 0..20 {
+        let answer = world.ask("how many one; how many two?").await;
+        let count = |title: &str| {
+            answer
+                .sections
+                .iter()
+                .find(|s| s.title == title)
+                .unwrap_or_else(|| panic!("{}", answer.answer))
+                .rows[0][0]
+                .clone()
+        };
+        assert_eq!(count("one"), count("two"), "{}", answer.answer);
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_gives_sections_then_the_whole() {
+    let _limit = testkit::limit(60);
+    let world = World::new("ask-stream");
+    world.run("CREATE TABLE events (kind string)").await;
+    world.metrics(&[(NOON - SECOND, "cpu_busy", None, 5.0)]);
+    for _ in 0..2 {
+        // The second time it is kept, and comes the same way.
+        let mut events =
+            world.ask.stream(&Principal::local(), &Question::new("how many events; is the cpu above 80 %?"));
+        let (mut sections, mut whole) = (Vec::new(), None);
+        while let Some(event) = events.recv().await {
+            assert!(whole.is_none(), "nothing comes after the whole");
+            match event.unwrap() {
+                Event::Section(section) => sections.push(section),
+                Event::Answer(answer) => whole = Some(answer),
+            }
+        }
+        let mut whole = whole.unwrap();
+        // As they were ready, which is not the order of the questions.
+        sections.sort_by(|a, b| a.title.cmp(&b.title));
+        whole.sections.sort_by(|a, b| a.title.cmp(&b.title));
+        assert_eq!(sections, whole.sections);
+        assert_eq!(sections.len(), 2);
+    }
+    let mut events = world.ask.stream(&Principal::local(), &Question::new(""));
+    assert!(events.recv().await.unwrap().is_err());
+    assert!(events.recv().await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_different_questions_at_once_are_refused() {
+    let _limit = testkit::limit(60);
+    let world = World::with("ask-many", Options { running_max: 1, ..Options::default() });
+    world.run("CREATE TABLE events (kind string)").await;
+    world.run("INSERT INTO events SELECT 'a' FROM generate_series(1, 20000)").await;
+    let asking = (0..50).map(|i| {
+        let ask = world.ask.clone();
+        tokio::spawn(async move {
+            ask.ask(&Principal::local(), &Question::new(format!("how many events with kind x{i}"))).await
+        })
+    });
+    let results: Vec<_> = join_all(asking).await.into_iter().map(Result::unwrap).collect();
+    assert!(results.iter().any(Result::is_ok));
+    for error in results.into_iter().filter_map(Result::err) {
+        assert_eq!(error.kind(), types::Kind::Busy, "{error}");
+    }
+    assert!(world.ask("how many events?").await.answer.contains("20,000"));
+    assert_eq!(world.ask.status().running, 0);
+}

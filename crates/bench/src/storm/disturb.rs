@@ -1,0 +1,304 @@
+//! What the server does beside reading and writing while the storm lasts: a text index built from nothing again and again,
+//! every page rendered anew again and again. And what it says of seals, merges and the lake meanwhile.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use types::{Error, Result};
+
+use super::corpus;
+use super::world::World;
+use super::{ARCHIVE, EVENTS};
+use crate::http::Client;
+use crate::target::Target;
+use crate::wire;
+
+const INDEX: &str = "archive_words";
+/// How often a state is asked for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Pages rest so long between two rounds.
+const ROUND_PAUSE: Duration = Duration::from_secs(1);
+/// A changed file is live within a second on an idle machine; one that is not after this is not coming.
+const LIVE_WITHIN: Duration = Duration::from_secs(60);
+
+/// What was done, counted while it happens.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// Rows that text indexes took in.
+    indexed: AtomicU64,
+    indexing: AtomicU64,
+    pub(super) indexes: AtomicU64,
+    pub(super) rounds: AtomicU64,
+    pub(super) pages: AtomicU64,
+    pub(super) lake_commits: AtomicU64,
+    pub(super) seals: AtomicU64,
+    pub(super) merges: AtomicU64,
+    /// Until the last page of a round was live.
+    pub(super) slowest_round_ms: AtomicU64,
+    stalls: Mutex<Stalls>,
+}
+
+/// Where the server's threads were held up, by what it says itself: the place to look at first when a read took long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// The longest turn that each kind of thread was seen to take without looking up.
+    pub turn_ms: BTreeMap<String, f64>,
+    /// How long threads waited for each lock, all together.
+    pub lock_wait_ms: BTreeMap<String, f64>,
+}
+
+/// The same as numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Background {
+    pub rows_indexed: u64,
+    /// Text indexes that were built from nothing to the end.
+    pub indexes_built: u64,
+    /// Pages whose new text was written.
+    pub pages_rewritten: u64,
+    /// Rounds over all pages, the last of each seen live.
+    pub page_rounds: u64,
+    /// The longest from writing the first page of a round until the last was live.
+    pub slowest_round_ms: u64,
+    /// Seen: of those that follow each other within a fifth of a second one is counted.
+    pub lake_commits: u64,
+    pub seals: u64,
+    pub merges: u64,
+}
+
+impl Done {
+    pub(super) fn now(&self) -> Background {
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        Background {
+            rows_indexed: get(&self.indexed) + get(&self.indexing),
+            indexes_built: get(&self.indexes),
+            pages_rewritten: get(&self.pages),
+            page_rounds: get(&self.rounds),
+            slowest_round_ms: get(&self.slowest_round_ms),
+            lake_commits: get(&self.lake_commits),
+            seals: get(&self.seals),
+            merges: get(&self.merges),
+        }
+    }
+}
+
+impl Done {
+    pub(super) fn stalls(&self) -> Stalls {
+        self.stalls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Builds the index, drops it, builds it again, until `end`.
+pub(super) fn index(target: &Target, done: &Done, end: &AtomicBool) -> Result<()> {
+    let mut client = Client::new(target);
+    while !end.load(Relaxed) {
+        let create = format!("CREATE INDEX {INDEX} ON {ARCHIVE} USING text (title, body)");
+        wire::sql(&mut client, &create, json!([]))?;
+        let rows = wire::count(&mut client, ARCHIVE)?;
+        while !end.load(Relaxed) {
+            let missing = missing(&mut client, ARCHIVE, "text")?;
+            done.indexing.store(rows.saturating_sub(missing.unwrap_or(rows)), Relaxed);
+            if missing == Some(0) {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let taken = done.indexing.swap(0, Relaxed);
+        done.indexed.fetch_add(taken, Relaxed);
+        if taken == rows {
+            done.indexes.fetch_add(1, Relaxed);
+        }
+        // The last one stays: after the kill it is part of what must be whole.
+        if !end.load(Relaxed) {
+            wire::sql(&mut client, &format!("DROP INDEX {INDEX} ON {ARCHIVE}"), json!([]))?;
+        }
+    }
+    Ok(())
+}
+
+/// Row ids that a materializer of a table has not reached; `None` while nothing is known of it.
+pub(super) fn missing(client: &mut Client, table: &str, materializer: &str) -> Result<Option<u64>> {
+    let described = client.json("GET", &format!("/v1/tables/{table}"), None)?;
+    let derived = described["derived"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let standing = derived.iter().find(|standing| standing["name"] == materializer);
+    Ok(standing.and_then(|standing| match (&standing["state"], wire::whole(&standing["missing_rows"])) {
+        // Nothing is missing where nothing was looked at yet.
+        (state, Some(0)) if state == "building" => None,
+        (_, missing) => missing,
+    }))
+}
+
+/// Writes every note anew, waits until its pages are live, and again, until `end`.
+pub(super) fn notes(
+    target: &Target,
+    folder: &Path,
+    world: &World,
+    done: &Done,
+    end: &AtomicBool,
+) -> Result<()> {
+    let mut client = Client::new(target);
+    let mut revision = 0;
+    while !end.load(Relaxed) {
+        revision += 1;
+        let started = Instant::now();
+        for number in 0..world.ledger.notes.len() as u64 {
+            if end.load(Relaxed) {
+                return Ok(());
+            }
+            write_note(folder, world, number, revision)?;
+            done.pages.fetch_add(1, Relaxed);
+        }
+        // All were written before; some tell of all.
+        for number in (0..world.ledger.notes.len() as u64).rev().step_by(17) {
+            if !await_note(&mut client, number, revision, end)? {
+                return Ok(());
+            }
+        }
+        done.slowest_round_ms.fetch_max(started.elapsed().as_millis() as u64, Relaxed);
+        done.rounds.fetch_add(1, Relaxed);
+        rest(ROUND_PAUSE, end);
+    }
+    Ok(())
+}
+
+/// Puts a revision of a note in the place of the one before. Nobody sees a part of it.
+pub(super) fn write_note(folder: &Path, world: &World, number: u64, revision: u64) -> Result<()> {
+    let notes = world.ledger.notes.len() as u64;
+    world.ledger.notes[number as usize].send(revision);
+    let text = corpus::note(&world.words, world.seed, notes, number, revision);
+    let path = folder.join(format!("note-{number}.md"));
+    let unfinished = folder.join(format!(".note-{number}"));
+    fs::write(&unfinished, text)
+        .and_then(|()| fs::rename(&unfinished, &path))
+        .map_err(|error| Error::io(format_args!("writing {}", path.display()), error))
+}
+
+/// Waits until a note's page shows that revision. False if `end` came first.
+pub(super) fn await_note(client: &mut Client, number: u64, revision: u64, end: &AtomicBool) -> Result<bool> {
+    let (path, wanted) = (format!("/note-{number}"), format!("{}{revision}.", corpus::REVISION));
+    let since = Instant::now();
+    while !end.load(Relaxed) {
+        let answer = client.request("GET", &path, "", b"")?;
+        if String::from_utf8_lossy(&answer.body).contains(&wanted) {
+            return Ok(true);
+        }
+        if since.elapsed() > LIVE_WITHIN {
+            return Err(Error::invalid(format!(
+                "revision {revision} of {path} is not live after {LIVE_WITHIN:?}; the answer was {}",
+                answer.status
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(false)
+}
+
+/// Follows what the server says of its background work, until `end`.
+pub(super) fn follow(target: &Target, done: &Done, end: &AtomicBool) -> Result<()> {
+    let mut client = Client::new(target);
+    let [seals, merges] = counters(&mut client)?;
+    let waited = labelled(&metrics(&mut client)?, LOCK_WAITS);
+    let mut landed = lake_lsn(&mut client)?;
+    loop {
+        // Once more after the end: what came since the last look counts.
+        let last = end.load(Relaxed);
+        let text = metrics(&mut client)?;
+        let now = counts(&text);
+        {
+            let mut stalls = done.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+            for (thread, seconds) in labelled(&text, TURNS) {
+                // `sql-1` and `sql-2` are of one kind.
+                let kind = thread.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-').to_owned();
+                let turn = stalls.turn_ms.entry(kind).or_default();
+                *turn = turn.max(seconds * 1e3);
+            }
+            for (lock, seconds) in labelled(&text, LOCK_WAITS) {
+                let before = waited.get(&lock).copied().unwrap_or(0.0);
+                stalls.lock_wait_ms.insert(lock, (seconds - before) * 1e3);
+            }
+        }
+        done.seals.store(now[0].saturating_sub(seals), Relaxed);
+        done.merges.store(now[1].saturating_sub(merges), Relaxed);
+        let lsn = lake_lsn(&mut client)?;
+        if lsn != landed {
+            landed = lsn;
+            done.lake_commits.fetch_add(1, Relaxed);
+        }
+        if last {
+            return Ok(());
+        }
+        rest(LOOK_EVERY, end);
+    }
+}
+
+fn lake_lsn(client: &mut Client) -> Result<Option<u64>> {
+    let marks = client.json("GET", &format!("/v1/tables/{EVENTS}/watermarks"), None)?;
+    if let Some(error) = marks["lake_error"].as_str() {
+        return Err(Error::invalid(format!("{EVENTS} does not land in the lake: {error}")));
+    }
+    Ok(wire::whole(&marks["lake"]["lsn"]))
+}
+
+pub(super) fn counters(client: &mut Client) -> Result<[u64; 2]> {
+    Ok(counts(&metrics(client)?))
+}
+
+fn metrics(client: &mut Client) -> Result<String> {
+    let answer = client.request("GET", "/metrics", "", b"")?;
+    Ok(String::from_utf8_lossy(&answer.body).into_owned())
+}
+
+const TURNS: &str = "polynya_thread_longest_turn_seconds{thread=\"";
+const LOCK_WAITS: &str = "polynya_lock_wait_seconds_total{lock=\"";
+
+/// The values of a metric by its first label.
+fn labelled(text: &str, start: &str) -> BTreeMap<String, f64> {
+    let values = text.lines().filter_map(|line| {
+        let (label, rest) = line.strip_prefix(start)?.split_once('"')?;
+        Some((label.to_owned(), rest.rsplit(' ').next()?.parse().ok()?))
+    });
+    // Several threads of one name: the longest.
+    values.fold(BTreeMap::new(), |mut all, (label, value): (String, f64)| {
+        let known = all.entry(label).or_insert(value);
+        *known = known.max(value);
+        all
+    })
+}
+
+/// Seals and merges.
+fn counts(text: &str) -> [u64; 2] {
+    let value = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or_default()
+    };
+    [value("polynya_seals_total "), value("polynya_compactions_total ")]
+}
+
+/// Sleeps, but not beyond `end`.
+pub(super) fn rest(time: Duration, end: &AtomicBool) {
+    let until = Instant::now() + time;
+    while !end.load(Relaxed) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20).min(time));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_of_itself_is_read() {
+        let text = "# HELP polynya_seals_total Heads.\npolynya_seals_total 7\npolynya_compactions_total 2\n\
+            polynya_thread_longest_turn_seconds{thread=\"http\",class=\"interactive\"} 0.25\n\
+            polynya_thread_longest_turn_seconds{thread=\"http\",class=\"interactive\"} 0.5\n\
+            polynya_lock_wait_seconds_total{lock=\"server work\"} 0.001\n";
+        assert_eq!(counts(text), [7, 2]);
+        assert_eq!(labelled(text, TURNS), BTreeMap::from([("http".to_owned(), 0.5)]));
+        assert_eq!(labelled(text, LOCK_WAITS), BTreeMap::from([("server work".to_owned(), 0.001)]));
+        assert_eq!(counts(""), [0, 0]);
+    }
+}

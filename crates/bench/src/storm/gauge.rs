@@ -1,0 +1,105 @@
+//! What readers meet, second by second.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Kind;
+use crate::latency::Latency;
+
+/// Examples of wrong answers that a report shows.
+const EXAMPLES_MAX: usize = 10;
+
+/// One kind of question.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    second: Mutex<Latency>,
+    answered: AtomicU64,
+    refused: AtomicU64,
+    wrong: AtomicU64,
+}
+
+/// What one kind met in one second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KindSecond {
+    pub kind: Kind,
+    /// Answers of this second.
+    pub answered: u64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub longest_ms: f64,
+    /// Since the start.
+    pub refused: u64,
+    pub wrong: u64,
+}
+
+impl Gauge {
+    pub(super) fn took(&self, latency: Duration) {
+        self.second.lock().unwrap_or_else(PoisonError::into_inner).record(latency);
+    }
+
+    pub(super) fn answered(&self) {
+        self.answered.fetch_add(1, Relaxed);
+    }
+
+    /// Answered, refused and wrong since the start.
+    pub(super) fn totals(&self) -> [u64; 3] {
+        [&self.answered, &self.refused, &self.wrong].map(|counter| counter.load(Relaxed))
+    }
+
+    /// What came since the last call.
+    pub(super) fn second(&self, kind: Kind) -> KindSecond {
+        let latency = std::mem::take(&mut *self.second.lock().unwrap_or_else(PoisonError::into_inner));
+        let summary = latency.summary();
+        let [_, refused, wrong] = self.totals();
+        KindSecond {
+            kind,
+            answered: summary.count,
+            p50_ms: summary.p50_ms,
+            p99_ms: summary.p99_ms,
+            longest_ms: summary.longest_ms,
+            refused,
+            wrong,
+        }
+    }
+}
+
+/// All kinds, and what was wrong.
+#[derive(Debug, Default)]
+pub(super) struct Gauges {
+    kinds: [Gauge; Kind::ALL.len()],
+    examples: Mutex<Vec<String>>,
+}
+
+impl Gauges {
+    pub(super) fn of(&self, kind: Kind) -> &Gauge {
+        &self.kinds[kind as usize]
+    }
+
+    pub(super) fn wrong(&self, kind: Kind, why: &str) {
+        self.of(kind).wrong.fetch_add(1, Relaxed);
+        self.example(format!("{kind}: {why}"));
+    }
+
+    pub(super) fn refused(&self, kind: Kind, why: &str) {
+        self.of(kind).refused.fetch_add(1, Relaxed);
+        self.example(format!("{kind}, refused: {why}"));
+    }
+
+    fn example(&self, text: String) {
+        let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        if examples.len() < EXAMPLES_MAX {
+            examples.push(text);
+        }
+    }
+
+    pub(super) fn examples(&self) -> Vec<String> {
+        self.examples.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn second(&self) -> Vec<KindSecond> {
+        Kind::ALL.iter().map(|kind| self.of(*kind).second(*kind)).collect()
+    }
+}

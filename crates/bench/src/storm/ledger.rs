@@ -1,0 +1,153 @@
+//! What was sent and what was acknowledged: every answer is held against it, and after the kill the whole database.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What became of a batch of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Nobody knows yet, or ever: it is there whole, or not at all.
+    Sent,
+    /// It is there, and its first row has this id.
+    Acknowledged { first_row: u64 },
+    /// Refused, so it is not there.
+    Refused,
+}
+
+/// Batches of events, numbered from 0.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    fates: Mutex<Vec<Fate>>,
+    sent: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+impl Batches {
+    fn fates(&self) -> MutexGuard<'_, Vec<Fate>> {
+        self.fates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the next batch; from now on it may be there.
+    pub(super) fn send(&self) -> u64 {
+        let mut fates = self.fates();
+        fates.push(Fate::Sent);
+        self.sent.store(fates.len() as u64, SeqCst);
+        fates.len() as u64 - 1
+    }
+
+    pub(super) fn acknowledge(&self, number: u64, first_row: u64) {
+        self.fates()[number as usize] = Fate::Acknowledged { first_row };
+        // After its fate: whoever counts it may ask for it.
+        self.acknowledged.fetch_add(1, SeqCst);
+    }
+
+    pub(super) fn refuse(&self, number: u64) {
+        self.fates()[number as usize] = Fate::Refused;
+    }
+
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(SeqCst)
+    }
+
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(SeqCst)
+    }
+
+    pub(super) fn fate(&self, number: u64) -> Option<Fate> {
+        self.fates().get(number as usize).copied()
+    }
+
+    /// An acknowledged batch and its first row, looked for from `start` on.
+    pub(super) fn acknowledged_near(&self, start: u64) -> Option<(u64, u64)> {
+        let fates = self.fates();
+        let count = fates.len().max(1);
+        (0..fates.len()).map(|step| (start as usize + step) % count).find_map(|number| match fates[number] {
+            Fate::Acknowledged { first_row } => Some((number as u64, first_row)),
+            Fate::Sent | Fate::Refused => None,
+        })
+    }
+}
+
+/// Something with a number that only grows, written by one connection: its true value lies between what was acknowledged
+/// and what was sent.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    sent: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+impl Counted {
+    pub(super) fn send(&self, value: u64) {
+        self.sent.fetch_max(value, SeqCst);
+    }
+
+    pub(super) fn acknowledge(&self, value: u64) {
+        self.acknowledged.fetch_max(value, SeqCst);
+    }
+
+    /// At least so much is true from now on.
+    pub(super) fn floor(&self) -> u64 {
+        self.acknowledged.load(SeqCst)
+    }
+
+    /// No more than that was true until now.
+    pub(super) fn ceiling(&self) -> u64 {
+        self.sent.load(SeqCst)
+    }
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) events: Batches,
+    /// Versions by key.
+    pub(super) readings: Vec<Counted>,
+    /// How many documents there are: ids below it.
+    pub(super) articles: Counted,
+    /// Revisions by note. A file acknowledges nothing, so what a page has shown once is what it must not fall behind.
+    pub(super) notes: Vec<Counted>,
+}
+
+impl Ledger {
+    pub(super) fn new(readings: u64, notes: u64) -> Ledger {
+        Ledger {
+            events: Batches::default(),
+            readings: (0..readings).map(|_| Counted::default()).collect(),
+            articles: Counted::default(),
+            notes: (0..notes).map(|_| Counted::default()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_acknowledged_batches_are_asked_for() {
+        let batches = Batches::default();
+        assert_eq!(batches.acknowledged_near(0), None);
+        let numbers: Vec<u64> = (0..4).map(|_| batches.send()).collect();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        batches.refuse(0);
+        batches.acknowledge(2, 77);
+        for start in 0..9 {
+            assert_eq!(batches.acknowledged_near(start), Some((2, 77)), "{start}");
+        }
+        assert_eq!((batches.sent(), batches.acknowledged()), (4, 1));
+        assert_eq!(
+            (batches.fate(1), batches.fate(0), batches.fate(4)),
+            (Some(Fate::Sent), Some(Fate::Refused), None)
+        );
+    }
+
+    #[test]
+    fn a_number_that_grows_never_falls() {
+        let counted = Counted::default();
+        counted.send(5);
+        counted.acknowledge(5);
+        counted.acknowledge(3);
+        counted.send(9);
+        assert_eq!((counted.floor(), counted.ceiling()), (5, 9));
+    }
+}

@@ -1,0 +1,157 @@
+//! Before the quiet minute: settings, notes, tables, and the wait until the server has nothing left to do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use types::{Error, Result};
+
+use super::corpus;
+use super::disturb::{self, await_note, missing};
+use super::options::Size;
+use super::world::World;
+use super::{ARCHIVE, ARTICLES, EVENTS, READINGS, go_on};
+use crate::child::Home;
+use crate::http::{Client, excerpt};
+use crate::wire;
+
+/// Rows of one request.
+const BATCH: u64 = 500;
+/// How long rows wait for the lake if nobody says otherwise.
+const LAKE_WAIT: Duration = Duration::from_secs(10);
+/// How long the server may take to catch up.
+const SETTLE_WITHIN: Duration = Duration::from_secs(120);
+/// Nothing was sealed or merged for so long: it rests.
+const AT_REST: Duration = Duration::from_millis(1_500);
+
+/// The defaults, whatever file lies where the storm is started: no setting but what a storm needs. Returns the folder of
+/// the notes.
+pub(super) fn settings(home: &mut Home, storm: Duration) -> Result<PathBuf> {
+    // Relative ones are the server's to find, and it starts where we are.
+    let directory = std::path::absolute(home.directory())
+        .map_err(|error| Error::io("finding the storm's directory", error))?;
+    let folder = directory.join("notes");
+    fs::create_dir(&folder).map_err(|error| Error::io("making the folder of the notes", error))?;
+    let file = settings_file(&directory);
+    fs::write(&file, "").map_err(|error| Error::io("writing the storm's settings", error))?;
+    let text = |path: &Path| {
+        // The vault is a list: commas stand between folders.
+        let text = path.to_str().filter(|text| !text.contains(',')).map(str::to_owned);
+        text.ok_or_else(|| {
+            Error::invalid(format!("the path {} is not UTF-8, or has a comma", path.display()))
+                .hint("name another directory with --root")
+        })
+    };
+    home.env("POLYNYA_CONFIG", &text(&file)?);
+    // At the top of the site; a path may have an equals sign of its own.
+    home.env("POLYNYA_SITE_VAULT", &format!("={}", text(&folder)?));
+    home.env("POLYNYA_SITE_PUBLISH", "**");
+    home.env("POLYNYA_LOG_LEVEL", "warn");
+    // A storm that is too short for the usual wait lands all the same.
+    let wait = (storm / 3).clamp(Duration::from_millis(500), LAKE_WAIT);
+    home.env("POLYNYA_LAKE_COMMIT_WAIT", &format!("{} ms", wait.as_millis()));
+    Ok(folder)
+}
+
+pub(super) fn settings_file(directory: &Path) -> PathBuf {
+    directory.join("polynya.toml")
+}
+
+/// Writes every note at revision 0.
+pub(super) fn notes(world: &World, folder: &Path) -> Result<()> {
+    (0..world.ledger.notes.len() as u64).try_for_each(|number| disturb::write_note(folder, world, number, 0))
+}
+
+/// Makes the tables and fills all but the events.
+pub(super) fn tables(client: &mut Client, world: &World, size: &Size, stop: &AtomicBool) -> Result<()> {
+    let int = |name: &str| json!({ "name": name, "type": "int64", "nullable": false });
+    let text = |name: &str| json!({ "name": name, "type": "string" });
+    let document = [int("id"), text("title"), text("body")];
+    let define = [
+        (EVENTS, json!({ "columns": [int("batch"), int("slot"), int("value"), text("payload")] })),
+        (
+            READINGS,
+            json!({ "columns": [int("id"), int("version"), text("place"), text("note")], "primary_key": ["id"] }),
+        ),
+        (
+            ARTICLES,
+            json!({ "columns": document, "primary_key": ["id"],
+                    "indexes": [{ "kind": "text", "columns": ["title", "body"] }] }),
+        ),
+        (ARCHIVE, json!({ "columns": document })),
+    ];
+    for (table, definition) in define {
+        wire::recreate(client, table, &definition)?;
+    }
+    load(client, READINGS, size.readings, stop, |id| corpus::reading(id, 0))?;
+    world.ledger.articles.send(size.articles);
+    load(client, ARTICLES, size.articles, stop, |id| corpus::document(&world.words, world.seed, id))?;
+    world.ledger.articles.acknowledge(size.articles);
+    load(client, ARCHIVE, size.archive, stop, |id| corpus::document(&world.words, world.seed ^ 1, id))
+}
+
+fn load(
+    client: &mut Client,
+    table: &str,
+    rows: u64,
+    stop: &AtomicBool,
+    row: impl Fn(u64) -> Value,
+) -> Result<()> {
+    let path = super::writers::rows_of(table);
+    for first in (0..rows).step_by(BATCH as usize) {
+        let last = (first + BATCH).min(rows);
+        let body = Value::from((first..last).map(&row).collect::<Vec<_>>()).to_string();
+        loop {
+            go_on(stop)?;
+            let answer = client.request("POST", &path, "application/json", body.as_bytes())?;
+            if answer.is_success() && wire::count_in(&answer.body) == Some(last - first) {
+                break;
+            }
+            // Faster than its index: it says so, and is waited for.
+            if answer.status != 429 {
+                let found = excerpt(&answer.body);
+                return Err(Error::invalid(format!(
+                    "filling {table} was answered {}: {found}",
+                    answer.status
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until everything is in the indexes, on the pages and in the lake, and nothing is sealed or merged.
+pub(super) fn settle(client: &mut Client, world: &World, stop: &AtomicBool) -> Result<()> {
+    let since = Instant::now();
+    let late = |what: &str| {
+        if since.elapsed() < SETTLE_WITHIN {
+            return go_on(stop);
+        }
+        Err(Error::invalid(format!("{what} was not through after {SETTLE_WITHIN:?}")))
+    };
+    while missing(client, ARTICLES, "text")?.is_none_or(|missing| missing > 0) {
+        late("the text index of the articles")?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for number in 0..world.ledger.notes.len() as u64 {
+        await_note(client, number, 0, stop)?;
+    }
+    for table in [EVENTS, READINGS, ARTICLES, ARCHIVE] {
+        go_on(stop)?;
+        client.json("POST", &format!("/v1/tables/{table}/commit?deadline_ms=120000"), None)?;
+    }
+    let mut seen = disturb::counters(client)?;
+    let mut still_since = Instant::now();
+    while still_since.elapsed() < AT_REST {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = disturb::counters(client)?;
+        if now != seen {
+            (seen, still_since) = (now, Instant::now());
+        }
+        late("sealing and merging")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The five kinds of questions, and what an answer must say. The times at which they are asked are fixed beforehand.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::corpus::{GROUPS, group_word, note_mark, own_word};
+use super::expect::Expect;
+use super::world::World;
+use super::{ARTICLES, EVENTS, Kind, READINGS};
+use crate::http::{excerpt, render};
+use crate::load::{Request, Requests, Stream};
+use crate::pace::Pace;
+use crate::random::Random;
+use crate::target::Target;
+
+/// Rows of one page of a table.
+const PAGE_ROWS: u64 = 20;
+/// Each kind has so many connections: an answer that takes long must not stop the next question from being sent.
+const CONNECTIONS: usize = 8;
+
+/// A stream for each kind.
+pub(super) fn streams<'a>(world: &'a World, target: &'a Target) -> Vec<Stream<'a>> {
+    let stream = |kind: Kind| {
+        let pace = Pace::Open { per_second: world.rate(kind) };
+        Stream::new(kind.name(), CONNECTIONS, pace, move |_| {
+            let random = Random::part(world.seed, 100 + kind as u64);
+            Box::new(Reader { world, target, kind, random, number: 0, expected: HashMap::new() })
+        })
+    };
+    Kind::ALL.into_iter().map(stream).collect()
+}
+
+struct Reader<'a> {
+    world: &'a World,
+    target: &'a Target,
+    kind: Kind,
+    random: Random,
+    number: u64,
+    /// Of requests in flight.
+    expected: HashMap<u64, Expect>,
+}
+
+impl Requests for Reader<'_> {
+    fn next(&mut self) -> Request {
+        self.number += 1;
+        let (bytes, expect) = match self.kind {
+            Kind::Rows => self.rows(),
+            Kind::Sql => self.sql(),
+            Kind::Search => self.search(),
+            Kind::Pages => self.page(),
+            Kind::Ask => self.ask(),
+        };
+        self.expected.insert(self.number, expect);
+        Request { bytes, tag: self.number }
+    }
+
+    fn took(&mut self, _: u64, latency: Duration) {
+        self.world.gauges.of(self.kind).took(latency);
+    }
+
+    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
+        self.world.gauges.of(self.kind).answered();
+        let expect = self.expected.remove(&tag).ok_or("an answer came without a question")?;
+        match expect.check(self.world, body) {
+            Ok(()) => Ok(1),
+            Err(why) => {
+                self.world.gauges.wrong(self.kind, &why);
+                Ok(0)
+            }
+        }
+    }
+
+    fn refused(&mut self, tag: u64, status: u16, body: &[u8]) -> Result<(), String> {
+        let expect = self.expected.remove(&tag);
+        self.world.gauges.refused(self.kind, &format!("{status} to {expect:?}: {}", excerpt(body)));
+        Ok(())
+    }
+}
+
+impl Reader<'_> {
+    fn get(&self, path: &str) -> Bytes {
+        render(self.target, "GET", path, "", b"")
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Bytes {
+        render(self.target, "POST", path, "application/json", body.to_string().as_bytes())
+    }
+
+    /// An acknowledged batch, any one.
+    fn batch(&mut self) -> Option<(u64, u64)> {
+        let events = &self.world.ledger.events;
+        let start = self.random.below(events.sent().max(1));
+        events.acknowledged_near(start)
+    }
+
+    fn reading(&mut self) -> (u64, u64) {
+        let id = self.random.below(self.world.ledger.readings.len() as u64);
+        (id, self.world.ledger.readings[id as usize].floor())
+    }
+
+    /// Three by key, one page of events.
+    fn rows(&mut self) -> (Bytes, Expect) {
+        if self.number.is_multiple_of(4)
+            && let Some((batch, first_row)) = self.batch()
+        {
+            let count = PAGE_ROWS.min(self.world.events.batch() as u64);
+            let path = format!("/v1/tables/{EVENTS}/rows?from={first_row}&limit={count}");
+            return (self.get(&path), Expect::Page { batch, first_row, count });
+        }
+        let (id, floor) = self.reading();
+        (self.get(&format!("/v1/tables/{READINGS}/rows/{id}")), Expect::Reading { id, floor })
+    }
+
+    fn sql(&mut self) -> (Bytes, Expect) {
+        let (text, params, expect) = match (self.number % 4, self.batch()) {
+            (0, Some((batch, _))) => {
+                let text = format!("SELECT count(*), sum(value) FROM {EVENTS} WHERE batch = $1");
+                (text, json!([batch]), Expect::Batch { batch })
+            }
+            (1, _) => {
+                let floor = self.world.ledger.events.acknowledged();
+                (format!("SELECT count(*) FROM {EVENTS}"), json!([]), Expect::AllEvents { floor })
+            }
+            (2, _) => {
+                let count = self.world.ledger.readings.len() as u64;
+                (format!("SELECT count(*) FROM {READINGS}"), json!([]), Expect::Count { count })
+            }
+            _ => {
+                let (id, floor) = self.reading();
+                let text = format!("SELECT version FROM {READINGS} WHERE id = $1");
+                (text, json!([id]), Expect::Version { id, floor })
+            }
+        };
+        (self.post("/v1/sql", &json!({ "sql": text, "params": params })), expect)
+    }
+
+    fn search(&mut self) -> (Bytes, Expect) {
+        let count = self.world.ledger.articles.floor();
+        let (words, expect) = match self.number % 4 {
+            0 | 1 => {
+                // Every second time one of the newest: findable at the acknowledgement.
+                let back = if self.number.is_multiple_of(4) { count } else { count.min(10) };
+                let id = count - 1 - self.random.below(back);
+                (own_word(id), Expect::Document { id })
+            }
+            2 => {
+                let group = self.random.below(GROUPS);
+                let members = |count: u64| count / GROUPS + u64::from(group < count % GROUPS);
+                (group_word(group), Expect::Group { group, floor: members(count) })
+            }
+            _ => {
+                let common = &self.world.common;
+                let (one, two) = (self.pick(common.len()), self.pick(common.len()));
+                let floor = common[one].1.max(common[two].1);
+                (format!("{}+{}", common[one].0, common[two].0), Expect::Found { floor })
+            }
+        };
+        (self.get(&format!("/v1/tables/{ARTICLES}/search?q={words}&limit=10")), expect)
+    }
+
+    fn pick(&mut self, of: usize) -> usize {
+        self.random.below(of as u64) as usize
+    }
+
+    fn page(&mut self) -> (Bytes, Expect) {
+        let number = self.random.below(self.world.ledger.notes.len() as u64);
+        let floor = self.world.ledger.notes[number as usize].floor();
+        (self.get(&format!("/note-{number}")), Expect::Note { number, floor, mark: note_mark(number) })
+    }
+
+    fn ask(&mut self) -> (Bytes, Expect) {
+        let (question, expect) = match self.number % 4 {
+            0 => ("what changed in the last hour?".to_owned(), Expect::Changes),
+            1 => {
+                let count = self.world.ledger.readings.len() as u64;
+                (format!("how many {READINGS} are there?"), Expect::Answer { count })
+            }
+            _ => match self.batch() {
+                Some((batch, _)) => {
+                    let count = self.world.events.batch() as u64;
+                    (format!("how many {EVENTS} with batch {batch}?"), Expect::Answer { count })
+                }
+                None => ("what tables are there?".to_owned(), Expect::Changes),
+            },
+        };
+        (self.post("/v1/ask", &json!({ "q": question })), expect)
+    }
+}

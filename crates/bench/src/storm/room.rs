@@ -1,0 +1,94 @@
+//! Whether there is room for a storm, before it begins and while it lasts.
+
+use std::path::Path;
+
+use types::{Error, Kind, Result};
+
+use super::options::{Force, Options};
+use super::writers;
+
+/// Log files, the start, and what other programs may need meanwhile.
+const BASE_BYTES: u64 = 1 << 30;
+/// Below this the storm ends.
+const LEFT_BYTES_MIN: u64 = 512 << 20;
+/// An event of 100 bytes in segments, in the lake, and in both once more while they are merged.
+const EVENT_BYTES: f64 = 400.0;
+/// A row of the archive with its index and in the lake.
+const ARCHIVE_ROW_BYTES: u64 = 4_000;
+/// What is taken for the machine's own speed until it was measured.
+const GUESSED_EVENTS_PER_S: f64 = 50_000.0;
+
+/// Refuses a storm that would fill the disk. `alone` is how many events a second the machine takes in.
+pub(super) fn check(root: &Path, options: &Options, alone: Option<f64>) -> Result<()> {
+    let needed = needed(options, alone);
+    let free = free(root)?;
+    if free >= needed {
+        return Ok(());
+    }
+    let hint = match options.force {
+        Force::Rate(_) => {
+            "free some, name a directory on another disk, or take fewer --seconds or a lower --load"
+        }
+        Force::Full | Force::Half => {
+            "free some, name a directory on another disk with --root, take fewer --seconds, or a --load of so many events a second"
+        }
+    };
+    Err(Error::new(
+        Kind::DiskFull,
+        format!(
+            "a storm of {:.0} s may need {}, and {} has {} free",
+            options.storm.as_secs_f64(),
+            size(needed),
+            root.display(),
+            size(free)
+        ),
+    )
+    .hint(hint))
+}
+
+/// An error once there is too little room to go on.
+pub(super) fn guard(root: &Path) -> Result<()> {
+    let free = free(root)?;
+    if free >= LEFT_BYTES_MIN {
+        return Ok(());
+    }
+    let message = format!("the storm was ended: {} has only {} free", root.display(), size(free));
+    Err(Error::new(Kind::DiskFull, message).hint("take fewer --seconds or a lower --load"))
+}
+
+fn needed(options: &Options, alone: Option<f64>) -> u64 {
+    let alone = alone.unwrap_or(GUESSED_EVENTS_PER_S);
+    let seconds = options.storm.as_secs_f64() + options.kill_after.as_secs_f64();
+    let rate = writers::rate(options.force, alone).unwrap_or(alone);
+    let archive = options.size.archive * ARCHIVE_ROW_BYTES;
+    BASE_BYTES + archive + (rate * seconds * EVENT_BYTES) as u64
+}
+
+fn free(root: &Path) -> Result<u64> {
+    vfs::Env::real()
+        .disk
+        .free_bytes(root)
+        .map_err(|error| Error::io(format_args!("asking how much room {} has", root.display()), error))
+}
+
+fn size(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child;
+
+    #[test]
+    fn a_storm_that_would_fill_the_disk_is_refused_with_the_figures() {
+        let mut options = Options::new(child::Options::new("polynya"));
+        options.force = Force::Rate(1e12);
+        let error = check(Path::new("."), &options, None).expect_err("nobody has that much");
+        assert_eq!(error.kind(), Kind::DiskFull);
+        assert!(error.message().contains("GiB free"), "{error}");
+        options.force = Force::Half;
+        assert!(needed(&options, Some(2e6)) > needed(&options, Some(1e6)), "it grows with the machine");
+        assert!(needed(&options, Some(1e6)) > needed(&options, None));
+    }
+}

@@ -1,0 +1,304 @@
+//! What every materializer must hold, as one test that all of them run.
+//!
+//! A seeded run on a simulated machine: rows come, change and go, the table is sealed, compacted, dropped and made anew,
+//! the materializer steps in parts of random size and cleans up behind itself, and the machine crashes at some call of
+//! its disk, inside steps and inside recovery too. Between two lives its files may be damaged or gone. Whenever something
+//! is published, what readers get through it must equal what they get through one that was built from nothing over the
+//! same snapshot (M1, M2); so must it at the end, when everything was taken in and no file of a dropped table is left
+//! (G1).
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use sim::{Rng, SimEnv};
+use table::Snapshot;
+use table::materializer::{Budget, Materializer, Place, Position, Progress};
+use types::{Kind, Principal, Result, RowId, TableDef, TableId};
+
+use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
+
+/// A materializer on trial.
+pub struct Trial<'a, T> {
+    /// Makes one, as a process that starts does.
+    pub make: &'a dyn Fn() -> Arc<dyn Materializer>,
+    /// The table it follows, keyed or not.
+    pub table: TableDef,
+    /// Some rows to write; with few different keys, so that rows are replaced.
+    pub rows: &'a dyn Fn(&mut Rng, usize) -> RecordBatch,
+    /// What readers get: of the table through a position, the tail included.
+    pub observe: &'a dyn Fn(&Arc<Snapshot>, &Position) -> Result<T>,
+    /// Whether a reader may go on with a position that is not the newest any more (S1, G1). Not so where what is published
+    /// is for others, who have their own rules of how long it stays.
+    pub keeps_old_positions: bool,
+}
+
+const DIR: &str = "db";
+/// Older positions that readers go on with.
+const HELD_MAX: usize = 3;
+
+/// One process.
+struct Life<'t, 'a, T> {
+    trial: &'t Trial<'a, T>,
+    machine: &'t SimEnv,
+    engine: Engine,
+    materializer: Arc<dyn Materializer>,
+    newest: Option<Arc<Position>>,
+    /// What readers of older roots have.
+    held: VecDeque<(Arc<Snapshot>, Arc<Position>, T)>,
+    published: u64,
+}
+
+impl<T: PartialEq + Debug> Trial<'_, T> {
+    /// Runs it with these seeds. Panics at the first that fails, with its number.
+    pub fn run(&self, seeds: std::ops::Range<u64>) {
+        let mut published = 0;
+        for seed in seeds.clone() {
+            let run = || self.seed(seed);
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+                Ok(count) => published += count,
+                Err(panic) => {
+                    eprintln!("seed {seed}");
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+        assert!(published > seeds.count() as u64, "almost nothing was ever published: {published}");
+    }
+
+    /// How often something was published.
+    fn seed(&self, seed: u64) -> u64 {
+        let mut rng = Rng::new(seed);
+        let mut machine = SimEnv::new(seed);
+        let mut published = 0;
+        let lives = 1 + rng.below(4);
+        for life in 0..lives {
+            let is_last = life + 1 == lives;
+            if !is_last {
+                let calls = machine.disk.calls();
+                machine.disk.crash_at(calls + 1 + rng.below(400));
+            }
+            let ended = Life::begin(self, &machine, &mut rng).and_then(|mut life| {
+                let ended = life.live(&mut rng, is_last);
+                published += life.published;
+                ended
+            });
+            if let Err(error) = ended {
+                let calls = || machine.disk.last_calls().join("\n");
+                assert!(machine.disk.is_dead(), "seed {seed}, life {life}: {error}, after\n{}", calls());
+            }
+            machine = if rng.below(4) == 0 { machine.kill() } else { machine.crash(&mut rng) };
+            self.damage(&machine, &mut rng);
+        }
+        published
+    }
+
+    /// What is derived can be rebuilt, so it may be lost.
+    fn damage(&self, machine: &SimEnv, rng: &mut Rng) {
+        let files = derived_files(machine, (self.make)().name());
+        let disk = machine.env().disk;
+        match rng.below(6) {
+            0 => {
+                for file in &files {
+                    disk.remove(file).unwrap();
+                    disk.sync_dir(file.parent().unwrap()).unwrap();
+                }
+            }
+            1 if !files.is_empty() => {
+                let file = &files[rng.below(files.len() as u64) as usize];
+                let len = machine.disk.contents(file).map_or(0, |bytes| bytes.len() as u64);
+                if len > 0 {
+                    machine.disk.flip_bit(file, rng.below(len));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Builds from nothing, on another machine.
+    fn fresh(&self, table: &Arc<Snapshot>) -> Arc<Position> {
+        let machine = SimEnv::new(0);
+        let place = Place { env: machine.env(), dir: "fresh".into() };
+        place.env.disk.create_dir_all(&place.dir).unwrap();
+        let materializer = (self.make)();
+        let mut position: Option<Arc<Position>> = None;
+        loop {
+            let tick: &mut dyn FnMut(u64) -> Result<()> = &mut |_| Ok(());
+            let mut budget = Budget { rows: 1 << 20, urgent: true, tick };
+            match materializer.step(&place, table, position.as_ref(), &mut budget).unwrap() {
+                Progress::Advanced(next) => position = Some(Arc::new(next)),
+                Progress::UpToDate => return position.expect("something is published of an empty table too"),
+                Progress::Later(_) => panic!("an urgent step does not wait for more rows"),
+            }
+        }
+    }
+}
+
+impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
+    fn begin(trial: &'t Trial<'a, T>, machine: &'t SimEnv, rng: &mut Rng) -> Result<Self> {
+        let options = Options {
+            log: commitlog::Options { file_bytes: 24 << 10, spare_files: 1, ..Default::default() },
+            seal_rows: 60,
+            seal_bytes: 1 << 20,
+            log_files_max: 3,
+            // Most steps leave rows for the next.
+            step_rows: 1 + rng.below(80) as usize,
+            ..Options::default()
+        };
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options)?;
+        let materializer = (trial.make)();
+        engine.register(materializer.clone())?;
+        Ok(Life { trial, machine, engine, materializer, newest: None, held: VecDeque::new(), published: 0 })
+    }
+
+    fn live(&mut self, rng: &mut Rng, is_last: bool) -> Result<()> {
+        self.create();
+        for _ in 0..60 + rng.below(200) {
+            self.anything(rng);
+            if self.machine.disk.is_dead() {
+                return Err(types::Error::internal("the machine died"));
+            }
+            self.look(rng)?;
+        }
+        if is_last {
+            self.catch_up(rng)?;
+            self.newest = None;
+            self.look(rng)?;
+            self.check_files()?;
+        }
+        Ok(())
+    }
+
+    fn anything(&mut self, rng: &mut Rng) {
+        let name = self.trial.table.name.clone();
+        match rng.below(100) {
+            0..=23 => {
+                let count = 1 + rng.below(9) as usize;
+                let mode = if self.trial.table.is_keyed() { Mode::Upsert } else { Mode::Append };
+                let batch = (self.trial.rows)(rng, count);
+                self.submit(Transaction::insert(&name, batch, mode));
+            }
+            24..=31 => {
+                let last = self.engine.root().table(&name).map_or(1, |table| table.next_row().0);
+                let rows = (0..1 + rng.below(4)).map(|_| RowId(1 + rng.below(last.max(1)))).collect();
+                let delete = Op::Delete { table: name, rows, must_exist: false };
+                self.submit(Transaction::new(vec![delete]));
+            }
+            32 => {
+                self.submit(Transaction::new(vec![Op::DropTable { table: name, if_exists: true }]));
+                if rng.below(2) == 0 {
+                    self.create();
+                }
+            }
+            33..=34 => self.create(),
+            35..=50 => drop(self.engine.step(Step::Commit)),
+            51..=66 => drop(self.engine.step(Step::Sync)),
+            67..=75 => self.machine.clock.advance(Duration::from_millis(rng.below(20_000))),
+            _ => drop(self.engine.step(Step::Background)),
+        }
+    }
+
+    fn create(&self) {
+        let create = Op::CreateTable { def: self.trial.table.clone(), if_absent: true };
+        self.submit(Transaction::new(vec![create]));
+    }
+
+    fn submit(&self, transaction: Transaction) {
+        // Refused by a machine that is dying; what becomes of it shows in the root.
+        self.engine.submit(&Principal::local(), transaction, |_| ());
+    }
+
+    fn position<'r>(&self, root: &'r Root) -> Option<(&'r Arc<Snapshot>, &'r Arc<Position>)> {
+        let table = root.table(&self.trial.table.name)?;
+        Some((table, root.derived(self.materializer.name(), table.def().id)?))
+    }
+
+    /// Compares a new position with a build from nothing, then lets the materializer clean up as the pool does.
+    fn look(&mut self, rng: &mut Rng) -> Result<()> {
+        let root = self.engine.root();
+        let Some((table, position)) = self.position(&root) else { return Ok(()) };
+        if self.newest.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, position)) {
+            return Ok(());
+        }
+        self.newest = Some(position.clone());
+        self.published += 1;
+        let observe = self.trial.observe;
+        let found = observe(table, position)?;
+        let expected = observe(table, &self.trial.fresh(table))?;
+        assert_eq!(found, expected, "{position:?} of a table at lsn {}", table.lsn());
+        if self.trial.keeps_old_positions && rng.below(2) == 0 {
+            self.held.push_back((table.clone(), position.clone(), found));
+        }
+        if rng.below(2) == 0 {
+            self.materializer.clean(&self.place(table.def().id), position)?;
+        }
+        for (table, position, expected) in &self.held {
+            assert_eq!(&observe(table, position)?, expected, "S1: a reader of an older root, {position:?}");
+        }
+        if self.held.len() > HELD_MAX {
+            self.held.pop_front();
+        }
+        Ok(())
+    }
+
+    fn place(&self, table: TableId) -> Place {
+        let dir = Path::new(DIR).join("derived").join(self.materializer.name()).join(table.to_string());
+        Place { env: self.machine.env(), dir }
+    }
+
+    /// Steps until the materializer has taken in everything.
+    fn catch_up(&mut self, rng: &mut Rng) -> Result<()> {
+        for _ in 0..1_000 {
+            while self.engine.step(Step::Commit) || self.engine.step(Step::Sync) {}
+            self.look(rng)?;
+            let root = self.engine.root();
+            let Some(table) = root.table(&self.trial.table.name) else {
+                self.create();
+                continue;
+            };
+            self.engine.hurry(self.materializer.name(), table.def().id);
+            if !self.engine.step(Step::Background) {
+                let position = self.position(&root);
+                if position.is_some_and(|(table, at)| at.checkpoint.row.next() >= table.next_row()) {
+                    return Ok(());
+                }
+                self.machine.clock.advance(Duration::from_secs(60));
+            }
+        }
+        Err(types::Error::new(Kind::Internal, "the materializer does not catch up"))
+    }
+
+    /// Nobody reads a dropped table any more: nothing of it is left (G1).
+    fn check_files(&mut self) -> Result<()> {
+        self.held.clear();
+        self.newest = None;
+        let mut left = Vec::new();
+        for _ in 0..1_000 {
+            while self.engine.step(Step::Commit) || self.engine.step(Step::Sync) {}
+            let root = self.engine.root();
+            let id = self.position(&root).map(|(table, _)| table.def().id).expect("it was followed");
+            let theirs = self.place(id).dir;
+            drop(root);
+            left = derived_files(self.machine, self.materializer.name())
+                .into_iter()
+                .filter(|file| !file.starts_with(&theirs))
+                .collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            self.engine.step(Step::Background);
+            self.machine.clock.advance(Duration::from_secs(1));
+        }
+        Err(types::Error::internal(format!("files of dropped tables are left: {left:?}")))
+    }
+}
+
+fn derived_files(machine: &SimEnv, materializer: &str) -> Vec<PathBuf> {
+    let dir = Path::new(DIR).join("derived").join(materializer);
+    let files = machine.disk.files();
+    let relative = files.iter().filter_map(|file| file.strip_prefix("/").ok());
+    relative.filter(|file| file.starts_with(&dir)).map(Path::to_owned).collect()
+}

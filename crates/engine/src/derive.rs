@@ -1,0 +1,261 @@
+//! Materializers at work: which table is due, one step of it, and what is removed afterwards.
+//!
+//! A materializer says itself when it pays to wait for more rows. While rows arrive, the pool looks at all of them every
+//! [`LOOK_EVERY`], not at each commit; when nothing arrives any more, it looks once and then sleeps.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress};
+use types::{Error, Kind, Lsn, Result, TableId};
+
+use crate::background::{self, Under};
+use crate::inbox::BackgroundEdit;
+use crate::root::Root;
+use crate::shared::{Background, Leftover, Shared, What};
+
+/// How long a commit may wait until the materializers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// One step that is due.
+pub(crate) struct Task {
+    materializer: Arc<dyn Materializer>,
+    snapshot: Arc<table::Snapshot>,
+    from: From,
+    urgent: bool,
+}
+
+/// Where a step begins.
+enum From {
+    Nothing,
+    /// A checkpoint of an earlier life, whose result is not open yet.
+    Checkpoint(Checkpoint),
+    Position(Arc<Position>),
+}
+
+impl From {
+    fn position(&self) -> Option<&Position> {
+        match self {
+            From::Position(position) => Some(position),
+            From::Nothing | From::Checkpoint(_) => None,
+        }
+    }
+}
+
+impl Task {
+    pub fn what(&self) -> What {
+        What::Derive(self.snapshot.def().id, self.materializer.name())
+    }
+}
+
+/// The pair of table and materializer that is furthest behind, of those that may be worked on now.
+pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, now: Duration) -> Option<Task> {
+    background.derive_looked = root.lsn();
+    let materializers = shared.materializers.load();
+    let mut best: Option<(Option<Lsn>, Task)> = None;
+    for materializer in materializers.iter() {
+        let name = materializer.name();
+        for snapshot in root.tables().filter(|table| materializer.follows(table.def())) {
+            let pair = (snapshot.def().id, name);
+            if !background.may(What::Derive(pair.0, name), now) {
+                continue;
+            }
+            let urgent = background.urgent.contains(&pair);
+            if !urgent && background.pauses.get(&pair).is_some_and(|until| *until > now) {
+                continue;
+            }
+            let position = root.derived(name, pair.0);
+            let rebuild = background.rebuild.contains(&pair);
+            let stands = position.map(|position| position.checkpoint.lsn);
+            let stands = stands.max(background.unchanged.get(&pair).copied().filter(|_| position.is_some()));
+            if !rebuild && stands >= Some(snapshot.lsn()) && position.is_none_or(|p| !lacks_rows(p, snapshot))
+            {
+                background.urgent.remove(&pair);
+                continue;
+            }
+            if best.as_ref().is_none_or(|(least, _)| stands < *least) {
+                let checkpoint = || root.meta.checkpoints.get(&(name.to_owned(), pair.0)).cloned();
+                let from = match (position, rebuild) {
+                    (_, true) => From::Nothing,
+                    (Some(position), false) => From::Position(position.clone()),
+                    (None, false) => checkpoint().map_or(From::Nothing, From::Checkpoint),
+                };
+                let (materializer, snapshot) = (materializer.clone(), snapshot.clone());
+                best = Some((stands, Task { materializer, snapshot, from, urgent }));
+            }
+        }
+    }
+    let (_, task) = best?;
+    background.pauses.remove(&(task.snapshot.def().id, task.materializer.name()));
+    Some(task)
+}
+
+/// A step takes in a bounded number of rows, so it may stand at the table's lsn and still lack rows.
+fn lacks_rows(position: &Position, snapshot: &table::Snapshot) -> bool {
+    position.checkpoint.row.next() < snapshot.next_row()
+}
+
+/// When the materializers must be looked at again, if nobody asks before; called when there is nothing to do now.
+pub(crate) fn again(shared: &Shared, background: &mut Background, now: Duration) -> Option<Duration> {
+    if shared.materializers.load().is_empty() {
+        return None;
+    }
+    let pause = background.pauses.values().map(|until| until.saturating_sub(now)).min();
+    // Commits do not wake the pool as long as it is about to look.
+    if shared.materializers_looked_at.swap(false, Ordering::AcqRel)
+        || shared.root.load().lsn() != background.derive_looked
+    {
+        shared.materializers_looked_at.store(true, Ordering::Release);
+        return Some(pause.map_or(LOOK_EVERY, |pause| pause.min(LOOK_EVERY)));
+    }
+    pause
+}
+
+pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
+    // A bug of a library's, or of ours, in one materializer: told as its failure, and tried again later like one.
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(shared, &task)))
+        .unwrap_or_else(|_| Err(Error::internal("a materializer met a bug of Polynya and stopped")));
+    let pair = (task.snapshot.def().id, task.materializer.name());
+    match outcome {
+        Ok(Progress::Advanced(position)) => {
+            let position = Arc::new(position);
+            let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
+            background::hand_over(shared, edit, under)?;
+            // Published by now: a lag that writers are slowed by is measured against what readers have.
+            shared.note_step(&*task.materializer, &task.snapshot, task.from.position(), Some(&position));
+            let mut background = shared.background.lock();
+            background.rebuild.remove(&pair);
+            background.unchanged.remove(&pair);
+            drop(background);
+            if shared.stepped {
+                // Nothing is published yet, so nothing is superfluous.
+                return Ok(());
+            }
+            task.materializer.clean(&place(shared, &*task.materializer, pair.0)?, &position)
+        }
+        Ok(progress) => {
+            let stands = task.from.position();
+            shared.note_step(&*task.materializer, &task.snapshot, stands, stands);
+            let mut background = shared.background.lock();
+            match progress {
+                Progress::Later(pause) => {
+                    let until = shared.env.clock.monotonic() + pause.max(Duration::from_millis(1));
+                    background.pauses.insert(pair, until);
+                }
+                _ => {
+                    background.unchanged.insert(pair, task.snapshot.lsn());
+                    background.urgent.remove(&pair);
+                }
+            }
+            drop(background);
+            under.end(false);
+            Ok(())
+        }
+        Err(error) => {
+            if error.kind() != Kind::Closed {
+                shared.note_failure(pair.0, pair.1, &error);
+            }
+            if error.kind() == Kind::Damaged {
+                shared.background.lock().rebuild.insert(pair);
+            }
+            under.end(error.kind() != Kind::Closed);
+            Err(error)
+        }
+    }
+}
+
+fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {
+    let place = place(shared, &*task.materializer, task.snapshot.def().id)?;
+    let from = match &task.from {
+        From::Nothing => None,
+        From::Position(position) => Some(position),
+        From::Checkpoint(checkpoint) => {
+            match task.materializer.open(&place, &task.snapshot, checkpoint) {
+                Ok(published) => {
+                    return Ok(Progress::Advanced(Position { checkpoint: checkpoint.clone(), published }));
+                }
+                Err(error) if error.kind() == Kind::Closed => return Err(error),
+                // What cannot be opened is built anew.
+                Err(_) => None,
+            }
+        }
+    };
+    let mut tick = background::tick(shared);
+    let mut budget = Budget { rows: shared.options.step_rows, urgent: task.urgent, tick: &mut tick };
+    task.materializer.step(&place, &task.snapshot, from, &mut budget)
+}
+
+/// `derived/<materializer>/<table id>`, durable by name.
+fn place(shared: &Shared, materializer: &dyn Materializer, table: TableId) -> Result<Place> {
+    let dir = dir_of(&shared.dir, materializer.name(), table);
+    if !shared.env.disk.exists(&dir).unwrap_or(false) {
+        crate::open::make_dir(&shared.env, &dir)
+            .map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
+    }
+    Ok(Place { env: shared.env.clone(), dir })
+}
+
+fn dir_of(dir: &Path, materializer: &str, table: TableId) -> PathBuf {
+    dir.join("derived").join(materializer).join(table.to_string())
+}
+
+/// Something that nobody reads any more. Until it is removed nothing is derived from the same table, which may be followed
+/// again by then.
+pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) -> Option<Leftover> {
+    let gone = |l: &Leftover| l.since <= root.lsn();
+    // Followed again: its next step cleans up after those before it.
+    let followed =
+        |l: &Leftover| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
+    background.leftovers.retain(|l| !(gone(l) && followed(l)));
+    let unused = |l: &Leftover| l.position.as_ref().is_none_or(|position| Arc::strong_count(position) == 1);
+    let may = |l: &Leftover| background.may(What::Derive(l.table, l.materializer.name()), now);
+    let position = background.leftovers.iter().position(|l| gone(l) && unused(l) && may(l))?;
+    let leftover = background.leftovers.swap_remove(position);
+    background.begin(leftover.what());
+    Some(leftover)
+}
+
+impl Leftover {
+    pub fn what(&self) -> What {
+        What::Derive(self.table, self.materializer.name())
+    }
+}
+
+pub(crate) fn remove(shared: &Shared, leftover: &Leftover) -> Result<()> {
+    let dir = dir_of(&shared.dir, leftover.materializer.name(), leftover.table);
+    let failed = |e| Error::io(format!("looking for {}", dir.display()), e);
+    if !shared.env.disk.exists(&dir).map_err(failed)? {
+        return Ok(());
+    }
+    let place = Place { env: shared.env.clone(), dir: dir.clone() };
+    // A table is in the root as long as anything of it counts, and ids are not used again.
+    if shared.root.load().tables().any(|table| table.def().id == leftover.table) {
+        leftover.materializer.left(&place)?;
+    } else {
+        leftover.materializer.dropped(&place)?;
+    }
+    // Left in place if somebody else's files are in it.
+    let _ = shared.env.disk.remove_dir(&dir);
+    Ok(())
+}
+
+/// Tables that an earlier life dropped and whose leavings it did not remove any more.
+pub(crate) fn orphans(shared: &Shared, materializer: &Arc<dyn Materializer>) -> Result<Vec<Leftover>> {
+    let dir = shared.dir.join("derived").join(materializer.name());
+    let disk = &shared.env.disk;
+    let failed = |e| Error::io(format!("listing {}", dir.display()), e);
+    if !disk.exists(&dir).map_err(failed)? {
+        return Ok(Vec::new());
+    }
+    let root = shared.root.load();
+    let follows = |id: TableId| root.tables().any(|t| t.def().id == id && materializer.follows(t.def()));
+    let ids = disk.list(&dir).map_err(failed)?.into_iter().filter_map(|entry| {
+        let id = TableId(crate::open::canonical(&entry.name)?);
+        (entry.is_dir && !follows(id)).then_some(id)
+    });
+    Ok(ids
+        .map(|table| Leftover { materializer: materializer.clone(), table, position: None, since: Lsn(0) })
+        .collect())
+}

@@ -1,0 +1,217 @@
+//! How far each materializer has come in each table, and what writers have to do with it.
+//!
+//! Read by anybody without a lock; written by the threads that do the work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use table::Snapshot;
+use table::materializer::{Materializer, Position};
+use types::{Error, Kind, Lsn, RowId, TableDef, TableId, name};
+
+use crate::engine::Engine;
+use crate::root::Root;
+use crate::shared::Shared;
+
+/// From this share of what readers may take in themselves, writers wait.
+const LAG_SOFT: f64 = 0.5;
+/// The longest that lag alone asks a writer to wait: about one step of a materializer.
+const LAG_PACE_MAX: Duration = Duration::from_secs(1);
+
+/// Where a materializer stands in a table.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    pub materializer: &'static str,
+    pub state: State,
+    /// The last row taken in, and the lsn that was read for it; zeros before there is anything.
+    pub row: RowId,
+    pub lsn: Lsn,
+    /// Row ids given since. Some of their rows may be gone again.
+    pub missing: u64,
+    /// [`Materializer::lag`].
+    pub lag: f64,
+    /// Why its last step failed; it is tried again.
+    pub error: Option<Error>,
+    /// Steps that failed since the database was opened, so that a failure can be told from the one before.
+    pub failures: u64,
+}
+
+/// What a materializer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has not caught up since it began.
+    Building,
+    /// It has caught up once, and follows.
+    Following,
+}
+
+impl State {
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Building => "building",
+            State::Following => "following",
+        }
+    }
+}
+
+/// What is known of one materializer in one table beside its position.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Note {
+    /// It has caught up since it began: from then on its lag slows writers.
+    steady: bool,
+    error: Option<Error>,
+    failures: u64,
+}
+
+pub(crate) type Notes = imbl::OrdMap<(TableId, &'static str), Note>;
+
+impl Shared {
+    /// What follows a table may have to begin anew.
+    pub fn note_unsteady(&self, table: TableId) {
+        self.change_notes(|notes| {
+            let changed = |(pair, note): (&(TableId, &'static str), &Note)| {
+                let steady = note.steady && pair.0 != table;
+                (*pair, Note { steady, ..note.clone() })
+            };
+            *notes = notes.iter().map(changed).collect();
+        });
+    }
+
+    /// A table without rows leaves nothing to build: what follows it has caught up, so its lag counts from the first row on.
+    pub fn note_empty(&self, def: &TableDef) {
+        for materializer in self.materializers.load().iter().filter(|m| m.follows(def)) {
+            let pair = (def.id, materializer.name());
+            self.change_notes(|notes| drop(notes.insert(pair, Note { steady: true, ..Note::default() })));
+        }
+    }
+
+    pub fn forget_note(&self, table: TableId, materializer: &'static str) {
+        if self.notes.load().contains_key(&(table, materializer)) {
+            self.change_notes(|notes| drop(notes.remove(&(table, materializer))));
+        }
+    }
+
+    /// A step came to this position of `table`; `before` is where it stood.
+    pub fn note_step(
+        &self,
+        materializer: &dyn Materializer,
+        table: &Snapshot,
+        before: Option<&Position>,
+        now: Option<&Position>,
+    ) {
+        let begun_anew =
+            before.zip(now).is_some_and(|(before, now)| now.checkpoint.row < before.checkpoint.row);
+        let caught_up = now.is_some_and(|now| {
+            missing(table, now) <= self.options.step_rows as u64 && materializer.lag(table, now) <= LAG_SOFT
+        });
+        let pair = (table.def().id, materializer.name());
+        let known = self.notes.load().get(&pair).cloned().unwrap_or_default();
+        let steady = caught_up || known.steady && !begun_anew;
+        if known.error.is_some() || known.steady != steady {
+            let note = Note { steady, error: None, ..known };
+            self.change_notes(|notes| drop(notes.insert(pair, note.clone())));
+        }
+    }
+
+    /// What fails follows no longer: its lag may grow for ever, and writers must not wait for it. Until it has caught up
+    /// again it is as during a first build.
+    pub fn note_failure(&self, table: TableId, materializer: &'static str, error: &Error) {
+        self.change_notes(|notes| {
+            let failures = notes.get(&(table, materializer)).map_or(0, |note| note.failures) + 1;
+            let note = Note { steady: false, error: Some(error.clone()), failures };
+            notes.insert((table, materializer), note);
+        });
+    }
+
+    fn change_notes(&self, change: impl Fn(&mut Notes)) {
+        self.notes.rcu(|notes| {
+            let mut notes = Notes::clone(notes);
+            change(&mut notes);
+            notes
+        });
+    }
+
+    /// The greatest lag of what follows a table steadily, and whose it is.
+    fn lag(&self, root: &Root, table: &Snapshot) -> Option<(f64, &'static str)> {
+        let notes = self.notes.load();
+        // Nothing derives from most tables.
+        if notes.is_empty() {
+            return None;
+        }
+        let id = table.def().id;
+        let materializers = self.materializers.load();
+        let lag = |materializer: &Arc<dyn Materializer>| {
+            let name = materializer.name();
+            notes.get(&(id, name)).filter(|note| note.steady)?;
+            Some((materializer.lag(table, root.derived(name, id)?), name))
+        };
+        materializers.iter().filter_map(lag).max_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}
+
+/// An exact name finds its table. Whoever is lenient with case is neither slowed nor refused for it.
+fn find<'r>(root: &'r Root, table: &str) -> Option<&'r Arc<Snapshot>> {
+    root.table(table).or_else(|| root.table(&name::full_table_name(table).ok()?))
+}
+
+fn missing(table: &Snapshot, position: &Position) -> u64 {
+    (table.next_row().0 - 1).saturating_sub(position.checkpoint.row.0)
+}
+
+impl Engine {
+    /// [`Engine::pace`] for a writer of one table, `[namespace.]table`: what derives from it may be behind.
+    pub fn pace_of(&self, table: &str) -> Duration {
+        let pace = self.pace();
+        if self.shared().notes.load().is_empty() {
+            return pace;
+        }
+        let root = self.root();
+        let Some(lag) = find(&root, table).and_then(|table| self.shared().lag(&root, table)) else {
+            return pace;
+        };
+        let excess = ((lag.0 - LAG_SOFT) / (1.0 - LAG_SOFT)).clamp(0.0, 1.0);
+        pace.max(LAG_PACE_MAX.mul_f64(excess * excess))
+    }
+
+    /// [`Kind::Busy`] once readers would have to take in more of a table themselves than they may.
+    pub(crate) fn check_lag(&self, root: &Root, table: &str) -> types::Result<()> {
+        if self.shared().notes.load().is_empty() {
+            return Ok(());
+        }
+        let Some(found) = find(root, table) else { return Ok(()) };
+        match self.shared().lag(root, found) {
+            Some((lag, materializer)) if lag >= 1.0 => {
+                Err(Error::new(Kind::Busy, format!("rows come faster than `{materializer}` takes them in"))
+                    .with("table", name::short_table_name(&found.def().name))
+                    .hint("send it again a little later"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where everything stands that follows a table, in the newest root.
+    pub fn standing(&self, table: &Snapshot) -> Vec<Standing> {
+        let shared = self.shared();
+        let root = self.root();
+        let (notes, materializers) = (shared.notes.load(), shared.materializers.load());
+        let def = table.def();
+        let standing = |materializer: &Arc<dyn Materializer>| {
+            let name = materializer.name();
+            let position = root.derived(name, def.id);
+            let note = notes.get(&(def.id, name)).cloned().unwrap_or_default();
+            let next = table.next_row().0 - 1;
+            let (row, lsn) = position.map_or((RowId(0), Lsn(0)), |p| (p.checkpoint.row, p.checkpoint.lsn));
+            Standing {
+                materializer: name,
+                state: if note.steady { State::Following } else { State::Building },
+                row,
+                lsn,
+                missing: next.saturating_sub(row.0),
+                lag: position.map_or(0.0, |position| materializer.lag(table, position)),
+                error: note.error,
+                failures: note.failures,
+            }
+        };
+        materializers.iter().filter(|m| m.follows(def)).map(standing).collect()
+    }
+}

@@ -1,0 +1,328 @@
+//! Materializers: the contract that all of them must hold, held by a small one, and broken by others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use table::Snapshot;
+use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use types::{Error, Principal, ROW_ID, Result, RowId, TableDef};
+use vfs::{Access, Env};
+
+use super::support::{batch, contents, keyed};
+use crate::contract::Trial;
+use crate::{Engine, Mode, Op, Options, Root, State, Transaction};
+
+/// Keeps each live row's `v` by row id, as a file that is written anew by each step.
+#[derive(Default)]
+struct Listing {
+    /// What it must not do and does, to see whether the contract notices.
+    fault: Option<Fault>,
+    files: AtomicU64,
+    /// So many steps panic.
+    panics: AtomicU64,
+    /// Rows that readers may lack; 0: any number.
+    lag_rows: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    ForgetsDeletes,
+    SkipsARow,
+    KeepsWhatWasDropped,
+}
+
+type Rows = BTreeMap<RowId, i64>;
+
+impl Materializer for Listing {
+    fn name(&self) -> &'static str {
+        "listing"
+    }
+
+    fn follows(&self, def: &TableDef) -> bool {
+        def.name != "main.other"
+    }
+
+    fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
+        match self.lag_rows {
+            0 => 0.0,
+            most => (table.next_row().0 - 1 - position.checkpoint.row.0) as f64 / most as f64,
+        }
+    }
+
+    fn open(&self, place: &Place, _: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+        let name = String::from_utf8(checkpoint.state.clone()).unwrap();
+        self.files.fetch_max(name.parse::<u64>().unwrap() + 1, Ordering::Relaxed);
+        let failed = |e| Error::io("reading a listing", e);
+        let file = place.env.disk.open(&place.dir.join(name), Access::Read).map_err(failed)?;
+        let mut bytes = vec![0; file.len().map_err(failed)? as usize];
+        file.read_at(&mut bytes, 0).map_err(failed)?;
+        let (numbers, crc) = bytes.split_at_checked(bytes.len().wrapping_sub(4)).unwrap_or_default();
+        if crc != crc32c::crc32c(numbers).to_le_bytes() {
+            return Err(Error::damaged("a listing's checksum"));
+        }
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        let rows = numbers.chunks(16).map(|pair| (RowId(word(&pair[..8])), word(&pair[8..]) as i64));
+        Ok(Arc::new(rows.collect::<Rows>()))
+    }
+
+    fn step(
+        &self,
+        place: &Place,
+        table: &Arc<Snapshot>,
+        from: Option<&Arc<Position>>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a step that panics, as the test wants it");
+        let v = table.def().schema.column_named("v").unwrap().id;
+        let checkpoint = from.map(|from| &from.checkpoint);
+        let delta = table.delta(checkpoint, budget.rows.min(17), &table.projection(&[ROW_ID, v])?)?;
+        let mut rows = from.map(|from| (*from.published::<Rows>().unwrap()).clone()).unwrap_or_default();
+        if from.is_some() && delta.inserted.iter().all(|b| b.num_rows() == 0) && delta.deleted.is_empty() {
+            return Ok(Progress::UpToDate);
+        }
+        if !budget.urgent && delta.inserted.iter().map(|b| b.num_rows()).sum::<usize>() < 3 {
+            return Ok(Progress::Later(Duration::from_millis(50)));
+        }
+        if self.fault != Some(Fault::ForgetsDeletes) {
+            rows.retain(|row, _| delta.deleted.binary_search(row).is_err());
+        }
+        for batch in &delta.inserted {
+            let ids = batch.column(0).as_primitive::<Int64Type>();
+            let values = batch.column(1).as_primitive::<Int64Type>();
+            rows.extend(ids.values().iter().map(|id| RowId(*id as u64)).zip(values.values().iter().copied()));
+        }
+        if self.fault == Some(Fault::SkipsARow) && delta.row.0 > 20 {
+            rows.pop_first();
+        }
+        let name = self.files.fetch_add(1, Ordering::Relaxed).to_string();
+        self.write(&place.env, place, &name, &rows).map_err(|e| Error::io("writing a listing", e))?;
+        (budget.tick)(rows.len() as u64)?;
+        let checkpoint = Checkpoint { row: delta.row, lsn: delta.lsn, state: name.into_bytes() };
+        Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(rows) }))
+    }
+
+    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+        let failed = |e| Error::io("removing listings", e);
+        for entry in place.env.disk.list(&place.dir).map_err(failed)? {
+            if entry.name.as_bytes() != newest.checkpoint.state {
+                place.env.disk.remove(&place.dir.join(entry.name)).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn dropped(&self, place: &Place) -> Result<()> {
+        if self.fault == Some(Fault::KeepsWhatWasDropped) {
+            return Ok(());
+        }
+        let failed = |e| Error::io("removing listings", e);
+        for entry in place.env.disk.list(&place.dir).map_err(failed)? {
+            place.env.disk.remove(&place.dir.join(entry.name)).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Listing {
+    fn write(&self, env: &Env, place: &Place, name: &str, rows: &Rows) -> std::io::Result<()> {
+        let path = place.dir.join(name);
+        if env.disk.exists(&path)? {
+            env.disk.remove(&path)?;
+        }
+        let file = env.disk.create(&path)?;
+        let mut bytes: Vec<u8> = Vec::new();
+        rows.iter().for_each(|(row, v)| {
+            bytes.extend(row.0.to_le_bytes());
+            bytes.extend(v.to_le_bytes());
+        });
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        file.write_at(&[IoSlice::new(&bytes)], 0)?;
+        file.sync()?;
+        env.disk.sync_dir(&place.dir)
+    }
+}
+
+/// What a reader sees through a listing and the tail.
+fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
+    let mut rows = (*position.published::<Rows>().unwrap()).clone();
+    for row in table.deleted_since(&position.checkpoint)? {
+        rows.remove(&row);
+    }
+    let tail = contents(table).into_iter().filter(|(row, _)| *row > position.checkpoint.row);
+    rows.extend(tail.map(|(row, (_, v))| (row, v)));
+    Ok(rows)
+}
+
+fn trial(make: &dyn Fn() -> Arc<dyn Materializer>) -> Trial<'_, Rows> {
+    Trial {
+        make,
+        table: keyed("t"),
+        rows: &|rng, count| {
+            let rows: BTreeMap<i64, i64> =
+                (0..count).map(|_| (rng.below(40) as i64, rng.below(1000) as i64)).collect();
+            batch(&rows.into_iter().collect::<Vec<_>>())
+        },
+        observe: &observe,
+        keeps_old_positions: true,
+    }
+}
+
+#[test]
+fn a_materializer_killed_at_any_step_ends_as_one_built_from_nothing() {
+    let _limit = testkit::limit(300);
+    trial(&|| Arc::new(Listing::default())).run(testkit::seeds(60));
+}
+
+#[test]
+fn the_contract_notices_a_materializer_that_forgets_something() {
+    let _limit = testkit::limit(300);
+    for fault in [Fault::ForgetsDeletes, Fault::SkipsARow, Fault::KeepsWhatWasDropped] {
+        let make = move || -> Arc<dyn Materializer> {
+            Arc::new(Listing { fault: Some(fault), ..Listing::default() })
+        };
+        let caught = std::panic::catch_unwind(|| trial(&make).run(0..60));
+        assert!(caught.is_err(), "a fault goes unnoticed");
+    }
+}
+
+/// Waits until the listing of a table has all its rows.
+fn wait_for(engine: &Engine, table: &str) -> (Arc<Root>, Arc<Position>) {
+    let start = Instant::now();
+    loop {
+        let root = engine.root();
+        let snapshot = root.table(table).unwrap();
+        if let Some(position) = root.derived("listing", snapshot.def().id)
+            && observe(snapshot, position).unwrap() == *position.published::<Rows>().unwrap()
+        {
+            let position = position.clone();
+            return (root, position);
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "the listing does not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn what_is_derived_follows_its_table_over_restarts_and_goes_with_it() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let open = || {
+        let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+        engine.register(Arc::new(Listing::default())).unwrap();
+        engine
+    };
+    let me = Principal::local();
+    let engine = open();
+    engine
+        .commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("t"), if_absent: false }]))
+        .unwrap();
+    let insert = |engine: &Engine, rows: &[(i64, i64)]| {
+        engine.commit(&me, Transaction::insert("t", batch(rows), Mode::Upsert)).unwrap();
+    };
+    insert(&engine, &(0..100).map(|i| (i, i)).collect::<Vec<_>>());
+    let (_, position) = wait_for(&engine, "main.t");
+    assert_eq!(position.published::<Rows>().unwrap().len(), 100);
+    insert(&engine, &[(1, -1), (2, -2), (3, -3)]);
+    let (root, position) = wait_for(&engine, "main.t");
+    assert_eq!(position.published::<Rows>().unwrap().len(), 100);
+    let id = root.table("main.t").unwrap().def().id;
+    engine.close().unwrap();
+    drop((engine, root, position));
+
+    let engine = open();
+    let (_, position) = wait_for(&engine, "main.t");
+    let values: BTreeSet<i64> = position.published::<Rows>().unwrap().values().copied().collect();
+    assert!(values.contains(&-3) && !values.contains(&3), "{values:?}");
+    drop(position);
+
+    let derived = dir.path().join("derived/listing").join(id.to_string());
+    assert!(derived.is_dir());
+    engine
+        .commit(&me, Transaction::new(vec![Op::DropTable { table: "t".into(), if_exists: false }]))
+        .unwrap();
+    assert!(engine.root().derived("listing", id).is_none());
+    let start = Instant::now();
+    while derived.exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "what was derived stays");
+        // Another commit makes the pool look again once the last reader has gone.
+        let _ =
+            engine.commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("u"), if_absent: true }]));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    engine.close().unwrap();
+}
+
+#[test]
+fn an_idle_database_does_not_look_at_its_materializers() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    engine.register(Arc::new(Listing::default())).unwrap();
+    let me = Principal::local();
+    engine
+        .commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("t"), if_absent: false }]))
+        .unwrap();
+    engine.commit(&me, Transaction::insert("t", batch(&[(1, 1), (2, 2), (3, 3)]), Mode::Upsert)).unwrap();
+    wait_for(&engine, "main.t");
+    std::thread::sleep(Duration::from_millis(500));
+    let lsn = engine.root().lsn();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(engine.root().lsn(), lsn, "nothing is logged while nothing happens");
+    engine.close().unwrap();
+}
+
+/// A step that always fails left its table's writers refused for good, and one that panicked did not even say why.
+#[test]
+fn writers_do_not_wait_for_a_materializer_that_fails_and_it_says_so_until_it_works_again() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    let listing = Arc::new(Listing { lag_rows: 50, ..Listing::default() });
+    engine.register(listing.clone()).unwrap();
+    let me = Principal::local();
+    engine
+        .commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("t"), if_absent: false }]))
+        .unwrap();
+    let insert = |first: i64| {
+        let rows: Vec<_> = (first..first + 40).map(|i| (i, i)).collect();
+        engine.commit(&me, Transaction::insert("t", batch(&rows), Mode::Upsert)).map(|_| ())
+    };
+    let standing = || engine.standing(engine.root().table("main.t").unwrap()).remove(0);
+    insert(0).unwrap();
+    wait_for(&engine, "main.t");
+    assert!(standing().error.is_none());
+
+    listing.panics.store(u64::MAX, Ordering::Relaxed);
+    let start = Instant::now();
+    // What comes before the first failure may be refused: until then it only is slow.
+    let mut next = 1_000;
+    while standing().error.is_none() {
+        let _ = insert(next);
+        next += 40;
+        assert!(start.elapsed() < Duration::from_secs(60), "its failure is not told");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = standing().error.unwrap().to_string();
+    assert!(error.contains("met a bug"), "{error}");
+    for i in 0..10 {
+        insert(100_000 + 40 * i).unwrap();
+    }
+    assert!(standing().lag > 1.0 && standing().state == State::Building);
+    assert_eq!(engine.pace_of("t"), Duration::ZERO);
+
+    listing.panics.store(0, Ordering::Relaxed);
+    wait_for(&engine, "main.t");
+    let start = Instant::now();
+    while standing().state != State::Following {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", standing());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(standing().error.is_none());
+    engine.close().unwrap();
+}

@@ -1,0 +1,186 @@
+//! What a principal sees of a root (A1).
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use table::materializer::Position;
+use types::{
+    ColumnId, DataType, Error, INDEX_SITE, Kind, Lsn, Micros, Principal, ROW_ID, Result, RowId, Scope,
+    TableDef, TableSet, name,
+};
+
+use crate::near::{did_you_mean, near};
+use crate::root::Root;
+
+/// The column that says which rows of a vault everybody may see.
+const PUBLISHED: &str = "published";
+
+/// A root through the eyes of a principal (A1): tables that it may not see do not exist.
+///
+/// A vault ([`TableDef::is_vault`]) holds notes that are nobody's business beside those that are published. Its rows are
+/// for admins; for others it does not exist, except for search: [`View::searchable`] with [`View::row_filter`].
+#[derive(Clone, Debug)]
+pub struct View {
+    root: Arc<Root>,
+    tables: TableSet,
+    admin: bool,
+}
+
+/// Which rows and columns of a table may be shown to a principal that may not read all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowFilter {
+    /// Rows in which this bool column is true, and no others; `None`: no rows at all.
+    pub published: Option<ColumnId>,
+    /// Columns that may be shown of them, searched in, filtered by and sorted by.
+    pub columns: Vec<ColumnId>,
+}
+
+impl View {
+    pub(crate) fn new(root: Arc<Root>, principal: &Principal) -> Result<Self> {
+        principal.require(Scope::Read)?;
+        Ok(View { root, tables: principal.tables.clone(), admin: principal.scope >= Scope::Admin })
+    }
+
+    pub fn lsn(&self) -> Lsn {
+        self.root.lsn()
+    }
+
+    pub fn time(&self) -> Micros {
+        self.root.time()
+    }
+
+    /// [`Root::derived`] for a table of this view.
+    pub fn derived(&self, materializer: &str, table: &table::Snapshot) -> Option<Arc<Position>> {
+        self.root.derived(materializer, table.def().id).cloned()
+    }
+
+    /// Whether what a materializer published before a restart is still to be opened; until then [`View::derived`] has nothing
+    /// of it.
+    pub fn is_opening(&self, materializer: &str, table: &table::Snapshot) -> bool {
+        let id = table.def().id;
+        let known = self.root.meta.checkpoints.contains_key(&(materializer.to_owned(), id));
+        known && self.root.derived(materializer, id).is_none()
+    }
+
+    /// The tables that exist for this principal, in the order of their full names.
+    pub fn tables(&self) -> Vec<Arc<table::Snapshot>> {
+        self.root.tables().filter(|t| self.sees(t.def())).cloned().collect()
+    }
+
+    /// The table of this name: `[namespace.]table`, exact or the only one that differs by case. [`Kind::NotFound`] names
+    /// near ones.
+    pub fn table(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
+        let full_name = name::full_table_name(wanted)?;
+        self.find(&full_name).ok_or_else(|| self.missing(&full_name, &|def| self.sees(def)))
+    }
+
+    /// [`View::table`] for a name that is already full; `None` if there is no such table.
+    pub fn find(&self, full_name: &str) -> Option<Arc<table::Snapshot>> {
+        self.find_among(full_name, &|def| self.sees(def))
+    }
+
+    /// The tables in which this principal may search, in the order of their full names. What is found in one of them may be
+    /// shown as far as its [`View::row_filter`] says.
+    pub fn searchables(&self) -> Vec<Arc<table::Snapshot>> {
+        self.root.tables().filter(|t| self.may_search(t.def())).cloned().collect()
+    }
+
+    /// [`View::table`] among [`View::searchables`]. Nothing but what [`View::row_filter`] lets through may be shown,
+    /// counted, or told apart by an error.
+    pub fn searchable(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
+        let full_name = name::full_table_name(wanted)?;
+        let may_search = |def: &TableDef| self.may_search(def);
+        self.find_among(&full_name, &may_search).ok_or_else(|| self.missing(&full_name, &may_search))
+    }
+
+    /// What a principal may see of a table that it found by [`View::searchable`]; `None`: everything.
+    pub fn row_filter(&self, table: &table::Snapshot) -> Option<RowFilter> {
+        let def = table.def();
+        if self.sees(def) {
+            return None;
+        }
+        let site = def.indexes.iter().find(|index| index.kind == INDEX_SITE);
+        let published = def.schema.columns.iter().find(|c| c.name == PUBLISHED);
+        Some(RowFilter {
+            published: published.filter(|c| c.data_type == DataType::Bool).map(|c| c.id),
+            columns: site.map(|index| index.columns.clone()).unwrap_or_default(),
+        })
+    }
+
+    fn sees(&self, def: &TableDef) -> bool {
+        self.tables.contains(&def.name) && (self.admin || !def.is_vault())
+    }
+
+    fn may_search(&self, def: &TableDef) -> bool {
+        self.tables.contains(&def.name)
+    }
+
+    fn find_among(
+        &self,
+        full_name: &str,
+        is_there: &dyn Fn(&TableDef) -> bool,
+    ) -> Option<Arc<table::Snapshot>> {
+        if let Some(table) = self.root.table(full_name).filter(|t| is_there(t.def())) {
+            return Some(table.clone());
+        }
+        let visible = || self.root.tables().filter(|t| is_there(t.def()));
+        let position = name::resolve(full_name, visible().map(|t| t.def().name.as_str()))?;
+        visible().nth(position).cloned()
+    }
+
+    fn missing(&self, full_name: &str, is_there: &dyn Fn(&TableDef) -> bool) -> Error {
+        let short = name::short_table_name(full_name);
+        let error = Error::new(Kind::NotFound, format!("there is no table `{}`", name::printable(short)));
+        let visible = self.root.tables().map(|t| t.def()).filter(|def| is_there(def));
+        let near = near(full_name, visible.map(|def| def.name.as_str()));
+        if near.is_empty() {
+            return error.hint("`GET /v1/tables` or `SHOW TABLES` lists the tables");
+        }
+        let names: Vec<&str> = near.iter().map(|n| name::short_table_name(n)).collect();
+        error.hint(did_you_mean(&names))
+    }
+}
+
+impl RowFilter {
+    /// The rows of a table that it lets through. Reads one column of the whole table: a vault has some thousands of rows.
+    pub fn rows(&self, table: &table::Snapshot) -> Result<Rows> {
+        let Some(published) = self.published else { return Ok(Rows(Vec::new())) };
+        let projection = table.projection(&[ROW_ID, published])?;
+        let mut rows = Vec::with_capacity(usize::try_from(table.rows()).unwrap_or_default());
+        for piece in table.pieces() {
+            push_published(&piece.read(&projection)?, &mut rows)?;
+        }
+        Ok(Rows(rows))
+    }
+}
+
+fn push_published(batch: &RecordBatch, rows: &mut Vec<RowId>) -> Result<()> {
+    let unexpected = || Error::internal("a row id and a bool were asked for");
+    let ids = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(unexpected)?;
+    let published = batch.column(1).as_boolean_opt().ok_or_else(unexpected)?;
+    for (at, id) in ids.values().iter().enumerate() {
+        if published.is_valid(at) && published.value(at) {
+            rows.push(RowId(*id as u64));
+        }
+    }
+    Ok(())
+}
+
+/// Rows that may be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows(Vec<RowId>);
+
+impl Rows {
+    pub fn contains(&self, row: RowId) -> bool {
+        self.0.binary_search(&row).is_ok()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,207 @@
+//! The vault table as the feed reads and writes it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
+use engine::{Engine, Mode, Op, Transaction};
+use site::{Note, Parsed, Row, Rule, is_note};
+use table::Snapshot;
+use types::{ColumnId, Error, Kind, Principal, Result, Value, name};
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::tree::{Change, Taken};
+
+/// One commit takes so much, so that other writers do not wait for all of a large folder.
+const COMMIT_BYTES: usize = 16 << 20;
+const COMMIT_ROWS: usize = 2_000;
+const READ_ROWS: usize = 256;
+
+/// A row that an earlier run left.
+pub struct Known {
+    pub path: String,
+    /// None of a note that was passed over.
+    pub taken: Option<Taken>,
+}
+
+/// Makes the vault if it is missing. Fails if there is a table of its name that is none.
+pub fn ensure(engine: &Engine, table: &str) -> Result<()> {
+    match engine.root().table(table) {
+        Some(found) if site::is_as_defined(found.def()) => Ok(()),
+        Some(_) => Err(Error::new(
+            Kind::Schema,
+            format!("there is a table `{}` already, and it is no vault", name::short_table_name(table)),
+        )
+        .hint("rename it: the notes of `site.vault` are kept in a table of this name")),
+        None => {
+            let create = Op::CreateTable { def: site::definition(table)?, if_absent: true };
+            engine.commit(&Principal::local(), Transaction::new(vec![create])).map(drop)
+        }
+    }
+}
+
+/// What the table has, and rows whose `published` is not what `rule` says now, as they should be.
+pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Change>)> {
+    let mut known = Vec::new();
+    let mut differing = Vec::new();
+    let def = table.def();
+    let id = |name: &str| -> Result<ColumnId> {
+        let column = def.schema.columns.iter().find(|column| column.name == name);
+        column.map(|column| column.id).ok_or_else(|| Error::internal(format!("a vault without `{name}`")))
+    };
+    let columns =
+        [types::ROW_ID, id("path")?, id("source")?, id("bytes")?, id("published")?, id("modified")?];
+    let projection = table.projection(&columns)?;
+    let wrong = || Error::internal("a vault's columns are not of their types");
+    let mut next = types::RowId(1);
+    loop {
+        let batch = table.scan_from(next, READ_ROWS, &projection)?;
+        if batch.num_rows() == 0 {
+            return Ok((known, differing));
+        }
+        let ids = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(wrong)?;
+        let paths = batch.column(1).as_string_opt::<i32>().ok_or_else(wrong)?;
+        let sources = batch.column(2).as_string_opt::<i32>().ok_or_else(wrong)?;
+        let contents = batch.column(3).as_binary_opt::<i32>().ok_or_else(wrong)?;
+        let published = batch.column(4).as_boolean_opt().ok_or_else(wrong)?;
+        let modified = batch.column(5).as_primitive_opt::<TimestampMicrosecondType>().ok_or_else(wrong)?;
+        for at in 0..batch.num_rows() {
+            let path = paths.value(at);
+            let is_published = published.is_valid(at) && published.value(at);
+            if is_note(path) && sources.is_null(at) && contents.is_null(at) {
+                if is_published {
+                    differing.push(Change::Withhold { path: path.to_owned() });
+                }
+                known.push(Known { path: path.to_owned(), taken: None });
+                continue;
+            }
+            let content = match (sources.is_valid(at), contents.is_valid(at)) {
+                (true, _) => sources.value(at).as_bytes(),
+                (false, true) => contents.value(at),
+                (false, false) => &[],
+            };
+            let modified = modified.is_valid(at).then(|| modified.value(at));
+            if is_note(path) && rule.publishes(path, content) != is_published {
+                let content = content.to_vec().into();
+                differing.push(Change::Put { path: path.to_owned(), content, modified });
+            }
+            let taken = Taken { size: content.len() as u64, modified, hash: blake3::hash(content) };
+            known.push(Known { path: path.to_owned(), taken: Some(taken) });
+        }
+        next = types::RowId(ids.value(batch.num_rows() - 1) as u64 + 1);
+    }
+}
+
+/// Which changes are written first. What becomes private comes before what links to it: while a page is made, a note that
+/// is not in the table yet is one that does not exist, and a link to such a one shows its name (A1). For the same reason
+/// what was removed is there for as long as something may still link to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// Private notes, and files, of which pages that show them are made once.
+    Private,
+    Published,
+    Removed,
+}
+
+impl Turn {
+    fn of(change: &Change, rule: &Rule) -> Turn {
+        match change {
+            Change::Remove { .. } => Turn::Removed,
+            Change::Put { path, content, .. } if is_note(path) && rule.publishes(path, content) => {
+                Turn::Published
+            }
+            Change::Put { .. } | Change::Withhold { .. } => Turn::Private,
+        }
+    }
+}
+
+/// Writes changes, a bounded number in each commit, and takes from the list what is written. What is left after an error
+/// can be written later. What could not be made private holds up what is published, and nothing holds up removals.
+pub fn write(
+    engine: &Engine,
+    table: &str,
+    rule: &Rule,
+    parsed: &Parsed,
+    changes: &mut Vec<Change>,
+    stopping: &AtomicBool,
+) -> Result<u64> {
+    let mut by_turn = BTreeMap::<Turn, Vec<Change>>::new();
+    for change in std::mem::take(changes) {
+        by_turn.entry(Turn::of(&change, rule)).or_default().push(change);
+    }
+    let mut written = 0;
+    let mut failed = None;
+    for (turn, mut some) in by_turn {
+        while !some.is_empty() && (failed.is_none() || turn == Turn::Removed) {
+            let count = fitting(&some);
+            match commit(engine, table, rule, parsed, &some[..count], stopping) {
+                Ok(()) => drop(some.drain(..count)),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    break;
+                }
+            }
+            written += count as u64;
+        }
+        changes.append(&mut some);
+    }
+    failed.map_or(Ok(written), Err)
+}
+
+/// How many of them one commit takes.
+fn fitting(changes: &[Change]) -> usize {
+    let mut bytes = 0;
+    let fits = |change: &&Change| {
+        bytes += match change {
+            // Source, and the text in it.
+            Change::Put { content, .. } => 256 + 2 * content.len(),
+            Change::Withhold { path } | Change::Remove { path } => path.len(),
+        };
+        bytes <= COMMIT_BYTES
+    };
+    changes.iter().take(COMMIT_ROWS).take_while(fits).count().max(1)
+}
+
+/// Changes of one turn: either rows or removals, since a transaction may change a keyed table once.
+fn commit(
+    engine: &Engine,
+    table: &str,
+    rule: &Rule,
+    parsed: &Parsed,
+    changes: &[Change],
+    stopping: &AtomicBool,
+) -> Result<()> {
+    let (mut rows, mut keys) = (Vec::new(), Vec::new());
+    for change in changes {
+        if stopping.load(Ordering::Acquire) {
+            return Err(Error::new(
+                Kind::Closed,
+                "the feed is stopping; it takes the rest in when it starts",
+            ));
+        }
+        match change {
+            Change::Put { path, content, modified } => {
+                let note = is_note(path).then(|| Arc::new(Note::parse(path, content)));
+                rows.push(Row {
+                    path: path.clone(),
+                    published: note.as_ref().is_some_and(|note| rule.is_published(note)),
+                    words: note.as_ref().map(|note| note.open_words()),
+                    content: content.clone(),
+                    modified: *modified,
+                });
+                if let Some(note) = note {
+                    parsed.put(note, content);
+                }
+            }
+            Change::Withhold { path } => rows.push(site::withheld(path)),
+            Change::Remove { path } => keys.push(vec![Value::String(path.clone())]),
+        }
+    }
+    let transaction = match keys.is_empty() {
+        false => Transaction::new(vec![Op::DeleteKeys { table: table.to_owned(), keys }]),
+        true => Transaction::insert(table, site::batch(&rows)?, Mode::Upsert),
+    };
+    engine.commit(&Principal::local(), transaction).map(drop)
+}

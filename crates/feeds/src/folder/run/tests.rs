@@ -1,0 +1,48 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+
+use site::{Options as SiteOptions, Parsed, TABLE};
+use vfs::{Mutex, Rank};
+
+use super::super::tests::root;
+use super::super::{Limits, Options, Shared, State, rows};
+use super::*;
+
+/// The kernel tells in one breath that a folder went and that its watch did. The watch was forgotten first, so that nobody
+/// knew which folder was meant, and it was missed for up to a minute.
+#[test]
+fn a_folder_that_goes_with_its_watch_is_looked_at() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("feeds");
+    let vault = dir.path().join("vault");
+    fs::create_dir_all(&vault).unwrap();
+    let engine =
+        Engine::open(vfs::Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap();
+    rows::ensure(&engine, TABLE).unwrap();
+    let options = Options {
+        table: TABLE.to_owned(),
+        roots: Vec::new(),
+        rule: SiteOptions::default().rule().unwrap(),
+        parsed: Arc::new(Parsed::default()),
+        limits: Limits::default(),
+        watch: true,
+    };
+    let (watch, _waker) = Watch::new().unwrap();
+    let shared = Arc::new(Shared {
+        state: Mutex::new(Rank::new(72, "folder feed"), State::default()),
+        stopping: false.into(),
+    });
+    let mut run = Run::new(engine, options, vec![root(&vault, "")], Vec::new(), watch, shared);
+    run.look(0);
+    let watch = *run.trees[0].watches.get("").expect("a watch");
+    for told in [true, false] {
+        run.watched.insert(watch, (0, String::new()));
+        run.trees[0].soon = None;
+        let gone = BTreeSet::from([watch]);
+        let folders = if told { gone.clone() } else { BTreeSet::new() };
+        run.note(Events { folders, gone, ..Events::default() }, Instant::now());
+        assert!(matches!(run.trees[0].soon, Some((_, What::Everything))), "told {told}");
+        assert!(run.watched.is_empty() && run.trees[0].watches.is_empty());
+    }
+}

@@ -1,0 +1,203 @@
+//! Which rows of a piece are no longer in the table.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use table::Snapshot;
+use table::materializer::Checkpoint;
+use tantivy::postings::SegmentPostings;
+use tantivy::schema::{IndexRecordOption, Term};
+use tantivy::{DocSet, TERMINATED};
+use types::{Kind, Result, RowId};
+
+use super::internal;
+use super::piece::Piece;
+
+/// Terms whose dead documents are remembered; beyond it all are forgotten.
+const CACHE_TERMS_MAX: usize = 4_096;
+
+/// The dead of one piece at some lsn: an immutable value, shared by readers.
+pub(super) struct Dead {
+    bits: Vec<u64>,
+    count: u32,
+    /// Words of the dead, by column.
+    tokens: Vec<u64>,
+    /// How many of the dead contain a term. The same for as long as this value lives (O1).
+    known: ArcSwap<imbl::HashMap<Term, u32>>,
+}
+
+impl Dead {
+    pub fn none(piece: &Piece) -> Dead {
+        Dead { bits: Vec::new(), count: 0, tokens: vec![0; piece.columns.len()], known: Default::default() }
+    }
+
+    /// These too. `None` if all of them were dead already.
+    pub fn with(&self, piece: &Piece, docs: impl IntoIterator<Item = u32>) -> Option<Dead> {
+        let mut more: Option<Dead> = None;
+        for doc in docs {
+            if self.contains(doc) {
+                continue;
+            }
+            let dead = more.get_or_insert_with(|| Dead {
+                bits: self.bits.clone(),
+                count: self.count,
+                tokens: self.tokens.clone(),
+                known: Default::default(),
+            });
+            if dead.bits.is_empty() {
+                dead.bits = vec![0; (piece.docs() as usize).div_ceil(64)];
+            }
+            if !dead.contains(doc) {
+                dead.bits[doc as usize / 64] |= 1 << (doc % 64);
+                dead.count += 1;
+                for (tokens, column) in dead.tokens.iter_mut().zip(&piece.columns) {
+                    *tokens += column.length(doc);
+                }
+            }
+        }
+        more
+    }
+
+    pub fn contains(&self, doc: u32) -> bool {
+        self.bits.get(doc as usize / 64).is_some_and(|word| word & 1 << (doc % 64) != 0)
+    }
+
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub fn tokens(&self, column: usize) -> u64 {
+        self.tokens[column]
+    }
+
+    fn docs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.bits.iter().enumerate().flat_map(|(at, word)| {
+            let mut word = *word;
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros())?;
+                word &= word - 1;
+                Some(at as u32 * 64 + bit)
+            })
+        })
+    }
+
+    /// How many live documents of the piece contain a term.
+    pub fn live_df(&self, piece: &Piece, column: usize, term: &Term) -> Result<u64> {
+        let terms = &piece.columns[column].terms;
+        let failed = |e| internal("reading a term", e);
+        let Some(info) = terms.get_term_info(term).map_err(failed)? else { return Ok(0) };
+        if self.count == 0 {
+            return Ok(info.doc_freq.into());
+        }
+        let known = self.known.load();
+        let dead = match known.get(term) {
+            Some(dead) => *dead,
+            None => {
+                let postings =
+                    terms.read_postings_from_terminfo(&info, IndexRecordOption::Basic).map_err(failed)?;
+                let dead = self.count_in(postings, info.doc_freq);
+                self.known.rcu(|known| {
+                    let known = &**known;
+                    let mut known =
+                        if known.len() < CACHE_TERMS_MAX { known.clone() } else { Default::default() };
+                    known.insert(term.clone(), dead);
+                    known
+                });
+                dead
+            }
+        };
+        Ok(u64::from(info.doc_freq - dead))
+    }
+
+    /// Goes through the shorter of both.
+    fn count_in(&self, mut postings: SegmentPostings, df: u32) -> u32 {
+        let mut count = 0;
+        if df / 8 <= self.count {
+            let mut doc = postings.doc();
+            while doc != TERMINATED {
+                count += u32::from(self.contains(doc));
+                doc = postings.advance();
+            }
+            return count;
+        }
+        for doc in self.docs() {
+            if postings.doc() < doc {
+                postings.seek(doc);
+            }
+            count += u32::from(postings.doc() == doc);
+        }
+        count
+    }
+}
+
+/// A piece with its dead.
+#[derive(Clone)]
+pub(super) struct View {
+    pub piece: Arc<Piece>,
+    pub dead: Arc<Dead>,
+}
+
+impl View {
+    pub fn new(piece: Arc<Piece>) -> View {
+        let dead = Arc::new(Dead::none(&piece));
+        View { piece, dead }
+    }
+
+    pub fn without(mut self, docs: impl IntoIterator<Item = u32>) -> View {
+        if let Some(dead) = self.dead.with(&self.piece, docs) {
+            self.dead = Arc::new(dead);
+        }
+        self
+    }
+
+    pub fn live(&self) -> u64 {
+        u64::from(self.piece.docs() - self.dead.count())
+    }
+}
+
+/// What died after a checkpoint.
+pub(super) enum Deaths {
+    /// Ascending.
+    Rows(Vec<RowId>),
+    /// Deletes are not remembered that far back: the snapshot is asked for each row.
+    Unknown,
+}
+
+impl Deaths {
+    pub fn since(table: &Snapshot, checkpoint: &Checkpoint) -> Result<Deaths> {
+        match table.deleted_since(checkpoint) {
+            Ok(rows) => Ok(Deaths::Rows(rows)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(Deaths::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn is_none(&self) -> bool {
+        matches!(self, Deaths::Rows(rows) if rows.is_empty())
+    }
+
+    /// A piece as the snapshot sees it.
+    pub fn apply(&self, table: &Snapshot, view: View) -> Result<View> {
+        match self {
+            Deaths::Rows(rows) => {
+                let from = rows.partition_point(|row| *row < view.piece.head.first);
+                let to = rows.partition_point(|row| *row <= view.piece.head.last);
+                if from == to {
+                    return Ok(view);
+                }
+                let piece = view.piece.clone();
+                Ok(view.without(rows[from..to].iter().filter_map(|row| piece.doc(*row))))
+            }
+            Deaths::Unknown => {
+                let piece = view.piece.clone();
+                let mut dead = Vec::new();
+                for doc in 0..piece.docs() {
+                    if !table.is_live(piece.row(doc))? {
+                        dead.push(doc);
+                    }
+                }
+                Ok(view.without(dead))
+            }
+        }
+    }
+}

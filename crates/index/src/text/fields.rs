@@ -1,0 +1,150 @@
+//! What of a table is indexed, and how.
+
+use std::sync::Arc;
+
+use tantivy::schema::{FAST, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
+use tantivy::tokenizer::TokenizerManager;
+use types::codec::Encoder;
+use types::{ColumnId, DataType, Error, IndexDef, ROW_ID, Result, TableDef};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::analyzer::{self, Language};
+
+/// The kind of an index definition that this module follows.
+pub const KIND: &str = "text";
+
+const WEIGHT_MAX: f32 = 1000.0;
+
+/// One indexed column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    pub column: ColumnId,
+    pub name: String,
+    pub language: Language,
+    /// Its part of a score is multiplied by this.
+    pub weight: f32,
+}
+
+/// A table's indexed columns, by column id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fields {
+    pub(super) list: Arc<[Field]>,
+}
+
+/// What is indexed of such a table; `None` if it declares no text index over a string column. What [`check`] would have
+/// refused is read leniently: a table must not become unsearchable by an option.
+pub fn fields(def: &TableDef) -> Option<Fields> {
+    let mut list: Vec<Field> = Vec::new();
+    for index in def.indexes.iter().filter(|index| index.kind == KIND) {
+        let language =
+            option(index, "language").and_then(|name| Language::parse(name).ok()).unwrap_or_default();
+        let weights = weights(index).unwrap_or_default();
+        for (at, id) in index.columns.iter().enumerate() {
+            let Some(column) = def.schema.column(*id).filter(|c| c.data_type == DataType::String) else {
+                continue;
+            };
+            if list.iter().any(|field| field.column == *id) {
+                continue;
+            }
+            let weight = weights.get(at).copied().unwrap_or(1.0);
+            list.push(Field { column: *id, name: column.name.clone(), language, weight });
+        }
+    }
+    list.sort_by_key(|field| field.column);
+    (!list.is_empty()).then(|| Fields { list: list.into() })
+}
+
+/// Whether an index definition can be followed; for those who take one from a user.
+pub fn check(def: &TableDef, index: &IndexDef) -> Result<()> {
+    let table = types::name::short_table_name(&def.name);
+    let wrong = |what: String| Error::invalid(what).with("table", table).with("index", &index.name);
+    if index.columns.is_empty() {
+        return Err(wrong("a text index names at least one column".into()));
+    }
+    for id in &index.columns {
+        match def.schema.column(*id) {
+            Some(column) if column.data_type == DataType::String => {}
+            Some(column) => {
+                return Err(wrong(format!(
+                    "column `{}` is no string, but {}",
+                    column.name, column.data_type
+                ))
+                .hint("a text index takes string columns"));
+            }
+            None => return Err(wrong(format!("there is no column {id}"))),
+        }
+    }
+    for (key, value) in &index.options {
+        match key.as_str() {
+            "language" => Language::parse(value).map(|_| ()).map_err(|e| e.with("language", value))?,
+            "weights" => {
+                let weights = weights(index)
+                    .ok_or_else(|| wrong(format!("weights are numbers up to {WEIGHT_MAX}, such as `2,1`")))?;
+                if weights.len() != index.columns.len() {
+                    return Err(wrong("there must be one weight for each column".into()));
+                }
+            }
+            _ => {
+                return Err(
+                    wrong(format!("a text index has no option `{key}`")).hint("`language` or `weights`")
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn option<'a>(index: &'a IndexDef, key: &str) -> Option<&'a str> {
+    index.options.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+}
+
+fn weights(index: &IndexDef) -> Option<Vec<f32>> {
+    let parse = |part: &str| part.trim().parse::<f32>().ok().filter(|w| *w > 0.0 && *w <= WEIGHT_MAX);
+    option(index, "weights")?.split(',').map(parse).collect()
+}
+
+impl Fields {
+    pub fn iter(&self) -> impl Iterator<Item = &Field> {
+        self.list.iter()
+    }
+
+    /// Names what the bytes of an index depend on: not the weights, not the names.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut e = Encoder::new();
+        e.varint(analyzer::VERSION.into());
+        e.list(&self.list, |e, field| {
+            e.varint(field.column.0.into());
+            e.str(field.language.name());
+        });
+        xxh3_64(&e.bytes)
+    }
+
+    /// `_row_id`, then the columns in order.
+    pub(super) fn columns(&self) -> Vec<ColumnId> {
+        std::iter::once(ROW_ID).chain(self.list.iter().map(|field| field.column)).collect()
+    }
+
+    /// Field 0 is the row id, field n the n-th column.
+    pub(super) fn schema(&self) -> Schema {
+        let mut builder = Schema::builder();
+        builder.add_u64_field("row", FAST);
+        for field in self.list.iter() {
+            let indexing = TextFieldIndexing::default()
+                .set_tokenizer(field.language.name())
+                .set_index_option(IndexRecordOption::WithFreqsAndPositions);
+            let options = TextOptions::default().set_indexing_options(indexing);
+            builder.add_text_field(&format!("c{}", field.column), options);
+        }
+        builder.build()
+    }
+
+    pub(super) fn analyzers(&self) -> TokenizerManager {
+        let manager = TokenizerManager::new();
+        // tantivy wants one for each field, though it has no words.
+        manager.register("default", Language::None.analyzer());
+        for field in self.list.iter() {
+            manager.register(field.language.name(), field.language.analyzer());
+        }
+        manager
+    }
+}

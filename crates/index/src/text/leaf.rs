@@ -1,0 +1,140 @@
+//! A query as the terms that it is about.
+
+use tantivy::schema::{Field as TantivyField, Term};
+use tantivy::tokenizer::TextAnalyzer;
+use types::{Error, Kind as ErrorKind, Result};
+
+use super::analyzer::{self, Language, Word};
+use super::fields::Fields;
+use super::parse::{self, Kind, Sign};
+use super::query::{Mode, Query};
+use super::stop;
+
+/// More are refused: each costs a look into every piece.
+const GROUPS_MAX: usize = 256;
+const TEXT_BYTES_MAX: usize = 32 << 10;
+
+/// One word, phrase or prefix, in each column where it may stand. A row matches it if one leaf does.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Group {
+    pub sign: Sign,
+    /// How often it is asked for.
+    pub times: f32,
+    pub leaves: Vec<Leaf>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Leaf {
+    pub column: usize,
+    pub what: What,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    Term(Term),
+    Phrase(Vec<Term>),
+    /// All terms that begin so, and the stem of the whole: `databases*` finds what `databases` does.
+    Prefix {
+        prefix: String,
+        stem: Option<Term>,
+    },
+}
+
+/// The groups of a query in its order. Stop words without a sign are left out if any other word is sought.
+pub(super) fn compile(query: &Query<'_>, fields: &Fields) -> Result<Vec<Group>> {
+    if query.text.len() > TEXT_BYTES_MAX {
+        return Err(Error::new(ErrorKind::TooLarge, format!("a query has at most {TEXT_BYTES_MAX} bytes")));
+    }
+    let mut analyzers: Vec<(Language, TextAnalyzer)> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
+    // By group: whether it may be left out.
+    let mut idle: Vec<bool> = Vec::new();
+    for clause in parse::parse(query.text, &fields.list) {
+        let sign =
+            if query.mode == Mode::All && clause.sign == Sign::Should { Sign::Must } else { clause.sign };
+        let asked = |at: &usize| {
+            let column = fields.list[*at].column;
+            clause.column.is_none_or(|only| only == *at)
+                && (query.columns.is_empty() || query.columns.contains(&column))
+        };
+        let mut words: Vec<(usize, Vec<Word>)> = Vec::new();
+        for column in (0..fields.list.len()).filter(asked) {
+            let language = fields.list[column].language;
+            let at = analyzers.iter().position(|(known, _)| *known == language).unwrap_or_else(|| {
+                analyzers.push((language, language.analyzer()));
+                analyzers.len() - 1
+            });
+            words.push((column, analyzer::analyze(&mut analyzers[at].1, clause.text)));
+        }
+        // Where words begin and end does not depend on the language.
+        let Some(places) = words.first().map(|(_, words)| words.clone()) else { continue };
+        for range in ranges(&places, clause.kind, sign) {
+            let is_prefix = clause.kind == Kind::Prefix && range.end == places.len();
+            let leaf = |(column, words): &(usize, Vec<Word>)| {
+                let field = TantivyField::from_field_id(*column as u32 + 1);
+                let term = |word: &Word| Term::from_field_text(field, &word.term);
+                let what = match &words[range.clone()] {
+                    [word] if is_prefix => {
+                        let prefix = analyzer::fold(&clause.text[word.from..word.to]);
+                        What::Prefix { prefix, stem: Some(term(word)) }
+                    }
+                    [word] => What::Term(term(word)),
+                    several => What::Phrase(several.iter().map(term).collect()),
+                };
+                Leaf { column: *column, what }
+            };
+            let group = Group { sign, times: 1.0, leaves: words.iter().map(leaf).collect() };
+            let word = &places[range.start];
+            let is_idle = clause.kind == Kind::Words && clause.sign == Sign::Should && range.len() == 1 && {
+                let word = analyzer::fold(&clause.text[word.from..word.to]);
+                let language = |leaf: &Leaf| fields.list[leaf.column].language;
+                group.leaves.iter().all(|leaf| stop::is_stop_word(language(leaf), &word))
+            };
+            match groups.iter().position(|known| known.sign == group.sign && known.leaves == group.leaves) {
+                Some(at) => {
+                    groups[at].times += 1.0;
+                    idle[at] &= is_idle;
+                }
+                None => {
+                    groups.push(group);
+                    idle.push(is_idle);
+                }
+            }
+        }
+        if groups.len() > GROUPS_MAX {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!("a query has at most {GROUPS_MAX} different words"),
+            ));
+        }
+    }
+    let says_something = |(group, idle): (&Group, &bool)| group.sign != Sign::MustNot && !idle;
+    if groups.iter().zip(&idle).any(says_something) {
+        let mut idle = idle.iter();
+        groups.retain(|_| idle.next() == Some(&false));
+    }
+    Ok(groups)
+}
+
+/// Which words of a clause belong together.
+fn ranges(words: &[Word], kind: Kind, sign: Sign) -> Vec<std::ops::Range<usize>> {
+    if words.is_empty() {
+        return Vec::new();
+    }
+    // To exclude `time-sharing` is not to exclude `time`.
+    if kind == Kind::Phrase || (kind == Kind::Words && sign == Sign::MustNot) {
+        return std::iter::once(0..words.len()).collect();
+    }
+    let mut ranges = Vec::new();
+    let mut first = 0;
+    for at in 1..=words.len() {
+        // Terms that touch are characters of a script without spaces: their order is what makes them a word.
+        let touches = at < words.len() && words[at - 1].to == words[at].from;
+        let is_prefix = kind == Kind::Prefix && at + 1 == words.len();
+        if !touches || is_prefix {
+            ranges.push(first..at);
+            first = at;
+        }
+    }
+    ranges
+}

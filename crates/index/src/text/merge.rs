@@ -1,0 +1,90 @@
+//! Which neighbours become one piece.
+
+use std::ops::Range;
+
+/// Pieces of one merge. The longer windows are for a large piece among small ones, which no shorter one may take.
+const WINDOWS: [usize; 2] = [8, 16];
+/// Fewer suffice if what they make is so large that no merge will take it again.
+const WINDOWS_LAST: std::ops::Range<usize> = 2..8;
+/// No merge makes more: it is one step, and while it lasts the tail grows.
+const MERGE_ROWS_MAX: u64 = 1 << 18;
+const MERGE_BYTES_MAX: u64 = 64 << 20;
+
+/// What the plan looks at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub live: u64,
+    pub dead: u64,
+    pub bytes: u64,
+}
+
+/// The next merge: neighbours only, so that pieces stay in row-id order.
+pub(super) fn plan(sizes: &[Size]) -> Option<Range<usize>> {
+    // The dead cost each search their check, and their room.
+    if let Some(at) = sizes.iter().position(|s| s.dead > 0 && s.dead * 10 > (s.live + s.dead) * 3) {
+        return Some(at..at + 1);
+    }
+    let fits = |window: &[Size]| {
+        let live: u64 = window.iter().map(|s| s.live).sum();
+        let bytes: u64 = window.iter().map(|s| s.bytes).sum();
+        let largest = window.iter().map(|s| s.live).max().unwrap_or(0);
+        // Every row must come into a piece at least twice as large as its own.
+        (live <= MERGE_ROWS_MAX && bytes <= MERGE_BYTES_MAX && largest * 2 <= live).then_some(live)
+    };
+    let windows = |len: usize| {
+        let sized = move |(at, window)| Some((fits(window)?, at, at + len));
+        sizes.windows(len).enumerate().filter_map(sized)
+    };
+    let best = WINDOWS.into_iter().flat_map(windows).min();
+    let last = || WINDOWS_LAST.flat_map(windows).filter(|(live, ..)| *live > MERGE_ROWS_MAX / 2).max();
+    let (_, from, to) = best.or_else(last)?;
+    Some(from..to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(live: u64) -> Size {
+        Size { live, dead: 0, bytes: live * 100 }
+    }
+
+    #[test]
+    fn a_growing_table_has_few_pieces_and_writes_each_row_few_times() {
+        let mut sizes: Vec<Size> = Vec::new();
+        let mut written = 0;
+        for _ in 0..4_000 {
+            sizes.push(live(50));
+            written += 50;
+            while let Some(range) = plan(&sizes) {
+                let merged: u64 = sizes[range.clone()].iter().map(|s| s.live).sum();
+                written += merged;
+                sizes.splice(range, [live(merged)]);
+            }
+        }
+        assert!(sizes.len() <= 32, "{} pieces", sizes.len());
+        assert!(written <= 200_000 * 9, "{written} rows written");
+    }
+
+    #[test]
+    fn a_piece_with_many_dead_rows_is_written_anew_alone() {
+        let sizes = [live(10), Size { live: 60, dead: 40, bytes: 1 }, live(5)];
+        assert_eq!(plan(&sizes), Some(1..2));
+        assert_eq!(plan(&[Size { live: 70, dead: 30, bytes: 1 }]), None);
+    }
+
+    #[test]
+    fn no_merge_is_larger_than_one_step_should_be() {
+        assert_eq!(plan(&vec![live(MERGE_ROWS_MAX / 2 + 1); 50]), None);
+    }
+
+    #[test]
+    fn pieces_of_a_first_build_are_joined_to_the_largest() {
+        let mut sizes = vec![live(1 << 16); 50];
+        while let Some(range) = plan(&sizes) {
+            let merged: u64 = sizes[range.clone()].iter().map(|s| s.live).sum();
+            sizes.splice(range, [live(merged)]);
+        }
+        assert_eq!(sizes.len(), 14, "twelve of four, and two that are too small");
+    }
+}

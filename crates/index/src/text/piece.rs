@@ -1,0 +1,107 @@
+//! A piece: one segment, open for reading.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tantivy::Index;
+use tantivy::fastfield::Column;
+use tantivy::fieldnorm::FieldNormReader;
+use tantivy::index::InvertedIndexReader;
+use tantivy::schema::Field;
+use types::{Error, Result, RowId};
+
+use super::bundle::{self, Head};
+use super::fields::Fields;
+use super::files::Files;
+
+/// Immutable. Everything that a search needs of tantivy is taken out of it here: its own way there leads over locks (R1).
+pub(super) struct Piece {
+    pub head: Head,
+    rows: Column<u64>,
+    /// In the order of [`Fields`].
+    pub columns: Vec<Indexed>,
+    bytes: Bytes,
+}
+
+/// One column of a piece.
+pub(super) struct Indexed {
+    pub terms: Arc<InvertedIndexReader>,
+    pub norms: FieldNormReader,
+    /// Of all its rows, as [`Indexed::length`] tells them.
+    pub tokens: u64,
+}
+
+impl Indexed {
+    /// Words of a row, rounded down as they are stored, in one byte. Averages are made of these too: then they add up
+    /// exactly, however the rows are divided into pieces.
+    pub fn length(&self, doc: u32) -> u64 {
+        self.norms.fieldnorm(doc).into()
+    }
+}
+
+impl Piece {
+    /// Checks the bytes before it believes any of them.
+    pub fn open(bytes: Bytes, fields: &Fields) -> Result<Piece> {
+        let (head, files) = bundle::read(&bytes)?;
+        let damaged = |e: tantivy::TantivyError| Error::damaged(format!("a piece of a text index: {e}"));
+        let index = Index::open(Files::new(files)).map_err(damaged)?;
+        let wrong = |what: &str| Error::damaged(format!("a piece of a text index {what}"));
+        if index.schema() != fields.schema() {
+            return Err(wrong("is of other columns than the table's"));
+        }
+        let segments = index.searchable_segments().map_err(damaged)?;
+        let [segment] = &segments[..] else { return Err(wrong("is not one segment")) };
+        let reader = tantivy::SegmentReader::open(segment).map_err(damaged)?;
+        if reader.max_doc() != head.docs {
+            return Err(wrong("has another number of rows than it says"));
+        }
+        let rows = reader.fast_fields().u64("row").map_err(damaged)?;
+        let columns = (1..=fields.list.len() as u32).map(|at| {
+            let field = Field::from_field_id(at);
+            let terms = reader.inverted_index(field).map_err(damaged)?;
+            let norms = reader.get_fieldnorms_reader(field).map_err(damaged)?;
+            let tokens = (0..head.docs).map(|doc| u64::from(norms.fieldnorm(doc))).sum();
+            Ok(Indexed { terms, norms, tokens })
+        });
+        let columns = columns.collect::<Result<_>>()?;
+        Ok(Piece { head, rows, columns, bytes })
+    }
+
+    pub fn docs(&self) -> u32 {
+        self.head.docs
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub fn crc(&self) -> u32 {
+        bundle::crc(&self.bytes).unwrap_or_default()
+    }
+
+    pub fn row(&self, doc: u32) -> RowId {
+        RowId(self.rows.first(doc).unwrap_or_default())
+    }
+
+    /// The document of a row, if it was live when the piece was built. Documents are in row-id order.
+    pub fn doc(&self, row: RowId) -> Option<u32> {
+        let at = self.first_after(RowId(row.0.checked_sub(1)?));
+        (at < self.docs() && self.row(at) == row).then_some(at)
+    }
+
+    /// The first document of a row after this one.
+    pub fn first_after(&self, row: RowId) -> u32 {
+        let (mut low, mut high) = (0, self.docs());
+        while low < high {
+            let middle = u32::midpoint(low, high);
+            if self.row(middle) <= row { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// For a merge.
+    pub fn index(&self) -> Result<Index> {
+        let (_, files) = bundle::read(&self.bytes)?;
+        Index::open(Files::new(files)).map_err(|e| super::internal("opening a piece to merge it", e))
+    }
+}

@@ -1,0 +1,193 @@
+//! Searching columns that no index covers: every live row is read.
+//!
+//! A row is found if an index with default options would find it: the same words, stems and signs. The order is simpler,
+//! since nothing is known of rows that were not read yet: a word counts one, and each doubling of how often it stands in
+//! the row half as much again; more different words come first. What it costs is the table's size, so whoever calls it
+//! bounds its time ([`Query::check`]) and gives it no thread that readers wait for.
+
+use std::collections::HashMap;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use table::Snapshot;
+use tantivy::tokenizer::TextAnalyzer;
+use types::{ColumnId, DataType, Error, Result, RowId, TableDef};
+
+use super::analyzer::{self, Language, Word};
+use super::evaluate::Best;
+use super::fields::{Field, Fields};
+use super::leaf::{self, Group, What};
+use super::parse::Sign;
+use super::query::{Hit, Hits, Query};
+use super::search::check_window;
+use super::snippet::Marker;
+use super::tail::last_row;
+
+/// Rows between two questions whether to go on.
+const READ_ROWS: usize = 512;
+
+/// A search without an index, over string columns of a table.
+pub struct Scanner {
+    fields: Fields,
+}
+
+impl Scanner {
+    /// Over these columns; without any, over all of the table's string columns. Fails with [`types::Kind::Invalid`] for a
+    /// column that holds no strings, or if there is none.
+    pub fn new(def: &TableDef, columns: &[ColumnId]) -> Result<Scanner> {
+        let mut list = Vec::new();
+        for column in &def.schema.columns {
+            let is_string = column.data_type == DataType::String;
+            if columns.contains(&column.id) && !is_string {
+                return Err(Error::invalid(format!(
+                    "column `{}` is no string, but {}",
+                    column.name, column.data_type
+                ))
+                .hint("search in string columns"));
+            }
+            if is_string && (columns.is_empty() || columns.contains(&column.id)) {
+                list.push(Field {
+                    column: column.id,
+                    name: column.name.clone(),
+                    language: Language::default(),
+                    weight: 1.0,
+                });
+            }
+        }
+        if list.is_empty() {
+            return Err(Error::invalid("the table has no string column to search in"));
+        }
+        list.sort_by_key(|field| field.column);
+        Ok(Scanner { fields: Fields { list: list.into() } })
+    }
+
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The best rows of a query, all of them read.
+    pub fn search(&self, table: &Snapshot, query: &Query<'_>) -> Result<Hits> {
+        let wanted = check_window(query)?;
+        let groups = leaf::compile(query, &self.fields)?;
+        let mut best = Best::new(wanted, u64::MAX);
+        if groups.iter().all(|group| group.sign == Sign::MustNot) {
+            return Ok(best.finish(query.offset));
+        }
+        let projection = table.projection(&self.fields.columns())?;
+        let mut analyzer = Language::default().analyzer();
+        let mut next = RowId(1);
+        loop {
+            query.check.map_or(Ok(()), |check| check())?;
+            let batch = table.scan_from(next, READ_ROWS, &projection)?;
+            let Some(last) = last_row(&batch) else { break };
+            self.rows(&batch, &groups, &mut analyzer, query, &mut best);
+            next = last.next();
+        }
+        Ok(best.finish(query.offset))
+    }
+
+    /// Marks a query's words in texts.
+    pub fn marker(&self, query: &Query<'_>) -> Result<Marker> {
+        Ok(Marker::new(&self.fields, &leaf::compile(query, &self.fields)?))
+    }
+
+    fn rows(
+        &self,
+        batch: &RecordBatch,
+        groups: &[Group],
+        analyzer: &mut TextAnalyzer,
+        query: &Query<'_>,
+        best: &mut Best,
+    ) {
+        let ids = batch.column(0).as_primitive::<Int64Type>();
+        let texts: Vec<_> =
+            (1..=self.fields.list.len()).map(|at| batch.column(at).as_string::<i32>()).collect();
+        for at in 0..batch.num_rows() {
+            let row = RowId(ids.value(at) as u64);
+            if query.filter.is_some_and(|filter| !filter(row)) {
+                continue;
+            }
+            let columns: Vec<Words> = texts
+                .iter()
+                .map(|texts| match texts.is_valid(at) {
+                    true => Words::of(analyzer::analyze(analyzer, texts.value(at))),
+                    false => Words::default(),
+                })
+                .collect();
+            if let Some(score) = score(groups, &columns) {
+                best.add(Hit { row, score });
+            }
+        }
+    }
+}
+
+/// The words of one text.
+#[derive(Default)]
+struct Words {
+    list: Vec<Word>,
+    /// Where each stands in the list.
+    places: HashMap<String, Vec<usize>>,
+}
+
+impl Words {
+    fn of(list: Vec<Word>) -> Words {
+        let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, word) in list.iter().enumerate() {
+            match places.get_mut(&word.term) {
+                Some(known) => known.push(at),
+                None => drop(places.insert(word.term.clone(), vec![at])),
+            }
+        }
+        Words { list, places }
+    }
+
+    fn places(&self, term: &str) -> &[usize] {
+        self.places.get(term).map_or(&[], Vec::as_slice)
+    }
+
+    fn count(&self, what: &What) -> usize {
+        match what {
+            What::Term(term) => self.places(text_of(term)).len(),
+            What::Phrase(terms) => {
+                let Some(first) = terms.first() else { return 0 };
+                let follows = |start: &&usize| {
+                    let rest = terms.iter().enumerate().skip(1);
+                    rest.into_iter().all(|(nth, term)| {
+                        self.list.get(**start + nth).is_some_and(|word| word.term == text_of(term))
+                    })
+                };
+                self.places(text_of(first)).iter().filter(follows).count()
+            }
+            What::Prefix { prefix, stem } => {
+                let stem = stem.as_ref().map_or("", text_of);
+                let fits = |word: &&Word| {
+                    word.term == stem || !prefix.is_empty() && word.term.starts_with(prefix.as_str())
+                };
+                self.list.iter().filter(fits).count()
+            }
+        }
+    }
+}
+
+fn text_of(term: &tantivy::schema::Term) -> &str {
+    // Terms are made of text alone here.
+    std::str::from_utf8(term.serialized_value_bytes()).unwrap_or_default()
+}
+
+/// `None` if the row is not found.
+fn score(groups: &[Group], columns: &[Words]) -> Option<f32> {
+    let (mut score, mut found) = (0.0, false);
+    for group in groups {
+        let count: usize = group.leaves.iter().map(|leaf| columns[leaf.column].count(&leaf.what)).sum();
+        match (group.sign, count) {
+            (Sign::MustNot, 0) => {}
+            (Sign::MustNot, _) | (Sign::Must, 0) => return None,
+            (Sign::Should, 0) => {}
+            (Sign::Must | Sign::Should, count) => {
+                found = true;
+                score += group.times * (1.0 + 0.5 * (count as f32).log2());
+            }
+        }
+    }
+    found.then_some(score)
+}

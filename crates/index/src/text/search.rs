@@ -1,0 +1,283 @@
+//! Searches in a table at one lsn.
+
+use std::sync::Arc;
+
+use table::Snapshot;
+use table::materializer::Position;
+use tantivy::postings::{Postings, SegmentPostings};
+use tantivy::schema::{IndexRecordOption, Term};
+use tantivy::{BitSet, DocSet, TERMINATED};
+use types::{Error, Kind, Result, RowId};
+
+use super::dead::{Deaths, View};
+use super::evaluate::{self, Best, K1, Statistic};
+use super::fields::{Fields, fields};
+use super::internal;
+use super::leaf::{self, Group, What};
+use super::parse::Sign;
+use super::piece::Indexed;
+use super::query::{Hits, Query};
+use super::snippet::Marker;
+use super::state::Index;
+use super::tail::Tails;
+
+/// Rows that one answer goes down to.
+const WINDOW_MAX: usize = 10_000;
+/// What finding a term of a prefix costs, as steps from document to document.
+const CHECK_TERM: u32 = 64;
+
+/// A table's text at one lsn: index and tail. Made for each root, or each query; sharing one saves little.
+pub struct Searcher {
+    fields: Fields,
+    /// In row-id order.
+    views: Vec<View>,
+    /// Live rows.
+    rows: u64,
+    /// Words of the live rows, by column.
+    tokens: Vec<u64>,
+    /// Live rows that the index does not hold yet.
+    tail_rows: u64,
+}
+
+impl Searcher {
+    pub(super) fn new(
+        tails: &Tails,
+        snapshot: &Arc<Snapshot>,
+        position: Option<&Position>,
+    ) -> Result<Searcher> {
+        let fields = fields(snapshot.def()).ok_or_else(|| {
+            Error::not_found("the table has no text index")
+                .with("table", &snapshot.def().name)
+                .hint("declare one over its string columns")
+        })?;
+        let index = usable(snapshot, &fields, position);
+        let mut views = Vec::new();
+        let mut reached = RowId(0);
+        if let Some((position, index)) = index {
+            let deaths = Deaths::since(snapshot, &position.checkpoint)?;
+            for view in &index.pieces {
+                views.push(deaths.apply(snapshot, view.clone())?);
+            }
+            reached = position.checkpoint.row;
+        }
+        let tail = tails.of(snapshot, reached, &fields)?;
+        let tail_rows = tail.iter().map(View::live).sum();
+        views.extend(tail);
+        views.retain(|view| view.live() > 0);
+        let mut searcher = Searcher { fields, views, rows: 0, tokens: Vec::new(), tail_rows };
+        searcher.count();
+        Ok(searcher)
+    }
+
+    /// Makes the statistic of what is searched.
+    fn count(&mut self) {
+        let views = &self.views;
+        let words = |column: usize| {
+            let live = |view: &View| view.piece.columns[column].tokens - view.dead.tokens(column);
+            views.iter().map(live).sum()
+        };
+        self.tokens = (0..self.fields.list.len()).map(words).collect();
+        self.rows = views.iter().map(View::live).sum();
+    }
+
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Searches as if the table had these rows alone: for readers who may not know of the others, not even by how rare
+    /// a word is. Costs a look at every row.
+    #[must_use]
+    pub fn only(mut self, may_see: &dyn Fn(RowId) -> bool) -> Searcher {
+        for view in &mut self.views {
+            let piece = view.piece.clone();
+            let hidden = (0..piece.docs()).filter(|doc| !may_see(piece.row(*doc)));
+            *view = view.clone().without(hidden);
+        }
+        self.views.retain(|view| view.live() > 0);
+        self.count();
+        self
+    }
+
+    /// Live rows searched.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Those of them that the index does not hold yet.
+    pub fn tail_rows(&self) -> u64 {
+        self.tail_rows
+    }
+
+    /// Pieces of index and tail.
+    pub fn pieces(&self) -> usize {
+        self.views.len()
+    }
+
+    /// The best rows of a query.
+    ///
+    /// [`Kind::TooLarge`] for too long a query or too far an offset; [`Kind::NotFound`] for a column that is not indexed.
+    pub fn search(&self, query: &Query<'_>) -> Result<Hits> {
+        let wanted = check_window(query)?;
+        let indexed = |id| self.fields.list.iter().any(|field| field.column == id);
+        if let Some(other) = query.columns.iter().find(|id| !indexed(**id)) {
+            return Err(Error::not_found(format!("column {other} has no text index")));
+        }
+        let groups = leaf::compile(query, &self.fields)?;
+        let mut best = Best::new(wanted, query.count_max);
+        // Exclusions alone exclude everything.
+        if groups.iter().all(|group| group.sign == Sign::MustNot) {
+            return Ok(best.finish(query.offset));
+        }
+        let statistic = self.statistic(&groups)?;
+        for view in &self.views {
+            query.check.map_or(Ok(()), |check| check())?;
+            evaluate::run(view, &groups, &statistic, query, &mut best)?;
+        }
+        Ok(best.finish(query.offset))
+    }
+
+    /// Marks a query's words in texts.
+    pub fn marker(&self, query: &Query<'_>) -> Result<Marker> {
+        Ok(Marker::new(&self.fields, &leaf::compile(query, &self.fields)?))
+    }
+
+    /// Over the live rows of all pieces, so that none of them shows in a score.
+    fn statistic(&self, groups: &[Group]) -> Result<Statistic> {
+        let average = |tokens: &u64| (*tokens as f32 / self.rows.max(1) as f32).max(f32::MIN_POSITIVE);
+        let norms = self.tokens.iter().map(|tokens| evaluate::norms(average(tokens))).collect();
+        let mut weights = Vec::with_capacity(groups.len());
+        for group in groups {
+            let mut of_group = Vec::with_capacity(group.leaves.len());
+            for leaf in &group.leaves {
+                let rarity = match &leaf.what {
+                    What::Term(term) => self.idf(leaf.column, term)?,
+                    What::Phrase(terms) => terms
+                        .iter()
+                        .try_fold(0.0, |sum, term| Ok::<_, Error>(sum + self.idf(leaf.column, term)?))?,
+                    // What a prefix finds is as good as any other that it finds.
+                    What::Prefix { .. } => 1.0 / (K1 + 1.0),
+                };
+                of_group.push(rarity * (K1 + 1.0) * self.fields.list[leaf.column].weight * group.times);
+            }
+            weights.push(of_group);
+        }
+        Ok(Statistic { norms, weights })
+    }
+
+    fn idf(&self, column: usize, term: &Term) -> Result<f32> {
+        let mut df = 0;
+        for view in &self.views {
+            df += view.dead.live_df(&view.piece, column, term)?;
+        }
+        let (rows, df) = (self.rows as f32, df as f32);
+        Ok((1.0 + (rows - df + 0.5) / (df + 0.5)).ln())
+    }
+}
+
+/// The index at a position, if it is one of this table as it is declared now, and knows of no deletes that this snapshot
+/// does not.
+pub(super) fn usable<'p>(
+    snapshot: &Snapshot,
+    fields: &Fields,
+    position: Option<&'p Position>,
+) -> Option<(&'p Position, Arc<Index>)> {
+    let position = position?;
+    let index = position.published::<Index>()?;
+    (index.fingerprint == fields.fingerprint() && index.lsn <= snapshot.lsn()).then_some((position, index))
+}
+
+/// How many of the best rows a query asks for, if that is not too many.
+pub(super) fn check_window(query: &Query<'_>) -> Result<usize> {
+    let wanted = query.limit.saturating_add(query.offset);
+    if wanted > WINDOW_MAX {
+        return Err(Error::new(
+            Kind::TooLarge,
+            format!("a search answers the best {WINDOW_MAX} rows at most"),
+        )
+        .hint("ask for fewer, or make the query narrower"));
+    }
+    Ok(wanted)
+}
+
+/// Documents in which the terms follow each other, with how often they do.
+pub(super) fn phrase(column: &Indexed, terms: &[Term], query: &Query<'_>) -> Result<Vec<(u32, u32)>> {
+    let failed = |e| internal("reading a term's places", e);
+    let mut lists: Vec<SegmentPostings> = Vec::with_capacity(terms.len());
+    for term in terms {
+        let option = IndexRecordOption::WithFreqsAndPositions;
+        let Some(postings) = column.terms.read_postings(term, option).map_err(failed)? else {
+            return Ok(Vec::new());
+        };
+        lists.push(postings);
+    }
+    let mut found = Vec::new();
+    let (mut starts, mut places) = (Vec::new(), Vec::new());
+    let mut doc = lists[0].doc();
+    let mut since_check = 0;
+    'docs: while doc != TERMINATED {
+        since_check += terms.len() as u32;
+        if since_check >= evaluate::CHECK_EVERY {
+            since_check = 0;
+            query.check.map_or(Ok(()), |check| check())?;
+        }
+        for list in &mut lists {
+            let at = if list.doc() < doc { list.seek(doc) } else { list.doc() };
+            if at > doc {
+                doc = at;
+                continue 'docs;
+            }
+        }
+        lists[0].positions(&mut starts);
+        for (nth, list) in lists.iter_mut().enumerate().skip(1) {
+            if starts.is_empty() {
+                break;
+            }
+            list.positions(&mut places);
+            starts.retain(|start| places.binary_search(&(start + nth as u32)).is_ok());
+        }
+        if !starts.is_empty() {
+            found.push((doc, starts.len() as u32));
+        }
+        doc = lists[0].advance();
+    }
+    Ok(found)
+}
+
+/// Documents with a term that begins so, or with the stem.
+pub(super) fn prefixed(
+    column: &Indexed,
+    docs: u32,
+    prefix: &str,
+    stem: Option<&Term>,
+    query: &Query<'_>,
+) -> Result<Vec<u32>> {
+    let failed = |e| internal("reading the terms of a prefix", e);
+    let mut found = BitSet::with_max_value(docs);
+    let mut since_check = 0;
+    let mut add = |mut postings: SegmentPostings| {
+        since_check += postings.doc_freq() + CHECK_TERM;
+        if since_check >= evaluate::CHECK_EVERY {
+            since_check = 0;
+            query.check.map_or(Ok(()), |check| check())?;
+        }
+        let mut doc = postings.doc();
+        while doc != TERMINATED {
+            found.insert(doc);
+            doc = postings.advance();
+        }
+        Ok::<_, Error>(())
+    };
+    if let Some(stem) = stem
+        && let Some(postings) = column.terms.read_postings(stem, IndexRecordOption::Basic).map_err(failed)?
+    {
+        add(postings)?;
+    }
+    if !prefix.is_empty() {
+        let mut terms = column.terms.terms().range().ge(prefix).into_stream().map_err(failed)?;
+        while terms.advance() && terms.key().starts_with(prefix.as_bytes()) {
+            let info = terms.value();
+            add(column.terms.read_postings_from_terminfo(info, IndexRecordOption::Basic).map_err(failed)?)?;
+        }
+    }
+    Ok((0..docs).filter(|doc| found.contains(*doc)).collect())
+}

@@ -1,0 +1,321 @@
+//! The materializer: gathers rows into pieces and keeps the pieces few.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use table::Snapshot;
+use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use types::{Error, Lsn, Result, RowId, TableDef, TableId};
+use vfs::{Mutex, Rank};
+
+use super::build::{self, Builder};
+use super::dead::{Dead, Deaths, View};
+use super::fields::{Fields, KIND, check, fields};
+use super::merge;
+use super::piece::Piece;
+use super::search::{self, Searcher};
+use super::state::{self, Index};
+use super::tail::{self, Tails};
+
+/// The name of its checkpoints and directory.
+pub const NAME: &str = "text";
+
+/// Rows that make a step worth while; the tail that readers index themselves hardly grows beyond.
+const GATHER_ROWS: u64 = 2_000;
+/// How long fewer wait. The tail answers meanwhile, so this only bounds how many small files are made and synced.
+const GATHER_TIME: Duration = Duration::from_millis(500);
+/// With more rows missing, taking them in comes before merging, unless there are many pieces already.
+const BEHIND_ROWS: u64 = 4 * GATHER_ROWS;
+const PIECES_MAX: usize = 64;
+/// Rows are read in parts, so that long texts do not come all at once.
+const READ_ROWS: usize = 1024;
+/// What the index may lack before writers are refused: less than what a reader takes in itself, since one more commit
+/// comes on top.
+const LAG_ROWS_MAX: u64 = tail::READER_ROWS_MAX / 2;
+const LAG_TEXT_BYTES_MAX: usize = tail::READER_TEXT_BYTES_MAX / 2;
+/// Text of one piece.
+const PIECE_TEXT_BYTES: usize = 32 << 20;
+
+/// Follows tables with a text index, and makes searchers. One for each engine; searchers of an engine must all come
+/// from the one that is registered with it, since it keeps their common tails.
+pub struct Text {
+    tails: Tails,
+    state: Mutex<State>,
+}
+
+/// Only the background touches it.
+#[derive(Default)]
+struct State {
+    /// Since when a table has had less to take in than pays.
+    waiting: HashMap<TableId, (Lsn, Duration)>,
+    /// Pieces that somebody may hold still.
+    open: HashMap<(TableId, u64), Weak<Piece>>,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Text { tails: Tails::default(), state: Mutex::new(Rank::new(69, "text index"), State::default()) }
+    }
+}
+
+impl Text {
+    pub fn new() -> Arc<Text> {
+        Arc::default()
+    }
+
+    /// Row ids that a searcher would have to index itself, at most: before that nobody shares them.
+    pub fn unbuilt(&self, snapshot: &Snapshot, position: Option<&Position>) -> u64 {
+        let Some(fields) = fields(snapshot.def()) else { return 0 };
+        let reached =
+            search::usable(snapshot, &fields, position).map_or(RowId(0), |(at, _)| at.checkpoint.row);
+        self.tails.unbuilt(snapshot, reached, &fields)
+    }
+
+    /// For searches in a table as it is in `snapshot`. `position` is what the same root holds for the table under
+    /// [`NAME`]; without one everything is tail.
+    ///
+    /// [`types::Kind::NotFound`] if the table has no text index; [`types::Kind::IndexBuilding`] while more rows are missing from
+    /// the index than a reader takes in itself: an answer would be late, or lack rows.
+    pub fn searcher(&self, snapshot: &Arc<Snapshot>, position: Option<&Position>) -> Result<Searcher> {
+        Searcher::new(&self.tails, snapshot, position)
+    }
+
+    fn remember(&self, table: TableId, index: &Index) {
+        let mut state = self.state.lock();
+        for view in &index.pieces {
+            state.open.insert((table, view.piece.head.id), Arc::downgrade(&view.piece));
+        }
+    }
+
+    /// How long to wait for more rows; `None`: begin.
+    fn gather(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
+        let missing = table.next_row().0.saturating_sub(from.row.0 + 1);
+        let now = place.env.clock.monotonic();
+        let mut state = self.state.lock();
+        let waiting = &mut state.waiting;
+        let id = table.def().id;
+        let since = match waiting.get(&id) {
+            Some((lsn, since)) if *lsn == from.lsn => *since,
+            _ => {
+                waiting.insert(id, (from.lsn, now));
+                now
+            }
+        };
+        let left = GATHER_TIME.saturating_sub(now.saturating_sub(since));
+        if missing >= GATHER_ROWS || left.is_zero() {
+            waiting.remove(&id);
+            return None;
+        }
+        Some(left)
+    }
+}
+
+/// Where a step begins.
+struct From<'a> {
+    checkpoint: &'a Checkpoint,
+    index: Arc<Index>,
+}
+
+impl Materializer for Text {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn follows(&self, def: &TableDef) -> bool {
+        fields(def).is_some()
+    }
+
+    fn check(&self, def: &TableDef) -> Result<()> {
+        def.indexes.iter().filter(|index| index.kind == KIND).try_for_each(|index| check(def, index))
+    }
+
+    fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
+        let Some(index) = position.published::<Index>() else { return 0.0 };
+        let missing = (table.next_row().0 - 1).saturating_sub(position.checkpoint.row.0) as f64;
+        // Of the text only its index is known; that is about half as long.
+        let (rows, bytes) = index.size();
+        let text = missing * 2.0 * bytes as f64 / rows.max(1) as f64;
+        (missing / LAG_ROWS_MAX as f64).max(text / LAG_TEXT_BYTES_MAX as f64)
+    }
+
+    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+        let mut index = Index::open(place, &followed(table)?, checkpoint)?;
+        for view in &mut index.pieces {
+            *view = Deaths::Unknown.apply(table, view.clone())?;
+        }
+        index.lsn = table.lsn();
+        for id in state::list(place)? {
+            if index.pieces.iter().all(|view| view.piece.head.id != id) {
+                state::remove(place, id)?;
+            }
+        }
+        self.remember(table.def().id, &index);
+        Ok(Arc::new(index))
+    }
+
+    fn step(
+        &self,
+        place: &Place,
+        table: &Arc<Snapshot>,
+        from: Option<&Arc<Position>>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        let fields = followed(table)?;
+        let fingerprint = fields.fingerprint();
+        let begun = from.and_then(|from| {
+            let index = from.published::<Index>()?;
+            // What was built for another definition is no beginning.
+            (index.fingerprint == fingerprint).then_some(From { checkpoint: &from.checkpoint, index })
+        });
+        let (mut index, mut row) = match &begun {
+            None => {
+                let used = state::list(place)?.into_iter().max().map_or(1, |id| id + 1);
+                let next_id =
+                    from.and_then(|from| from.published::<Index>()).map_or(0, |i| i.next_id).max(used);
+                (Index { fingerprint, pieces: Vec::new(), lsn: table.lsn(), next_id }, RowId(0))
+            }
+            Some(from) => {
+                let deaths = Deaths::since(table, from.checkpoint)?;
+                let up_to_date = from.checkpoint.row.next() >= table.next_row() && deaths.is_none();
+                let merge = merge::plan(&from.index.sizes()).is_some();
+                if up_to_date && !merge {
+                    return Ok(Progress::UpToDate);
+                }
+                if !budget.urgent
+                    && !merge
+                    && let Some(left) = self.gather(place, table, from.checkpoint)
+                {
+                    return Ok(Progress::Later(left));
+                }
+                let pieces = from.index.pieces.iter().map(|view| deaths.apply(table, view.clone()));
+                let pieces = pieces.collect::<Result<_>>()?;
+                let next_id = from.index.next_id;
+                (Index { fingerprint, pieces, lsn: table.lsn(), next_id }, from.checkpoint.row)
+            }
+        };
+        index.next_id =
+            state::list(place)?.into_iter().max().map_or(index.next_id, |id| index.next_id.max(id + 1));
+        // What readers have to take in themselves costs them more than a few pieces too many.
+        let is_behind = table.next_row().0.saturating_sub(row.0 + 1) > BEHIND_ROWS;
+        match merge::plan(&index.sizes()) {
+            Some(range) if !is_behind || index.pieces.len() >= PIECES_MAX => {
+                self.merge(place, &fields, &mut index, range, budget)?;
+            }
+            _ => self.take_in(place, table, &fields, &mut index, &mut row, budget)?,
+        }
+        self.remember(table.def().id, &index);
+        let checkpoint = Checkpoint { row, lsn: table.lsn(), state: index.encode() };
+        Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(index) }))
+    }
+
+    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+        let Some(index) = newest.published::<Index>() else { return Ok(()) };
+        let table = table_of(place);
+        if let Some(table) = table {
+            self.tails.passed(table, newest.checkpoint.row);
+        }
+        for id in state::list(place)? {
+            let named = index.pieces.iter().any(|view| view.piece.head.id == id);
+            if !named && !self.is_held(table, id) {
+                state::remove(place, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn dropped(&self, place: &Place) -> Result<()> {
+        if let Some(table) = table_of(place) {
+            self.tails.forget(table);
+            let mut state = self.state.lock();
+            state.waiting.remove(&table);
+            state.open.retain(|(of, _), _| *of != table);
+        }
+        state::list(place)?.into_iter().try_for_each(|id| state::remove(place, id))
+    }
+}
+
+impl Text {
+    /// Rows after `row` become a piece.
+    fn take_in(
+        &self,
+        place: &Place,
+        table: &Snapshot,
+        fields: &Fields,
+        index: &mut Index,
+        row: &mut RowId,
+        budget: &mut Budget<'_>,
+    ) -> Result<()> {
+        let last = RowId(table.next_row().0 - 1);
+        if *row >= last {
+            return Ok(());
+        }
+        let first = row.next();
+        let projection = table.projection(&fields.columns())?;
+        let missing = (last.0 - row.0).min(budget.rows as u64) as usize;
+        let mut builder = Builder::new(fields, missing)?;
+        while (builder.docs() as usize) < budget.rows.max(1) && builder.bytes() < PIECE_TEXT_BYTES {
+            let limit = READ_ROWS.min(budget.rows.max(1) - builder.docs() as usize);
+            let batch = table.scan_from(row.next(), limit, &projection)?;
+            match super::tail::last_row(&batch) {
+                Some(newest) => *row = newest,
+                // Whatever lies beyond is dead already.
+                None => {
+                    *row = last;
+                    break;
+                }
+            }
+            builder.add(&batch)?;
+            (budget.tick)(0)?;
+        }
+        if builder.docs() > 0 {
+            let id = index.next_id;
+            index.next_id += 1;
+            let bytes = builder.finish(id, first, *row)?;
+            let piece = state::store(place, id, &bytes, fields, budget.tick)?;
+            index.pieces.push(View::new(Arc::new(piece)));
+        }
+        Ok(())
+    }
+
+    fn merge(
+        &self,
+        place: &Place,
+        fields: &Fields,
+        index: &mut Index,
+        range: std::ops::Range<usize>,
+        budget: &mut Budget<'_>,
+    ) -> Result<()> {
+        let inputs: Vec<(&Piece, &Dead)> =
+            index.pieces[range.clone()].iter().map(|view| (&*view.piece, &*view.dead)).collect();
+        let mut merged = None;
+        if inputs.iter().any(|(piece, dead)| piece.docs() > dead.count()) {
+            let id = index.next_id;
+            index.next_id += 1;
+            let (bytes, _) = build::merge(id, &inputs)?;
+            merged = Some(View::new(Arc::new(state::store(place, id, &bytes, fields, budget.tick)?)));
+        }
+        index.pieces.splice(range, merged);
+        Ok(())
+    }
+
+    /// Whether a reader still has a piece in hand.
+    fn is_held(&self, table: Option<TableId>, id: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(key) = table.map(|table| (table, id)) else { return false };
+        let held = state.open.get(&key).is_some_and(|piece| piece.strong_count() > 0);
+        if !held {
+            state.open.remove(&key);
+        }
+        held
+    }
+}
+
+fn followed(table: &Snapshot) -> Result<Fields> {
+    fields(table.def()).ok_or_else(|| Error::internal("a table without a text index is not to be indexed"))
+}
+
+/// A place's directory is named after its table.
+fn table_of(place: &Place) -> Option<TableId> {
+    Some(TableId(place.dir.file_name()?.to_str()?.parse().ok()?))
+}

@@ -1,0 +1,225 @@
+//! The rows that the index has not reached, indexed in memory by whoever searches first, for all.
+//!
+//! A table's tail is a chain of parts, each a piece of the rows of one range as of some lsn; later deletes are taken
+//! from the snapshot, as with any piece. A search indexes only rows that came since the last one. It publishes what it
+//! made by compare-and-swap: two readers that do the same work at once waste it, and wait for nobody (R1).
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use table::Snapshot;
+use table::materializer::Checkpoint;
+use types::{Error, Kind, Lsn, Result, RowId, TableId};
+
+use super::build::Builder;
+use super::dead::{Deaths, View};
+use super::fields::Fields;
+use super::piece::Piece;
+
+/// Rows that a reader indexes itself, at most. A database that keeps up has about 2,000, most of them indexed already.
+pub(super) const READER_ROWS_MAX: u64 = 100_000;
+pub(super) const READER_TEXT_BYTES_MAX: usize = 32 << 20;
+/// Parts are joined up to this size: they stay few, and no reader pays for more than some milliseconds of it.
+const PART_ROWS: u64 = 512;
+const READ_ROWS: usize = 1024;
+
+/// The tails of all tables that are searched.
+#[derive(Default)]
+pub(super) struct Tails {
+    tables: ArcSwap<imbl::HashMap<TableId, Arc<Slot>>>,
+}
+
+type Slot = ArcSwapOption<Chain>;
+
+/// Neighbouring parts in row-id order; each was built at the lsn of the one before or later.
+struct Chain {
+    fingerprint: u64,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone)]
+struct Part {
+    view: View,
+    lsn: Lsn,
+    /// Of the text that it was made of.
+    text_bytes: usize,
+}
+
+impl Part {
+    fn first(&self) -> RowId {
+        self.view.piece.head.first
+    }
+
+    fn last(&self) -> RowId {
+        self.view.piece.head.last
+    }
+}
+
+impl Tails {
+    /// Pieces of all rows after `after` that are live in `table`.
+    pub fn of(&self, table: &Snapshot, after: RowId, fields: &Fields) -> Result<Vec<View>> {
+        let end = RowId(table.next_row().0 - 1);
+        if after >= end {
+            return Ok(Vec::new());
+        }
+        check_size(table, after)?;
+        let slot = self.slot(table.def().id);
+        let known = slot.load_full();
+        let fingerprint = fields.fingerprint();
+        let usable = |part: &&Part| part.last() > after && part.last() <= end && part.lsn <= table.lsn();
+        let mut parts: Vec<Part> = match &known {
+            Some(chain) if chain.fingerprint == fingerprint => {
+                chain.parts.iter().filter(usable).cloned().collect()
+            }
+            _ => Vec::new(),
+        };
+        let before = parts.first().map(|part| (after.next(), part.first()));
+        let from = parts.last().map_or(after.next(), |part| part.last().next());
+        let mut views = Vec::with_capacity(parts.len() + 2);
+        if let Some((first, next)) = before
+            && first < next
+        {
+            // An older root than the one that the tail was made for.
+            let last = RowId(next.0 - 1);
+            views.extend(build(table, first, last, fields, READER_TEXT_BYTES_MAX)?.map(|(view, _)| view));
+        }
+        if from <= end {
+            let mut first = from;
+            let mut rows = end.0 - from.0 + 1;
+            // Joined with parts that are not much larger, as a binary counter carries.
+            while let Some(part) = parts.last()
+                && u64::from(part.view.piece.docs()) <= 2 * rows
+                && rows + u64::from(part.view.piece.docs()) <= PART_ROWS
+            {
+                rows += u64::from(part.view.piece.docs());
+                first = part.first();
+                parts.pop();
+            }
+            // A part that began before the index's end is carried on from there.
+            let first = first.max(after.next());
+            // All parts together are held in memory (R2).
+            let held: usize = parts.iter().map(|part| part.text_bytes).sum();
+            let room = READER_TEXT_BYTES_MAX.saturating_sub(held);
+            let built = build(table, first, end, fields, room)?;
+            parts.extend(built.map(|(view, text_bytes)| Part { view, lsn: table.lsn(), text_bytes }));
+            let newest = |chain: &Chain| chain.parts.last().map(Part::last);
+            let ours = Chain { fingerprint, parts: parts.clone() };
+            // A reader of an older root does not take away what those of newer ones have made.
+            if known.as_ref().is_none_or(|k| k.fingerprint != fingerprint || newest(k) <= newest(&ours)) {
+                publish(&slot, &known, ours);
+            }
+        }
+        for part in parts {
+            let died = Checkpoint { row: part.last(), lsn: part.lsn, state: Vec::new() };
+            let view = Deaths::since(table, &died)?.apply(table, part.view)?;
+            let indexed = view.piece.first_after(after);
+            views.push(view.without(0..indexed));
+        }
+        Ok(views)
+    }
+
+    /// Row ids after `after` that nobody has indexed in memory yet: what the next reader has to do.
+    pub fn unbuilt(&self, table: &Snapshot, after: RowId, fields: &Fields) -> u64 {
+        let end = table.next_row().0 - 1;
+        let tables = self.tables.load();
+        let chain = tables.get(&table.def().id).and_then(|slot| slot.load_full());
+        let built = chain
+            .filter(|chain| chain.fingerprint == fields.fingerprint())
+            .filter(|chain| chain.parts.first().is_some_and(|part| part.first() <= after.next()))
+            .and_then(|chain| chain.parts.last().map(Part::last));
+        end.saturating_sub(built.unwrap_or(after).max(after).0)
+    }
+
+    /// The index has reached `row`.
+    pub fn passed(&self, table: TableId, row: RowId) {
+        if let Some(slot) = self.tables.load().get(&table) {
+            let known = slot.load_full();
+            if let Some(chain) = &known
+                && chain.parts.first().is_some_and(|part| part.last() <= row)
+            {
+                let parts = chain.parts.iter().filter(|part| part.last() > row).cloned().collect();
+                publish(slot, &known, Chain { fingerprint: chain.fingerprint, parts });
+            }
+        }
+    }
+
+    pub fn forget(&self, table: TableId) {
+        self.tables.rcu(|tables| tables.without(&table));
+    }
+
+    fn slot(&self, table: TableId) -> Arc<Slot> {
+        if let Some(slot) = self.tables.load().get(&table) {
+            return slot.clone();
+        }
+        self.tables.rcu(|tables| {
+            let mut tables = (**tables).clone();
+            tables.entry(table).or_default();
+            tables
+        });
+        self.tables.load().get(&table).cloned().unwrap_or_default()
+    }
+}
+
+/// Unless somebody else was faster: then theirs is as good.
+fn publish(slot: &Slot, known: &Option<Arc<Chain>>, chain: Chain) {
+    slot.compare_and_swap(known, Some(Arc::new(chain)));
+}
+
+/// A piece in memory of the live rows `first` to `last`, with the bytes of its text; `None` if there are none.
+fn build(
+    table: &Snapshot,
+    first: RowId,
+    last: RowId,
+    fields: &Fields,
+    text_bytes_max: usize,
+) -> Result<Option<(View, usize)>> {
+    let expected = last.0 - first.0 + 1;
+    let projection = table.projection(&fields.columns())?;
+    let mut builder = Builder::new(fields, expected.min(READER_ROWS_MAX) as usize)?;
+    let mut next = first;
+    while next <= last {
+        let batch = table.scan_from(next, READ_ROWS, &projection)?;
+        let Some(newest) = last_row(&batch) else { break };
+        builder.add(&up_to(&batch, last))?;
+        if builder.bytes() > text_bytes_max {
+            return Err(building(table, first));
+        }
+        next = newest.next();
+    }
+    if builder.docs() == 0 {
+        return Ok(None);
+    }
+    let text_bytes = builder.bytes();
+    let bytes = builder.finish(0, first, last)?;
+    Ok(Some((View::new(Arc::new(Piece::open(bytes, fields)?)), text_bytes)))
+}
+
+/// A tail that has grown beyond what readers make is no tail any more (R2).
+fn check_size(table: &Snapshot, after: RowId) -> Result<()> {
+    if table.next_row().0 - 1 - after.0 <= READER_ROWS_MAX {
+        return Ok(());
+    }
+    let pieces = table.pieces();
+    let live: usize = pieces.iter().filter(|piece| piece.row_range().1 > after).map(table::Piece::rows).sum();
+    if live as u64 > READER_ROWS_MAX { Err(building(table, after.next())) } else { Ok(()) }
+}
+
+fn building(table: &Snapshot, first: RowId) -> Error {
+    let (done, all) = (first.0 - 1, table.next_row().0 - 1);
+    Error::new(Kind::IndexBuilding, "the text index of this table is still being built")
+        .with("table", types::name::short_table_name(&table.def().name))
+        .hint(format!("{done} of {all} rows are indexed ({} %); ask again later", done * 100 / all.max(1)))
+}
+
+/// The last row id of a batch whose first column they are.
+pub(super) fn last_row(batch: &RecordBatch) -> Option<RowId> {
+    let ids = batch.column(0).as_primitive_opt::<Int64Type>()?;
+    (!ids.is_empty()).then(|| RowId(ids.value(ids.len() - 1) as u64))
+}
+
+fn up_to(batch: &RecordBatch, last: RowId) -> RecordBatch {
+    let ids = batch.column(0).as_primitive::<Int64Type>();
+    batch.slice(0, ids.values().partition_point(|id| *id as u64 <= last.0))
+}

@@ -1,0 +1,10 @@
+//! Keyword search as a whole: the contract of all materializers, index and tail against a fresh index, the language.
+
+mod damage;
+mod definition;
+mod equal;
+mod language;
+mod oracle;
+mod snippets;
+mod stuck;
+mod support;

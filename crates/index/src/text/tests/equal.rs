@@ -1,0 +1,175 @@
+//! M1 and M2: however the rows are divided into pieces and tail, the answers are those of a fresh index.
+
+use std::sync::Arc;
+
+use engine::contract::Trial;
+use table::materializer::Materializer;
+
+use super::support::{Machine, batch, built, carry_on, keyed, notes, observe, random_rows};
+use crate::text::{Index, Query, Text};
+
+#[test]
+fn an_index_killed_at_any_step_ends_as_one_built_from_nothing() {
+    let _limit = testkit::limit(600);
+    for table in [keyed(), notes()] {
+        let make = || -> Arc<dyn Materializer> { Text::new() };
+        Trial {
+            make: &make,
+            table,
+            rows: &|rng, count| random_rows(rng, count, 60),
+            observe: &|table, position| observe(&Text::new(), table, Some(position)),
+            keeps_old_positions: true,
+        }
+        .run(testkit::seeds(25));
+    }
+}
+
+/// Scores are compared bit by bit, which is more than the 1e-5 that is promised.
+#[test]
+fn index_and_tail_answer_as_a_fresh_index_on_random_rows_deletes_and_positions() {
+    let _limit = testkit::limit(600);
+    testkit::for_each_seed(12, |seed| {
+        let mut rng = testkit::Rng::new(seed);
+        let machine = Machine::new(seed, if seed % 2 == 0 { keyed() } else { notes() });
+        let shared = &machine.text;
+        let mut carried: Option<(table::materializer::Place, _)> = None;
+        let mut held = Vec::new();
+        for round in 0..25 {
+            let most = if rng.below(4) == 0 { 400 } else { 12 };
+            let count = 1 + rng.below(most);
+            machine.insert(random_rows(&mut rng, count as usize, 500));
+            let last = machine.table().next_row().0;
+            let rows = (0..rng.below(1 + count / 2)).map(|_| types::RowId(1 + rng.below(last))).collect();
+            machine.delete(rows);
+            let table = machine.table();
+            let (rows, steps) = (1 + rng.below(300) as usize, rng.below(4) as usize);
+            carried = Some(match carried {
+                None => built(shared, &table, rows, steps),
+                Some((place, from)) => {
+                    let position = carry_on(shared, &place, &table, from, rows, steps);
+                    (place, position)
+                }
+            });
+            let position = carried.as_ref().and_then(|(_, position)| position.clone());
+            let expected = observe(&Text::new(), &table, None).unwrap();
+            let found = observe(shared, &table, position.as_deref()).unwrap();
+            assert_eq!(found, expected, "round {round} at {position:?}");
+            held.push((table, position, expected));
+            // A reader of an older root sees what it saw, whatever came since.
+            let (table, position, expected) = &held[rng.below(held.len() as u64) as usize];
+            assert_eq!(&observe(shared, table, position.as_deref()).unwrap(), expected);
+        }
+    });
+}
+
+#[test]
+fn scores_do_not_depend_on_how_many_rows_are_answered_or_counted() {
+    let _limit = testkit::limit(120);
+    let machine = Machine::new(3, notes());
+    let mut rng = testkit::Rng::new(9);
+    (0..12).for_each(|_| machine.insert(random_rows(&mut rng, 300, u64::MAX >> 1)));
+    let (_, position) = built(&machine.text, &machine.table(), 700, 4);
+    let searcher = machine.text.searcher(&machine.table(), position.as_deref()).unwrap();
+    for text in ["the river of stones", "a brücke", "river river* bank \"the river\" running"] {
+        let all = searcher.search(&Query { limit: 10_000, ..Query::new(text) }).unwrap();
+        assert!(all.exact && all.total == all.hits.len() as u64);
+        for (limit, offset, count_max) in [(5, 0, 0), (10, 3, 100), (1, 0, 1), (50, 20, 0), (0, 0, 50)] {
+            let some = searcher.search(&Query { limit, offset, count_max, ..Query::new(text) }).unwrap();
+            assert_eq!(some.hits, all.hits[offset..offset + limit], "{text}");
+            assert!(some.total <= all.total && (!some.exact || some.total == all.total), "{some:?}");
+        }
+    }
+    let rows = searcher.search(&Query { limit: 500, ..Query::new("the") }).unwrap().hits;
+    assert!(rows.is_sorted_by(|a, b| (b.score, a.row) <= (a.score, b.row)), "equal scores come by row id");
+}
+
+#[test]
+fn rows_are_found_as_soon_as_they_are_committed_and_no_longer_once_deleted() {
+    let machine = Machine::new(1, notes());
+    assert_eq!(machine.rows("heron"), [0u64; 0]);
+    machine.insert_bodies(&["a heron", "two herons", "no bird"]);
+    assert_eq!(machine.rows("heron"), [1, 2]);
+    machine.catch_up();
+    assert_eq!(machine.rows("heron"), [1, 2]);
+    machine.insert_bodies(&["heron heron heron"]);
+    assert_eq!(machine.rows("heron"), [4, 1, 2]);
+    machine.delete(vec![types::RowId(1), types::RowId(4)]);
+    assert_eq!(machine.rows("heron"), [2]);
+    machine.catch_up();
+    assert_eq!(machine.rows("heron"), [2]);
+}
+
+#[test]
+fn dead_rows_leave_the_index_when_there_are_many() {
+    let _limit = testkit::limit(60);
+    let machine = Machine::new(1, keyed());
+    let rows =
+        |text: &str| -> Vec<_> { (0..200).map(|id| (id, None, Some(format!("{text} {id}")))).collect() };
+    for round in 0..20 {
+        machine.insert(batch(&rows(&format!("round {round}"))));
+        machine.catch_up();
+    }
+    let position = machine.position().unwrap();
+    let pieces = position.published::<Index>().unwrap().pieces();
+    let dead: u64 = pieces.iter().map(|piece| piece.dead).sum();
+    assert!(dead <= 200, "{pieces:?}");
+    assert_eq!(machine.search(&Query::new("round")).total, 200);
+}
+
+#[test]
+fn readers_share_what_they_index_and_take_in_only_what_is_new() {
+    let machine = Machine::new(1, notes());
+    for round in 0..50 {
+        machine.insert_bodies(&["one", "two", "three"]);
+        let table = machine.table();
+        let searcher = machine.text.searcher(&table, None).unwrap();
+        assert_eq!(searcher.tail_rows(), 3 * (round + 1));
+        assert!(searcher.pieces() <= 8, "{} pieces in round {round}", searcher.pieces());
+        let start = machine.text.searcher(&table, None).unwrap();
+        assert_eq!(start.pieces(), searcher.pieces());
+    }
+}
+
+#[test]
+fn a_tail_that_readers_do_not_take_in_is_an_error_with_its_progress() {
+    let _limit = testkit::limit(120);
+    let machine = Machine::new(1, notes());
+    let bodies = vec!["word"; 50_500];
+    machine.insert_bodies(&bodies);
+    machine.insert_bodies(&bodies);
+    let error = machine.text.searcher(&machine.table(), None).err().unwrap();
+    assert_eq!(error.kind(), types::Kind::IndexBuilding);
+    assert!(error.hint_text().unwrap().contains("0 of 101000 rows"), "{error}");
+    machine.background();
+    machine.catch_up();
+    assert_eq!(machine.search(&Query { limit: 0, count_max: u64::MAX, ..Query::new("word") }).total, 101_000);
+}
+
+#[test]
+fn a_column_added_to_the_index_later_is_found_in_old_rows_too() {
+    let machine = Machine::new(1, notes());
+    machine.insert(batch(&[(1, Some("heron".into()), Some("a bird".into()))]));
+    machine.catch_up();
+    let table = machine.table();
+    // The same table as if its definition had been changed; indexes of existing tables cannot be changed yet.
+    let mut narrow = (**table.def()).clone();
+    narrow.indexes = vec![super::support::declared(&[super::support::BODY], &[])];
+    let text = Text::new();
+    let mut tip = table::Tip::new(narrow);
+    let rows = table.conform(&batch(&[(1, Some("heron".into()), Some("a bird".into()))])).unwrap();
+    super::support::append(&mut tip, rows, 1);
+    let before = tip.snapshot(types::Lsn(1));
+    let (place, position) = built(&text, &before, 10, 5);
+    let count = |table: &Arc<table::Snapshot>, position: &table::materializer::Position| {
+        text.searcher(table, Some(position)).unwrap().search(&Query::new("heron")).unwrap().total
+    };
+    assert_eq!(count(&before, position.as_ref().unwrap()), 0);
+    tip.set_def((**table.def()).clone()).unwrap();
+    let after = tip.snapshot(types::Lsn(2));
+    assert_eq!(count(&after, position.as_ref().unwrap()), 1, "a position of another definition is none");
+    assert!(text.open(&place, &after, &position.as_ref().unwrap().checkpoint).is_err());
+    let position = carry_on(&text, &place, &after, position, 10, 5).unwrap();
+    assert_eq!(position.published::<Index>().unwrap().rows(), 1);
+    assert_eq!(text.searcher(&after, Some(&position)).unwrap().tail_rows(), 0);
+    assert_eq!(count(&after, &position), 1);
+}

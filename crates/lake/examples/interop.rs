@@ -1,0 +1,495 @@
+//! Makes a small warehouse for other programs to read, in phases; `tests/lake` runs it.
+//!
+//!     interop DIR PHASE [N]
+//!
+//! Does what the phase asks of the tables (once), lands them, and prints what each of them then holds, as JSON. With N the
+//! process kills itself with SIGKILL before the Nth call that changes a file of the warehouse; run again without, it goes
+//! on from there.
+
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::{ArrayRef, RecordBatch};
+use bytes::Bytes;
+use engine::{Engine, Mode, NewColumn, Op, Transaction};
+use polynya_lake::{Lacks, Lake, Materializer, NAME, Options};
+use serde_json::{Map, Value as Json, json};
+use types::{ColumnId, DataType, Error, Principal, Result, RowId, TableDef, TableId, Value};
+use vfs::{Access, Disk, Entry, Env, File, Lock, RealDisk};
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, dir, phase, rest @ ..] = &args[..] else { panic!("usage: interop DIR PHASE [N]") };
+    let phase: u32 = phase.parse().expect("PHASE is a number");
+    let kill_at = rest.first().map_or(u64::MAX, |n| n.parse().expect("N is a number"));
+    let dir = std::path::absolute(dir).expect("an absolute path");
+    std::fs::create_dir_all(&dir).expect("DIR can be made");
+    match run(&dir, phase, kill_at) {
+        Ok(made) => println!("{made}"),
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn run(dir: &Path, phase: u32, kill_at: u64) -> Result<Json> {
+    let calls = Arc::new(AtomicU64::new(0));
+    let disk = Killer { calls: calls.clone(), kill_at };
+    let env = Env { disk: Arc::new(disk), ..Env::real() };
+    let warehouse = dir.join("lake");
+    let options = Options {
+        // Only when asked, so that every run makes the same calls.
+        commit_wait: Duration::from_secs(3_600),
+        trickle_wait: Duration::from_secs(3_600),
+        snapshots_min: 4,
+        snapshots_max: 6,
+        metadata_files_max: 4,
+        ..Options::new(&warehouse, warehouse.to_str().expect("UTF-8"))
+    };
+    let mut small = engine::Options::default();
+    // Made anew for each kill.
+    small.log.file_bytes = 1 << 20;
+    small.log.spare_files = 1;
+    let engine = Engine::open(env, dir, small)?;
+    let marker = dir.join(format!("phase-{phase}"));
+    let work = || -> Result<()> {
+        if marker.exists() {
+            return Ok(());
+        }
+        match phase {
+            1 => create(&engine)?,
+            2 => change(&engine)?,
+            3 => add_columns(&engine)?,
+            _ => {}
+        }
+        std::fs::write(&marker, "").map_err(|e| Error::io("noting the phase", e))
+    };
+    work()?;
+    engine.register(Arc::new(Materializer::new(options)))?;
+    if phase == 4 {
+        many(&engine)?;
+    }
+    let mut tables = Map::new();
+    for table in ["main.types", "sensors.kv", "main.many", "main.gone"] {
+        tables.insert(table.into(), land(&engine, table)?);
+    }
+    engine.close()?;
+    Ok(json!({ "tables": tables, "calls": calls.load(Ordering::Relaxed) }))
+}
+
+/// Lands a table and tells what is in it.
+fn land(engine: &Engine, table: &str) -> Result<Json> {
+    let snapshot = engine.root().table(table).cloned().ok_or_else(|| Error::not_found(table))?;
+    let start = Instant::now();
+    loop {
+        engine.hurry(NAME, snapshot.def().id);
+        let root = engine.root();
+        if let Some(position) = root.derived(NAME, snapshot.def().id)
+            && !Lacks::at(position, &snapshot)?.any()
+            && let Some(lake) = position.published::<Lake>()
+        {
+            return describe(&snapshot, &lake);
+        }
+        if start.elapsed() > Duration::from_secs(60) {
+            return Err(Error::internal(format!("{table} does not land")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn describe(table: &table::Snapshot, lake: &Lake) -> Result<Json> {
+    let batch = table.scan_from(RowId(1), usize::MAX, table.all_columns())?;
+    let columns: Vec<(String, DataType)> =
+        [("_row_id".to_owned(), DataType::Int64), ("_time".to_owned(), DataType::Timestamp)]
+            .into_iter()
+            .chain(table.def().schema.columns.iter().map(|c| (c.name.clone(), c.data_type.clone())))
+            .collect();
+    let row = |row: usize| {
+        let cell = |(at, (name, data_type)): (usize, &(String, DataType))| {
+            (name.clone(), to_json(&Value::from_array(batch.column(at), data_type, row), data_type))
+        };
+        Json::Object(columns.iter().enumerate().map(cell).collect())
+    };
+    Ok(json!({
+        "dir": lake.dir,
+        "metadata": lake.metadata_path(),
+        "row": lake.row.0,
+        "lsn": lake.lsn.0,
+        "files": lake.data.len(),
+        "delete_files": lake.deletes.len(),
+        "types": columns.iter().map(|(name, t)| (name.clone(), t.to_string().into())).collect::<Map<_, _>>(),
+        "rows": (0..batch.num_rows()).map(row).collect::<Vec<_>>(),
+    }))
+}
+
+/// As the Python side normalises it: exact, and without types that JSON lacks.
+fn to_json(value: &Value, data_type: &DataType) -> Json {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>().into();
+    match (value, data_type) {
+        (Value::Null, _) => Json::Null,
+        (Value::Bool(v), _) => json!(v),
+        (Value::Int32(v), _) | (Value::Date(v), _) => json!(v),
+        (Value::Int64(v), _) | (Value::Timestamp(v), _) => json!(v),
+        (Value::Float32(v), _) => float(f64::from(*v)),
+        (Value::Float64(v), _) => float(*v),
+        (Value::Decimal(v), _) => json!(v.to_string()),
+        (Value::String(v) | Value::Json(v), _) => json!(v),
+        (Value::Binary(v), _) => hex(v),
+        (Value::Uuid(v), _) => hex(v),
+        (Value::List(items), DataType::List(item)) => {
+            items.iter().map(|v| to_json(v, &item.data_type)).collect()
+        }
+        (Value::Struct(values), DataType::Struct(fields)) => Json::Object(
+            fields.iter().zip(values).map(|(f, v)| (f.name.clone(), to_json(v, &f.data_type))).collect(),
+        ),
+        (Value::Vector(v), _) => v.iter().map(|v| float(f64::from(*v))).collect(),
+        (Value::Point([lon, lat]), _) => json!({ "lon": float(*lon), "lat": float(*lat) }),
+        (Value::Point3d([x, y, z]), _) => json!({ "x": float(*x), "y": float(*y), "z": float(*z) }),
+        (value, _) => panic!("{value:?} is no {data_type}"),
+    }
+}
+
+/// The bits: NaN and the sign of zero count.
+fn float(value: f64) -> Json {
+    json!(format!("{:016x}", value.to_bits()))
+}
+
+fn commit(engine: &Engine, ops: Vec<Op>) -> Result<()> {
+    engine.commit(&Principal::local(), Transaction::new(ops)).map(drop)
+}
+
+/// Columns by name with their values.
+fn batch(columns: &[(&str, &str, Vec<Value>)]) -> Result<RecordBatch> {
+    let array = |(name, data_type, values): &(&str, &str, Vec<Value>)| -> Result<(String, ArrayRef)> {
+        Ok(((*name).to_owned(), Value::to_array(values, &parse(data_type)?)?))
+    };
+    let arrays = columns.iter().map(array).collect::<Result<Vec<_>>>()?;
+    RecordBatch::try_from_iter_with_nullable(arrays.into_iter().map(|(name, array)| (name, array, true)))
+        .map_err(|e| Error::internal(e.to_string()))
+}
+
+fn parse(data_type: &str) -> Result<DataType> {
+    DataType::parse(data_type, &mut ColumnId(0))
+}
+
+fn table(name: &str, columns: &[(&str, &str)], key: &[&str]) -> Result<Op> {
+    let mut def = TableDef::new(TableId(0), name);
+    for (column, data_type) in columns {
+        def.add_column(column, &parse(data_type)?, true, None)?;
+    }
+    def.set_primary_key(&key.iter().map(|k| (*k).to_owned()).collect::<Vec<_>>())?;
+    Ok(Op::CreateTable { def, if_absent: false })
+}
+
+const TYPES: [(&str, &str); 21] = [
+    ("bool", "bool"),
+    ("int32", "int32"),
+    ("int64", "int64"),
+    ("float32", "float32"),
+    ("float64", "float64"),
+    ("small", "decimal(9,2)"),
+    ("middle", "decimal(18,6)"),
+    ("large", "decimal(38,10)"),
+    ("string", "string"),
+    ("binary", "binary"),
+    ("date", "date"),
+    ("timestamp", "timestamp"),
+    ("uuid", "uuid"),
+    ("json", "json"),
+    ("list", "list<int64>"),
+    ("struct", "struct<a: int64, b: string>"),
+    ("vector", "vector(3)"),
+    ("point", "point"),
+    ("point3d", "point3d"),
+    ("nested", NESTED),
+    ("strict", "struct<at: point not null, to: point, ids: list<uuid not null> not null>"),
+];
+
+const NESTED: &str = "list<struct<a: int64, d: decimal(20,3), b: list<string>, v: vector(2)>>";
+
+/// A value of each type that a number decides; the 7th is null, from [`EXTREME`] on they are the least and the largest.
+fn value(name: &str, n: i64) -> Value {
+    if n % 7 == 6 {
+        return Value::Null;
+    }
+    if n >= EXTREME {
+        return extreme(name, n % 2 == 0);
+    }
+    let half = n as f64 / 2.0;
+    match name {
+        "bool" => Value::Bool(n % 2 == 0),
+        "int32" => Value::Int32((n - 50) as i32),
+        "int64" => Value::Int64((n - 50) * 10_000_000_000),
+        "float32" => Value::Float32(half as f32),
+        "float64" => Value::Float64(-half),
+        "small" => Value::Decimal((n - 50).into()),
+        "middle" => Value::Decimal(i128::from(n - 50) * 1_000_000_007),
+        "large" => Value::Decimal(i128::from(n - 50) * 10i128.pow(30)),
+        "string" => Value::String(format!("Wörter ❄ {n}, lang genug, um gekürzt zu werden")),
+        "binary" => Value::Binary(vec![n as u8, 0xff, 0]),
+        "date" => Value::Date(n as i32 * 100 - 4_000),
+        "timestamp" => Value::Timestamp(1_700_000_000_000_000 + n * 1_000_001),
+        "uuid" => Value::Uuid([n as u8; 16]),
+        "json" => Value::Json(format!(r#"{{"n": {n}}}"#)),
+        "list" => Value::List((0..n % 4).map(Value::Int64).collect()),
+        "struct" => Value::Struct(vec![Value::Int64(n), Value::String(n.to_string())]),
+        "vector" => Value::Vector(vec![half as f32, 0.0, -1.5]),
+        "point" => Value::Point([half, -half]),
+        "point3d" => Value::Point3d([half, 0.0, 1.0]),
+        "nested" => Value::List((0..n % 3).map(|i| nested(n, i)).collect()),
+        "strict" => Value::Struct(vec![
+            Value::Point([half, 1.0]),
+            if n % 2 == 0 { Value::Null } else { Value::Point([half, 2.0]) },
+            Value::List((0..n % 5).map(|i| Value::Uuid([i as u8; 16])).collect()),
+        ]),
+        _ => Value::Null,
+    }
+}
+
+/// An item of `nested`, nulls and empty lists at each level among them.
+fn nested(n: i64, i: i64) -> Value {
+    let texts =
+        (0..(n + i) % 3).map(|t| if t == 1 { Value::Null } else { Value::String(format!("{n}.{i}")) });
+    match (n + i) % 4 {
+        0 => Value::Null,
+        1 => Value::Struct(vec![Value::Null; 4]),
+        _ => Value::Struct(vec![
+            Value::Int64(n),
+            Value::Decimal((n * i).into()),
+            Value::List(texts.collect()),
+            Value::Vector(vec![i as f32, -0.5]),
+        ]),
+    }
+}
+
+/// Numbers from here on give the ends of what a type holds.
+const EXTREME: i64 = 90;
+
+/// The last day and the last microsecond that Python knows, and the first.
+const DAYS: [i32; 2] = [-719_162, 2_932_896];
+const MICROS: [i64; 2] = [-62_135_596_800_000_000, 253_402_300_799_999_999];
+
+fn extreme(name: &str, least: bool) -> Value {
+    let sign = if least { -1 } else { 1 };
+    let at = usize::from(!least);
+    match name {
+        "bool" => Value::Bool(!least),
+        "int32" => Value::Int32(if least { i32::MIN } else { i32::MAX }),
+        "int64" => Value::Int64(if least { i64::MIN } else { i64::MAX }),
+        "float32" => Value::Float32(if least { f32::NEG_INFINITY } else { f32::NAN }),
+        "float64" => Value::Float64(if least { f64::MIN_POSITIVE } else { f64::NAN }),
+        "small" => Value::Decimal(sign * (10i128.pow(9) - 1)),
+        "middle" => Value::Decimal(sign * (10i128.pow(18) - 1)),
+        "large" => Value::Decimal(sign * (10i128.pow(38) - 1)),
+        "string" => Value::String(if least { String::new() } else { "\u{10ffff}".repeat(40) }),
+        "binary" => Value::Binary(if least { Vec::new() } else { vec![0xff; 40] }),
+        "date" => Value::Date(DAYS[at]),
+        "timestamp" => Value::Timestamp(MICROS[at]),
+        "uuid" => Value::Uuid([if least { 0 } else { 0xff }; 16]),
+        "json" => Value::Json(if least { "null".into() } else { "\"\\u0000\"".into() }),
+        "list" => Value::List(if least { Vec::new() } else { vec![Value::Null, Value::Int64(i64::MAX)] }),
+        "struct" => Value::Struct(vec![Value::Null, Value::String(String::new())]),
+        "vector" => Value::Vector(vec![f32::MAX, f32::MIN, -0.0]),
+        "point" => Value::Point([180.0, -90.0]),
+        "point3d" => Value::Point3d([f64::MAX, f64::MIN, -0.0]),
+        "nested" => Value::List(vec![Value::Struct(vec![
+            Value::Int64(i64::MIN),
+            Value::Decimal(sign * (10i128.pow(20) - 1)),
+            Value::List(Vec::new()),
+            Value::Null,
+        ])]),
+        _ => Value::Null,
+    }
+}
+
+fn types_batch(numbers: std::ops::Range<i64>) -> Result<RecordBatch> {
+    let column = |(name, data_type): &(&'static str, &'static str)| {
+        (*name, *data_type, numbers.clone().map(|n| value(name, n)).collect())
+    };
+    batch(&TYPES.iter().map(column).collect::<Vec<_>>())
+}
+
+fn kv_batch(keys: impl Iterator<Item = i64> + Clone, round: i64) -> Result<RecordBatch> {
+    batch(&[
+        ("k", "int64", keys.clone().map(Value::Int64).collect()),
+        ("v", "int64", keys.clone().map(|k| Value::Int64(k * 1_000 + round)).collect()),
+        ("name", "string", keys.clone().map(|k| Value::String(format!("key {k} round {round}"))).collect()),
+        ("price", "decimal(12,2)", keys.map(|k| Value::Decimal((k * 100 + round).into())).collect()),
+    ])
+}
+
+fn insert(table: &str, batch: RecordBatch, mode: Mode) -> Op {
+    Op::Insert { table: table.into(), batch, mode }
+}
+
+fn create(engine: &Engine) -> Result<()> {
+    let kv = [("k", "int64"), ("v", "int64"), ("name", "string"), ("price", "decimal(12,2)")];
+    commit(engine, vec![table("main.types", &TYPES, &[])?])?;
+    commit(engine, vec![table("sensors.kv", &kv, &["k"])?])?;
+    commit(engine, vec![table("main.many", &[("n", "int64")], &[])?])?;
+    commit(engine, vec![table("main.gone", &[("n", "int64")], &[])?])?;
+    let rows = batch(&[("n", "int64", (0..10).map(Value::Int64).collect())])?;
+    commit(engine, vec![insert("gone", rows, Mode::Append)])?;
+    commit(engine, vec![insert("types", types_batch(0..100)?, Mode::Append)])?;
+    commit(engine, vec![insert("sensors.kv", kv_batch(0..1_000, 1)?, Mode::Append)])
+}
+
+fn change(engine: &Engine) -> Result<()> {
+    commit(engine, vec![insert("sensors.kv", kv_batch((0..1_000).step_by(3), 2)?, Mode::Upsert)])?;
+    commit(engine, vec![insert("sensors.kv", kv_batch(1_000..1_050, 2)?, Mode::Upsert)])?;
+    let keys = (0..1_000).step_by(50).map(|k| vec![Value::Int64(k)]).collect();
+    commit(engine, vec![Op::DeleteKeys { table: "sensors.kv".into(), keys }])?;
+    // A table that loses all it had.
+    let rows = (1..=10).map(RowId).collect();
+    commit(engine, vec![Op::Delete { table: "gone".into(), rows, must_exist: true }])?;
+    let rows = [3, 4, 5, 90].map(RowId).to_vec();
+    commit(engine, vec![Op::Delete { table: "types".into(), rows, must_exist: true }])
+}
+
+fn add_columns(engine: &Engine) -> Result<()> {
+    let column = |name: &str, data_type: &str, default| {
+        Ok(NewColumn { name: name.into(), data_type: parse(data_type)?, nullable: true, default })
+    };
+    let plain = vec![column("later", "string", None)?];
+    commit(engine, vec![Op::AddColumns { table: "types".into(), columns: plain }])?;
+    let shown = vec![column("level", "int32", Some(Value::Int32(7)))?, column("note", "string", None)?];
+    commit(engine, vec![Op::AddColumns { table: "sensors.kv".into(), columns: shown }])?;
+    let later = |n: i64| Value::String(format!("later {n}"));
+    let fresh = batch(&[
+        ("int64", "int64", (0..10).map(Value::Int64).collect()),
+        ("later", "string", (0..10).map(later).collect()),
+    ])?;
+    commit(engine, vec![insert("types", fresh, Mode::Append)])?;
+    let fresh = batch(&[
+        ("k", "int64", (500..520).map(Value::Int64).collect()),
+        ("level", "int32", (0..20).map(Value::Int32).collect()),
+    ])?;
+    commit(engine, vec![insert("sensors.kv", fresh, Mode::Upsert)])
+}
+
+/// Commits one after the other, so that files are merged and snapshots expire. What an earlier run did is not repeated.
+fn many(engine: &Engine) -> Result<()> {
+    let done = engine.root().table("main.many").map_or(0, |table| table.rows() as i64 / 10);
+    for round in done..20 {
+        let rows = batch(&[("n", "int64", (0..10).map(|n| Value::Int64(round * 10 + n)).collect())])?;
+        let keys = (round..1_000).step_by(31);
+        let ops = vec![
+            insert("many", rows, Mode::Append),
+            insert("sensors.kv", kv_batch(keys, 10 + round)?, Mode::Upsert),
+        ];
+        commit(engine, ops)?;
+        land(engine, "main.many")?;
+        land(engine, "sensors.kv")?;
+    }
+    Ok(())
+}
+
+/// The real disk, and the end of the process before a certain change of the warehouse.
+#[derive(Debug)]
+struct Killer {
+    calls: Arc<AtomicU64>,
+    kill_at: u64,
+}
+
+impl Killer {
+    fn changes(&self, path: &Path) {
+        count(&self.calls, self.kill_at, path);
+    }
+
+    fn file(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
+        let (calls, kill_at, path) = (self.calls.clone(), self.kill_at, path.to_owned());
+        Arc::new(KillerFile { file, path, calls, kill_at })
+    }
+}
+
+fn count(calls: &AtomicU64, kill_at: u64, path: &Path) {
+    let ours = path.components().any(|part| part.as_os_str() == "lake");
+    if ours && calls.fetch_add(1, Ordering::Relaxed) + 1 == kill_at {
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+            .expect("a process may kill itself");
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+impl Disk for Killer {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.changes(path);
+        Ok(self.file(path, RealDisk.create(path)?))
+    }
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(path, RealDisk.open(path, access)?))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.changes(to);
+        RealDisk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.changes(path);
+        RealDisk.remove(path)
+    }
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.changes(path);
+        RealDisk.remove_dir(path)
+    }
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.changes(path);
+        RealDisk.create_dir_all(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.changes(path);
+        RealDisk.sync_dir(path)
+    }
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        RealDisk.list(path)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        RealDisk.exists(path)
+    }
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.free_bytes(path)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        RealDisk.lock(path)
+    }
+}
+
+#[derive(Debug)]
+struct KillerFile {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    calls: Arc<AtomicU64>,
+    kill_at: u64,
+}
+
+impl File for KillerFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        count(&self.calls, self.kill_at, &self.path);
+        self.file.write_at(parts, offset)
+    }
+    fn sync(&self) -> io::Result<()> {
+        count(&self.calls, self.kill_at, &self.path);
+        self.file.sync()
+    }
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.file.allocate(len)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        count(&self.calls, self.kill_at, &self.path);
+        self.file.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn map(&self) -> io::Result<Bytes> {
+        self.file.map()
+    }
+}

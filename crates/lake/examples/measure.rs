@@ -1,0 +1,121 @@
+//! What a commit costs after many: `measure DIR [COMMITS] [ROWS]`. Each commit lands ROWS rows and deletes one older row;
+//! printed are time and CPU at the 1st, 10th, 100th … commit, as the median of the ten before it, and what is on the disk;
+//! last, what a row cost and what it takes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use polynya_lake::{Lake, Materializer, Options};
+use table::Tip;
+use table::materializer::{Budget, Materializer as _, Place, Position, Progress};
+use types::{DataType, Lsn, Result, RowId, TableDef, TableId};
+use vfs::Env;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    let dir = std::path::absolute(args.get(1).expect("usage: measure DIR [COMMITS] [ROWS]")).expect("a path");
+    let number =
+        |at: usize, default: u64| args.get(at).map_or(default, |text| text.parse().expect("a number"));
+    let (commits, rows) = (number(2, 1_000), number(3, 100));
+    let env = Env::real();
+    let place = Place { env: env.clone(), dir: dir.join("derived/lake/1") };
+    env.disk.create_dir_all(&place.dir).expect("DIR can be made");
+    let warehouse = dir.join("lake");
+    let materializer = Materializer::new(Options::new(&warehouse, warehouse.to_str().expect("UTF-8")));
+
+    let mut def = TableDef::new(TableId(1), "main.events");
+    for (name, data_type) in [
+        ("at", DataType::Timestamp),
+        ("kind", DataType::String),
+        ("n", DataType::Int64),
+        ("text", DataType::String),
+    ] {
+        def.add_column(name, &data_type, true, None)?;
+    }
+    let mut tip = Tip::new(def);
+    let mut position: Option<Arc<Position>> = None;
+    let mut lsn = 0;
+    let mut taken: Vec<(Duration, Duration)> = Vec::new();
+    let mut largest = Duration::ZERO;
+    println!("commit      median ms   CPU ms   largest ms   data files   position files   manifests   files");
+    for commit in 0..=commits {
+        if commit > 0 {
+            let first = tip.next_row();
+            lsn += 1;
+            tip.append(first, lsn as i64, &[(Lsn(lsn), rows)], &batch(&tip, first.0, rows)?)?;
+            lsn += 1;
+            tip.delete([RowId(1 + first.0 * 7 / 11)], Lsn(lsn));
+        }
+        let snapshot = tip.snapshot(Lsn(lsn.max(1)));
+        let (start, cpu) = (Instant::now(), cpu_time());
+        loop {
+            let tick: &mut dyn FnMut(u64) -> Result<()> = &mut |_| Ok(());
+            let mut budget = Budget { rows: 1 << 16, urgent: true, tick };
+            match materializer.step(&place, &snapshot, position.as_ref(), &mut budget)? {
+                Progress::Advanced(next) => {
+                    let next = Arc::new(next);
+                    materializer.clean(&place, &next)?;
+                    position = Some(next);
+                }
+                _ => break,
+            }
+        }
+        taken.push((start.elapsed(), cpu_time() - cpu));
+        largest = largest.max(start.elapsed());
+        if commit > 0 && (commit.ilog10() as f64 == (commit as f64).log10() || commit == commits) {
+            let lake = position.as_ref().and_then(|position| position.published::<Lake>()).expect("landed");
+            let last = &taken[taken.len().saturating_sub(10).max(1)..];
+            let median = |of: fn(&(Duration, Duration)) -> Duration| {
+                let mut all: Vec<Duration> = last.iter().map(of).collect();
+                all.sort();
+                all[all.len() / 2].as_secs_f64() * 1e3
+            };
+            let files =
+                ["data", "metadata"].map(|sub| env.disk.list(&lake.dir.join(sub)).map_or(0, |l| l.len()));
+            println!(
+                "{commit:>6} {:>14.2} {:>8.2} {:>12.2} {:>12} {:>16} {:>11} {:>7}",
+                median(|t| t.0),
+                median(|t| t.1),
+                largest.as_secs_f64() * 1e3,
+                lake.data.len(),
+                lake.deletes.len(),
+                lake.manifests.len(),
+                files[0] + files[1],
+            );
+            largest = Duration::ZERO;
+        }
+    }
+    let lake = position.as_ref().and_then(|position| position.published::<Lake>()).expect("landed");
+    let all = (commits * rows).max(1) as f64;
+    let (time, cpu) =
+        taken.iter().fold((Duration::ZERO, Duration::ZERO), |sum, t| (sum.0 + t.0, sum.1 + t.1));
+    let snapshot = tip.snapshot(Lsn(lsn.max(1)));
+    println!(
+        "a row: {:.2} µs of CPU, {:.2} µs in all; {:.1} bytes in the lake, {} in memory",
+        cpu.as_secs_f64() * 1e6 / all,
+        time.as_secs_f64() * 1e6 / all,
+        lake.bytes() as f64 / lake.rows().max(1) as f64,
+        snapshot.row_bytes(),
+    );
+    Ok(())
+}
+
+fn batch(tip: &Tip, first: u64, rows: u64) -> Result<RecordBatch> {
+    let ids = || (first..first + rows).map(|n| n as i64);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(TimestampMicrosecondArray::from_iter_values(ids().map(|n| n * 1_000)).with_timezone("UTC")),
+        Arc::new(StringArray::from_iter_values(ids().map(|n| ["view", "click", "buy"][n as usize % 3]))),
+        Arc::new(Int64Array::from_iter_values(ids().map(|n| n * 7 % 1_000))),
+        Arc::new(StringArray::from_iter_values(ids().map(|n| format!("event {n} of a small measurement")))),
+    ];
+    RecordBatch::try_new(tip.def().schema.to_arrow_user(), columns)
+        .map_err(|e| types::Error::internal(e.to_string()))
+}
+
+/// Of this thread; zero where the kernel does not tell.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    Duration::from_nanos(nanos)
+}

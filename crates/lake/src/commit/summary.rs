@@ -1,0 +1,64 @@
+//! What a snapshot says of itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use types::{Lsn, RowId};
+
+use super::{Changed, NewDeletes, Work};
+use crate::manifest::Entry;
+use crate::metadata;
+use crate::state::{Deletes, Live};
+
+impl Work<'_> {
+    #[allow(clippy::too_many_arguments, reason = "a list of what is counted")]
+    pub(super) fn summary(
+        &self,
+        changed: &Changed,
+        deletes: &NewDeletes,
+        new_positions: u64,
+        data: &[Arc<Live>],
+        live_deletes: &[Arc<Deletes>],
+        row: RowId,
+        lsn: Lsn,
+    ) -> BTreeMap<String, String> {
+        let operation = match (changed.added.is_empty(), new_positions == 0, changed.removed.is_empty()) {
+            (false, true, true) => "append",
+            (true, false, true) => "delete",
+            (true, true, false) if !changed.dropped_rows(self.base) => "replace",
+            _ => "overwrite",
+        };
+        let mut summary: BTreeMap<String, String> = BTreeMap::new();
+        summary.insert("operation".into(), operation.into());
+        let mut count = |key: &str, value: u64, always: bool| {
+            if value > 0 || always {
+                summary.insert(key.to_owned(), value.to_string());
+            }
+        };
+        let added = || changed.added.iter().chain(&changed.replaced);
+        let removed = || self.base.data.iter().filter(|live| changed.removed.contains(&live.path));
+        let rows = |entries: &[Entry]| entries.iter().map(|e| e.file.rows).sum::<u64>();
+        count("added-data-files", added().count() as u64, false);
+        count("added-records", added().map(|e| e.file.rows).sum(), false);
+        let added_bytes = added().chain(&deletes.added).map(|e| e.file.bytes).sum();
+        count("added-files-size", added_bytes, false);
+        count("added-delete-files", deletes.added.len() as u64, false);
+        count("added-position-delete-files", deletes.added.len() as u64, false);
+        count("added-position-deletes", rows(&deletes.added), false);
+        count("deleted-data-files", removed().count() as u64, false);
+        count("deleted-records", removed().map(|live| live.entry.file.rows).sum(), false);
+        count("removed-delete-files", deletes.dropped.len() as u64, false);
+        count("removed-position-delete-files", deletes.dropped.len() as u64, false);
+        count("total-data-files", data.len() as u64, true);
+        count("total-records", data.iter().map(|live| live.entry.file.rows).sum(), true);
+        count("total-delete-files", live_deletes.len() as u64, true);
+        count("total-position-deletes", live_deletes.iter().map(|d| d.entry.file.rows).sum(), true);
+        count("total-equality-deletes", 0, true);
+        let bytes = data.iter().map(|live| live.entry.file.bytes);
+        let bytes = bytes.chain(live_deletes.iter().map(|d| d.entry.file.bytes)).sum();
+        count("total-files-size", bytes, true);
+        summary.insert(metadata::ROW.into(), row.to_string());
+        summary.insert(metadata::LSN.into(), lsn.to_string());
+        summary
+    }
+}

@@ -1,0 +1,74 @@
+//! The lake of a table that has none yet.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use types::{Lsn, Result, RowId};
+use vfs::Env;
+
+use crate::files;
+use crate::metadata::{self, Metadata};
+use crate::schema::Columns;
+use crate::state::{Cache, Garbage, Lake};
+
+/// Makes the lake of a table that has none: metadata without a snapshot, standing before the first row.
+pub(crate) fn create(
+    env: &Env,
+    warehouse: &Path,
+    dir: PathBuf,
+    location: String,
+    columns: &Arc<Columns>,
+    lsn: Lsn,
+    cache: &Arc<Cache>,
+) -> Result<Lake> {
+    let base = warehouse.parent().unwrap_or(Path::new(""));
+    for sub in ["data", "metadata"] {
+        files::make_dir(env, base, &dir.join(sub))?;
+    }
+    let now_ms = env.clock.now() / 1000;
+    let mut metadata = Metadata::new(uuid(env), location, &columns.iceberg, columns.last_id, now_ms);
+    metadata.properties.insert(metadata::TABLE_ID.into(), columns.def.id.to_string());
+    // Deletes are files of positions; what other programs rewrite must stay readable by position.
+    for (key, value) in [
+        ("write.format.default", "parquet"),
+        ("write.delete.mode", "merge-on-read"),
+        ("write.update.mode", "merge-on-read"),
+        ("write.metadata.delete-after-commit.enabled", "true"),
+    ] {
+        metadata.properties.insert(key.into(), value.into());
+    }
+    metadata.set_position(RowId(0), lsn);
+    let lake = Lake {
+        env: env.clone(),
+        dir,
+        version: 1,
+        metadata,
+        row: RowId(0),
+        lsn,
+        data: Vec::new(),
+        deletes: Vec::new(),
+        manifests: Vec::new(),
+        kept: Vec::new(),
+        columns: Some(columns.clone()),
+        garbage: Garbage::default(),
+        lacks_since: AtomicU64::new(0),
+        unsure: AtomicBool::new(false),
+        failing: AtomicBool::new(false),
+        cache: cache.clone(),
+    };
+    files::replace(env, &lake.metadata_path(), &lake.metadata.to_bytes()?)?;
+    files::sync_dir(env, &lake.dir.join("metadata"))?;
+    lake.write_hint()?;
+    Ok(lake)
+}
+
+/// A random UUID (version 4).
+fn uuid(env: &Env) -> String {
+    let mut bytes = [0; 16];
+    env.random.fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

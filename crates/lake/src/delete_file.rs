@@ -1,0 +1,126 @@
+//! Parquet files of positions: which rows of which data files are deleted.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType as Arrow, Field, Int64Type, Schema};
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::file::properties::WriterProperties;
+use types::{Error, Result};
+use vfs::Env;
+
+use crate::files::Sink;
+use crate::manifest::{Content, DataFile, Metrics};
+use crate::schema::parquet_error;
+
+/// The field ids that Iceberg keeps for these columns.
+const PATH_ID: i32 = 2_147_483_546;
+const POSITION_ID: i32 = 2_147_483_545;
+
+/// Positions of one data file, ascending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// The data file, as manifests call it.
+    pub path: Arc<str>,
+    pub positions: Vec<u64>,
+}
+
+/// Rows handed to the Parquet writer at once.
+const BATCH_ROWS: usize = 64 << 10;
+
+/// Writes positions, durable but for the name. `location` is what manifests call the file.
+pub fn write(env: &Env, path: PathBuf, location: String, mut deleted: Vec<Positions>) -> Result<DataFile> {
+    // The order that Iceberg asks for.
+    deleted.sort_by(|a, b| a.path.cmp(&b.path));
+    let field = |name: &str, arrow, id: i32| {
+        Field::new(name, arrow, false)
+            .with_metadata([(parquet::arrow::PARQUET_FIELD_ID_META_KEY.to_owned(), id.to_string())].into())
+    };
+    let schema =
+        Schema::new(vec![field("file_path", Arrow::Utf8, PATH_ID), field("pos", Arrow::Int64, POSITION_ID)]);
+    let schema = Arc::new(schema);
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("polynya ", env!("CARGO_PKG_VERSION")).into())
+        .set_compression(crate::data_file::properties().compression(&"file_path".into()))
+        // A path that is cut bounds nothing.
+        .set_statistics_truncate_length(None)
+        .build();
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    let sink = Sink::create(env, path)?;
+    let mut writer =
+        ArrowWriter::try_new_with_options(sink, schema.clone(), options).map_err(parquet_error)?;
+    let (mut rows, mut least, mut most) = (0u64, u64::MAX, 0u64);
+    for of in &deleted {
+        for part in of.positions.chunks(BATCH_ROWS) {
+            rows += part.len() as u64;
+            least = least.min(part[0]);
+            most = most.max(part[part.len() - 1]);
+            let paths = StringArray::from_iter_values(std::iter::repeat_n(&*of.path, part.len()));
+            let positions = Int64Array::from_iter_values(part.iter().map(|p| *p as i64));
+            let columns: Vec<ArrayRef> = vec![Arc::new(paths), Arc::new(positions)];
+            let batch = RecordBatch::try_new(schema.clone(), columns)
+                .map_err(|e| Error::internal(format!("a batch of positions: {e}")))?;
+            writer.write(&batch).map_err(parquet_error)?;
+        }
+    }
+    let metadata = writer.finish().map_err(parquet_error)?;
+    let sink = writer.inner_mut();
+    sink.finish()?;
+    let bytes = sink.len();
+    let bound = |of: Option<&Positions>, position: u64| {
+        let path = of.map_or(&b""[..], |of| of.path.as_bytes()).to_vec();
+        vec![(PATH_ID, path), (POSITION_ID, (position as i64).to_le_bytes().to_vec())]
+    };
+    Ok(DataFile {
+        content: Content::Deletes,
+        path: location,
+        rows,
+        bytes,
+        metrics: Metrics {
+            values: vec![(PATH_ID, rows as i64), (POSITION_ID, rows as i64)],
+            nulls: vec![(PATH_ID, 0), (POSITION_ID, 0)],
+            lower: bound(deleted.first(), least),
+            upper: bound(deleted.last(), most),
+            ..Metrics::default()
+        },
+        split_offsets: metadata
+            .row_groups()
+            .iter()
+            .filter_map(|group| Some(group.columns().first()?.byte_range().0 as i64))
+            .collect(),
+    })
+}
+
+/// Reads positions back, by data file.
+pub fn read(bytes: Bytes) -> Result<Vec<Positions>> {
+    let damaged = |e: String| Error::damaged(format!("a file of deleted positions cannot be read: {e}"));
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| damaged(e.to_string()))?;
+    let fields = builder.parquet_schema().root_schema().get_fields().to_vec();
+    let at = |id: i32| {
+        let found = fields.iter().position(|f| f.get_basic_info().has_id() && f.get_basic_info().id() == id);
+        found.ok_or_else(|| damaged(format!("it has no column {id}")))
+    };
+    let (path_at, position_at) = (at(PATH_ID)?, at(POSITION_ID)?);
+    let mut all: Vec<Positions> = Vec::new();
+    for batch in builder.build().map_err(|e| damaged(e.to_string()))? {
+        let batch = batch.map_err(|e| damaged(e.to_string()))?;
+        let paths = batch.column(path_at).as_string_opt::<i32>();
+        let positions = batch.column(position_at).as_primitive_opt::<Int64Type>();
+        let (Some(paths), Some(positions)) = (paths, positions) else {
+            return Err(damaged("its columns are of other types".into()));
+        };
+        for (path, position) in paths.iter().zip(positions) {
+            let (Some(path), Some(position)) = (path, position) else { return Err(damaged("nulls".into())) };
+            let position = u64::try_from(position).map_err(|_| damaged("a negative position".into()))?;
+            match all.last_mut() {
+                Some(last) if *last.path == *path => last.positions.push(position),
+                _ => all.push(Positions { path: path.into(), positions: vec![position] }),
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,53 @@
+//! Lands tables in Apache Iceberg: Parquet files and commits in a local warehouse, kept tidy from the start.
+//!
+//! [`Materializer`] is what the engine registers; it writes `lake/<namespace>/<table>/{metadata,data}` below the data
+//! directory. Any program that reads Iceberg v2 opens a table there by its newest metadata file (`version-hint.text` names
+//! it): DuckDB's `iceberg_scan`, PyIceberg's `StaticTable`, Spark's Hadoop tables. [`reader`] does so without knowing
+//! anything else of Polynya, which is how a lake is verified.
+//!
+//! Everything here is synchronous and goes through [`vfs::Env`]: a simulator crashes it at every call. Avro, manifests
+//! and metadata are written by this crate itself; `docs/decisions` says why and what was measured.
+//!
+//! ## Invariants
+//! - K1: an Iceberg snapshot holds exactly the rows with ids up to its `polynya.row` that were live at its `polynya.lsn`.
+//!   Both stand in the snapshot's summary and in the table's properties; if those disagree the table is not touched any
+//!   more. What was committed and not logged is found again from there, never from the log's checkpoint alone. A lake that
+//!   is ahead of its table, or has other rows under the same ids, is another history's and is refused.
+//! - Data files hold ascending row ids in disjoint ranges, so a row's position in its file is its rank ([`RowIds`]).
+//! - G1: a file is removed when no kept snapshot names it: after the commit that forgot it, or when the lake is opened.
+//! - O1: schemas of Avro are constants, those of a table are made once per definition.
+//! - R2: snapshots, metadata files, manifests, data files and files of positions are merged or dropped so that their
+//!   number grows with the logarithm of the rows at most.
+//!
+//! ## Not here
+//! Object stores and catalogs; partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
+//! segments).
+//!
+//! Start at `materializer.rs`, then `commit.rs`, whose head says what makes a commit atomic, and `state.rs`.
+
+#![forbid(unsafe_code)]
+
+mod avro;
+mod commit;
+mod create;
+mod data_file;
+mod delete_file;
+pub mod digest;
+mod expiry;
+mod files;
+pub mod manifest;
+mod materializer;
+pub mod metadata;
+mod options;
+pub mod reader;
+mod row_ids;
+mod schema;
+mod state;
+#[cfg(test)]
+mod tests;
+mod tiers;
+
+pub use materializer::{Lacks, Materializer, NAME, table_dir};
+pub use options::Options;
+pub use row_ids::RowIds;
+pub use state::{Lake, Live, newest_version};

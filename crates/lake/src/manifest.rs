@@ -1,0 +1,295 @@
+//! Manifests and manifest lists: which files a snapshot has. Written for unpartitioned v2 tables, so the Avro schemas
+//! are constants and cost nothing to make (O1); read whatever their schema, by field id.
+
+use std::sync::Arc;
+
+use types::{Error, Result};
+
+use crate::avro::{self, Body, Datum, Record};
+
+/// What a file holds, as Iceberg numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    Data = 0,
+    /// Positions of rows that are deleted in data files. (Equality deletes, 2, are not written and not read.)
+    Deletes = 1,
+}
+
+/// A Parquet file as a manifest describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DataFile {
+    pub content: Content,
+    pub path: String,
+    pub rows: u64,
+    pub bytes: u64,
+    pub metrics: Metrics,
+    /// Where row groups begin.
+    pub split_offsets: Vec<i64>,
+}
+
+/// What is known of columns, by field id.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    pub column_bytes: Vec<(i32, i64)>,
+    pub values: Vec<(i32, i64)>,
+    pub nulls: Vec<(i32, i64)>,
+    /// As Iceberg writes single values.
+    pub lower: Vec<(i32, Vec<u8>)>,
+    pub upper: Vec<(i32, Vec<u8>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Existing = 0,
+    Added = 1,
+    Deleted = 2,
+}
+
+/// A file in a manifest, with everything inherited filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub status: Status,
+    /// The snapshot that added (or deleted) the file.
+    pub snapshot_id: i64,
+    pub sequence: i64,
+    pub file_sequence: i64,
+    pub file: Arc<DataFile>,
+}
+
+/// A manifest as the list describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestFile {
+    pub path: String,
+    pub bytes: u64,
+    pub content: Content,
+    pub sequence: i64,
+    pub min_sequence: i64,
+    pub snapshot_id: i64,
+    /// Files and rows by [`Status`]: existing, added, deleted.
+    pub files: [u64; 3],
+    pub rows: [u64; 3],
+}
+
+impl Content {
+    fn of(number: i64) -> Result<Content> {
+        match number {
+            0 => Ok(Content::Data),
+            1 => Ok(Content::Deletes),
+            2 => Err(Error::damaged("equality deletes, which Polynya never writes")),
+            other => Err(Error::damaged(format!("{other} is no kind of content"))),
+        }
+    }
+}
+
+impl ManifestFile {
+    /// Files that are in the table.
+    pub fn live_files(&self) -> u64 {
+        self.files[Status::Existing as usize] + self.files[Status::Added as usize]
+    }
+}
+
+/// A manifest's bytes and what its list says of it. `schema` is the table's as JSON text, `sequence` the commit's.
+pub fn write(
+    path: String,
+    content: Content,
+    entries: &[Entry],
+    schema: &str,
+    schema_id: i32,
+    snapshot_id: i64,
+    sequence: i64,
+) -> (Vec<u8>, ManifestFile) {
+    let mut manifest = ManifestFile {
+        path,
+        bytes: 0,
+        content,
+        sequence,
+        min_sequence: sequence,
+        snapshot_id,
+        files: [0; 3],
+        rows: [0; 3],
+    };
+    let mut body = Body::new();
+    for entry in entries {
+        manifest.files[entry.status as usize] += 1;
+        manifest.rows[entry.status as usize] += entry.file.rows;
+        if entry.status != Status::Deleted {
+            manifest.min_sequence = manifest.min_sequence.min(entry.sequence);
+        }
+        put_entry(&mut body, entry);
+    }
+    let content = if content == Content::Data { "data" } else { "deletes" };
+    let schema_id = schema_id.to_string();
+    let head = [
+        ("schema", schema),
+        ("schema-id", schema_id.as_str()),
+        ("partition-spec", "[]"),
+        ("partition-spec-id", "0"),
+        ("format-version", "2"),
+        ("content", content),
+    ];
+    let bytes = body.into_file(ENTRY_SCHEMA.trim_end(), &head);
+    manifest.bytes = bytes.len() as u64;
+    (bytes, manifest)
+}
+
+fn put_entry(body: &mut Body, entry: &Entry) {
+    let file = &entry.file;
+    body.long(entry.status as i64);
+    body.optional_long(Some(entry.snapshot_id));
+    // What a snapshot adds inherits its number.
+    let inherits = entry.status == Status::Added;
+    body.optional_long((!inherits).then_some(entry.sequence));
+    body.optional_long((!inherits).then_some(entry.file_sequence));
+    body.long(file.content as i64);
+    body.blob(file.path.as_bytes());
+    body.blob(b"PARQUET");
+    body.long(file.rows as i64);
+    body.long(file.bytes as i64);
+    let metrics = &file.metrics;
+    for counts in [&metrics.column_bytes, &metrics.values, &metrics.nulls] {
+        body.some(!counts.is_empty());
+        if !counts.is_empty() {
+            body.array(counts, |body, (id, count)| {
+                body.long((*id).into());
+                body.long(*count);
+            });
+        }
+    }
+    // NaNs are not counted.
+    body.some(false);
+    for bounds in [&metrics.lower, &metrics.upper] {
+        body.some(!bounds.is_empty());
+        if !bounds.is_empty() {
+            body.array(bounds, |body, (id, bound)| {
+                body.long((*id).into());
+                body.blob(bound);
+            });
+        }
+    }
+    body.some(false);
+    body.some(!file.split_offsets.is_empty());
+    if !file.split_offsets.is_empty() {
+        body.array(&file.split_offsets, |body, offset| body.long(*offset));
+    }
+    body.some(false);
+    body.some(false);
+    body.end_record();
+}
+
+/// The entries of a manifest. `of` is what the list says of it.
+pub fn read(bytes: &[u8], of: &ManifestFile) -> Result<Vec<Entry>> {
+    let (_, records) = avro::read(bytes)?;
+    records.iter().map(|record| entry(record, of)).collect()
+}
+
+fn entry(record: &Record, of: &ManifestFile) -> Result<Entry> {
+    let missing = |what: &str| Error::damaged(format!("a manifest entry without {what}"));
+    let status = match record.long(0) {
+        Some(0) => Status::Existing,
+        Some(1) => Status::Added,
+        Some(2) => Status::Deleted,
+        _ => return Err(missing("a status")),
+    };
+    let file = record.record(2).ok_or_else(|| missing("a file"))?;
+    let count = |id, what| file.long(id).and_then(|n| u64::try_from(n).ok()).ok_or_else(|| missing(what));
+    let format = file.text(101).unwrap_or_default();
+    if !format.eq_ignore_ascii_case("parquet") {
+        return Err(Error::damaged(format!("a data file of format `{format}`, which is not Parquet")));
+    }
+    let counts = |id, key, value| -> Vec<(i32, i64)> {
+        let pair = |item: &Datum| match item {
+            Datum::Record(pair) => Some((i32::try_from(pair.long(key)?).ok()?, pair.long(value)?)),
+            _ => None,
+        };
+        file.items(id).iter().filter_map(pair).collect()
+    };
+    let bounds = |id, key, value| -> Vec<(i32, Vec<u8>)> {
+        let pair = |item: &Datum| match item {
+            Datum::Record(pair) => Some((i32::try_from(pair.long(key)?).ok()?, pair.bytes(value)?.to_vec())),
+            _ => None,
+        };
+        file.items(id).iter().filter_map(pair).collect()
+    };
+    let offset = |item: &Datum| if let Datum::Long(offset) = item { Some(*offset) } else { None };
+    Ok(Entry {
+        status,
+        snapshot_id: record.long(1).unwrap_or(of.snapshot_id),
+        sequence: record.long(3).unwrap_or(of.sequence),
+        file_sequence: record.long(4).unwrap_or(of.sequence),
+        file: Arc::new(DataFile {
+            content: Content::of(file.long(134).unwrap_or(0))?,
+            path: file.text(100).ok_or_else(|| missing("a path"))?.to_owned(),
+            rows: count(103, "a count of rows")?,
+            bytes: count(104, "a size")?,
+            metrics: Metrics {
+                column_bytes: counts(108, 117, 118),
+                values: counts(109, 119, 120),
+                nulls: counts(110, 121, 122),
+                lower: bounds(125, 126, 127),
+                upper: bounds(128, 129, 130),
+            },
+            split_offsets: file.items(132).iter().filter_map(offset).collect(),
+        }),
+    })
+}
+
+/// A manifest list's bytes.
+pub fn write_list(
+    manifests: &[ManifestFile],
+    snapshot_id: i64,
+    parent: Option<i64>,
+    sequence: i64,
+) -> Vec<u8> {
+    let mut body = Body::new();
+    for manifest in manifests {
+        body.blob(manifest.path.as_bytes());
+        body.long(manifest.bytes as i64);
+        body.long(0);
+        body.long(manifest.content as i64);
+        body.long(manifest.sequence);
+        body.long(manifest.min_sequence);
+        body.long(manifest.snapshot_id);
+        let [existing, added, deleted] = manifest.files;
+        [added, existing, deleted].iter().for_each(|count| body.long(*count as i64));
+        let [existing, added, deleted] = manifest.rows;
+        [added, existing, deleted].iter().for_each(|count| body.long(*count as i64));
+        body.some(false);
+        body.some(false);
+        body.end_record();
+    }
+    let (id, sequence) = (snapshot_id.to_string(), sequence.to_string());
+    let parent = parent.map_or_else(|| "null".to_owned(), |parent| parent.to_string());
+    let head = [
+        ("snapshot-id", id.as_str()),
+        ("parent-snapshot-id", parent.as_str()),
+        ("sequence-number", sequence.as_str()),
+        ("format-version", "2"),
+    ];
+    body.into_file(LIST_SCHEMA.trim_end(), &head)
+}
+
+pub fn read_list(bytes: &[u8]) -> Result<Vec<ManifestFile>> {
+    let (_, records) = avro::read(bytes)?;
+    records.iter().map(list_entry).collect()
+}
+
+fn list_entry(record: &Record) -> Result<ManifestFile> {
+    let missing = |what: &str| Error::damaged(format!("a manifest list's entry without {what}"));
+    let count = |id: i32| record.long(id).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    Ok(ManifestFile {
+        path: record.text(500).ok_or_else(|| missing("a path"))?.to_owned(),
+        bytes: count(501),
+        content: Content::of(record.long(517).unwrap_or(0))?,
+        sequence: record.long(515).unwrap_or(0),
+        min_sequence: record.long(516).unwrap_or(0),
+        snapshot_id: record.long(503).ok_or_else(|| missing("a snapshot"))?,
+        files: [count(505), count(504), count(506)],
+        rows: [count(513), count(512), count(514)],
+    })
+}
+
+const ENTRY_SCHEMA: &str = include_str!("manifest/entry.avsc");
+const LIST_SCHEMA: &str = include_str!("manifest/list.avsc");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! The lake as a materializer: when a commit is due, and what is found again after a restart.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use table::Snapshot;
+use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
+use types::codec::{Decoder, Encoder};
+use types::{Error, Kind, Result, RowId, TableDef, TableId, name};
+use vfs::Env;
+
+use crate::commit;
+use crate::create;
+use crate::files;
+use crate::options::Options;
+use crate::schema::Columns;
+use crate::state::{self, Cache, Lake};
+
+/// Lands tables in the warehouse. See the crate.
+pub struct Materializer {
+    options: Options,
+    cache: Arc<Cache>,
+}
+
+/// The name of its checkpoints.
+pub const NAME: &str = "lake";
+
+/// How long a wait may hide that more rows came than it was meant for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// In a table's own directory: where in the warehouse it is, for when the table is gone.
+const WHERE: &str = "where";
+
+const OTHER_STATE: &str =
+    "it belongs to another state of this database; move its directory away and the table lands anew";
+
+impl Materializer {
+    pub fn new(options: Options) -> Self {
+        Materializer { options, cache: Arc::default() }
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The directory of a table's lake.
+    pub fn dir_of(&self, def: &TableDef) -> PathBuf {
+        table_dir(&self.options.warehouse, &def.name)
+    }
+
+    /// What Iceberg calls it.
+    fn location_of(&self, def: &TableDef) -> String {
+        format!("{}/{}", self.options.location, def.name.replacen('.', "/", 1))
+    }
+
+    fn load(&self, place: &Place, table: &Snapshot) -> Result<Option<Lake>> {
+        let def = table.def();
+        let lake = Lake::load(&place.env, &self.dir_of(def), def, &self.location_of(def), &self.cache)?;
+        if let Some(lake) = &lake
+            && (lake.lsn > table.lsn() || lake.row >= table.next_row())
+        {
+            return Err(Error::damaged(format!(
+                "the lake of {} stands at row {} and lsn {}, ahead of the table, which ends before row {} at lsn {}",
+                def.name,
+                lake.row,
+                lake.lsn,
+                table.next_row(),
+                table.lsn()
+            ))
+            .hint(OTHER_STATE));
+        }
+        // A database that was put back to an earlier state, or made anew, may have come further since: then row ids say
+        // nothing, but times do. What came later than the lake's last row must have a higher id.
+        if let Some(newest) = lake.as_ref().and_then(|lake| lake.data.last())
+            && let Some(time) = newest.last_time()
+            && table.row_at_time(time.saturating_add(1))? <= newest.last
+        {
+            return Err(Error::damaged(format!(
+                "the lake of {} has another row {} than the table, which gave that id to one that came later",
+                def.name, newest.last
+            ))
+            .hint(OTHER_STATE));
+        }
+        Ok(lake)
+    }
+
+    /// What is on disk, or a new lake without rows.
+    fn begin(&self, place: &Place, table: &Snapshot) -> Result<Lake> {
+        if let Some(lake) = self.load(place, table)? {
+            return Ok(lake);
+        }
+        let def = table.def();
+        let dir = self.dir_of(def);
+        // Whatever a kill left of an earlier beginning.
+        state::remove_dir(&place.env, &dir)?;
+        let place_file = place.dir.join(WHERE);
+        files::replace(&place.env, &place_file, def.name.as_bytes())?;
+        files::sync_dir(&place.env, &place.dir)?;
+        let location = self.location_of(def);
+        let columns = Arc::new(Columns::of(def)?);
+        let warehouse = &self.options.warehouse;
+        create::create(&place.env, warehouse, dir, location, &columns, table.lsn(), &self.cache)
+    }
+
+    /// How long to wait for more; zero if a commit is due.
+    fn wait(&self, env: &Env, lake: &Lake, table: &Snapshot, rows: u64) -> Duration {
+        let now = (env.clock.monotonic().as_micros() as u64).max(1);
+        let before = lake.lacks_since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+        let since = before.err().unwrap_or(now);
+        if rows.saturating_mul(table.row_bytes()) >= self.options.commit_bytes {
+            return Duration::ZERO;
+        }
+        let trickle = rows < self.options.trickle_rows;
+        let wait = if trickle { self.options.trickle_wait } else { self.options.commit_wait };
+        (Duration::from_micros(since) + wait).saturating_sub(Duration::from_micros(now)).min(LOOK_EVERY)
+    }
+
+    fn step(
+        &self,
+        place: &Place,
+        table: &Arc<Snapshot>,
+        from: Option<&Arc<Position>>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        let known = from.and_then(|from| Some((from, from.published::<Lake>()?)));
+        let Some((from, base)) = known.filter(|(_, lake)| !lake.unsure.load(Ordering::Acquire)) else {
+            return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
+        };
+        let columns = base.columns_of(table.def())?;
+        let lacks = lacks(&base, &columns, &from.checkpoint, table);
+        if !lacks.any() {
+            return Ok(Progress::UpToDate);
+        }
+        // Somebody removed it. What is not there cannot be added to, and nothing of it is needed to land anew.
+        if !base.is_there()? {
+            return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
+        }
+        if !budget.urgent && !lacks.schema {
+            let wait = self.wait(&place.env, &base, table, lacks.rows.max(lacks.deletes));
+            if !wait.is_zero() {
+                return Ok(Progress::Later(wait));
+            }
+        }
+        let made = commit::commit(&base, table, &from.checkpoint, &columns, &self.options, budget.tick);
+        let made = made.map_err(|error| match is_missing(&error) {
+            true => error.hint(format!(
+                "some of its files were removed: put them back, or move `{}` away and the table lands anew",
+                base.dir.display()
+            )),
+            false => error,
+        })?;
+        let Some(made) = made else {
+            // Rows that came and went: nothing to land, and nothing that must be looked at again.
+            let checkpoint = Checkpoint {
+                row: RowId(table.next_row().0 - 1),
+                lsn: table.lsn(),
+                state: from.checkpoint.state.clone(),
+            };
+            base.lacks_since.store(0, Ordering::Release);
+            return Ok(Progress::Advanced(Position { checkpoint, published: base }));
+        };
+        Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
+    }
+}
+
+/// `warehouse/namespace/table`.
+pub fn table_dir(warehouse: &Path, full_name: &str) -> PathBuf {
+    let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
+    warehouse.join(namespace).join(table)
+}
+
+/// Whether an error is of a file or directory that is not there.
+fn is_missing(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The position of a lake: where it says that it stands, or further, where the table's rows are the same.
+fn position_of(lake: Lake, at: Option<(RowId, types::Lsn)>) -> Position {
+    let (row, lsn) = at.unwrap_or((lake.row, lake.lsn));
+    let checkpoint = Checkpoint { row, lsn, state: encode(&lake) };
+    Position { checkpoint, published: Arc::new(lake) }
+}
+
+/// Says which commit a checkpoint is of.
+fn encode(lake: &Lake) -> Vec<u8> {
+    let mut e = Encoder::new();
+    e.varint(lake.version);
+    e.i64(lake.snapshot_id().unwrap_or(0));
+    e.bytes
+}
+
+fn is_at(lake: &Lake, state: &[u8]) -> Result<bool> {
+    let mut d = Decoder::new(state);
+    let (version, snapshot) = (d.varint()?, d.i64()?);
+    d.finish()?;
+    Ok(version == lake.version && snapshot == lake.snapshot_id().unwrap_or(0))
+}
+
+/// What a lake has not got of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Lacks {
+    /// Row ids, not all of which need be live.
+    pub rows: u64,
+    pub deletes: u64,
+    pub schema: bool,
+}
+
+impl Lacks {
+    pub fn any(&self) -> bool {
+        self.rows > 0 || self.deletes > 0 || self.schema
+    }
+}
+
+impl Lacks {
+    /// Of a table, as it is or was a while ago, at a position that this materializer published.
+    pub fn at(position: &Position, table: &Snapshot) -> Result<Lacks> {
+        let lake = position
+            .published::<Lake>()
+            .ok_or_else(|| Error::internal("the position is of another materializer"))?;
+        let columns = lake.columns_of(table.def())?;
+        let mut lacks = lacks(&lake, &columns, &position.checkpoint, table);
+        // A lake that stands later has this definition behind it, and perhaps others too.
+        lacks.schema &= position.checkpoint.lsn < table.lsn();
+        Ok(lacks)
+    }
+}
+
+fn lacks(lake: &Lake, columns: &Columns, from: &Checkpoint, table: &Snapshot) -> Lacks {
+    let deletes = match from.lsn < table.lsn() {
+        // Forgotten deletes have to be looked for.
+        true => table.deleted_since(from).map_or(1, |rows| rows.len() as u64),
+        false => 0,
+    };
+    Lacks {
+        rows: (table.next_row().0 - 1).saturating_sub(from.row.0),
+        deletes,
+        schema: !lake.metadata.has_schema(&columns.iceberg),
+    }
+}
+
+impl table::materializer::Materializer for Materializer {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn follows(&self, def: &TableDef) -> bool {
+        let reserved = def.name.split('.').next() == Some(name::RESERVED_NAMESPACE);
+        def.options.lake.unwrap_or(self.options.by_default && !reserved && !def.is_vault())
+    }
+
+    fn check(&self, def: &TableDef) -> Result<()> {
+        Columns::of(&Arc::new(def.clone())).map(drop)
+    }
+
+    /// Readers miss nothing while the lake is behind, but what is not in it takes room here. A lake that cannot land is no
+    /// reason to take nothing more.
+    fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
+        match position.published::<Lake>() {
+            Some(lake) if !lake.failing.load(Ordering::Acquire) => {
+                let rows = (table.next_row().0 - 1).saturating_sub(position.checkpoint.row.0);
+                rows.saturating_mul(table.row_bytes()) as f64 / self.options.lag_bytes_max as f64
+            }
+            _ => 0.0,
+        }
+    }
+
+    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+        let lake = self.load(place, table)?.ok_or_else(|| Error::damaged("the lake's files are gone"))?;
+        if !is_at(&lake, &checkpoint.state)? {
+            // A commit that the log does not know. The lake itself says where it stands: the next step asks it.
+            return Err(Error::damaged("the lake has moved on since the checkpoint"));
+        }
+        Ok(Arc::new(lake))
+    }
+
+    /// Not divided: a commit takes in what is due, whatever the budget says of rows, in pieces that end when the database
+    /// closes. `from` being `None` does not mean that nothing in the directory counts: what the lake says of itself does.
+    fn step(
+        &self,
+        place: &Place,
+        table: &Arc<Snapshot>,
+        from: Option<&Arc<Position>>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        let outcome = self.step(place, table, from, budget);
+        if let Some(lake) = from.and_then(|from| from.published::<Lake>()) {
+            let failing = outcome.as_ref().is_err_and(|error| error.kind() != Kind::Closed);
+            lake.failing.store(failing, Ordering::Release);
+        }
+        outcome
+    }
+
+    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+        let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
+        for path in lake.take_garbage() {
+            files::remove(&place.env, &path)?;
+        }
+        Ok(())
+    }
+
+    /// A lake that was turned off stays as it is: others may read it, and turned on again it goes on from there.
+    fn left(&self, _: &Place) -> Result<()> {
+        Ok(())
+    }
+
+    fn dropped(&self, place: &Place) -> Result<()> {
+        let place_file = place.dir.join(WHERE);
+        // Whoever wrote it may have died before it had its name.
+        files::remove(&place.env, &place.dir.join(format!("{WHERE}{}", files::TEMPORARY)))?;
+        if !files::exists(&place.env, &place_file)? {
+            return Ok(());
+        }
+        let full_name = String::from_utf8(files::read(&place.env, &place_file)?.to_vec())
+            .ok()
+            .and_then(|text| name::full_table_name(&text).ok());
+        if let Some(full_name) = full_name {
+            let dir = table_dir(&self.options.warehouse, &full_name);
+            let id = place.dir.file_name().and_then(|id| id.to_str()).and_then(|id| id.parse().ok());
+            // A table of the same name may have been made since.
+            if state::table_id_in(&place.env, &dir)? == id.map(TableId) {
+                state::remove_dir(&place.env, &dir)?;
+            }
+        }
+        files::remove(&place.env, &place_file)
+    }
+}

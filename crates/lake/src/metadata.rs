@@ -1,0 +1,229 @@
+//! A table's metadata file, as Iceberg v2 defines it: `vN.metadata.json`.
+//!
+//! What other programs put in and this one does not know is kept.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+use types::{Error, Kind, Lsn, Result, RowId, TableId};
+
+/// The table's position in its table property and in each snapshot's summary (K1).
+pub const ROW: &str = "polynya.row";
+pub const LSN: &str = "polynya.lsn";
+/// The id of the table that this is the lake of.
+pub const TABLE_ID: &str = "polynya.table-id";
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Metadata {
+    pub format_version: i32,
+    pub table_uuid: String,
+    pub location: String,
+    pub last_sequence_number: i64,
+    pub last_updated_ms: i64,
+    pub last_column_id: i32,
+    pub current_schema_id: i32,
+    pub schemas: Vec<Json>,
+    pub default_spec_id: i32,
+    pub partition_specs: Vec<Json>,
+    pub last_partition_id: i32,
+    pub default_sort_order_id: i32,
+    pub sort_orders: Vec<Json>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "no_snapshot")]
+    pub current_snapshot_id: Option<i64>,
+    #[serde(default)]
+    pub refs: BTreeMap<String, Json>,
+    #[serde(default)]
+    pub snapshots: Vec<Snapshot>,
+    #[serde(default)]
+    pub snapshot_log: Vec<SnapshotLog>,
+    #[serde(default)]
+    pub metadata_log: Vec<MetadataLog>,
+    #[serde(flatten)]
+    pub other: Map<String, Json>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Snapshot {
+    pub snapshot_id: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_snapshot_id: Option<i64>,
+    pub sequence_number: i64,
+    pub timestamp_ms: i64,
+    pub manifest_list: String,
+    pub summary: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema_id: Option<i32>,
+    #[serde(flatten)]
+    pub other: Map<String, Json>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SnapshotLog {
+    pub timestamp_ms: i64,
+    pub snapshot_id: i64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct MetadataLog {
+    pub timestamp_ms: i64,
+    pub metadata_file: String,
+}
+
+/// Old writers say -1 where there is none.
+fn no_snapshot<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Option<i64>, D::Error> {
+    Ok(Option::<i64>::deserialize(d)?.filter(|id| *id != -1))
+}
+
+/// The schema that a table of a definition begins with.
+pub const FIRST_SCHEMA: i32 = 0;
+
+impl Metadata {
+    /// Of a table without a snapshot. `schema` without its id.
+    pub fn new(uuid: String, location: String, schema: &Json, last_column_id: i32, now_ms: i64) -> Metadata {
+        let mut metadata = Metadata {
+            format_version: 2,
+            table_uuid: uuid,
+            location,
+            last_sequence_number: 0,
+            last_updated_ms: now_ms,
+            last_column_id,
+            current_schema_id: FIRST_SCHEMA,
+            schemas: Vec::new(),
+            default_spec_id: 0,
+            partition_specs: vec![json!({ "spec-id": 0, "fields": [] })],
+            last_partition_id: 999,
+            default_sort_order_id: 0,
+            sort_orders: vec![json!({ "order-id": 0, "fields": [] })],
+            properties: BTreeMap::new(),
+            current_snapshot_id: None,
+            refs: BTreeMap::new(),
+            snapshots: Vec::new(),
+            snapshot_log: Vec::new(),
+            metadata_log: Vec::new(),
+            other: Map::new(),
+        };
+        metadata.set_schema(schema, last_column_id);
+        metadata
+    }
+
+    pub fn parse(bytes: &[u8]) -> Result<Metadata> {
+        let metadata: Metadata = serde_json::from_slice(bytes)
+            .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
+        if metadata.format_version != 2 {
+            let found = metadata.format_version;
+            return Err(Error::new(Kind::Newer, format!("Iceberg format {found}; this program knows 2")));
+        }
+        Ok(metadata)
+    }
+
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|e| Error::internal(format!("writing Iceberg metadata: {e}")))
+    }
+
+    pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|s| s.snapshot_id == id)
+    }
+
+    pub fn current(&self) -> Option<&Snapshot> {
+        self.snapshot(self.current_snapshot_id?)
+    }
+
+    pub fn schema(&self) -> Option<&Json> {
+        self.schemas.iter().find(|s| s["schema-id"] == json!(self.current_schema_id))
+    }
+
+    /// Whether the current schema is `schema`, which has no id.
+    pub fn has_schema(&self, schema: &Json) -> bool {
+        self.schema().is_some_and(|current| same_schema(current, schema))
+    }
+
+    /// Makes `schema` the current one, under its old id if there was such a one.
+    pub fn set_schema(&mut self, schema: &Json, last_column_id: i32) {
+        self.last_column_id = self.last_column_id.max(last_column_id);
+        let id_of = |s: &Json| s["schema-id"].as_i64().and_then(|id| i32::try_from(id).ok());
+        if let Some(known) = self.schemas.iter().find(|known| same_schema(known, schema)).and_then(id_of) {
+            self.current_schema_id = known;
+            return;
+        }
+        let id = self.schemas.iter().filter_map(id_of).max().map_or(FIRST_SCHEMA, |id| id + 1);
+        let mut schema = schema.clone();
+        schema["schema-id"] = json!(id);
+        self.schemas.push(schema);
+        self.current_schema_id = id;
+    }
+
+    /// Puts a snapshot on the main branch.
+    pub fn add_snapshot(&mut self, snapshot: Snapshot) {
+        let id = snapshot.snapshot_id;
+        self.last_sequence_number = self.last_sequence_number.max(snapshot.sequence_number);
+        self.snapshot_log.push(SnapshotLog { timestamp_ms: snapshot.timestamp_ms, snapshot_id: id });
+        self.current_snapshot_id = Some(id);
+        self.refs.insert("main".into(), json!({ "snapshot-id": id, "type": "branch" }));
+        self.snapshots.push(snapshot);
+    }
+
+    /// Where the table stands: the newest ancestor of the current snapshot that says so wins (commits of other programs
+    /// say nothing), and the table property must say the same.
+    pub fn position(&self) -> Result<(RowId, Lsn)> {
+        let property = position_in(&self.properties)?.ok_or_else(|| {
+            Error::damaged(format!("the Iceberg table has no property `{ROW}` and `{LSN}`"))
+        })?;
+        let mut at = self.current();
+        while let Some(snapshot) = at {
+            if let Some(position) = position_in(&snapshot.summary)? {
+                if position != property {
+                    return Err(Error::damaged(format!(
+                        "the Iceberg table disagrees with itself: its snapshot {} stands at row {} and lsn {}, its \
+                         properties at row {} and lsn {}",
+                        snapshot.snapshot_id, position.0, position.1, property.0, property.1
+                    ))
+                    .hint("another program changed it; move its directory away and it is built anew"));
+                }
+                return Ok(position);
+            }
+            at = snapshot.parent_snapshot_id.and_then(|parent| self.snapshot(parent));
+        }
+        match self.current_snapshot_id {
+            None => Ok(property),
+            Some(_) => Err(Error::damaged(format!("no snapshot of the Iceberg table says `{ROW}`"))
+                .hint("another program changed it; move its directory away and it is built anew")),
+        }
+    }
+
+    pub fn set_position(&mut self, row: RowId, lsn: Lsn) {
+        self.properties.insert(ROW.into(), row.to_string());
+        self.properties.insert(LSN.into(), lsn.to_string());
+    }
+
+    pub fn table_id(&self) -> Option<TableId> {
+        self.properties.get(TABLE_ID)?.parse().ok().map(TableId)
+    }
+}
+
+fn same_schema(a: &Json, b: &Json) -> bool {
+    a["fields"] == b["fields"] && a["identifier-field-ids"] == b["identifier-field-ids"]
+}
+
+fn position_in(texts: &BTreeMap<String, String>) -> Result<Option<(RowId, Lsn)>> {
+    let number = |key: &str| {
+        texts.get(key).map(|text| {
+            text.parse::<u64>()
+                .map_err(|_| Error::damaged(format!("`{key}` is no number in the Iceberg table")))
+        })
+    };
+    match (number(ROW).transpose()?, number(LSN).transpose()?) {
+        (Some(row), Some(lsn)) => Ok(Some((RowId(row), Lsn(lsn)))),
+        (None, None) => Ok(None),
+        _ => Err(Error::damaged(format!("the Iceberg table says only one of `{ROW}` and `{LSN}`"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

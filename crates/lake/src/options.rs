@@ -1,0 +1,60 @@
+//! How the lake is kept.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a [`Materializer`](crate::Materializer).
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The warehouse: `<namespace>/<table>` is below it. Its parent exists.
+    pub warehouse: PathBuf,
+    /// What Iceberg calls the warehouse: an absolute path or a URI, without a `/` at the end.
+    pub location: String,
+    /// Whether tables land that do not say.
+    pub by_default: bool,
+    /// A commit is made at about so many bytes of rows, as they are in memory.
+    pub commit_bytes: u64,
+    /// One commit takes in no more than about this of rows in memory.
+    pub commit_bytes_max: u64,
+    /// Else so long after the first row that is missing.
+    pub commit_wait: Duration,
+    /// If fewer rows than `trickle_rows` are missing, after this.
+    pub trickle_wait: Duration,
+    pub trickle_rows: u64,
+    /// Writers are slowed when half of this is missing in the lake, and refused at all of it.
+    pub lag_bytes_max: u64,
+    /// A data file ends at about this.
+    pub file_bytes: u64,
+    /// A data file with more rows deleted is written anew.
+    pub deleted_percent_max: u64,
+    /// Snapshots that stay however old they are.
+    pub snapshots_min: usize,
+    /// Snapshots beyond those stay this long, so that whoever reads one finds its files.
+    pub snapshot_age_min: Duration,
+    /// No more than these stay however young they are.
+    pub snapshots_max: usize,
+    /// Metadata files that stay besides the current one.
+    pub metadata_files_max: usize,
+}
+
+impl Options {
+    pub fn new(warehouse: impl Into<PathBuf>, location: impl Into<String>) -> Self {
+        Options {
+            warehouse: warehouse.into(),
+            location: location.into(),
+            by_default: true,
+            commit_bytes: 64 << 20,
+            commit_bytes_max: 256 << 20,
+            commit_wait: Duration::from_secs(10),
+            trickle_wait: Duration::from_secs(60),
+            trickle_rows: 1_000,
+            lag_bytes_max: 4 << 30,
+            file_bytes: 128 << 20,
+            deleted_percent_max: 30,
+            snapshots_min: 20,
+            snapshot_age_min: Duration::from_secs(600),
+            snapshots_max: 1_000,
+            metadata_files_max: 20,
+        }
+    }
+}

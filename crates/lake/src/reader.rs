@@ -1,0 +1,245 @@
+//! Reading an Iceberg table from its files alone, as any other program would: metadata, manifest list, manifests, Parquet,
+//! deleted positions. Knows nothing of the writer's state, so it can bear witness against it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
+use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema, SchemaRef, TimeUnit};
+use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value as Json;
+use types::{Error, Lsn, Result, RowId};
+use vfs::Env;
+
+use crate::delete_file;
+use crate::files;
+use crate::manifest::{self, Content, Entry, Status};
+use crate::metadata::Metadata;
+use crate::state::{local, metadata_name, newest_version};
+
+/// An Iceberg table at its current snapshot.
+#[derive(Debug)]
+pub struct Reader {
+    env: Env,
+    dir: PathBuf,
+    pub metadata: Metadata,
+    pub row: RowId,
+    pub lsn: Lsn,
+    schema: SchemaRef,
+    data: Vec<Entry>,
+    /// Deleted positions by data file, ascending.
+    deleted: HashMap<String, Vec<u64>>,
+}
+
+impl Reader {
+    /// Opens the newest metadata in a table's directory.
+    pub fn open(env: &Env, dir: &Path) -> Result<Reader> {
+        let version = newest_version(env, dir)?.ok_or_else(|| {
+            Error::not_found(format!("there is no Iceberg table in {}", dir.display()))
+                .hint("a table lands a few seconds after its first rows; `polynya lake commit` lands it now")
+        })?;
+        Self::open_version(env, dir, version)
+    }
+
+    /// Opens one metadata file.
+    pub fn open_version(env: &Env, dir: &Path, version: u64) -> Result<Reader> {
+        let path = dir.join("metadata").join(metadata_name(version));
+        let metadata =
+            Metadata::parse(&files::read(env, &path)?).map_err(|e| e.with("file", path.display()))?;
+        let (row, lsn) = metadata.position()?;
+        let schema = metadata.schema().ok_or_else(|| Error::damaged("no current schema"))?;
+        let schema = arrow_schema(schema).map_err(|e| e.with("file", path.display()))?;
+        let mut reader = Reader {
+            env: env.clone(),
+            dir: dir.to_owned(),
+            row,
+            lsn,
+            schema,
+            data: Vec::new(),
+            deleted: HashMap::new(),
+            metadata,
+        };
+        reader.read_manifests()?;
+        Ok(reader)
+    }
+
+    fn read_manifests(&mut self) -> Result<()> {
+        let Some(snapshot) = self.metadata.current().cloned() else {
+            return match self.metadata.current_snapshot_id {
+                None => Ok(()),
+                Some(id) => Err(Error::damaged(format!("the current snapshot {id} is not in the metadata"))),
+            };
+        };
+        let list = manifest::read_list(&self.file(&snapshot.manifest_list)?)
+            .map_err(|e| e.with("file", &snapshot.manifest_list))?;
+        for of in list {
+            let entries = manifest::read(&self.file(&of.path)?, &of).map_err(|e| e.with("file", &of.path))?;
+            for entry in entries.into_iter().filter(|e| e.status != Status::Deleted) {
+                match entry.file.content {
+                    Content::Data => self.data.push(entry),
+                    Content::Deletes => {
+                        let bytes = self.file(&entry.file.path)?;
+                        for of in delete_file::read(bytes).map_err(|e| e.with("file", &entry.file.path))? {
+                            self.deleted.entry(of.path.to_string()).or_default().extend(of.positions);
+                        }
+                    }
+                }
+            }
+        }
+        self.deleted.values_mut().for_each(|positions| positions.sort_unstable());
+        self.data.sort_by(|a, b| (a.sequence, &a.file.path).cmp(&(b.sequence, &b.file.path)));
+        Ok(())
+    }
+
+    fn file(&self, path: &str) -> Result<bytes::Bytes> {
+        files::read(&self.env, &local(&self.dir, &self.metadata.location, path)?)
+    }
+
+    /// The columns, system columns first.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub fn data_files(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Hands out all rows, file by file in no certain order.
+    pub fn read(&self, each: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+        for entry in &self.data {
+            self.read_file(entry, each).map_err(|e| e.with("file", &entry.file.path))?;
+        }
+        Ok(())
+    }
+
+    fn read_file(&self, entry: &Entry, each: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
+        let damaged = |e: &dyn std::fmt::Display| Error::damaged(format!("a data file cannot be read: {e}"));
+        let bytes = self.file(&entry.file.path)?;
+        if bytes.len() as u64 != entry.file.bytes {
+            return Err(Error::damaged("a data file is not as long as its manifest says"));
+        }
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| damaged(&e))?;
+        if builder.metadata().file_metadata().num_rows() as u64 != entry.file.rows {
+            return Err(Error::damaged("a data file has another number of rows than its manifest says"));
+        }
+        let fields = builder.parquet_schema().root_schema().get_fields();
+        let stored: Vec<Option<i32>> = fields
+            .iter()
+            .map(|field| field.get_basic_info().has_id().then(|| field.get_basic_info().id()))
+            .collect();
+        let sources: Vec<Option<usize>> = self
+            .schema
+            .fields()
+            .iter()
+            .map(|wanted| stored.iter().position(|id| *id == field_id(wanted)))
+            .collect();
+        let mut deleted = self.deleted.get(&entry.file.path).into_iter().flatten().copied().peekable();
+        let mut position = 0u64;
+        for batch in builder.build().map_err(|e| damaged(&e))? {
+            let batch = batch.map_err(|e| damaged(&e))?;
+            let rows = batch.num_rows();
+            let columns = sources.iter().zip(self.schema.fields()).map(|(source, wanted)| match source {
+                Some(at) => as_type(batch.column(*at), wanted.data_type()),
+                None if wanted.is_nullable() => Ok(new_null_array(wanted.data_type(), rows)),
+                None => Err(Error::damaged(format!(
+                    "a data file without the required column `{}`",
+                    wanted.name()
+                ))),
+            });
+            let columns = columns.collect::<Result<Vec<_>>>()?;
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            let mut made = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+                .map_err(|e| damaged(&e))?;
+            let end = position + rows as u64;
+            if deleted.peek().is_some_and(|first| *first < end) {
+                let mut live = vec![true; rows];
+                while let Some(at) = deleted.next_if(|at| *at < end) {
+                    live[(at - position) as usize] = false;
+                }
+                made = filter_record_batch(&made, &BooleanArray::from(live)).map_err(|e| damaged(&e))?;
+            }
+            position = end;
+            each(made)?;
+        }
+        Ok(())
+    }
+}
+
+fn field_id(field: &Field) -> Option<i32> {
+    field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
+}
+
+fn as_type(array: &ArrayRef, wanted: &Arrow) -> Result<ArrayRef> {
+    if array.data_type() == wanted {
+        return Ok(array.clone());
+    }
+    let strict = CastOptions { safe: false, ..Default::default() };
+    cast_with_options(array, wanted, &strict).map_err(|e| {
+        Error::damaged(format!("a column stored as {} cannot be read as {wanted}: {e}", array.data_type()))
+    })
+}
+
+/// The Arrow schema of an Iceberg schema, field ids in the metadata.
+fn arrow_schema(schema: &Json) -> Result<SchemaRef> {
+    let fields = schema["fields"].as_array().ok_or_else(|| Error::damaged("a schema without fields"))?;
+    let fields = fields.iter().map(|field| arrow_field(field, 0)).collect::<Result<Fields>>()?;
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// Deeper than any type of ours.
+const NESTING_MAX: usize = 40;
+
+fn arrow_field(field: &Json, depth: usize) -> Result<Field> {
+    let name = field["name"].as_str().ok_or_else(|| Error::damaged("a field without a name"))?;
+    let id = field["id"].as_i64().ok_or_else(|| Error::damaged("a field without an id"))?;
+    let data_type = arrow_type(&field["type"], depth)?;
+    let id = (PARQUET_FIELD_ID_META_KEY.to_owned(), id.to_string());
+    Ok(Field::new(name, data_type, field["required"] != Json::Bool(true)).with_metadata([id].into()))
+}
+
+fn arrow_type(json: &Json, depth: usize) -> Result<Arrow> {
+    if depth > NESTING_MAX {
+        return Err(Error::damaged("a type nested too deep"));
+    }
+    let Some(name) = json.as_str() else {
+        return match json["type"].as_str() {
+            Some("list") => {
+                let element = arrow_type(&json["element"], depth + 1)?;
+                let nullable = json["element-required"] != Json::Bool(true);
+                Ok(Arrow::List(Arc::new(Field::new("element", element, nullable))))
+            }
+            Some("struct") => {
+                let fields = json["fields"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let plain = |field: &Json| Ok(arrow_field(field, depth + 1)?.with_metadata(HashMap::new()));
+                Ok(Arrow::Struct(fields.iter().map(plain).collect::<Result<Fields>>()?))
+            }
+            _ => Err(Error::damaged(format!("{json} is no type that Polynya reads"))),
+        };
+    };
+    Ok(match name {
+        "boolean" => Arrow::Boolean,
+        "int" => Arrow::Int32,
+        "long" => Arrow::Int64,
+        "float" => Arrow::Float32,
+        "double" => Arrow::Float64,
+        "string" => Arrow::Utf8,
+        "binary" => Arrow::Binary,
+        "date" => Arrow::Date32,
+        "timestamptz" => Arrow::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        "uuid" => Arrow::FixedSizeBinary(16),
+        other => {
+            let digits = other.strip_prefix("decimal(").and_then(|rest| rest.strip_suffix(')'));
+            let parsed = digits.and_then(|digits| {
+                let (precision, scale) = digits.split_once(',')?;
+                Some((precision.trim().parse().ok()?, scale.trim().parse().ok()?))
+            });
+            let (precision, scale) = parsed
+                .filter(|(precision, _)| (1..=38).contains(precision))
+                .ok_or_else(|| Error::damaged(format!("`{other}` is no type that Polynya reads")))?;
+            Arrow::Decimal128(precision, scale)
+        }
+    })
+}

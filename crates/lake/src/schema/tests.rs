@@ -1,0 +1,106 @@
+use types::{TableId, Value};
+
+use super::*;
+
+fn def(columns: &[(&str, &str)]) -> Arc<TableDef> {
+    let mut def = TableDef::new(TableId(1), "main.t");
+    for (name, data_type) in columns {
+        let data_type = DataType::parse(data_type, &mut ColumnId(0)).unwrap();
+        def.add_column(name, &data_type, true, None).unwrap();
+    }
+    Arc::new(def)
+}
+
+#[test]
+fn field_ids_are_the_column_ids_and_system_columns_come_first() {
+    let columns =
+        Columns::of(&def(&[("a", "int64"), ("b", "list<struct<c: string>>"), ("d", "decimal(10,2)")]))
+            .unwrap();
+    let fields = columns.iceberg["fields"].as_array().unwrap();
+    let of = |at: usize| (fields[at]["id"].as_i64().unwrap(), fields[at]["name"].as_str().unwrap());
+    assert_eq!(
+        [of(0), of(1), of(2), of(3), of(4)],
+        [(1, "_row_id"), (2, "_time"), (16, "a"), (17, "b"), (20, "d")]
+    );
+    assert_eq!(fields[0]["required"], true);
+    assert_eq!(fields[1]["type"], "timestamptz");
+    assert_eq!(fields[3]["type"]["element-id"], 18);
+    assert_eq!(fields[3]["type"]["element"]["fields"][0]["id"], 19);
+    assert_eq!(fields[4]["type"], "decimal(10, 2)");
+    assert_eq!(columns.last_id, 20);
+    // Parquet says the same ids, and nested columns have no bounds.
+    let ids: Vec<i32> =
+        columns.parquet.root_schema().get_fields().iter().map(|f| f.get_basic_info().id()).collect();
+    assert_eq!(ids, [1, 2, 16, 17, 20]);
+    assert_eq!(
+        columns.bounded.iter().map(|(leaf, id, _)| (*leaf, *id)).collect::<Vec<_>>(),
+        [(0, 1), (1, 2), (2, 16), (4, 20)]
+    );
+}
+
+/// Once the fields of two points in one struct had the same ids.
+#[test]
+fn ids_inside_vectors_and_points_are_unique_and_stable() {
+    let columns = [
+        ("v", "vector(3)"),
+        ("p", "point"),
+        ("q", "point3d"),
+        ("s", "struct<from: point, to: point, v: list<vector(2)>, w: list<struct<at: point3d>>>"),
+        ("w", "vector(2)"),
+    ];
+    let first = Columns::of(&def(&columns[..4])).unwrap();
+    let with_more = Columns::of(&def(&columns)).unwrap();
+    let mut ids = Vec::new();
+    fn collect(json: &Json, ids: &mut Vec<i64>) {
+        for key in ["id", "element-id"] {
+            ids.extend(json[key].as_i64());
+        }
+        for field in json["fields"].as_array().into_iter().flatten() {
+            collect(field, ids);
+        }
+        for key in ["type", "element"] {
+            if json[key].is_object() {
+                collect(&json[key], ids);
+            }
+        }
+    }
+    collect(&with_more.iceberg, &mut ids);
+    let mut unique = ids.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(ids.len(), unique.len(), "{ids:?}");
+    assert_eq!(i64::from(with_more.last_id), *unique.last().unwrap());
+    let of_parquet: Vec<i64> = (0..with_more.parquet.num_columns())
+        .flat_map(|leaf| {
+            let column = with_more.parquet.column(leaf);
+            let info = column.self_type().get_basic_info();
+            info.has_id().then(|| i64::from(info.id()))
+        })
+        .collect();
+    assert_eq!(of_parquet.len(), with_more.parquet.num_columns());
+    assert!(of_parquet.iter().all(|id| unique.contains(id)), "Parquet says the same ids: {of_parquet:?}");
+    let fields = |columns: &Columns| columns.iceberg["fields"].as_array().unwrap()[..6].to_vec();
+    assert_eq!(fields(&first), fields(&with_more));
+}
+
+#[test]
+fn a_column_with_a_value_for_older_rows_is_known() {
+    let mut def = (*def(&[("a", "int64")])).clone();
+    def.add_column("b", &DataType::Int64, false, Some(Value::Int64(3))).unwrap();
+    let columns = Columns::of(&Arc::new(def)).unwrap();
+    assert_eq!(columns.initial, [ColumnId(17)]);
+    assert_eq!(columns.iceberg["fields"][3]["required"], true);
+}
+
+#[test]
+fn decimals_take_as_many_bytes_as_the_widest_number_needs() {
+    assert_eq!(decimal_bytes(19), 9);
+    assert_eq!(decimal_bytes(21), 9);
+    assert_eq!(decimal_bytes(22), 10);
+    assert_eq!(decimal_bytes(38), 16);
+    for precision in 19..=38u8 {
+        // As the Parquet writer reckons it.
+        let theirs = (((10f64.powi(precision.into()) + 1.0).log2() + 1.0) / 8.0).ceil();
+        assert_eq!(f64::from(decimal_bytes(precision.into())), theirs, "{precision}");
+    }
+}

@@ -1,0 +1,209 @@
+//! A crash, a kill, a failing call at every single call of a commit.
+
+use std::collections::BTreeMap;
+
+use sim::{Rng, SimEnv};
+use types::{DataType, Result, Value};
+
+use super::support::{Bench, Rows, materializer, read, rows_of, small};
+use crate::reader::Reader;
+
+/// What is done to the table, step by step; after each it lands.
+fn changes(bench: &mut Bench, step: usize) {
+    match step {
+        0 => drop(bench.keys(0..30)),
+        1 => drop(bench.delete([1, 5, 6]).keys(30..40)),
+        2 => drop(bench.alter(|def| {
+            def.add_column("level", &DataType::Int32, true, Some(Value::Int32(7))).unwrap();
+        })),
+        3 => drop(bench.delete(7..=20)),
+        // Files, manifests and positions are merged on the way, snapshots expire.
+        _ => {
+            let n = step as i64;
+            bench.delete([20 + n as u64]);
+            bench.insert(&[vec![Value::Int64(n), Value::Null, Value::Int32(1)]]);
+        }
+    }
+    bench.sim.clock.advance(std::time::Duration::from_secs(7));
+}
+
+const STEPS: usize = 14;
+
+/// The table after each change, by what the lake then says.
+type States = BTreeMap<(u64, u64), Rows>;
+
+fn run(bench: &mut Bench, states: &mut States) -> Result<()> {
+    states.insert((0, bench.lsn), Rows::new());
+    bench.try_land()?;
+    for step in 0..STEPS {
+        changes(bench, step);
+        states.insert((bench.tip.next_row().0 - 1, bench.lsn), rows_of(&bench.snapshot())?);
+        bench.try_land()?;
+    }
+    Ok(())
+}
+
+/// Goes on after whatever happened: the rest of the changes, and what the lake then holds.
+fn finish(bench: &mut Bench, done: &States) {
+    bench.land();
+    for step in done.len().saturating_sub(1)..STEPS {
+        changes(bench, step);
+        bench.land();
+    }
+}
+
+/// K1: what a reader finds in the files is the table where the lake says it stands.
+fn check(sim: &SimEnv, dir: &std::path::Path, states: &States, what: &str) {
+    let env = sim.env();
+    if crate::newest_version(&env, dir).unwrap().is_none() {
+        return;
+    }
+    let reader = Reader::open(&env, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let at = (reader.row.0, reader.lsn.0);
+    let mut found = read(&env, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
+    match states.get(&at) {
+        // A schema that came without rows leaves the position, and may change what older rows show.
+        Some(expected) if expected.keys().eq(found.keys()) => {}
+        Some(expected) => {
+            found.retain(|row, _| !expected.contains_key(row));
+            panic!("{what}: at {at:?} rows {found:?} too many, or others are missing");
+        }
+        None => panic!("{what}: the lake stands at {at:?}, where the table never was"),
+    }
+}
+
+enum End {
+    PowerFailure,
+    Kill,
+}
+
+fn ends_at_every_call(end: &End) {
+    let mut whole = Bench::new(small());
+    run(&mut whole, &mut States::new()).unwrap();
+    let calls = whole.sim.disk.calls();
+    assert!(calls > 400, "{calls}");
+    let stride = if testkit::scale() >= 1.0 { 1 } else { 3 };
+    for call in (1..=calls).step_by(stride) {
+        let what = format!("call {call} of {calls}");
+        let mut bench = Bench::new(small());
+        bench.sim.disk.crash_at(call);
+        let mut states = States::new();
+        if run(&mut bench, &mut states).is_ok() {
+            continue;
+        }
+        let after = match end {
+            End::PowerFailure => bench.sim.crash(&mut Rng::new(call)),
+            End::Kill => bench.sim.kill(),
+        };
+        let dir = bench.dir();
+        check(&after, &dir, &states, &what);
+        bench.sim = after;
+        bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
+        bench.restart();
+        finish(&mut bench, &states);
+    }
+}
+
+#[test]
+fn a_power_failure_at_every_call_leaves_the_lake_at_a_commit() {
+    let _limit = testkit::limit(600);
+    ends_at_every_call(&End::PowerFailure);
+}
+
+#[test]
+fn a_kill_at_every_call_leaves_the_lake_at_a_commit() {
+    let _limit = testkit::limit(600);
+    ends_at_every_call(&End::Kill);
+}
+
+/// What was adopted from the disk must be durable before a checkpoint says so: else a power failure after a kill would
+/// leave the checkpoint ahead of the lake.
+#[test]
+fn a_commit_that_a_kill_left_unsynced_is_durable_once_it_was_found() {
+    let _limit = testkit::limit(300);
+    let mut whole = Bench::new(small());
+    run(&mut whole, &mut States::new()).unwrap();
+    for call in (1..=whole.sim.disk.calls()).step_by(5) {
+        let mut bench = Bench::new(small());
+        bench.sim.disk.crash_at(call);
+        if run(&mut bench, &mut States::new()).is_ok() || bench.position.is_none() {
+            continue;
+        }
+        bench.sim = bench.sim.kill();
+        bench.restart();
+        if bench.position.is_none() {
+            bench.step(true).unwrap();
+        }
+        let found = (bench.lake().row, bench.lake().lsn, bench.lake().version);
+        bench.sim = bench.sim.crash(&mut Rng::new(call));
+        bench.restart();
+        let lake = bench.position.as_ref().map(|_| bench.lake());
+        let lake = lake.unwrap_or_else(|| panic!("call {call}: the checkpoint opens after a power failure"));
+        assert_eq!((lake.row, lake.lsn, lake.version), found);
+    }
+}
+
+/// A call that fails without the machine dying: the next step goes on from what is there.
+#[test]
+fn failing_writes_and_syncs_are_survived() {
+    let _limit = testkit::limit(600);
+    for seed in testkit::seeds(150) {
+        let mut rng = Rng::new(seed);
+        let mut bench = Bench::new(small());
+        bench.land();
+        for step in 0..STEPS {
+            changes(&mut bench, step);
+            if rng.below(2) == 0 {
+                bench.sim.disk.fail_write(1 + rng.below(12));
+            } else {
+                bench.sim.disk.fail_sync(1 + rng.below(12));
+            }
+            if bench.step(true).is_err() && rng.below(3) == 0 {
+                bench.materializer = materializer(small());
+                bench.position = None;
+            }
+            // A fault that was not met yet is met somewhere below.
+            let mut tries = 0;
+            while bench.try_land().is_err() {
+                tries += 1;
+                assert!(tries < 5, "seed {seed}");
+            }
+            bench.land();
+        }
+    }
+}
+
+/// Canaries: each sync is needed. A disk that drops one kind of them must be caught by the tests above.
+#[test]
+fn a_lake_that_skips_a_kind_of_sync_is_caught() {
+    let _limit = testkit::limit(600);
+    for kind in ["data/", ".avro", ".metadata.json", "metadata"] {
+        let caught = std::panic::catch_unwind(|| {
+            let mut whole = Bench::new(small());
+            run(&mut whole, &mut States::new()).unwrap();
+            for call in 1..=whole.sim.disk.calls() {
+                let mut bench = Bench::new(small());
+                bench.sim.disk.lose_syncs(move |path| {
+                    let path = path.to_string_lossy();
+                    match kind {
+                        "metadata" => path.ends_with("/metadata"),
+                        "data/" => path.contains("/data/"),
+                        ending => path.contains(ending),
+                    }
+                });
+                bench.sim.disk.crash_at(call);
+                let mut states = States::new();
+                if run(&mut bench, &mut states).is_ok() {
+                    continue;
+                }
+                let dir = bench.dir();
+                bench.sim = bench.sim.crash(&mut Rng::new(call));
+                check(&bench.sim, &dir, &states, "canary");
+                bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
+                bench.restart();
+                finish(&mut bench, &states);
+            }
+        });
+        assert!(caught.is_err(), "a lake that never syncs {kind} passes");
+    }
+}

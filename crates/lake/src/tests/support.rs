@@ -1,0 +1,229 @@
+//! What the tests share.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use sim::SimEnv;
+use table::materializer::{Budget, Place, Position, Progress};
+use table::{Snapshot, Tip};
+use types::{DataType, Lsn, Result, RowId, TableDef, TableId, Value};
+use vfs::Env;
+
+use crate::digest::Digest;
+use crate::reader::Reader;
+use crate::{Lake, Materializer, Options};
+
+/// A hash of each row by its id.
+pub type Rows = BTreeMap<u64, u64>;
+
+/// Options under which small tests meet everything: files are merged and snapshots expire early.
+pub fn small() -> Options {
+    Options {
+        commit_bytes: 2 << 10,
+        commit_bytes_max: 8 << 10,
+        file_bytes: 16 << 10,
+        snapshots_min: 3,
+        snapshots_max: 6,
+        snapshot_age_min: std::time::Duration::from_secs(20),
+        metadata_files_max: 3,
+        ..Options::new("lake", "lake")
+    }
+}
+
+pub fn materializer(options: Options) -> Arc<Materializer> {
+    Arc::new(Materializer::new(options))
+}
+
+/// What a reader that knows nothing else finds.
+pub fn read(env: &Env, dir: &Path) -> Result<Rows> {
+    let mut rows = Rows::new();
+    Reader::open(env, dir)?.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
+    Ok(rows)
+}
+
+/// What a table has.
+pub fn rows_of(table: &Snapshot) -> Result<Rows> {
+    let mut rows = Rows::new();
+    let batch = table.scan_from(RowId(1), usize::MAX, table.all_columns())?;
+    Digest::by_row(&batch, &mut rows)?;
+    Ok(rows)
+}
+
+/// The table as a reader of the lake and the tail has it.
+pub fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
+    let lake = position.published::<Lake>().expect("a lake is published");
+    let mut rows = read_version(&lake)?;
+    let last = position.checkpoint.row.0;
+    assert!(rows.keys().all(|row| *row <= lake.row.0), "K1: no row beyond the recorded one");
+    assert_eq!(rows.len() as u64, lake.rows(), "what the state counts is what a reader finds");
+    for row in table.deleted_since(&position.checkpoint)? {
+        assert!(rows.remove(&row.0).is_some(), "K1: row {row} was live at the checkpoint");
+    }
+    rows.extend(rows_of(table)?.into_iter().filter(|(row, _)| *row > last));
+    Ok(rows)
+}
+
+/// Reads just this state, from its files.
+pub fn read_version(lake: &Lake) -> Result<Rows> {
+    let mut rows = Rows::new();
+    let reader = Reader::open_version(&lake.env, &lake.dir, lake.version)?;
+    assert_eq!((reader.row, reader.lsn), (lake.row, lake.lsn));
+    reader.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
+    Ok(rows)
+}
+
+/// A table and its lake on a simulated machine, without an engine.
+pub struct Bench {
+    pub sim: SimEnv,
+    pub tip: Tip,
+    pub lsn: u64,
+    pub materializer: Arc<Materializer>,
+    pub position: Option<Arc<Position>>,
+    /// Time that rows get.
+    time: i64,
+}
+
+/// `k int64`, `s string`.
+pub fn def() -> TableDef {
+    let mut def = TableDef::new(TableId(7), "main.t");
+    def.add_column("k", &DataType::Int64, false, None).unwrap();
+    def.add_column("s", &DataType::String, true, None).unwrap();
+    def
+}
+
+impl Bench {
+    pub fn new(options: Options) -> Bench {
+        Bench::of(def(), options)
+    }
+
+    pub fn of(def: TableDef, options: Options) -> Bench {
+        let sim = SimEnv::new(1);
+        let bench = Bench {
+            materializer: materializer(options),
+            tip: Tip::new(def),
+            sim,
+            lsn: 1,
+            position: None,
+            time: 0,
+        };
+        bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
+        bench
+    }
+
+    pub fn place(&self) -> Place {
+        Place { env: self.sim.env(), dir: format!("derived/lake/{}", self.tip.def().id).into() }
+    }
+
+    pub fn dir(&self) -> std::path::PathBuf {
+        self.materializer.dir_of(self.tip.def())
+    }
+
+    /// As if it had gone another way until then.
+    pub fn begin_at(&mut self, time: i64, lsn: u64) -> &mut Self {
+        (self.time, self.lsn) = (time, lsn);
+        self
+    }
+
+    /// Adds rows in the columns' order.
+    pub fn insert(&mut self, rows: &[Vec<Value>]) -> &mut Self {
+        let def = self.tip.def().clone();
+        let column = |at: usize, column: &types::Column| {
+            let values: Vec<Value> = rows.iter().map(|row| row[at].clone()).collect();
+            Value::to_array(&values, &column.data_type).unwrap()
+        };
+        let columns = def.schema.columns.iter().enumerate().map(|(at, c)| column(at, c)).collect();
+        let batch = RecordBatch::try_new(def.schema.to_arrow_user(), columns).unwrap();
+        self.lsn += 1;
+        self.time += 1;
+        let runs = [(Lsn(self.lsn), rows.len() as u64)];
+        self.tip.append(self.tip.next_row(), self.time, &runs, &batch).unwrap();
+        self
+    }
+
+    /// Adds rows of [`def`] with these keys.
+    pub fn keys(&mut self, keys: impl IntoIterator<Item = i64>) -> &mut Self {
+        let rows: Vec<Vec<Value>> =
+            keys.into_iter().map(|k| vec![Value::Int64(k), Value::String(format!("text {k}"))]).collect();
+        self.insert(&rows)
+    }
+
+    pub fn delete(&mut self, rows: impl IntoIterator<Item = u64>) -> &mut Self {
+        self.lsn += 1;
+        self.tip.delete(rows.into_iter().map(RowId), Lsn(self.lsn));
+        self
+    }
+
+    pub fn alter(&mut self, change: impl FnOnce(&mut TableDef)) -> &mut Self {
+        let mut def = (**self.tip.def()).clone();
+        change(&mut def);
+        def.schema.version = def.schema.version.next();
+        self.lsn += 1;
+        self.tip.set_def(def).unwrap();
+        self
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.tip.snapshot(Lsn(self.lsn))
+    }
+
+    pub fn step(&mut self, urgent: bool) -> Result<Progress> {
+        let tick: &mut dyn FnMut(u64) -> Result<()> = &mut |_| Ok(());
+        let mut budget = Budget { rows: 100, urgent, tick };
+        let (place, snapshot) = (self.place(), self.snapshot());
+        let materializer: &dyn table::materializer::Materializer = &*self.materializer;
+        let progress = materializer.step(&place, &snapshot, self.position.as_ref(), &mut budget)?;
+        if let Progress::Advanced(position) = &progress {
+            let position = Arc::new(position.clone());
+            materializer.clean(&place, &position)?;
+            self.position = Some(position);
+        }
+        Ok(progress)
+    }
+
+    /// Steps until nothing is missing.
+    pub fn try_land(&mut self) -> Result<Arc<Lake>> {
+        for _ in 0..100 {
+            if matches!(self.step(true)?, Progress::UpToDate) {
+                return Ok(self.lake());
+            }
+        }
+        panic!("an urgent lake does not land in 100 steps");
+    }
+
+    /// Lands everything and compares what readers find with the table.
+    pub fn land(&mut self) -> Arc<Lake> {
+        let lake = self.try_land().unwrap();
+        assert_eq!(read(&self.sim.env(), &lake.dir).unwrap(), rows_of(&self.snapshot()).unwrap());
+        lake
+    }
+
+    pub fn lake(&self) -> Arc<Lake> {
+        self.position.as_ref().and_then(|position| position.published()).expect("a lake is published")
+    }
+
+    /// As a process that starts finds it: `checkpoint` is what the log says.
+    pub fn restart(&mut self) {
+        self.materializer = materializer(self.materializer.options().clone());
+        let Some(position) = self.position.take() else { return };
+        let materializer: &dyn table::materializer::Materializer = &*self.materializer;
+        let opened = materializer.open(&self.place(), &self.snapshot(), &position.checkpoint);
+        // After an error the engine begins from nothing.
+        self.position = opened
+            .ok()
+            .map(|published| Arc::new(Position { checkpoint: position.checkpoint.clone(), published }));
+    }
+
+    /// The names of the files in the table's directory.
+    pub fn files(&self) -> Vec<String> {
+        let env = self.sim.env();
+        let mut found = Vec::new();
+        for sub in ["data", "metadata"] {
+            for entry in env.disk.list(&self.dir().join(sub)).unwrap() {
+                found.push(format!("{sub}/{}", entry.name));
+            }
+        }
+        found
+    }
+}

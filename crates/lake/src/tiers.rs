@@ -1,0 +1,68 @@
+//! Which neighbours to merge so that their number grows with the logarithm of what they hold.
+
+use std::ops::Range;
+
+/// So many neighbours of one size class become one of the next.
+const FAN: usize = 8;
+
+/// Neighbours to merge, given the size of each in order; those of `full` or more stay as they are. Small ones first, since
+/// they cost least.
+pub fn pick(sizes: &[u64], unit: u64, full: u64) -> Option<Range<usize>> {
+    let level =
+        |size: u64| -> Option<u32> { (size < full).then(|| (size / unit.max(1)).max(1).ilog(FAN as u64)) };
+    let highest = sizes.iter().filter_map(|size| level(*size)).max()?;
+    for most in 0..=highest {
+        // Smaller ones in between go along; only those of the class itself count, so that whatever is merged rises.
+        let (mut begin, mut count) = (0, 0);
+        for end in 0..=sizes.len() {
+            match sizes.get(end).and_then(|size| level(*size)) {
+                Some(level) if level <= most => count += usize::from(level == most),
+                _ if count >= FAN => return Some(cut(begin..end, sizes, full)),
+                _ => (begin, count) = (end + 1, 0),
+            }
+        }
+    }
+    None
+}
+
+/// So many from the front as make one full one.
+fn cut(range: Range<usize>, sizes: &[u64], full: u64) -> Range<usize> {
+    let mut sum = 0;
+    let mut end = range.start;
+    while end < range.end && (sum < full || end - range.start < 2) {
+        sum += sizes[end];
+        end += 1;
+    }
+    range.start..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_small_ones_stay_few_and_are_moved_a_few_times_each() {
+        let mut sizes: Vec<u64> = Vec::new();
+        let mut moved = 0;
+        for n in 1..=1000u64 {
+            sizes.push(1);
+            while let Some(range) = pick(&sizes, 1, 1 << 20) {
+                let sum = sizes[range.clone()].iter().sum();
+                moved += sum;
+                sizes.splice(range, [sum]);
+            }
+            assert_eq!(sizes.iter().sum::<u64>(), n);
+            assert!(sizes.len() <= 7 * 4, "{sizes:?}");
+        }
+        assert!(moved < 4 * 1000, "{moved}");
+    }
+
+    #[test]
+    fn what_is_full_is_left_alone() {
+        assert_eq!(pick(&[100; 20], 1, 100), None);
+        assert_eq!(pick(&[], 1, 100), None);
+        assert_eq!(pick(&[60; 8], 1, 100), Some(0..2));
+        let mixed = [100, 1, 1, 1, 1, 1, 1, 1, 1, 100];
+        assert_eq!(pick(&mixed, 1, 100), Some(1..9));
+    }
+}

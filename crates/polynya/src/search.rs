@@ -1,0 +1,156 @@
+//! Keyword search for callers of any kind.
+
+use std::sync::Arc;
+
+use engine::{Committed, Op, Root, Transaction};
+use index::text::{self, Marker, Query, Searcher};
+use table::materializer::Position;
+use types::{Error, Lsn, NewIndex, Result, Value, name};
+
+use crate::{Database, Row, Snapshot};
+
+/// Characters of a snippet.
+const SNIPPET_CHARS: usize = 200;
+
+/// What is sought. [`Search::new`] asks for the ten best rows.
+#[derive(Clone, Debug)]
+pub struct Search {
+    text: String,
+    columns: Vec<String>,
+    limit: usize,
+    offset: usize,
+}
+
+impl Search {
+    /// Words, `"a phrase"`, `+must`, `-must_not`, `prefix*`, `column:word`. Nothing is a syntax error.
+    pub fn new(text: impl Into<String>) -> Self {
+        Search { text: text.into(), columns: Vec::new(), limit: 10, offset: 0 }
+    }
+
+    /// Only in these of the indexed columns.
+    #[must_use]
+    pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.columns = columns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    #[must_use]
+    pub fn offset(mut self, offset: usize) -> Self {
+        self.offset = offset;
+        self
+    }
+}
+
+impl From<&str> for Search {
+    fn from(text: &str) -> Self {
+        Search::new(text)
+    }
+}
+
+/// What was found, all of it at one lsn.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Best first.
+    pub hits: Vec<Hit>,
+    /// Rows that match.
+    pub total: u64,
+    /// Else there are at least so many.
+    pub exact: bool,
+    pub lsn: Lsn,
+}
+
+/// One row that was found.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    pub row: Row,
+    /// BM25.
+    pub score: f32,
+    /// The columns in which words were found, with a part of their text as HTML: escaped, the words in `<mark>`.
+    pub snippets: Vec<(String, String)>,
+}
+
+impl Database {
+    /// The best rows of a table for some words: what was acknowledged before is found, what was deleted is not. The table
+    /// needs a text index ([`crate::NewTable::text_index`], [`Database::create_index`]).
+    ///
+    /// [`crate::Kind::IndexBuilding`] while so much is missing from the index that the answer would be late; its hint says
+    /// how far it is.
+    pub fn search(&self, table: &str, search: impl Into<Search>) -> Result<Found> {
+        let search = search.into();
+        self.engine.view(&self.principal)?;
+        let root = self.engine.root();
+        let snapshot = Snapshot::new(root.clone()).table(table)?;
+        let searcher = self.text.searcher(&snapshot, position(&root, &snapshot).as_deref())?;
+        let def = snapshot.def();
+        let columns = search
+            .columns
+            .iter()
+            .map(|wanted| {
+                let found = def.schema.column_named(wanted).map(|column| column.id);
+                found.ok_or_else(|| {
+                    Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
+                        .with("table", name::short_table_name(&def.name))
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let Search { text, limit, offset, .. } = &search;
+        let query = Query { columns: &columns, limit: *limit, offset: *offset, ..Query::new(text) };
+        let found = searcher.search(&query)?;
+        let mut marker = searcher.marker(&query)?;
+        marker.share(*limit * searcher.fields().iter().count());
+        let mut hits = Vec::with_capacity(found.hits.len());
+        for hit in found.hits {
+            let missing = || Error::internal("a row that was found is not in the table");
+            let row = Row::new(def.clone(), snapshot.row(hit.row)?.ok_or_else(missing)?);
+            let snippets = snippets(&searcher, &marker, &row)?;
+            hits.push(Hit { row, score: hit.score, snippets });
+        }
+        Ok(Found { hits, total: found.total, exact: found.exact, lsn: snapshot.lsn() })
+    }
+
+    /// Adds a text index over string columns, with options such as `("language", "none")` or `("weights", "2,1")`. It is built
+    /// in the background; the table stays readable, writable and, unless it is large, searchable meanwhile.
+    pub fn create_index(&self, table: &str, columns: &[&str], options: &[(&str, &str)]) -> Result<Committed> {
+        let index = NewIndex {
+            name: String::new(),
+            kind: text::KIND.to_owned(),
+            columns: columns.iter().map(|c| (*c).to_owned()).collect(),
+            options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        };
+        let op = Op::AlterIndexes { table: table.into(), drop: Vec::new(), add: vec![index] };
+        self.commit(Transaction::new(vec![op]))
+    }
+
+    /// Removes an index by its name, which is the table's, the columns' and `idx`: `notes_title_body_idx`.
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<Committed> {
+        let op = Op::AlterIndexes { table: table.into(), drop: vec![index.to_owned()], add: Vec::new() };
+        self.commit(Transaction::new(vec![op]))
+    }
+}
+
+fn position(root: &Root, table: &table::Snapshot) -> Option<Arc<Position>> {
+    root.derived(text::NAME, table.def().id).cloned()
+}
+
+fn snippets(searcher: &Searcher, marker: &Marker, row: &Row) -> Result<Vec<(String, String)>> {
+    let mut snippets = Vec::new();
+    for field in searcher.fields().iter() {
+        let Value::String(text) = row.get(&field.name)? else { continue };
+        let snippet = marker.snippet(field.column, &text, SNIPPET_CHARS);
+        if !snippet.marks.is_empty() {
+            snippets.push((field.name.clone(), snippet.html()));
+        }
+    }
+    Ok(snippets)
+}
+
+/// A table's indexes as it is made.
+pub(crate) fn declared(columns: &[String]) -> NewIndex {
+    NewIndex { kind: text::KIND.to_owned(), columns: columns.to_vec(), ..NewIndex::default() }
+}

@@ -1,0 +1,272 @@
+//! The work of a search, on one thread and without a lock: find, fuse, fetch, mark.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::concat_batches;
+use arrow::datatypes::Schema;
+use index::text::{self, Marker, Query, Scanner, Text};
+use table::Snapshot;
+use types::{ColumnId, Error, Kind, Lsn, ROW_ID, Result, RowId};
+
+use super::plan::Part;
+use super::{Found, Hit, Request, Searched};
+use crate::cancel::Cancel;
+
+/// Of reciprocal rank fusion: how little the first ranks stand out.
+const RANK_OFFSET: f64 = 60.0;
+/// What the rows of one answer may take.
+const ROWS_BYTES_MAX: usize = 32 << 20;
+/// Rows that are fetched before their size is looked at.
+const FETCH_ROWS: usize = 16;
+/// Looks at the deadline of a search that is light: some tens of milliseconds.
+const LIGHT_CHECKS: u64 = 100;
+
+pub(super) struct Job {
+    pub text: Arc<Text>,
+    pub request: Request,
+    pub parts: Vec<Part>,
+    pub lsn: Lsn,
+    pub cancel: Arc<Cancel>,
+}
+
+/// How much work a job may do where it runs.
+struct Work {
+    /// How often it may still look at the deadline, which it does after each millisecond of work at most.
+    left: Cell<u64>,
+}
+
+impl Work {
+    fn check(&self, cancel: &Cancel) -> Result<()> {
+        cancel.check_deadline()?;
+        let left =
+            self.left.get().checked_sub(1).ok_or_else(|| Error::internal("more work than is light"))?;
+        self.left.set(left);
+        Ok(())
+    }
+
+    fn is_spent(&self) -> bool {
+        self.left.get() == 0
+    }
+}
+
+/// What was found in one table.
+struct Best {
+    rows: Vec<(RowId, f64)>,
+    total: u64,
+    exact: bool,
+    marker: Marker,
+    /// The columns in which was searched.
+    columns: Vec<ColumnId>,
+    searched_rows: u64,
+    tail_rows: u64,
+}
+
+impl Job {
+    /// Begins, and gives up with `None` where it turns out to be much work: whoever waits behind it is to wait for
+    /// milliseconds only (R3).
+    pub fn run_if_light(&self) -> Result<Option<Found>> {
+        let work = Work { left: Cell::new(LIGHT_CHECKS) };
+        match self.run_within(&work) {
+            Err(_) if work.is_spent() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    pub fn run(&self) -> Result<Found> {
+        self.run_within(&Work { left: Cell::new(u64::MAX) })
+    }
+
+    fn run_within(&self, work: &Work) -> Result<Found> {
+        let best: Vec<Best> = self.parts.iter().map(|part| self.search(part, work)).collect::<Result<_>>()?;
+        let chosen = self.fuse(&best);
+        let mut tables = Vec::with_capacity(best.len());
+        let mut texts = Vec::with_capacity(best.len());
+        let mut room = ROWS_BYTES_MAX;
+        for (table, (part, best)) in self.parts.iter().zip(&best).enumerate() {
+            let rows: Vec<RowId> =
+                chosen.iter().filter(|(of, ..)| *of == table).map(|(_, row, _)| *row).collect();
+            let fetched = self.fetch(part, &best.columns, &rows, &mut room)?;
+            tables.push(Searched {
+                table: part.snapshot.clone(),
+                rows: fetched.rows,
+                keys: fetched.keys,
+                total: best.total,
+                scanned: part.scanned,
+                searched_rows: best.searched_rows,
+                tail_rows: best.tail_rows,
+                filtered: part.visible.is_some(),
+            });
+            texts.push(fetched.texts);
+        }
+        let mut next = vec![0; tables.len()];
+        let hits = chosen.into_iter().map(|(table, row, score)| {
+            let at = next[table];
+            next[table] += 1;
+            let snippets = self.snippets(&self.parts[table].snapshot, &best[table], &texts[table], at);
+            Hit { table, at, row, score, snippets }
+        });
+        let hits = hits.collect();
+        Ok(Found {
+            hits,
+            total: best.iter().map(|best| best.total).sum(),
+            exact: best.iter().all(|best| best.exact),
+            tables,
+            lsn: self.lsn,
+        })
+    }
+
+    /// The best rows of one table; of one table alone, just those that are answered.
+    fn search(&self, part: &Part, work: &Work) -> Result<Best> {
+        let one = self.parts.len() == 1;
+        let Request { limit, offset, text, .. } = &self.request;
+        let (limit, offset) = if one { (*limit, *offset) } else { (limit + offset, 0) };
+        let check = || work.check(&self.cancel);
+        let visible = part.visible.as_ref().map(|visible| visible.rows(&part.snapshot)).transpose()?;
+        let is_visible = |row: RowId| visible.as_ref().is_none_or(|rows| rows.contains(row));
+        let passes =
+            |row: RowId| part.filtered.as_ref().is_none_or(|rows| rows.contains(row.0)) && is_visible(row);
+        let filters = part.filtered.is_some() || visible.is_some();
+        let mut query =
+            Query { limit, offset, columns: &part.columns, check: Some(&check), ..Query::new(text) };
+        if filters {
+            query.filter = Some(&passes);
+        }
+        let (hits, mut marker, columns, searched_rows, tail_rows) = if part.scanned {
+            let scanner = Scanner::new(part.snapshot.def(), &part.columns)?;
+            let columns = scanner.fields().iter().map(|field| field.column).collect();
+            let hits = scanner.search(&part.snapshot, &query)?;
+            let rows = visible.as_ref().map_or(part.snapshot.rows(), |rows| rows.len() as u64);
+            (hits, scanner.marker(&query)?, columns, rows, 0)
+        } else {
+            let searcher = self.text.searcher(&part.snapshot, part.position.as_deref());
+            let mut searcher = searcher.map_err(|error| match part.visible.is_some() {
+                // How far it is would tell how much there is.
+                true => Error::new(error.kind(), error.message()),
+                false => error,
+            })?;
+            let mut tail_rows = searcher.tail_rows();
+            if visible.is_some() {
+                searcher = searcher.only(&is_visible);
+                tail_rows = 0;
+            }
+            let all = || searcher.fields().iter().map(|field| field.column).collect();
+            let columns = if part.columns.is_empty() { all() } else { part.columns.clone() };
+            (searcher.search(&query)?, searcher.marker(&query)?, columns, searcher.rows(), tail_rows)
+        };
+        marker.share(self.request.limit * columns.len());
+        let text::Hits { hits, total, exact } = hits;
+        let rows = hits.iter().map(|hit| (hit.row, f64::from(hit.score))).collect();
+        Ok(Best { rows, total, exact, marker, columns, searched_rows, tail_rows })
+    }
+
+    /// The rows to answer, best first, with their table.
+    fn fuse(&self, best: &[Best]) -> Vec<(usize, RowId, f64)> {
+        if let [one] = best {
+            return one.rows.iter().map(|(row, score)| (0, *row, *score)).collect();
+        }
+        let ranked = |(table, best): (usize, &Best)| {
+            let rank =
+                |(at, (row, _)): (usize, &(RowId, f64))| (table, *row, 1.0 / (RANK_OFFSET + 1.0 + at as f64));
+            best.rows.iter().enumerate().map(rank).collect::<Vec<_>>()
+        };
+        let mut all: Vec<(usize, RowId, f64)> = best.iter().enumerate().flat_map(ranked).collect();
+        // Stable: of equal ranks the earlier table's comes first.
+        all.sort_by(|a, b| b.2.total_cmp(&a.2));
+        all.into_iter().skip(self.request.offset).take(self.request.limit).collect()
+    }
+
+    fn fetch(&self, part: &Part, searched: &[ColumnId], rows: &[RowId], room: &mut usize) -> Result<Fetched> {
+        let def = part.snapshot.def();
+        let key: Vec<ColumnId> = match &part.visible {
+            // A key that may not be seen names nothing.
+            Some(visible) if def.primary_key.iter().any(|id| !visible.columns.contains(id)) => Vec::new(),
+            _ => def.primary_key.clone(),
+        };
+        let mut columns = vec![ROW_ID];
+        for id in part.fields.iter().chain(&key).chain(searched) {
+            if !columns.contains(id) {
+                columns.push(*id);
+            }
+        }
+        let projection = part.snapshot.projection(&columns)?;
+        let mut batches = Vec::new();
+        for some in rows.chunks(FETCH_ROWS) {
+            self.cancel.check_deadline()?;
+            let batch = part.snapshot.fetch(some, &projection)?;
+            if batch.num_rows() != some.len() {
+                return Err(
+                    Error::internal("a row that was found is not in the table").with("table", &def.name)
+                );
+            }
+            let bytes: usize = batch
+                .columns()
+                .iter()
+                .map(|c| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size()))
+                .sum();
+            *room = room.checked_sub(bytes).ok_or_else(|| {
+                Error::new(
+                    Kind::TooLarge,
+                    format!("the rows that were found take more than {} MiB", ROWS_BYTES_MAX >> 20),
+                )
+                .hint("ask for fewer, or name the columns to show as `fields`")
+            })?;
+            batches.push(batch);
+        }
+        let whole = concat_batches(projection.schema(), &batches)
+            .map_err(|e| Error::internal(format!("joining the rows that were found failed: {e}")))?;
+        let position = |id: &ColumnId| columns.iter().position(|known| known == id);
+        let part_of = |ids: &[ColumnId]| project(&whole, ids.iter().filter_map(position).collect());
+        let texts = searched
+            .iter()
+            .filter_map(|id| Some((*id, whole.column(position(id)?).clone())))
+            .collect::<HashMap<_, _>>();
+        Ok(Fetched { rows: part_of(&part.fields)?, keys: part_of(&key)?, texts })
+    }
+
+    fn snippets(
+        &self,
+        snapshot: &Snapshot,
+        best: &Best,
+        texts: &HashMap<ColumnId, arrow::array::ArrayRef>,
+        at: usize,
+    ) -> Vec<(String, String)> {
+        let mut snippets = Vec::new();
+        let mut first: Option<(String, String)> = None;
+        for id in &best.columns {
+            let Some(column) = snapshot.def().schema.column(*id) else { continue };
+            let Some(texts) = texts.get(id).and_then(|texts| texts.as_string_opt::<i32>()) else { continue };
+            if texts.is_null(at) {
+                continue;
+            }
+            let snippet = best.marker.snippet(*id, texts.value(at), self.request.snippet_chars);
+            if !snippet.marks.is_empty() {
+                snippets.push((column.name.clone(), snippet.html()));
+            } else if first.is_none() && !snippet.text.trim().is_empty() {
+                first = Some((column.name.clone(), snippet.html()));
+            }
+        }
+        if snippets.is_empty() {
+            // A word beyond the part of a long text that is looked at: its beginning says at least what it is.
+            snippets.extend(first);
+        }
+        snippets
+    }
+}
+
+struct Fetched {
+    rows: RecordBatch,
+    keys: RecordBatch,
+    texts: HashMap<ColumnId, arrow::array::ArrayRef>,
+}
+
+fn project(batch: &RecordBatch, columns: Vec<usize>) -> Result<RecordBatch> {
+    let schema = batch.schema();
+    let fields: Vec<_> = columns.iter().map(|at| schema.fields()[*at].clone()).collect();
+    let arrays = columns.iter().map(|at| batch.column(*at).clone()).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)
+        .map_err(|e| Error::internal(format!("choosing columns failed: {e}")))
+}

@@ -1,0 +1,194 @@
+//! What a request means in one view: its tables, and in each the columns that are searched and shown.
+
+use std::sync::Arc;
+
+use engine::{RowFilter, View};
+use index::text::{self, Scanner};
+use roaring::RoaringTreemap;
+use table::Snapshot;
+use table::materializer::Position;
+use types::{ColumnId, Error, Kind, Result, TableDef, name};
+
+use super::{LIMIT_MAX, Request, WINDOW_MAX};
+use crate::error::quoted;
+use crate::names::near;
+
+/// Tables of one request.
+const TABLES_MAX: usize = 100;
+
+/// One table of a request.
+pub(super) struct Part {
+    pub snapshot: Arc<Snapshot>,
+    pub position: Option<Arc<Position>>,
+    /// Columns to search in; empty: all that are indexed.
+    pub columns: Vec<ColumnId>,
+    /// No index covers them.
+    pub scanned: bool,
+    /// Columns to show.
+    pub fields: Vec<ColumnId>,
+    /// What the principal may see of the table; `None`: everything.
+    pub visible: Option<RowFilter>,
+    /// The rows for which the request's filter holds.
+    pub filtered: Option<RoaringTreemap>,
+}
+
+pub(super) fn understand(view: &View, request: &Request) -> Result<Vec<Part>> {
+    if !(1..=LIMIT_MAX).contains(&request.limit) {
+        return Err(Error::invalid(format!("a limit of {} rows; it is 1 to {LIMIT_MAX}", request.limit))
+            .hint("go on with `offset`"));
+    }
+    if request.limit.saturating_add(request.offset) > WINDOW_MAX {
+        return Err(Error::new(
+            Kind::TooLarge,
+            format!("a search answers the best {WINDOW_MAX} rows at most"),
+        )
+        .hint("ask for fewer, or make the query narrower"));
+    }
+    if request.text.trim().is_empty() {
+        return Err(Error::invalid("the query is empty").hint("send at least one word as `q`"));
+    }
+    if request.tables.len() > TABLES_MAX {
+        return Err(Error::new(Kind::TooLarge, format!("a search names at most {TABLES_MAX} tables")));
+    }
+    let mut parts = Vec::new();
+    if request.tables.is_empty() {
+        for snapshot in view.searchables() {
+            // What must be read row by row has to be asked for by name.
+            if text::fields(snapshot.def()).is_some()
+                && let Some(part) = implied(view, snapshot, request)?
+            {
+                parts.push(part);
+            }
+        }
+        if parts.is_empty() {
+            return Err(nothing_to_search(view, request));
+        }
+        if parts.len() > TABLES_MAX {
+            return Err(Error::new(
+                Kind::TooLarge,
+                format!("{} tables have a text index; a search goes over {TABLES_MAX}", parts.len()),
+            )
+            .hint("name those that are meant"));
+        }
+        return Ok(parts);
+    }
+    for wanted in &request.tables {
+        let snapshot = view.searchable(wanted)?;
+        if !parts.iter().any(|part: &Part| part.snapshot.def().id == snapshot.def().id) {
+            parts.push(named(view, snapshot, request)?);
+        }
+    }
+    Ok(parts)
+}
+
+fn nothing_to_search(view: &View, request: &Request) -> Error {
+    let error = match request.columns.is_empty() {
+        true => Error::not_found("no table has a text index"),
+        false => Error::not_found("no table has a text index over these columns"),
+    };
+    match view.tables().iter().map(|t| t.def()).find(|def| !def.name.starts_with("polynya.")) {
+        Some(def) => error.hint(format!(
+            "make one with CREATE INDEX ON {} USING text (…), or name a table to have all of it read",
+            name::short_table_name(&def.name)
+        )),
+        None => error.hint("PUT /v1/tables/{table} with `indexes` makes a table with one"),
+    }
+}
+
+/// A table that the request named.
+fn named(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Part> {
+    let def = snapshot.def().clone();
+    let visible = view.row_filter(&snapshot);
+    if visible.is_some() && request.filter.is_some() {
+        return Err(Error::new(Kind::Forbidden, "only an admin may filter this table's rows")
+            .with("table", name::short_table_name(&def.name))
+            .hint("search without a filter"));
+    }
+    let wanted: Vec<ColumnId> =
+        request.columns.iter().map(|wanted| column(&def, &visible, wanted)).collect::<Result<_>>()?;
+    let indexed: Vec<ColumnId> = text::fields(&def)
+        .map(|fields| fields.iter().map(|field| field.column).filter(|id| may_see(&visible, *id)).collect())
+        .unwrap_or_default();
+    let scanned = indexed.is_empty() || wanted.iter().any(|id| !indexed.contains(id));
+    let columns = match (scanned, &visible) {
+        (true, Some(visible)) if wanted.is_empty() => strings(&def, visible)?,
+        (false, Some(_)) if wanted.is_empty() => indexed,
+        _ => wanted,
+    };
+    if scanned {
+        // Says now what is wrong with them.
+        Scanner::new(&def, &columns)?;
+    }
+    let fields = match &request.fields {
+        None => shown(&def, &visible, request.brief).collect(),
+        Some(fields) => fields.iter().map(|field| column(&def, &visible, field)).collect::<Result<_>>()?,
+    };
+    let position = view.derived(text::NAME, &snapshot);
+    Ok(Part { snapshot, position, columns, scanned, fields, visible, filtered: None })
+}
+
+/// A table with a text index, for a request that names none; `None` if it has nothing of what is asked for.
+fn implied(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Option<Part>> {
+    let def = snapshot.def().clone();
+    let visible = view.row_filter(&snapshot);
+    let Some(fields) = text::fields(&def) else { return Ok(None) };
+    let wanted = |id: &ColumnId| {
+        let name = def.schema.column(*id).map_or("", |column| column.name.as_str());
+        request.columns.is_empty() || request.columns.iter().any(|c| c.eq_ignore_ascii_case(name))
+    };
+    let indexed = fields.iter().map(|field| field.column).filter(|id| may_see(&visible, *id));
+    let columns: Vec<ColumnId> = indexed.filter(wanted).collect();
+    if columns.is_empty() || visible.is_some() && request.filter.is_some() {
+        return Ok(None);
+    }
+    let narrowed = visible.is_some() || !request.columns.is_empty();
+    let fields = match &request.fields {
+        None => shown(&def, &visible, request.brief).collect(),
+        // Tables differ: each shows what it has of them.
+        Some(fields) => fields.iter().filter_map(|field| column(&def, &visible, field).ok()).collect(),
+    };
+    let position = view.derived(text::NAME, &snapshot);
+    let columns = if narrowed { columns } else { Vec::new() };
+    Ok(Some(Part { snapshot, position, columns, scanned: false, fields, visible, filtered: None }))
+}
+
+fn may_see(visible: &Option<RowFilter>, id: ColumnId) -> bool {
+    visible.as_ref().is_none_or(|visible| visible.columns.contains(&id))
+}
+
+fn shown<'a>(
+    def: &'a TableDef,
+    visible: &'a Option<RowFilter>,
+    brief: bool,
+) -> impl Iterator<Item = ColumnId> + 'a {
+    let names_row = move |column: &&types::Column| {
+        !brief || def.primary_key.contains(&column.id) || column.name.eq_ignore_ascii_case("title")
+    };
+    def.schema.columns.iter().filter(names_row).map(|column| column.id).filter(|id| may_see(visible, *id))
+}
+
+fn strings(def: &TableDef, visible: &RowFilter) -> Result<Vec<ColumnId>> {
+    let is_string = |c: &&types::Column| c.data_type == types::DataType::String;
+    let columns = def.schema.columns.iter().filter(is_string).map(|c| c.id);
+    let columns: Vec<ColumnId> = columns.filter(|id| visible.columns.contains(id)).collect();
+    match columns.is_empty() {
+        true => Err(Error::invalid("the table has no string column to search in")),
+        false => Ok(columns),
+    }
+}
+
+/// A column by its name. One that may not be seen is not there.
+fn column(def: &TableDef, visible: &Option<RowFilter>, wanted: &str) -> Result<ColumnId> {
+    let names =
+        || def.schema.columns.iter().filter(|c| may_see(visible, c.id)).map(|column| column.name.as_str());
+    if let Some(at) = name::resolve(wanted, names()) {
+        let found = names().nth(at).unwrap_or_default();
+        if let Some(column) = def.schema.columns.iter().find(|column| column.name == found) {
+            return Ok(column.id);
+        }
+    }
+    let error = Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
+        .with("table", name::short_table_name(&def.name));
+    let near = near(wanted, names());
+    Err(if near.is_empty() { error } else { error.hint(format!("did you mean {}?", quoted(&near))) })
+}

@@ -1,0 +1,110 @@
+//! What search runs among the statements: on SQL's threads, in one of their places, until a deadline.
+
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use engine::View;
+use futures::StreamExt;
+use roaring::RoaringTreemap;
+use table::Snapshot;
+use tokio::sync::oneshot;
+use types::{Error, Result, Value};
+
+use super::{AbortOnDrop, Sql, closed};
+use crate::cancel::{Cancel, CancelOnDrop};
+use crate::deadline::Deadline;
+use crate::error::from_datafusion;
+use crate::execute::{self, LONG_TEXT_BYTES, heavy};
+use crate::params::{self, Params};
+use crate::{names, write};
+
+impl Sql {
+    /// The rows of a table, as `view` has it, for which a predicate holds. Dropping the future ends it.
+    pub(crate) async fn rows_where(
+        &self,
+        view: &View,
+        snapshot: Arc<Snapshot>,
+        predicate: &str,
+        params: Vec<Value>,
+        deadline: Deadline,
+    ) -> Result<RoaringTreemap> {
+        let (view, predicate) = (view.clone(), predicate.to_owned());
+        let cancel = Cancel::at(deadline.at());
+        let _guard = CancelOnDrop(Some(cancel.clone()));
+        let shared = self.0.shared.clone();
+        let work = async move {
+            let _place = shared.admit().await?;
+            let long = predicate.len() > LONG_TEXT_BYTES;
+            let statement =
+                heavy(long, || write::row_ids_where(&snapshot, &predicate, shared.options.text_bytes_max))?;
+            let params = Params::new(params);
+            let named = names::parameters(&statement)?;
+            if named != params.values.len() {
+                return Err(params::count_differs("filter", named, params.values.len()));
+            }
+            let planned = heavy(long, || shared.planner.plan(statement, &params, &view, None))?;
+            let mut stream = execute::start(&shared.planner, &planned, &cancel, long).await?;
+            let mut rows = RoaringTreemap::new();
+            while let Some(batch) = stream.next().await {
+                let batch = batch.map_err(from_datafusion)?;
+                let ids = batch.column(0).as_primitive::<Int64Type>();
+                rows.extend(ids.values().iter().map(|id| *id as u64));
+            }
+            Ok(rows)
+        };
+        self.among_statements(deadline, work).await
+    }
+
+    /// Work of somebody else's that does not yield, off the caller's thread and among the statements. It looks at its
+    /// deadline itself.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        within: std::time::Duration,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.blocking(Deadline::after(within), job).await
+    }
+
+    /// Work that does not yield, and looks at its deadline itself.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        deadline: Deadline,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = self.0.shared.clone();
+        let work = async move {
+            let _place = shared.admit().await?;
+            if deadline.has_passed() {
+                return Err(deadline.passed());
+            }
+            heavy(true, job)
+        };
+        self.among_statements(deadline, work).await
+    }
+
+    /// Runs a future on SQL's threads, whose clock it may use, until the deadline.
+    pub(crate) async fn among_statements<T: Send + 'static>(
+        &self,
+        deadline: Deadline,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        if self.0.closed.load(std::sync::atomic::Ordering::Acquire) {
+            return Err(closed());
+        }
+        let (sender, receiver) = oneshot::channel();
+        let task = self.0.spawner.spawn(async move {
+            let outcome = match deadline.limit(Box::pin(work)).await {
+                Ok(outcome) => outcome,
+                Err(passed) => Err(passed),
+            };
+            // Nobody waits any more if the client left.
+            let _ = sender.send(outcome);
+        });
+        let _guard = AbortOnDrop(Some(task.abort_handle()));
+        receiver.await.unwrap_or_else(|_| match self.0.closed.load(std::sync::atomic::Ordering::Acquire) {
+            true => Err(closed()),
+            false => Err(Error::internal("the search met a bug of Polynya and stopped")),
+        })
+    }
+}

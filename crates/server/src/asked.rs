@@ -1,0 +1,192 @@
+//! What a request says in its query string and its body: read strictly, and faults told in words that need no knowledge of
+//! how it is read.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Uri, header};
+use serde::de::DeserializeOwned;
+use types::{Error, Result, name};
+
+use crate::failure::Failure;
+
+/// A query string: an unknown or repeated parameter is a mistake worth telling.
+pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
+    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|e| {
+        let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+        let hint = "/openapi.json lists the parameters";
+        let Some((parameter, why)) = why.split_once(": ") else {
+            return Error::invalid(format!("the query string does not fit: {why}")).hint(hint);
+        };
+        let wanted = match why {
+            _ if is_about_number(why) => "a whole number",
+            "provided string was not `true` or `false`" => "true or false",
+            _ => return Error::invalid(format!("the query string does not fit: {why}")).hint(hint),
+        };
+        let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
+        let pairs = pairs.map(|pairs| pairs.0).unwrap_or_default();
+        let value = pairs.iter().find(|(name, _)| name == parameter).map_or("", |(_, value)| value);
+        let value = name::printable(value);
+        Error::invalid(format!("`{parameter}` is {wanted}, `{value}` was given")).hint(hint)
+    })
+}
+
+/// How the standard library says that a text is no number of the wanted size.
+fn is_about_number(why: &str) -> bool {
+    [
+        "invalid digit found in string",
+        "cannot parse integer from empty string",
+        "number too large to fit in target type",
+        "number too small to fit in target type",
+    ]
+    .contains(&why)
+}
+
+/// Refuses what a route does not read: it would be ignored, and its sender would not know.
+pub fn no_query(uri: &Uri) -> Result<()> {
+    match uri.query().unwrap_or_default() {
+        "" => Ok(()),
+        query => {
+            let first = query.split(['&', '=']).find(|part| !part.is_empty()).unwrap_or(query);
+            let first = name::printable(first);
+            Err(Error::invalid(format!("there is no parameter `{first}` here: the path takes none"))
+                .hint("/openapi.json lists the parameters"))
+        }
+    }
+}
+
+/// Refuses what a form of a page sends. A browser asks nobody before it sends one, so any page that keeps somebody's HTML, as
+/// a note may, would speak with the rights of whoever presses its button. Programs (`curl -d`) name such media types too, and
+/// are told apart by what browsers add.
+pub fn no_form(method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
+    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_browser = headers.contains_key(header::ORIGIN)
+        || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"));
+    if reads || !is_browser {
+        return Ok(());
+    }
+    for value in headers.get_all(header::CONTENT_TYPE) {
+        let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+        let media = text.split([';', ',']).map(str::trim);
+        if let Some(form) = media.into_iter().find(|media| FORM_MEDIA.contains(media)) {
+            return Err(Failure::unsupported(
+                format!("a browser sent this as `{form}`, the media type of a form"),
+                "a page's script sends `Content-Type: application/json`",
+            ));
+        }
+    }
+    Ok(())
+}
+
+const FORM_MEDIA: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
+
+/// A body of JSON. `what` it should be, and one that fits.
+pub fn body<T: DeserializeOwned>(bytes: &[u8], what: &str, example: &str) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|e| {
+        Error::invalid(format!("the body is no {what}: {}", in_words(&e))).hint(format!("send {example}"))
+    })
+}
+
+/// serde's faults without the names of Rust's types.
+pub fn in_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let (text, place) = match text.rfind(" at line ") {
+        Some(at) => text.split_at(at),
+        None => (text.as_str(), ""),
+    };
+    let typed = ["invalid type: ", "invalid value: "].iter().find_map(|begin| text.strip_prefix(begin));
+    if let Some((found, wanted)) = typed.and_then(|rest| rest.rsplit_once(", expected ")) {
+        let found = match found {
+            "sequence" => "an array",
+            "map" => "an object",
+            other => other,
+        };
+        return format!("{} expected, {found} found{place}", named(wanted));
+    }
+    if text.starts_with("invalid length ") {
+        return format!("an object expected, an array found{place}");
+    }
+    let text =
+        text.replace("EOF while parsing", "it ends inside").replace("unknown variant", "unknown value");
+    format!("{text}{place}")
+}
+
+fn named(wanted: &str) -> &str {
+    match wanted {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "an array",
+        "a map" => "an object",
+        "a boolean" => "true or false",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    }
+}
+
+/// One rule for every `deadline_ms`: none at all is a mistake, and more than the most counts as the most, which whoever is
+/// asked knows.
+pub fn deadline(ms: Option<u64>) -> Result<Option<Duration>> {
+    match ms {
+        Some(0) => Err(Error::invalid("`deadline_ms` is 1 or more, 0 was given")
+            .hint("leave it out for as long as it usually takes")),
+        ms => Ok(ms.map(Duration::from_millis)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Asked {
+        limit: Option<u64>,
+        create: Option<bool>,
+        #[serde(default)]
+        names: Vec<String>,
+    }
+
+    #[test]
+    fn a_parameter_that_does_not_fit_is_shown_with_what_is_wanted() {
+        for (given, said) in [
+            ("limit=x", "`limit` is a whole number, `x` was given"),
+            ("limit=-1", "`limit` is a whole number, `-1` was given"),
+            ("limit=", "`limit` is a whole number, `` was given"),
+            (
+                "limit=99999999999999999999999",
+                "`limit` is a whole number, `99999999999999999999999` was given",
+            ),
+            ("create=x", "`create` is true or false, `x` was given"),
+        ] {
+            let uri: Uri = format!("/v1/tables/t/rows?{given}").parse().unwrap();
+            assert_eq!(query::<Asked>(&uri).unwrap_err().message(), said);
+        }
+        let uri: Uri = "/v1/tables?wait=1".parse().unwrap();
+        assert!(query::<Asked>(&uri).unwrap_err().message().contains("unknown field `wait`"));
+        assert_eq!(
+            no_query(&uri).unwrap_err().message(),
+            "there is no parameter `wait` here: the path takes none"
+        );
+        for none in ["/v1/tables", "/v1/tables?"] {
+            no_query(&none.parse().unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_body_that_does_not_fit_is_told_without_names_of_types() {
+        for (given, said) in [
+            (r#"{"limit":"x"}"#, "a whole number from 0 on expected, string \"x\" found at line 1 column 12"),
+            (r#"{"limit":-1}"#, "a whole number from 0 on expected, integer `-1` found at line 1 column 11"),
+            (r#"{"names":1}"#, "an array expected, integer `1` found at line 1 column 10"),
+            (r#"{"create":1}"#, "true or false expected, integer `1` found at line 1 column 11"),
+            ("1", "an object expected, integer `1` found at line 1 column 1"),
+            (r#"{"limit":1"#, "it ends inside an object at line 1 column 10"),
+        ] {
+            let message = body::<Asked>(given.as_bytes(), "search", "{}").unwrap_err().message().to_owned();
+            assert_eq!(message, format!("the body is no search: {said}"), "{given}");
+        }
+    }
+}

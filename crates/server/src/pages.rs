@@ -1,0 +1,167 @@
+//! The published site: whatever no route answers.
+//!
+//! Pages are complete before anybody asks for them. An answer is a look at the newest root, a lookup by the path as it was
+//! sent, and clones of counters on bytes that all share: nothing that is allocated for it grows with the page. No key is
+//! needed, since only what is published has a page; while there is no key at all, programs of this machine alone are
+//! answered, as everywhere. Search ([`search`]) alone is made for its request.
+
+mod conditions;
+mod search;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use site::{Encoded, Found, Page, Site};
+
+use crate::app::App;
+use crate::auth::{self, Peer};
+use crate::failure::Failure;
+use conditions::Span;
+
+/// First parts of the paths that belong to routes. A site gives no page such an address.
+const OF_ROUTES: [&str; 8] = ["v1", "_", "health", "ready", "metrics", "openapi.json", "mcp", "iceberg"];
+
+/// Whether a path is the site's: all that no route has.
+fn is_of_site(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix('/') else { return false };
+    let first = rest.split_once('/').map_or(rest, |(first, _)| first);
+    !OF_ROUTES.contains(&first)
+}
+
+/// What a request for the site comes to.
+pub enum Asked {
+    Answered(Response),
+    /// Words that are sought in it. Only [`search::answer`] may wait.
+    Sought(String),
+}
+
+/// Answers a request for the site; `None` if it is none, or there is no vault.
+pub async fn answer(app: &App, parts: &Parts, peer: Peer) -> Option<Response> {
+    match asked(app, parts, peer)? {
+        Asked::Answered(response) => Some(response),
+        Asked::Sought(words) => Some(Box::pin(search::answer(app, words, &parts.headers)).await),
+    }
+}
+
+/// Without waiting: a page is there or is not.
+fn asked(app: &App, parts: &Parts, peer: Peer) -> Option<Asked> {
+    let table = app.options.site.as_deref()?;
+    if !is_of_site(parts.uri.path()) {
+        return None;
+    }
+    let _reading = vfs::read_path();
+    let root = app.engine.root();
+    let snapshot = root.table(table).filter(|table| table.def().is_vault())?;
+    if root.keys().is_empty()
+        && let Err(failure) = auth::principal(root.keys(), app.options.owner_hash, peer, parts)
+    {
+        return Some(Asked::Answered(failure.into_response()));
+    }
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        let mut response = Failure::method_not_allowed(parts.method.as_str(), &[&Method::GET, &Method::HEAD])
+            .into_response();
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return Some(Asked::Answered(response));
+    }
+    let Some(site) = root.derived(site::NAME, snapshot.def().id).and_then(|p| p.published::<Site>()) else {
+        return Some(Asked::Answered(not_yet()));
+    };
+    if let Some(words) = search::words(app, &site.vault, &parts.uri) {
+        return Some(Asked::Sought(words));
+    }
+    Some(Asked::Answered(match site.vault.find(parts.uri.path()) {
+        Found::Page(page) => shown(page, &parts.headers),
+        Found::Missing(page) => shown(page, &parts.headers),
+        Found::Moved(url) => moved(url, parts.uri.query()),
+    }))
+}
+
+/// After a start, until all pages are made.
+fn not_yet() -> Response {
+    const TEXT: &str = "The pages of this site are being made. Come again in a moment.\n";
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+        (header::RETRY_AFTER, HeaderValue::from_static("1")),
+        (header::REFRESH, HeaderValue::from_static("1")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, TEXT).into_response()
+}
+
+fn moved(url: &str, query: Option<&str>) -> Response {
+    let target = match query {
+        Some(query) => format!("{url}?{query}"),
+        None => url.to_owned(),
+    };
+    // An address of the site, percent-encoded, and a query that came in a request: both are plain.
+    let Ok(target) = HeaderValue::try_from(target) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let headers = [(header::LOCATION, target), (header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
+    (StatusCode::MOVED_PERMANENTLY, headers).into_response()
+}
+
+fn shown(page: &Page, request: &HeaderMap) -> Response {
+    let status = StatusCode::from_u16(page.status).unwrap_or(StatusCode::OK);
+    let is_there = status == StatusCode::OK;
+    let packed = page.gzip.as_ref().filter(|_| conditions::takes_gzip(request));
+    let Encoded { bytes, etag } = packed.unwrap_or(&page.plain);
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    headers.reserve(12);
+    let mut put = |name: HeaderName, value: HeaderValue| drop(headers.insert(name, value));
+    put(header::CACHE_CONTROL, HeaderValue::from_static(page.cache_control));
+    put(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(page.security_policy));
+    put(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    put(header::REFERRER_POLICY, HeaderValue::from_static("strict-origin-when-cross-origin"));
+    if page.gzip.is_some() {
+        put(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    if is_there {
+        if let Ok(etag) = HeaderValue::from_str(etag) {
+            put(header::ETAG, etag);
+        }
+        if conditions::has(request, etag) {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            return response;
+        }
+        if let Some(modified) = page.last_modified.as_deref().and_then(|m| HeaderValue::from_str(m).ok()) {
+            put(header::LAST_MODIFIED, modified);
+        }
+    }
+    put(header::CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    if packed.is_some() {
+        put(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    // Parts are for what is not compressed: recordings, pictures, archives.
+    let span = match page.gzip {
+        None if is_there => {
+            put(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+            conditions::span(request, etag, bytes.len())
+        }
+        _ => Span::Whole,
+    };
+    let (status, body) = match span {
+        Span::Whole => (status, bytes.clone()),
+        Span::Part(from, end) => {
+            let range = format!("bytes {from}-{}/{}", end - 1, bytes.len());
+            put(header::CONTENT_RANGE, HeaderValue::try_from(range).expect("digits"));
+            (StatusCode::PARTIAL_CONTENT, bytes.slice(from..end))
+        }
+        Span::Outside => {
+            let range = format!("bytes */{}", bytes.len());
+            put(header::CONTENT_RANGE, HeaderValue::try_from(range).expect("digits"));
+            put(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            let text = format!("The file has {} bytes, and none of them is in this range.\n", bytes.len());
+            (StatusCode::RANGE_NOT_SATISFIABLE, Bytes::from(text))
+        }
+    };
+    *response.status_mut() = status;
+    *response.body_mut() = Body::from(body);
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The lake's part: landing a table now, and how far everything is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use http::Request;
+use lake::{Lacks, Lake};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use table::materializer::Position;
+use types::{Error, Kind, Principal, Scope, name};
+
+use super::json;
+use crate::app::Shared;
+use crate::asked;
+use crate::failure::Result;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    deadline_ms: Option<u64>,
+}
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE_MAX: Duration = Duration::from_secs(600);
+
+/// Lands what the table has now, and answers once it is there.
+pub async fn commit(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked: Asked = asked::query(request.uri())?;
+    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
+    let wanted = app.engine.view(&principal)?.table(&table)?;
+    let short = name::short_table_name(&wanted.def().name).to_owned();
+    if !follows(&app, &wanted) {
+        return Err(Error::invalid(format!("the table `{short}` has no lake"))
+            .hint("make it with `\"lake\": true`; `lake.enabled` decides for tables that do not say")
+            .into());
+    }
+    let id = wanted.def().id;
+    // What failed before may be cured: only a failure from now on counts.
+    let failed_before = standing(&app, &wanted).map_or(0, |standing| standing.failures);
+    let landing = async {
+        let mut lsn = app.lsn.subscribe();
+        loop {
+            // Seen before the root is taken, so that what comes behind it wakes us.
+            lsn.borrow_and_update();
+            app.engine.hurry(lake::NAME, id);
+            let root = app.engine.root();
+            if root.tables().all(|table| table.def().id != id) {
+                return Err(Error::not_found(format!("table `{short}` was dropped")).into());
+            }
+            if let Some(position) = root.derived(lake::NAME, id).cloned() {
+                let (wanted, found) = (wanted.clone(), position.clone());
+                let lacks = app.work.run(move || Lacks::at(&found, &wanted)).await??;
+                if !lacks.any() {
+                    return shown(&position, &principal);
+                }
+            }
+            // A log that takes no more writes takes no checkpoint either.
+            if let Some(error) = app.engine.status().write_error {
+                return Err(told(error, &principal).into());
+            }
+            if let Some(standing) = standing(&app, &wanted)
+                && standing.failures > failed_before
+                && let Some(error) = standing.error
+            {
+                return Err(told(error, &principal).into());
+            }
+            // A failure publishes nothing, so it is asked for.
+            let _ = tokio::time::timeout(FAILURE_EVERY, lsn.changed()).await;
+        }
+    };
+    match tokio::time::timeout(deadline, landing).await {
+        Ok(landed) => Ok(json(&landed?)),
+        Err(_) => {
+            let ms = deadline.as_millis();
+            Err(Error::new(Kind::Timeout, format!("the table did not land within {ms} ms"))
+                .hint("it goes on landing; ask again, or with a larger deadline_ms")
+                .into())
+        }
+    }
+}
+
+const FAILURE_EVERY: Duration = Duration::from_millis(200);
+
+/// How far the rows of a table are: acknowledged, in segments, in the lake.
+pub async fn watermarks(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+) -> Result<Response> {
+    let view = app.engine.view(&principal)?;
+    let table = view.table(&table)?;
+    let mut marks = json!({
+        "table": name::short_table_name(&table.def().name),
+        "acknowledged": { "row": table.next_row().0 - 1, "lsn": table.lsn().0 },
+        "sealed": { "row": table.sealed_next().0 - 1 },
+    });
+    if follows(&app, &table) {
+        marks["lake"] = match view.derived(lake::NAME, &table) {
+            Some(position) => shown(&position, &principal)?,
+            None => Json::Null,
+        };
+        if let Some(error) = standing(&app, &table).and_then(|standing| standing.error) {
+            let is_admin = principal.require(Scope::Admin).is_ok();
+            marks["lake_error"] =
+                json!(if is_admin { error.to_string() } else { error.kind().name().to_owned() });
+        }
+    }
+    Ok(json(&marks))
+}
+
+/// Why a table does not land. Paths and places are for those who own the machine; for others the kind will do.
+fn told(error: Error, principal: &Principal) -> Error {
+    if principal.require(Scope::Admin).is_ok() {
+        return error;
+    }
+    Error::new(error.kind(), format!("the table cannot land: {}", error.kind().name()))
+        .hint("an admin's key and the server's log tell more")
+}
+
+fn follows(app: &Shared, table: &table::Snapshot) -> bool {
+    standing(app, table).is_some()
+}
+
+fn standing(app: &Shared, table: &table::Snapshot) -> Option<engine::Standing> {
+    app.engine.standing(table).into_iter().find(|standing| standing.materializer == lake::NAME)
+}
+
+/// Where the lake stands. Paths are for those who own the machine.
+fn shown(position: &Position, principal: &Principal) -> Result<Json> {
+    let lake = position
+        .published::<Lake>()
+        .ok_or_else(|| Error::internal("what the lake has published is no lake"))?;
+    let mut shown = json!({
+        // Beyond 2^53, so a text.
+        "snapshot_id": lake.snapshot_id().map(|id| id.to_string()),
+        "row": position.checkpoint.row.0,
+        "lsn": position.checkpoint.lsn.0,
+        "rows": lake.rows(),
+        "files": lake.data.len(),
+        "delete_files": lake.deletes.len(),
+        "bytes": lake.bytes(),
+        "committed_ms": lake.metadata.last_updated_ms,
+    });
+    if principal.require(Scope::Admin).is_ok() {
+        // For programs that run elsewhere in this machine.
+        let path = lake.metadata_path();
+        shown["metadata"] = json!(std::path::absolute(&path).unwrap_or(path));
+    }
+    Ok(shown)
+}

@@ -1,0 +1,296 @@
+//! Keyword search in one table or in several.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::record_batch::RecordBatch;
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{Request, header};
+use query::search::{Found, Searched};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use types::{Error, Principal, Result as CoreResult, name};
+
+use super::milliseconds;
+use crate::app::Shared;
+use crate::asked;
+use crate::body;
+use crate::failure::Result;
+use crate::wire::out;
+use crate::wire::value;
+
+/// A query string: lists have commas between their parts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InUrl {
+    q: Option<String>,
+    mode: Option<String>,
+    tables: Option<String>,
+    columns: Option<String>,
+    fields: Option<String>,
+    filter: Option<String>,
+    limit: Option<u64>,
+    offset: Option<u64>,
+    deadline_ms: Option<u64>,
+}
+
+/// A body.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    q: Option<String>,
+    mode: Option<String>,
+    #[serde(default)]
+    tables: Vec<String>,
+    #[serde(default)]
+    columns: Vec<String>,
+    fields: Option<Vec<String>>,
+    filter: Option<String>,
+    #[serde(default)]
+    params: Vec<Json>,
+    limit: Option<u64>,
+    offset: Option<u64>,
+    deadline_ms: Option<u64>,
+}
+
+const LIMIT_DEFAULT: u64 = 10;
+/// A row or a text may be large; an answer may not.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Up to so many rows are written where the request was read.
+const INLINE_ROWS_MAX: usize = 100;
+
+pub async fn table(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked = in_url(&request)?;
+    search(app, principal, Some(table), asked).await
+}
+
+pub async fn table_asked(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked = in_body(&app, request).await?;
+    search(app, principal, Some(table), asked).await
+}
+
+pub async fn all(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked = in_url(&request)?;
+    search(app, principal, None, asked).await
+}
+
+pub async fn all_asked(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked = in_body(&app, request).await?;
+    search(app, principal, None, asked).await
+}
+
+fn in_url(request: &Request<Body>) -> Result<Asked> {
+    let asked: InUrl = asked::query(request.uri())?;
+    let list = |text: String| match text.trim() {
+        "" => Vec::new(),
+        text => text.split(',').map(|part| part.trim().to_owned()).collect(),
+    };
+    Ok(Asked {
+        q: asked.q,
+        mode: asked.mode,
+        tables: asked.tables.map(list).unwrap_or_default(),
+        columns: asked.columns.map(list).unwrap_or_default(),
+        fields: asked.fields.map(list),
+        filter: asked.filter.filter(|filter| !filter.trim().is_empty()),
+        params: Vec::new(),
+        limit: asked.limit,
+        offset: asked.offset,
+        deadline_ms: asked.deadline_ms,
+    })
+}
+
+async fn in_body(app: &Shared, request: Request<Body>) -> Result<Asked> {
+    let (parts, body) = request.into_parts();
+    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
+        return Err(Error::invalid("a POST says everything in its body")
+            .hint("use GET with a query string, or put it all into the JSON body")
+            .into());
+    }
+    let held = body::read(app, &parts.headers, body).await?;
+    Ok(asked::body(&held.bytes, "search", r#"{"q":"words","limit":10}"#)?)
+}
+
+fn understand(table: Option<String>, asked: Asked) -> Result<query::search::Request> {
+    match asked.mode.as_deref() {
+        None | Some("keyword") => {}
+        Some(mode @ ("vector" | "hybrid")) => {
+            return Err(Error::invalid(format!("mode `{mode}` is not there yet"))
+                .hint("this version searches by keyword")
+                .into());
+        }
+        Some(other) => {
+            return Err(Error::invalid(format!("there is no mode `{}`", name::printable(other)))
+                .hint("the mode is `keyword`")
+                .into());
+        }
+    }
+    if table.is_some() && !asked.tables.is_empty() {
+        return Err(Error::invalid("the path names the table already")
+            .hint("/v1/search takes several tables")
+            .into());
+    }
+    let text =
+        asked.q.ok_or_else(|| Error::invalid("`q` is missing").hint("say what is sought: ?q=words"))?;
+    let number = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
+    Ok(query::search::Request {
+        tables: table.map_or(asked.tables, |table| vec![table]),
+        columns: asked.columns,
+        fields: asked.fields,
+        filter: asked.filter,
+        params: asked.params.iter().map(value::parameter).collect::<CoreResult<_>>()?,
+        limit: number(asked.limit.unwrap_or(LIMIT_DEFAULT)),
+        offset: number(asked.offset.unwrap_or(0)),
+        deadline: asked::deadline(asked.deadline_ms)?,
+        ..query::search::Request::new(text)
+    })
+}
+
+async fn search(
+    app: Shared,
+    principal: Arc<Principal>,
+    table: Option<String>,
+    asked: Asked,
+) -> Result<Response> {
+    let started = Instant::now();
+    let Some(search) = &app.options.search else {
+        return Err(Error::not_found("this server was started without search").into());
+    };
+    let one = table.is_some();
+    let found = search.run(&principal, understand(table, asked)?).await?;
+    let lsn = found.lsn.0;
+    let text = if found.hits.len() <= INLINE_ROWS_MAX {
+        written(&found, one, started)?
+    } else {
+        app.work.run(move || written(&found, one, started)).await??
+    };
+    let headers = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (header::HeaderName::from_static("polynya-lsn"), lsn.to_string()),
+    ];
+    Ok((headers, text).into_response())
+}
+
+/// The answer; `one`: the request was about one table.
+pub fn written(found: &Found, one: bool, started: Instant) -> Result<Vec<u8>> {
+    let rows: Vec<Vec<u8>> = found.tables.iter().map(|table| lines(&table.rows)).collect();
+    let keys: Vec<Vec<Vec<u8>>> = found.tables.iter().map(|table| keys(&table.keys)).collect();
+    let rows: Vec<Vec<&[u8]>> = rows.iter().map(|text| text.split(|b| *b == b'\n').collect()).collect();
+    let mut out = Vec::with_capacity(1024 * found.hits.len() + 256);
+    out.extend_from_slice(b"{\"hits\":[");
+    for (at, hit) in found.hits.iter().enumerate() {
+        let searched = &found.tables[hit.table];
+        let mut head = json!({
+            "table": name::short_table_name(&searched.table.def().name),
+            "score": hit.score,
+        });
+        if !searched.filtered {
+            head["row_id"] = json!(hit.row.0);
+        }
+        let head = head.to_string();
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
+        // In the order of the table's columns, which an object of serde's would not keep.
+        out.extend_from_slice(b",\"snippets\":{");
+        for (at, (column, html)) in hit.snippets.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            out::json::string(column, &mut out);
+            out.push(b':');
+            out::json::string(html, &mut out);
+        }
+        out.push(b'}');
+        out.extend_from_slice(b",\"key\":");
+        out.extend_from_slice(keys[hit.table].get(hit.at).map_or(b"null", Vec::as_slice));
+        out.extend_from_slice(b",\"row\":");
+        out.extend_from_slice(rows[hit.table].get(hit.at).copied().unwrap_or(b"{}"));
+        out.push(b'}');
+        if out.len() > ANSWER_BYTES_MAX {
+            return Err(Error::new(
+                types::Kind::TooLarge,
+                format!("the answer is longer than {} MiB", ANSWER_BYTES_MAX >> 20),
+            )
+            .hint("ask for fewer rows, or name the columns to show as `fields`")
+            .into());
+        }
+    }
+    let mut end = json!({
+        "total": found.total,
+        "exact": found.exact,
+        "took_ms": milliseconds(started.elapsed()),
+        "lsn": found.lsn.0,
+        "scanned": found.tables.iter().any(|table| table.scanned),
+    });
+    match found.tables.as_slice() {
+        [table] if one => end["index"] = index(table),
+        tables => {
+            let shown = |table: &Searched| {
+                json!({
+                    "table": name::short_table_name(&table.table.def().name),
+                    "total": table.total,
+                    "index": index(table),
+                })
+            };
+            end["tables"] = tables.iter().map(shown).collect();
+        }
+    }
+    let end = end.to_string();
+    out.extend_from_slice(b"],");
+    out.extend_from_slice(&end.as_bytes()[1..]);
+    out.push(b'\n');
+    Ok(out)
+}
+
+/// What was searched, and how much of it the index itself held.
+fn index(table: &Searched) -> Json {
+    match table.scanned {
+        true => json!({ "rows": table.searched_rows, "scanned": true }),
+        false => json!({ "rows": table.searched_rows, "tail_rows": table.tail_rows }),
+    }
+}
+
+/// One JSON object a line.
+fn lines(batch: &RecordBatch) -> Vec<u8> {
+    let mut text = Vec::new();
+    out::json::Writer::new(batch.schema_ref()).rows(batch, &mut text);
+    text
+}
+
+/// A key of one column as its value, one of several as an array, none as null.
+fn keys(batch: &RecordBatch) -> Vec<Vec<u8>> {
+    if batch.num_columns() == 0 {
+        return Vec::new();
+    }
+    let writer = out::json::Writer::new(batch.schema_ref());
+    let key = |row: usize| {
+        let mut text = Vec::new();
+        writer.arrays(&batch.slice(row, 1), &mut true, &mut text);
+        match batch.num_columns() {
+            1 => text[1..text.len() - 1].to_vec(),
+            _ => text,
+        }
+    };
+    (0..batch.num_rows()).map(key).collect()
+}

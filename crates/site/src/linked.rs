@@ -1,0 +1,240 @@
+//! A published note with its links followed: what its page shows of the rest of the vault.
+
+use std::sync::Arc;
+
+use crate::body::{Link, Span};
+use crate::names::{self, Attempt, Key, Kind};
+use crate::note::{self, Note};
+use crate::path::{self, Media};
+use crate::text::{fold, mentions};
+use crate::vault::State;
+
+const TITLE_CHARS_MAX: usize = 300;
+const DESCRIPTION_CHARS_MAX: usize = 300;
+
+/// What other pages show of a published note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// In the vault.
+    pub path: Arc<str>,
+    /// The address of its page, percent-encoded, without host.
+    pub url: Arc<str>,
+    /// Without what it would tell of unpublished notes.
+    pub title: String,
+    pub description: String,
+    /// In lower case, sorted.
+    pub tags: Vec<String>,
+    /// Seconds since 1970: front matter, else the file's time.
+    pub updated: Option<i64>,
+    pub created: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Linked {
+    pub(crate) card: Card,
+    /// One for each link of the body.
+    pub(crate) targets: Vec<Target>,
+    /// Each name that was looked for: who comes to bear it, or ceases to, may change a target.
+    pub(crate) keys: Vec<Key>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Where a link leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Note {
+        path: Arc<str>,
+        url: Arc<str>,
+        id: Option<String>,
+    },
+    Asset {
+        path: Arc<str>,
+        url: String,
+        media: Media,
+    },
+    Folder {
+        url: String,
+    },
+    /// An address on this host that is not the vault's.
+    Host {
+        url: String,
+    },
+    /// An unpublished note. Whether what the author calls it there may be shown.
+    Withheld {
+        label: bool,
+    },
+    Broken,
+}
+
+impl Linked {
+    /// Follows the links of a published note.
+    pub(crate) fn of(state: &State, path: &Arc<str>, note: &Note, modified: Option<i64>) -> Linked {
+        let folder = path::split(path).0;
+        let mut linked = Linked {
+            card: Card {
+                path: path.clone(),
+                url: state.url_of(path).into(),
+                title: String::new(),
+                description: String::new(),
+                tags: note.tags().to_vec(),
+                updated: note.updated().or(note.created()).or(modified),
+                created: note.created(),
+            },
+            targets: Vec::with_capacity(note.body.links.len()),
+            keys: Vec::new(),
+            warnings: Vec::new(),
+        };
+        if !folder.is_empty() && state.site.is_of_host(path) {
+            let first = path.split('/').next().unwrap_or_default();
+            let message = format!(
+                "addresses below `/{first}/` belong to another part of the server; rename the folder"
+            );
+            linked.warnings.push(message);
+        }
+        for link in &note.body.links {
+            let attempts = names::attempts(folder, link);
+            linked.keys.extend(attempts.iter().map(|attempt| attempt.key.clone()));
+            let target = follow(state, path, note, link, &attempts, &mut linked.warnings);
+            linked.targets.push(target);
+        }
+        linked.keys.sort_unstable();
+        linked.keys.dedup();
+        let withheld = &state.site.options.words.withheld;
+        let shown =
+            |spans: &[Span], chars_max| note::line(spans, chars_max, |at| linked.shown(note, at, withheld));
+        let title = shown(&note.title, TITLE_CHARS_MAX);
+        let description = match note.description() {
+            Some(description) => crate::text::shorten(description, DESCRIPTION_CHARS_MAX),
+            None => shown(&note.body.lead, DESCRIPTION_CHARS_MAX),
+        };
+        linked.card.title = title;
+        linked.card.description = description;
+        linked
+    }
+
+    /// The text of a link, as far as it may be shown.
+    pub(crate) fn shown(&self, note: &Note, at: u32, withheld: &str) -> String {
+        let link = &note.body.links[at as usize];
+        match self.targets.get(at as usize) {
+            Some(Target::Withheld { label: false }) | None => withheld.to_owned(),
+            _ => link.shown(),
+        }
+    }
+
+    /// Notes that it links to or shows, itself left out; each once.
+    pub(crate) fn notes(&self) -> Vec<Arc<str>> {
+        let mut notes: Vec<Arc<str>> = self
+            .targets
+            .iter()
+            .filter_map(|target| match target {
+                Target::Note { path, .. } if *path != self.card.path => Some(path.clone()),
+                _ => None,
+            })
+            .collect();
+        notes.sort_unstable();
+        notes.dedup();
+        notes
+    }
+
+    /// Notes that it shows in place.
+    pub(crate) fn embeds(&self, note: &Note) -> Vec<Arc<str>> {
+        let links = note.body.links.iter().zip(&self.targets);
+        let mut notes: Vec<Arc<str>> = links
+            .filter(|(link, _)| link.is_shown_in_place())
+            .filter_map(|(_, target)| match target {
+                Target::Note { path, .. } => Some(path.clone()),
+                _ => None,
+            })
+            .collect();
+        notes.sort_unstable();
+        notes.dedup();
+        notes
+    }
+
+    pub(crate) fn assets(&self) -> Vec<Arc<str>> {
+        let mut assets: Vec<Arc<str>> = self
+            .targets
+            .iter()
+            .filter_map(|target| match target {
+                Target::Asset { path, .. } => Some(path.clone()),
+                _ => None,
+            })
+            .collect();
+        assets.sort_unstable();
+        assets.dedup();
+        assets
+    }
+}
+
+fn follow(
+    state: &State,
+    from: &Arc<str>,
+    note: &Note,
+    link: &Link,
+    attempts: &[Attempt],
+    warnings: &mut Vec<String>,
+) -> Target {
+    let (path, kind) = if link.target.trim().is_empty() {
+        (from.clone(), Kind::Note)
+    } else {
+        match state.names.find(path::split(from).0, attempts) {
+            Some(named) => (named.path.clone(), named.kind),
+            None if is_of_host(state, link) => {
+                return Target::Host { url: crate::text::encode_path(&link.target) };
+            }
+            None => {
+                warnings.push(format!("`{}` is linked to and does not exist", link.target));
+                return Target::Broken;
+            }
+        }
+    };
+    match kind {
+        Kind::Folder => state.folder_page(&path).map_or(Target::Broken, |url| Target::Folder { url }),
+        Kind::Asset if state.site.is_reserved(&path) => {
+            warnings.push(format!("`{path}` has an address that belongs to another part of the server"));
+            Target::Broken
+        }
+        Kind::Asset => match path::content_type(&path) {
+            Some((_, media)) => {
+                Target::Asset { url: format!("/{}", crate::text::encode_path(&path)), path, media }
+            }
+            None => Target::Broken,
+        },
+        Kind::Withheld => {
+            warnings.push(format!("`{path}` is linked to and was passed over; the link is plain text"));
+            Target::Withheld { label: may_show_label(link, &path, std::iter::empty()) }
+        }
+        Kind::Note => {
+            let own = *path == **from;
+            let Some(entry) = state.notes.get(&path) else { return Target::Broken };
+            if !own && !entry.published {
+                warnings.push(format!("`{path}` is linked to and not published; the link is plain text"));
+                let title = entry.note.title();
+                let names =
+                    [title.as_str()].into_iter().chain(entry.note.aliases().iter().map(String::as_str));
+                return Target::Withheld { label: may_show_label(link, &path, names) };
+            }
+            let body = if own { &note.body } else { &entry.note.body };
+            let id = link.fragment.as_deref().and_then(|fragment| body.id_of(fragment));
+            if let (Some(fragment), None) = (&link.fragment, &id) {
+                warnings.push(format!(
+                    "`{path}` has no heading or block `{fragment}`; the link leads to its top"
+                ));
+            }
+            Target::Note { url: state.url_of(&path).into(), path, id }
+        }
+    }
+}
+
+/// An address from the root that is another part of this server.
+fn is_of_host(state: &State, link: &Link) -> bool {
+    link.target.starts_with('/') && !link.is_shown_in_place() && state.site.is_reserved(&link.target[1..])
+}
+
+/// The author's own words are shown, unless they name the note that is to stay private.
+fn may_show_label<'a>(link: &Link, path: &'a str, names: impl Iterator<Item = &'a str>) -> bool {
+    let Some(label) = &link.label else { return false };
+    let label = fold(label);
+    let file = path::stem(path::split(path).1);
+    !names.chain([file]).map(|name| fold(name.trim())).any(|name| mentions(&label, &name))
+}

@@ -1,0 +1,410 @@
+//! Markdown to [`Body`]: CommonMark with tables, strikethrough, task lists, autolinks, footnotes, callouts, `==marks==`,
+//! math as text, wikilinks, embeds and `#tags`.
+//!
+//! The tree is walked with a stack of its own, so that no depth of nesting can exhaust the thread's.
+
+mod inline;
+mod link;
+
+use std::collections::{BTreeSet, HashMap};
+
+use comrak::nodes::{CalloutFold, ListType, NodeValue, TableAlignment};
+use comrak::{Arena, Node, Options};
+
+use crate::body::{Body, Heading, Piece, Span};
+use crate::text::{escape_into, slug};
+
+pub(crate) use inline::is_tag;
+pub(crate) use link::size_attributes;
+
+/// Reads a note's text, front matter and comments taken out already.
+pub(crate) fn read(text: &str) -> Body {
+    let arena = Arena::new();
+    let root = comrak::parse_document(&arena, text, &options());
+    let mut walk = Walk::default();
+    walk.body.has_title = starts_with_title(root);
+    walk.walk(root);
+    walk.finish()
+}
+
+fn options() -> Options<'static> {
+    let mut options = Options::default();
+    let extension = &mut options.extension;
+    extension.strikethrough = true;
+    extension.table = true;
+    extension.autolink = true;
+    extension.tasklist = true;
+    extension.footnotes = true;
+    extension.ofm_callouts = true;
+    extension.math_dollars = true;
+    extension.math_code = true;
+    extension.highlight = true;
+    extension.wikilinks_title_after_pipe = true;
+    options.parse.relaxed_tasklist_matching = true;
+    // So that `\#` is not taken for a tag.
+    options.parse.escaped_char_spans = true;
+    options
+}
+
+fn starts_with_title(root: Node<'_>) -> bool {
+    let first = root.first_child();
+    first.is_some_and(|node| matches!(node.data().value, NodeValue::Heading(heading) if heading.level == 1))
+}
+
+#[derive(Default)]
+struct Walk {
+    body: Body,
+    /// HTML that is not a piece yet.
+    out: String,
+    /// Links that are open.
+    open_links: Vec<link::Open>,
+    /// The next text begins a span of its own.
+    fresh: bool,
+    ids: BTreeSet<String>,
+    /// The number to try next for a heading of this id.
+    next_ids: HashMap<String, usize>,
+    /// Where the heading or paragraph that is open begins, in pieces and in spans.
+    started: Vec<(usize, usize)>,
+    alignments: Vec<TableAlignment>,
+    column: usize,
+    in_table_head: bool,
+    footnotes: usize,
+    /// Where the text ends and the footnotes begin.
+    content_end: Option<usize>,
+    block_id: Option<String>,
+}
+
+enum Step<'a> {
+    Enter(Node<'a>),
+    Leave(Node<'a>),
+}
+
+impl Walk {
+    fn walk<'a>(&mut self, root: Node<'a>) {
+        let mut stack = vec![Step::Enter(root)];
+        while let Some(step) = stack.pop() {
+            match step {
+                Step::Leave(node) => self.leave(node),
+                Step::Enter(node) => {
+                    if self.enter(node) {
+                        stack.push(Step::Leave(node));
+                        stack.extend(node.reverse_children().map(Step::Enter));
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Body {
+        self.cut();
+        let end = self.content_end.unwrap_or(self.body.pieces.len());
+        let headings = &mut self.body.headings;
+        // Where the next section of each level begins, seen from behind.
+        let mut nexts = [end; 7];
+        for heading in headings.iter_mut().rev() {
+            let level = usize::from(heading.level.min(6));
+            if let Some(section) = &mut heading.section {
+                section.1 = nexts[level].max(section.0);
+                nexts[level..].fill(section.0);
+            }
+        }
+        self.body.index();
+        self.body
+    }
+
+    /// Ends the piece of HTML, so that what follows begins one; returns the number of pieces.
+    fn cut(&mut self) -> usize {
+        if !self.out.is_empty() {
+            self.body.pieces.push(Piece::Html(std::mem::take(&mut self.out).into()));
+        }
+        self.body.pieces.len()
+    }
+
+    fn piece(&mut self, piece: Piece) {
+        self.cut();
+        self.body.pieces.push(piece);
+    }
+
+    fn html(&mut self, html: &str) {
+        self.out.push_str(html);
+    }
+
+    fn text(&mut self, text: &str) {
+        escape_into(&mut self.out, text);
+        self.span(text);
+    }
+
+    /// Text for the eye, but not a part of the page's HTML.
+    fn span(&mut self, text: &str) {
+        // The text of a link into the vault is the link's, not the surrounding text's.
+        if self.open_links.iter().any(|open| matches!(open, link::Open::Vault(_))) {
+            return;
+        }
+        match self.body.text.last_mut() {
+            Some(Span::Text(last)) if !self.fresh => last.push_str(text),
+            _ => self.body.text.push(Span::Text(text.to_owned())),
+        }
+        self.fresh = false;
+    }
+
+    fn mark(&mut self) {
+        let at = self.cut();
+        self.fresh = true;
+        self.started.push((at, self.body.text.len()));
+    }
+
+    /// Id attributes hold a hole, because an embed needs other ids.
+    fn id(&mut self, id: &str) {
+        self.html(" id=\"");
+        self.piece(Piece::Id(id.into()));
+        self.html("\"");
+    }
+
+    fn reference(&mut self, id: &str) {
+        self.html(" href=\"#");
+        self.piece(Piece::Id(id.into()));
+        self.html("\"");
+    }
+
+    /// Whether the node's children are to be walked, and its end to be told.
+    fn enter(&mut self, node: Node<'_>) -> bool {
+        let value = node.data().value.clone();
+        match value {
+            NodeValue::BlockQuote | NodeValue::MultilineBlockQuote(_) => self.html("<blockquote>\n"),
+            NodeValue::List(list) => match list.list_type {
+                ListType::Bullet if list.is_task_list => self.html("<ul class=\"tasks\">\n"),
+                ListType::Bullet => self.html("<ul>\n"),
+                ListType::Ordered if list.start == 1 => self.html("<ol>\n"),
+                ListType::Ordered => self.html(&format!("<ol start=\"{}\">\n", list.start)),
+            },
+            NodeValue::Item(_) => self.html("<li>"),
+            NodeValue::TaskItem(task) => {
+                let checked = if task.symbol.is_some() { " checked" } else { "" };
+                self.html(&format!("<li class=\"task\"><input type=\"checkbox\" disabled{checked}> "));
+            }
+            NodeValue::CodeBlock(code) => self.code_block(&code.info, &code.literal),
+            NodeValue::HtmlBlock(html) => self.raw(&html.literal, true),
+            NodeValue::Paragraph => self.enter_paragraph(node),
+            NodeValue::Heading(_) => self.mark(),
+            NodeValue::ThematicBreak => self.html("<hr>\n"),
+            NodeValue::FootnoteDefinition(_) => self.enter_footnote(),
+            NodeValue::Callout(callout) => self.enter_callout(node, &callout),
+            NodeValue::CalloutTitle => {}
+            NodeValue::Table(table) => {
+                self.alignments = table.alignments.clone();
+                self.html("<div class=\"table\" tabindex=\"0\"><table>\n");
+            }
+            NodeValue::TableRow(is_head) => {
+                self.column = 0;
+                self.in_table_head = is_head;
+                self.html(if is_head { "<thead>\n<tr>" } else { "<tr>" });
+            }
+            NodeValue::TableCell => {
+                let class = match self.alignments.get(self.column) {
+                    Some(TableAlignment::Center) => " class=\"center\"",
+                    Some(TableAlignment::Right) => " class=\"right\"",
+                    _ => "",
+                };
+                self.column += 1;
+                let name = if self.in_table_head { "th scope=\"col\"" } else { "td" };
+                self.html(&format!("<{name}{class}>"));
+            }
+            _ => return self.enter_inline(node, value),
+        }
+        true
+    }
+
+    fn leave(&mut self, node: Node<'_>) {
+        let value = node.data().value.clone();
+        match value {
+            NodeValue::BlockQuote | NodeValue::MultilineBlockQuote(_) => self.html("</blockquote>\n"),
+            NodeValue::List(list) => self.html(match list.list_type {
+                ListType::Bullet => "</ul>\n",
+                ListType::Ordered => "</ol>\n",
+            }),
+            NodeValue::Item(_) | NodeValue::TaskItem(_) => {
+                self.html("</li>\n");
+                self.span("\n");
+            }
+            NodeValue::Paragraph => self.leave_paragraph(node),
+            NodeValue::Heading(heading) => self.leave_heading(node, heading.level),
+            NodeValue::FootnoteDefinition(_) => {
+                self.html("<a class=\"back\"");
+                let id = format!("fnref:{}", self.footnotes);
+                self.reference(&id);
+                self.html(" aria-label=\"Back to the text\">↩\u{fe0e}</a></li>\n");
+                let is_last = node.next_sibling().is_none();
+                self.html(if is_last { "</ol></section>\n" } else { "" });
+            }
+            NodeValue::Callout(callout) => {
+                self.html(if callout.fold == CalloutFold::None { "</div>\n" } else { "</details>\n" });
+            }
+            NodeValue::CalloutTitle => {
+                let folds = node.parent().is_some_and(
+                    |up| matches!(&up.data().value, NodeValue::Callout(up) if up.fold != CalloutFold::None),
+                );
+                self.html(if folds { "</summary>\n" } else { "</p>\n" });
+            }
+            NodeValue::Table(_) => self.html("</tbody></table></div>\n"),
+            NodeValue::TableRow(is_head) => {
+                self.html(if is_head { "</tr>\n</thead>\n<tbody>\n" } else { "</tr>\n" });
+                self.span("\n");
+            }
+            NodeValue::TableCell => {
+                self.html(if self.in_table_head { "</th>" } else { "</td>" });
+                self.span(" ");
+            }
+            _ => self.leave_inline(value),
+        }
+    }
+
+    fn code_block(&mut self, info: &str, code: &str) {
+        let language = info.split([' ', ',', '\t']).next().unwrap_or_default();
+        self.html("<pre tabindex=\"0\"><code");
+        if !language.is_empty() {
+            self.html(" class=\"language-");
+            escape_into(&mut self.out, language);
+            self.html("\"");
+        }
+        self.html(">");
+        self.text(code);
+        self.html("</code></pre>\n");
+    }
+
+    fn enter_footnote(&mut self) {
+        if self.footnotes == 0 {
+            self.content_end = Some(self.cut());
+            self.html("<section class=\"footnotes\" aria-label=\"Footnotes\"><ol>\n");
+        }
+        self.footnotes += 1;
+        self.html("<li");
+        self.id(&format!("fn:{}", self.footnotes));
+        self.html(">");
+    }
+
+    /// A paragraph without `<p>`: in a tight list, or as a callout's title.
+    fn is_bare(node: Node<'_>) -> bool {
+        let Some(parent) = node.parent() else { return false };
+        if matches!(parent.data().value, NodeValue::CalloutTitle) {
+            return true;
+        }
+        let list = parent.parent();
+        list.is_some_and(|list| matches!(&list.data().value, NodeValue::List(list) if list.tight))
+    }
+
+    fn enter_paragraph(&mut self, node: Node<'_>) {
+        self.mark();
+        self.block_id = link::take_block_id(node);
+        let id = self.block_id.clone();
+        match (Self::is_bare(node), id) {
+            (false, None) => self.html("<p>"),
+            (true, None) => {}
+            (bare, Some(id)) => {
+                let id = format!("^{id}");
+                self.ids.insert(id.clone());
+                self.html(if bare { "<span" } else { "<p" });
+                self.id(&id);
+                self.html(">");
+                self.html(if bare { "</span>" } else { "" });
+            }
+        }
+    }
+
+    fn leave_paragraph(&mut self, node: Node<'_>) {
+        let bare = Self::is_bare(node);
+        self.html(if bare { "" } else { "</p>\n" });
+        let (piece, span) = self.started.pop().unwrap_or_default();
+        if let Some(id) = self.block_id.take() {
+            let end = self.cut();
+            self.body.blocks.push((format!("^{id}").into(), piece, end));
+        }
+        let is_text = node.parent().is_some_and(|up| matches!(up.data().value, NodeValue::Document));
+        let spans = &self.body.text[span.min(self.body.text.len())..];
+        if is_text && self.body.lead.is_empty() && !is_blank(spans) {
+            self.body.lead = spans.to_vec();
+        }
+        self.span("\n");
+    }
+
+    fn leave_heading(&mut self, node: Node<'_>, level: u8) {
+        // What is inside came after the mark, its own tag comes before: only now the id is known.
+        self.cut();
+        let (start, span) = self.started.pop().unwrap_or_default();
+        let text: Vec<Span> = self.body.text[span.min(self.body.text.len())..].to_vec();
+        let inner: Vec<Piece> = self.body.pieces.drain(start..).collect();
+        let mut own = String::new();
+        let mut all = String::new();
+        for span in &text {
+            match span {
+                Span::Text(text) => {
+                    own.push_str(text);
+                    all.push_str(text);
+                }
+                Span::Link(link) => all.push_str(&self.body.links[*link as usize].shown()),
+            }
+        }
+        let id = self.unique(slug(&own));
+        self.html(&format!("<h{level}"));
+        self.id(&id);
+        self.html(">");
+        self.cut();
+        self.body.pieces.extend(inner);
+        self.html(" <a class=\"anchor\"");
+        self.reference(&id);
+        self.html(&format!(" aria-hidden=\"true\" tabindex=\"-1\">#</a></h{level}>\n"));
+        let is_top = node.parent().is_some_and(|up| matches!(up.data().value, NodeValue::Document));
+        let section = is_top.then_some((start, start));
+        self.body.headings.push(Heading { level, id, key: slug(&all), text, section });
+        self.span("\n");
+    }
+
+    fn unique(&mut self, slug: String) -> String {
+        let base = if slug.is_empty() { "section".to_owned() } else { slug };
+        let mut id = base.clone();
+        if self.ids.insert(id.clone()) {
+            return id;
+        }
+        let count = self.next_ids.entry(base.clone()).or_default();
+        while !self.ids.insert(id.clone()) {
+            *count += 1;
+            id = format!("{base}-{count}");
+        }
+        id
+    }
+
+    fn enter_callout(&mut self, node: Node<'_>, callout: &comrak::nodes::NodeCallout) {
+        let class = callout_class(&callout.callout_type);
+        let (open, title) = match callout.fold {
+            CalloutFold::None => (format!("<div class=\"callout {class}\">"), "<p class=\"callout-title\">"),
+            CalloutFold::Expanded => {
+                (format!("<details class=\"callout {class}\" open>"), "<summary class=\"callout-title\">")
+            }
+            CalloutFold::Collapsed => {
+                (format!("<details class=\"callout {class}\">"), "<summary class=\"callout-title\">")
+            }
+        };
+        self.html(&open);
+        self.html(title);
+        let first = node.first_child();
+        if !first.is_some_and(|first| matches!(first.data().value, NodeValue::CalloutTitle)) {
+            self.text(&callout.default_title());
+            self.span("\n");
+            self.html(if callout.fold == CalloutFold::None { "</p>\n" } else { "</summary>\n" });
+        }
+    }
+}
+
+fn is_blank(spans: &[Span]) -> bool {
+    spans.iter().all(|span| matches!(span, Span::Text(text) if text.trim().is_empty()))
+}
+
+/// Obsidian's kinds in five colours. Nothing of the author's text gets into the class.
+fn callout_class(kind: &str) -> &'static str {
+    match kind {
+        "tip" | "hint" | "important" | "success" | "check" | "done" => "tip",
+        "question" | "help" | "faq" | "warning" | "caution" | "attention" => "warning",
+        "failure" | "fail" | "missing" | "danger" | "error" | "bug" => "danger",
+        "quote" | "cite" | "abstract" | "summary" | "tldr" | "example" => "quote",
+        _ => "note",
+    }
+}

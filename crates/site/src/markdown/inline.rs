@@ -1,0 +1,153 @@
+//! What stands within a paragraph.
+
+use comrak::Node;
+use comrak::nodes::NodeValue;
+
+use super::Walk;
+use crate::body::Piece;
+use crate::text::{encode_path, escape_into, fold};
+
+impl Walk {
+    pub(super) fn enter_inline(&mut self, node: Node<'_>, value: NodeValue) -> bool {
+        match value {
+            NodeValue::Text(text) => self.text_with_tags(node, &text),
+            NodeValue::SoftBreak => {
+                self.piece(Piece::Break);
+                self.span(" ");
+            }
+            NodeValue::LineBreak => {
+                self.html("<br>\n");
+                self.span("\n");
+            }
+            NodeValue::Code(code) => {
+                self.html("<code>");
+                self.text(&code.literal);
+                self.html("</code>");
+            }
+            NodeValue::Math(math) => {
+                self.html(if math.display_math {
+                    "<code class=\"math block\">"
+                } else {
+                    "<code class=\"math\">"
+                });
+                self.text(math.literal.trim());
+                self.html("</code>");
+            }
+            NodeValue::HtmlInline(html) => self.raw(&html, false),
+            NodeValue::Emph => self.html("<em>"),
+            NodeValue::Strong => self.html("<strong>"),
+            NodeValue::Strikethrough => self.html("<del>"),
+            NodeValue::Highlight => self.html("<mark>"),
+            NodeValue::FootnoteReference(reference) => {
+                let number = reference.ix;
+                self.html("<sup class=\"footnote\"><a");
+                match reference.ref_num {
+                    0 | 1 => self.id(&format!("fnref:{number}")),
+                    again => self.id(&format!("fnref:{number}:{again}")),
+                }
+                self.reference(&format!("fn:{number}"));
+                self.html(&format!(">{number}</a></sup>"));
+            }
+            NodeValue::Link(link) => return self.enter_link(node, &link.url, &link.title),
+            NodeValue::Image(image) => {
+                self.image(node, &image.url, &image.title);
+                return false;
+            }
+            NodeValue::WikiLink(link) => return self.enter_wikilink(node, &link.url, link.embed),
+            // Everything else is a container without a form of its own, or an extension that is off.
+            _ => {}
+        }
+        true
+    }
+
+    pub(super) fn leave_inline(&mut self, value: NodeValue) {
+        match value {
+            NodeValue::Emph => self.html("</em>"),
+            NodeValue::Strong => self.html("</strong>"),
+            NodeValue::Strikethrough => self.html("</del>"),
+            NodeValue::Highlight => self.html("</mark>"),
+            NodeValue::Link(_) | NodeValue::WikiLink(_) => self.leave_link(),
+            _ => {}
+        }
+    }
+
+    /// HTML that the author wrote. Whether it is shown as it is or as text, the vault decides.
+    pub(super) fn raw(&mut self, html: &str, is_block: bool) {
+        let html = without_comments(html);
+        let html = if is_block { html.trim_end_matches('\n') } else { &html };
+        if html.trim().is_empty() {
+            return;
+        }
+        self.piece(Piece::Raw(html.into()));
+        self.html(if is_block { "\n" } else { "" });
+    }
+
+    /// `#tags` become links to the page of the tag, which exists since this note is in it.
+    fn text_with_tags(&mut self, node: Node<'_>, text: &str) {
+        if !self.open_links.is_empty() || !text.contains('#') {
+            return self.text(text);
+        }
+        let after_space = node
+            .previous_sibling()
+            .is_none_or(|before| matches!(before.data().value, NodeValue::SoftBreak | NodeValue::LineBreak));
+        let mut rest = text;
+        let mut begins = after_space;
+        while let Some(at) = rest.find('#') {
+            let before = rest[..at].chars().next_back();
+            begins = before.map_or(begins, |c| c.is_whitespace() || matches!(c, '(' | ',' | ';'));
+            self.text(&rest[..at]);
+            let tail = &rest[at + 1..];
+            let end = tail.find(|c: char| !is_tag_char(c)).unwrap_or(tail.len());
+            let tag = tail[..end].trim_end_matches(['/', '-']);
+            if begins && is_tag(tag) {
+                self.html("<a class=\"tag\" href=\"/tags/");
+                let address = encode_path(&fold(tag));
+                self.html(&address);
+                self.html("\">");
+                self.text("#");
+                self.text(tag);
+                self.html("</a>");
+                self.body.tags.push(tag.to_owned());
+                rest = &tail[tag.len()..];
+            } else {
+                self.text("#");
+                rest = tail;
+            }
+            begins = false;
+        }
+        self.text(rest);
+    }
+
+    /// An attribute with a value from outside.
+    pub(super) fn attribute(&mut self, name: &str, value: &str) {
+        self.html(" ");
+        self.html(name);
+        self.html("=\"");
+        escape_into(&mut self.out, value);
+        self.html("\"");
+    }
+}
+
+/// HTML's comments are as little meant for readers as `%%` ones.
+fn without_comments(html: &str) -> String {
+    let mut kept = String::with_capacity(html.len());
+    let mut rest = html;
+    while let Some((before, comment)) = rest.split_once("<!--") {
+        kept.push_str(before);
+        rest = comment.split_once("-->").map_or("", |(_, after)| after);
+    }
+    kept.push_str(rest);
+    kept
+}
+
+fn is_tag_char(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_' | '/') || unicode_normalization::char::is_combining_mark(c)
+}
+
+/// As in Obsidian: letters, digits, `-`, `_`, and `/` between levels; not digits alone.
+pub(crate) fn is_tag(tag: &str) -> bool {
+    tag.chars().all(is_tag_char)
+        && tag.chars().any(|c| !c.is_ascii_digit())
+        && tag.split('/').all(|level| !level.is_empty())
+        && tag.len() <= 200
+}

@@ -1,0 +1,189 @@
+//! What a link's target can be called, and which file is meant.
+//!
+//! A file answers to every ending of its path (`c`, `b/c`, `a/b/c` for `a/b/c.md`), a note also to its aliases and its
+//! title. Unpublished notes answer too: a link to one must be recognised in order to be hidden (A1). Names are compared
+//! folded.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::body::{Link, Syntax};
+use crate::path;
+use crate::text::fold;
+
+/// Something with a name. Ordered by how well the name fits: the lowest is meant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Named {
+    /// 0 by path, 1 by alias or as a folder's index, 2 by title, 3 a folder, 4 a note that was passed over.
+    rank: u8,
+    depth: u16,
+    pub(crate) path: Arc<str>,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Note,
+    Asset,
+    Folder,
+    /// A note that was passed over.
+    Withheld,
+}
+
+pub(crate) type Key = Arc<str>;
+
+/// Names of one file.
+pub(crate) fn of_note(path: &Arc<str>, title: &str, aliases: &[String]) -> Vec<(Key, Named)> {
+    let depth = depth_of(path);
+    let named = |rank| Named { rank, depth, path: path.clone(), kind: Kind::Note };
+    let full = fold(path::stem(path));
+    let mut names: Vec<(Key, Named)> = endings(&full).map(|key| (key.into(), named(0))).collect();
+    let (folder, file) = path::split(path);
+    if path::index_rank(path::stem(file)).is_some() && !folder.is_empty() {
+        names.push((fold(folder).into(), named(1)));
+    }
+    names.extend(aliases.iter().map(|alias| (fold(alias.trim()).into(), named(1))));
+    names.push((fold(title.trim()).into(), named(2)));
+    names.retain(|(key, _)| !key.is_empty());
+    names
+}
+
+pub(crate) fn of_asset(path: &Arc<str>) -> Vec<(Key, Named)> {
+    let named = Named { rank: 0, depth: depth_of(path), path: path.clone(), kind: Kind::Asset };
+    endings(&fold(path)).map(|key| (key.into(), named.clone())).collect()
+}
+
+/// Only what nothing else is called: no link to what the vault has leads to it.
+pub(crate) fn of_withheld(path: &Arc<str>) -> Vec<(Key, Named)> {
+    let named = Named { rank: 4, depth: depth_of(path), path: path.clone(), kind: Kind::Withheld };
+    endings(&fold(path::stem(path))).map(|key| (key.into(), named.clone())).collect()
+}
+
+pub(crate) fn of_folder(path: &Arc<str>) -> (Key, Named) {
+    (fold(path).into(), Named { rank: 3, depth: depth_of(path), path: path.clone(), kind: Kind::Folder })
+}
+
+fn depth_of(path: &str) -> u16 {
+    path.split('/').count().min(path::DEPTH_MAX) as u16
+}
+
+/// `a/b/c`, `b/c`, `c`.
+fn endings(full: &str) -> impl Iterator<Item = &str> {
+    std::iter::once(full).chain(full.match_indices('/').map(|(at, _)| &full[at + 1..]))
+}
+
+/// One attempt to find a link's target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) key: Key,
+    /// As written, to prefer it among names that differ in case only.
+    written: String,
+    /// Only what has this path in full.
+    exact: bool,
+}
+
+/// How a link's target is looked for, in order.
+pub(crate) fn attempts(folder: &str, link: &Link) -> Vec<Attempt> {
+    let target = link.target.trim();
+    let target = target.strip_suffix(".md").or(target.strip_suffix(".MD")).unwrap_or(target);
+    let target = target.strip_suffix('/').unwrap_or(target);
+    let attempt = |text: String, exact| {
+        let usable = !text.is_empty() && text.len() <= path::PATH_BYTES_MAX;
+        usable.then(|| Attempt { key: fold(&text).into(), written: text, exact })
+    };
+    let leads_up = target.split('/').any(|part| part == "..");
+    let is_relative = target.starts_with("./") || leads_up;
+    let here = path::join(folder, target).and_then(|text| attempt(text, true));
+    let root = || attempt(path::join("", target)?, true);
+    let any = || attempt(target.trim_start_matches("./").trim_start_matches('/').to_owned(), false);
+    let tries = match link.syntax {
+        _ if target.starts_with('/') => [root(), any(), None],
+        Syntax::Wiki | Syntax::WikiEmbed if !is_relative => [root(), here, any()],
+        _ if leads_up => [here, None, None],
+        _ => [here, root(), any()],
+    };
+    tries.into_iter().flatten().collect()
+}
+
+/// Who has which name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    by_key: OrdMap<Key, OrdSet<Named>>,
+}
+
+impl Names {
+    pub(crate) fn insert(&mut self, key: Key, named: Named) {
+        self.by_key.entry(key).or_default().insert(named);
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key, named: &Named) {
+        let Some(all) = self.by_key.get_mut(key) else { return };
+        all.remove(named);
+        if all.is_empty() {
+            self.by_key.remove(key);
+        }
+    }
+
+    /// The file that a link in this folder means.
+    pub(crate) fn find(&self, folder: &str, attempts: &[Attempt]) -> Option<&Named> {
+        attempts.iter().find_map(|attempt| {
+            let all = self.by_key.get(&attempt.key)?;
+            if !attempt.exact {
+                return nearest(folder, all);
+            }
+            // Thousands may have one name; of those only what is as deep as the path can be meant.
+            let depth = depth_of(&attempt.key);
+            let is_index = path::index_rank(path::split(&attempt.key).1).is_some();
+            let at = |rank, depth| {
+                let from = Named { rank, depth, path: "".into(), kind: Kind::Note };
+                all.range(from..).take_while(move |named| named.rank == rank && named.depth == depth)
+            };
+            let fits = |named: &&Named| {
+                named.rank == 3 || folded_path(named) == *attempt.key || is_index_of(named, &attempt.key)
+            };
+            at(0, depth)
+                .chain(is_index.then(|| at(0, depth + 1)).into_iter().flatten())
+                .chain(at(1, depth + 1))
+                .chain(at(3, depth))
+                .chain(at(4, depth))
+                .filter(fits)
+                .min_by(|a, b| self.order(folder, attempt, a).cmp(&self.order(folder, attempt, b)))
+        })
+    }
+
+    fn order<'a>(
+        &self,
+        folder: &str,
+        attempt: &Attempt,
+        named: &'a Named,
+    ) -> (u8, bool, bool, u16, &'a Named) {
+        let elsewhere = path::split(&named.path).0 != folder;
+        let full = path::stem(&named.path);
+        let other_case = !full.ends_with(&*attempt.written);
+        (named.rank, other_case && attempt.exact, elsewhere, named.depth, named)
+    }
+}
+
+/// The best that is in this folder, if there is one among the best of all, else the first.
+fn nearest<'a>(folder: &str, all: &'a OrdSet<Named>) -> Option<&'a Named> {
+    let first = all.get_min()?;
+    let depth = if folder.is_empty() { 1 } else { depth_of(&format!("{folder}/x")) };
+    let from = Named { rank: first.rank, depth, path: folder.into(), kind: Kind::Note };
+    let mut inside = all.range(from..).take_while(|named| {
+        named.rank == first.rank && named.depth == depth && named.path.starts_with(folder)
+    });
+    inside.find(|named| path::split(&named.path).0 == folder).or(Some(first))
+}
+
+fn folded_path(named: &Named) -> String {
+    match named.kind {
+        Kind::Note | Kind::Withheld => fold(path::stem(&named.path)),
+        Kind::Asset | Kind::Folder => fold(&named.path),
+    }
+}
+
+fn is_index_of(named: &Named, key: &str) -> bool {
+    let (folder, file) = path::split(&named.path);
+    named.kind == Kind::Note && path::index_rank(path::stem(file)).is_some() && fold(folder) == key
+}

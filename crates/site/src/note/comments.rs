@@ -1,0 +1,103 @@
+//! Takes `%%comments%%` out before Markdown is read, so that nothing in them can come out anywhere.
+//!
+//! A comment goes from `%%` to the next `%%`, over lines and paragraphs; one that never ends goes to the end of the
+//! note, because showing what was meant to be hidden is worse than hiding too much. In fenced code and in code spans
+//! on one line, `%%` is what it says.
+
+use std::borrow::Cow;
+
+pub(crate) fn strip(text: &str) -> Cow<'_, str> {
+    if !text.contains("%%") {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut fence: Option<(u8, usize)> = None;
+    let mut hidden = false;
+    for line in text.split_inclusive('\n') {
+        if !hidden {
+            if let Some((mark, count, closes)) = fence_of(line) {
+                match fence {
+                    None => fence = Some((mark, count)),
+                    Some((open, least)) if open == mark && count >= least && closes => fence = None,
+                    Some(_) => {}
+                }
+                out.push_str(line);
+                continue;
+            }
+            if fence.is_some() {
+                out.push_str(line);
+                continue;
+            }
+        }
+        hidden = strip_line(line, hidden, &mut out);
+    }
+    Cow::Owned(out)
+}
+
+/// The fence that this line is: its character, its length, and whether it can close one.
+fn fence_of(line: &str) -> Option<(u8, usize, bool)> {
+    let line = line.trim_start_matches([' ', '\t', '>']).trim_end();
+    // In a list, the fence stands behind the item's mark.
+    let line = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")).unwrap_or(line).trim_start();
+    let mark = *line.as_bytes().first().filter(|mark| matches!(mark, b'`' | b'~'))?;
+    let count = line.bytes().take_while(|byte| *byte == mark).count();
+    let rest = &line[count..];
+    let opens = count >= 3 && (mark == b'~' || !rest.contains('`'));
+    opens.then_some((mark, count, rest.is_empty()))
+}
+
+/// Returns whether a comment goes on behind this line.
+fn strip_line(line: &str, mut hidden: bool, out: &mut String) -> bool {
+    let mut rest = line;
+    loop {
+        if hidden {
+            let Some(end) = rest.find("%%") else {
+                // The line's end stays, so that what stood on two lines does not come to stand on one.
+                out.push_str(if rest.ends_with('\n') { "\n" } else { "" });
+                return true;
+            };
+            rest = &rest[end + 2..];
+            hidden = false;
+        }
+        match rest.find(['%', '`']) {
+            None => {
+                out.push_str(rest);
+                return false;
+            }
+            Some(at) => {
+                out.push_str(&rest[..at]);
+                rest = &rest[at..];
+            }
+        }
+        if let Some(after) = rest.strip_prefix("%%") {
+            rest = after;
+            hidden = true;
+        } else if rest.starts_with('%') {
+            out.push('%');
+            rest = &rest[1..];
+        } else {
+            let ticks = rest.bytes().take_while(|byte| *byte == b'`').count();
+            let end = code_span_end(rest, ticks).unwrap_or(ticks);
+            out.push_str(&rest[..end]);
+            rest = &rest[end..];
+        }
+    }
+}
+
+/// Where the code span ends that begins with so many backticks at the start of `text`, if it ends on this line.
+fn code_span_end(text: &str, ticks: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = ticks;
+    while at < bytes.len() {
+        if bytes[at] != b'`' {
+            at += 1;
+            continue;
+        }
+        let run = bytes[at..].iter().take_while(|byte| **byte == b'`').count();
+        if run == ticks {
+            return Some(at + run);
+        }
+        at += run;
+    }
+    None
+}

@@ -1,0 +1,202 @@
+//! What a site is set up with.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use types::{Error, Result};
+
+use crate::note::Note;
+use crate::path;
+use crate::text::fold;
+
+/// Every page may depend on every option, so a change of one is a new [`crate::Vault`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// In the head of every page.
+    pub title: String,
+    /// Of the feed and of the first page, where no note gives one.
+    pub description: String,
+    /// Of the text, as in `<html lang>`.
+    pub language: String,
+    /// `https://example.org`, without a path. Sitemap, canonical links and absolute addresses in the feed need it.
+    pub base_url: Option<String>,
+    /// Notes that are published although they do not say `publish: true`: patterns such as `**` or `blog/**`.
+    /// `publish: false` in a note always counts.
+    pub publish: Vec<String>,
+    /// Harmless HTML in notes stays HTML (`raw.rs`). Otherwise it is shown as text.
+    pub raw_html: bool,
+    /// A line break in a paragraph is shown as one, as Obsidian does; in CommonMark it is a space.
+    pub line_breaks: bool,
+    /// Where a search form sends its `q`, for instance `/`; without it there is none. Who serves the pages answers it,
+    /// with [`crate::Vault::found`].
+    pub search: Option<String>,
+    /// First parts of addresses that belong to somebody else, such as `v1`.
+    pub reserved: Vec<String>,
+    /// Newest notes in the feed.
+    pub feed_entries_max: usize,
+    pub words: Words,
+}
+
+/// The words of the theme.
+#[derive(Clone, Debug)]
+pub struct Words {
+    pub skip: String,
+    pub home: String,
+    pub all_notes: String,
+    pub tags: String,
+    pub feed: String,
+    pub search: String,
+    pub contents: String,
+    pub backlinks: String,
+    pub breadcrumbs: String,
+    pub updated: String,
+    pub folders: String,
+    pub notes: String,
+    pub empty: String,
+    pub tagged: String,
+    /// Instead of the name of a note that is not published.
+    pub withheld: String,
+    pub withheld_hint: String,
+    pub broken_hint: String,
+    pub not_found: String,
+    pub not_found_text: String,
+    /// Above what a search found, after the number.
+    pub found: String,
+    pub found_one: String,
+    pub nothing_found: String,
+}
+
+impl Options {
+    /// Whether a path of the vault would have addresses that belong to somebody else.
+    pub fn is_reserved(&self, path: &str) -> bool {
+        let first = fold(path.trim_matches('/').split('/').next().unwrap_or_default());
+        self.reserved.iter().any(|reserved| fold(reserved.trim_matches('/')) == first)
+    }
+
+    /// Says of notes whether these options publish them. Fails if a pattern is none.
+    pub fn rule(&self) -> Result<Rule> {
+        Checked::new(self.clone()).map(Rule)
+    }
+}
+
+/// What decides whether a note is published, prepared.
+#[derive(Debug)]
+pub struct Rule(Checked);
+
+impl Rule {
+    pub fn is_published(&self, note: &Note) -> bool {
+        path::is_valid(note.path()) && self.0.is_published(note.path(), note.publish())
+    }
+
+    /// [`Rule::is_published`] of a note's bytes, of which only the front matter is read.
+    pub fn publishes(&self, path: &str, bytes: &[u8]) -> bool {
+        path::is_valid(path) && self.0.is_published(path, Note::said(bytes))
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            title: "Notes".to_owned(),
+            description: String::new(),
+            language: "en".to_owned(),
+            base_url: None,
+            publish: Vec::new(),
+            raw_html: false,
+            line_breaks: false,
+            search: None,
+            reserved: ["_", "v1", "mcp", "iceberg", "health", "ready", "metrics", "openapi.json"]
+                .map(str::to_owned)
+                .to_vec(),
+            feed_entries_max: 50,
+            words: Words::default(),
+        }
+    }
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        let words = |text: &str| text.to_owned();
+        Words {
+            skip: words("Skip to content"),
+            home: words("Home"),
+            all_notes: words("All notes"),
+            tags: words("Tags"),
+            feed: words("Feed"),
+            search: words("Search"),
+            contents: words("On this page"),
+            backlinks: words("Linked from"),
+            breadcrumbs: words("Where this page is"),
+            updated: words("Updated"),
+            folders: words("Folders"),
+            notes: words("Notes"),
+            empty: words("Nothing is published here yet."),
+            tagged: words("Tagged"),
+            withheld: words("(unpublished)"),
+            withheld_hint: words("This note is not published"),
+            broken_hint: words("There is no such page"),
+            not_found: words("There is no such page"),
+            not_found_text: words(
+                "It may have been moved, renamed or taken back. The list of all notes may help.",
+            ),
+            found: words("notes"),
+            found_one: words("note"),
+            nothing_found: words("Nothing was found."),
+        }
+    }
+}
+
+/// Options, checked and prepared.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) options: Options,
+    publish: GlobSet,
+    reserved: Vec<String>,
+}
+
+impl Checked {
+    pub(crate) fn new(mut options: Options) -> Result<Checked> {
+        let mut set = GlobSetBuilder::new();
+        for pattern in &options.publish {
+            let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+            set.add(glob.map_err(|error| {
+                Error::invalid(format!("`{pattern}` is not a pattern of paths: {}", error.kind()))
+                    .hint("write patterns such as `**`, `blog/**` or `*.md`")
+            })?);
+        }
+        let publish = set.build().map_err(|error| {
+            Error::invalid(format!("the patterns of published notes are too large: {error}"))
+                .hint("use fewer")
+        })?;
+        if let Some(base) = &mut options.base_url {
+            let rest = base.strip_prefix("https://").or(base.strip_prefix("http://")).unwrap_or_default();
+            let host = rest.trim_end_matches('/');
+            if host.is_empty() || host.contains(['/', '?', '#', '"', '<', '>', ' ']) {
+                return Err(Error::invalid(format!("`{base}` is not the address of a site"))
+                    .hint("write it like https://example.org, without a path"));
+            }
+            base.truncate(base.trim_end_matches('/').len());
+        }
+        let own = path::OWN.iter().map(|own| own.to_string());
+        let reserved =
+            own.chain(options.reserved.iter().map(|first| fold(first.trim_matches('/')))).collect();
+        Ok(Checked { options, publish, reserved })
+    }
+
+    pub(crate) fn is_published(&self, path: &str, said: Option<bool>) -> bool {
+        said.unwrap_or_else(|| self.publish.is_match(path))
+    }
+
+    /// Whether an address below the root, not encoded, is not the vault's to give. The style sheet's name counts too.
+    pub(crate) fn is_reserved(&self, stem: &str) -> bool {
+        let first = fold(stem.split('/').next().unwrap_or_default());
+        self.reserved.contains(&first) || (first.starts_with("style.") && first.ends_with(".css"))
+    }
+
+    /// Whether another part of the server answers at a path of the vault, so that nobody could read what is there.
+    pub(crate) fn is_of_host(&self, path: &str) -> bool {
+        self.options.is_reserved(path)
+    }
+
+    pub(crate) fn absolute(&self, url: &str) -> String {
+        format!("{}{url}", self.options.base_url.as_deref().unwrap_or_default())
+    }
+}

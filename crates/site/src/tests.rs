@@ -1,0 +1,72 @@
+//! What a vault's pages are to say, and what they are never to say.
+
+mod derived;
+mod hostile;
+mod links;
+mod lists;
+mod markdown;
+mod random;
+
+use bytes::Bytes;
+
+use crate::{Change, File, Found, Options, Vault};
+
+/// A note or file, put.
+fn put(path: &str, text: impl AsRef<[u8]>) -> Change {
+    let bytes = Bytes::copy_from_slice(text.as_ref());
+    Change::Put(File { path: path.to_owned(), bytes, modified: Some(1_700_000_000) })
+}
+
+fn options() -> Options {
+    Options {
+        title: "Test".to_owned(),
+        base_url: Some("https://example.org/".to_owned()),
+        publish: vec!["**".to_owned()],
+        ..Options::default()
+    }
+}
+
+/// A vault in which everything is published that does not say otherwise.
+fn vault(files: &[(&str, &str)]) -> Vault {
+    vault_with(options(), files)
+}
+
+fn vault_with(options: Options, files: &[(&str, &str)]) -> Vault {
+    let empty = Vault::new(options).expect("options");
+    empty.apply(files.iter().map(|(path, text)| put(path, text)))
+}
+
+/// The page at an address, as text.
+fn page(vault: &Vault, url: &str) -> String {
+    let page = vault.page(url).unwrap_or_else(|| panic!("no {url} in {:?}", vault.addresses()));
+    String::from_utf8(page.plain.bytes.to_vec()).expect("UTF-8")
+}
+
+/// The text of a note's page between `<article>` and its end.
+fn article(vault: &Vault, url: &str) -> String {
+    let page = page(vault, url);
+    let (_, rest) = page.split_once("<article>\n").expect("an article");
+    rest.split_once("</article>").expect("its end").0.to_owned()
+}
+
+/// The article of a single note.
+fn rendered(text: &str) -> String {
+    article(&vault(&[("note.md", text)]), "/note").replacen("<h1>note</h1>\n", "", 1)
+}
+
+fn moved(vault: &Vault, path: &str) -> Option<String> {
+    match vault.find(path) {
+        Found::Moved(url) => Some(url.to_string()),
+        _ => None,
+    }
+}
+
+fn is_missing(vault: &Vault, path: &str) -> bool {
+    matches!(vault.find(path), Found::Missing(page) if page.status == 404)
+}
+
+/// Everything that a reader can get, with its addresses.
+fn everything(vault: &Vault) -> Vec<(String, Vec<u8>)> {
+    let page = |url: &str| vault.page(url).map(|page| page.plain.bytes.to_vec()).unwrap_or_default();
+    vault.addresses().into_iter().map(|url| (url.to_owned(), page(url))).collect()
+}

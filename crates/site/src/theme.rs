@@ -1,0 +1,154 @@
+//! The shell of every page, prepared once for the options (O1).
+
+use crate::options::Options;
+use crate::page::{FOREVER, Page};
+use crate::text::{escape, escape_into};
+
+const SHELL: &str = include_str!("../theme/shell.html");
+const STYLE: &str = include_str!("../theme/style.css");
+
+/// The beginning of the search box. No title and no word of a note can hold it: they are escaped.
+const BOX: &str = "<input type=\"search\" name=\"q\"";
+
+/// What a page puts into the shell. HTML, apart from the title.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) title: String,
+    pub(crate) head: String,
+    /// Breadcrumbs and contents.
+    pub(crate) before: String,
+    pub(crate) main: String,
+    pub(crate) after: String,
+    pub(crate) has_contents: bool,
+    /// What stands in the search box.
+    pub(crate) sought: String,
+}
+
+pub(crate) struct Theme {
+    /// The shell, cut at its holes.
+    pieces: Vec<Piece>,
+    pub(crate) style_url: String,
+}
+
+enum Piece {
+    Html(String),
+    Title,
+    Head,
+    Before,
+    Main,
+    After,
+}
+
+impl Theme {
+    pub(crate) fn new(options: &Options) -> Theme {
+        let hash = blake3::hash(STYLE.as_bytes()).to_hex();
+        let style_url = format!("/style.{}.css", &hash[..16]);
+        let mut theme = Theme { pieces: Vec::new(), style_url };
+        let mut html = String::new();
+        let mut rest = SHELL;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').unwrap_or((after, ""));
+            html.push_str(before);
+            rest = after;
+            let hole = match name {
+                "title" => Piece::Title,
+                "head" => Piece::Head,
+                "before" => Piece::Before,
+                "main" => Piece::Main,
+                "after" => Piece::After,
+                name => {
+                    html.push_str(&theme.word(options, name));
+                    continue;
+                }
+            };
+            theme.pieces.push(Piece::Html(std::mem::take(&mut html)));
+            theme.pieces.push(hole);
+        }
+        html.push_str(rest);
+        theme.pieces.push(Piece::Html(html));
+        theme
+    }
+
+    fn word(&self, options: &Options, name: &str) -> String {
+        let words = &options.words;
+        match name {
+            "language" => escape(&options.language),
+            "style" => self.style_url.clone(),
+            "skip" => escape(&words.skip),
+            "site" => escape(&options.title),
+            "all_notes" => escape(&words.all_notes),
+            "tags" => escape(&words.tags),
+            "feed" => escape(&words.feed),
+            "search" => options.search.as_ref().map_or(String::new(), |action| {
+                format!(
+                    "<form role=\"search\" action=\"{}\">{BOX} aria-label=\"{word}\" placeholder=\"{word}\" required></form>\n",
+                    escape(action),
+                    word = escape(&words.search),
+                )
+            }),
+            _ => String::new(),
+        }
+    }
+
+    pub(crate) fn style(&self) -> Page {
+        let mut page = Page::text("text/css; charset=utf-8", STYLE.to_owned(), None);
+        page.cache_control = FOREVER;
+        page
+    }
+
+    /// A whole page.
+    pub(crate) fn fill(&self, options: &Options, parts: &Parts) -> String {
+        let size = SHELL.len() + parts.head.len() + parts.before.len() + parts.main.len() + parts.after.len();
+        let mut html = String::with_capacity(size + 1024);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Html(text) => html.push_str(text),
+                Piece::Title => {
+                    escape_into(&mut html, &parts.title);
+                    if parts.title != options.title {
+                        html.push_str(" · ");
+                        escape_into(&mut html, &options.title);
+                    }
+                }
+                Piece::Head => html.push_str(&parts.head),
+                Piece::Before => html.push_str(&parts.before),
+                Piece::Main => html.push_str(&parts.main),
+                Piece::After => html.push_str(&parts.after),
+            }
+        }
+        if parts.has_contents {
+            html = html.replacen("<div class=\"page\">", "<div class=\"page with-contents\">", 1);
+        }
+        if !parts.sought.is_empty() {
+            let with_words = format!("{BOX} value=\"{}\"", escape(&parts.sought));
+            html = html.replacen(BOX, &with_words, 1);
+        }
+        html
+    }
+
+    /// A page with nothing around its text.
+    pub(crate) fn simple(&self, options: &Options, title: &str, html: &str) -> Page {
+        self.simple_sought(options, title, html, "")
+    }
+
+    /// The same, with words in the search box.
+    pub(crate) fn simple_sought(&self, options: &Options, title: &str, html: &str, sought: &str) -> Page {
+        let sought = sought.to_owned();
+        let head = "<meta name=\"robots\" content=\"noindex\">\n".to_owned();
+        let main = format!("<h1>{}</h1>\n{html}\n", escape(title));
+        Page::html(
+            self.fill(options, &Parts { title: title.to_owned(), head, main, sought, ..Parts::default() }),
+            None,
+        )
+    }
+
+    pub(crate) fn not_found(&self, options: &Options) -> Page {
+        let words = &options.words;
+        let html = format!(
+            "<p>{}</p>\n<p><a href=\"/all-notes\">{}</a></p>",
+            escape(&words.not_found_text),
+            escape(&words.all_notes)
+        );
+        Page { status: 404, ..self.simple(options, &words.not_found, &html) }
+    }
+}

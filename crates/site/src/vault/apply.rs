@@ -1,0 +1,490 @@
+//! What a change touches, and no more.
+//!
+//! In order: files are read and names change hands; notes whose links may lead elsewhere now follow them again; pages
+//! that show anything of what came out differently are rendered. Each step hands sets of paths to the next, so that
+//! nothing is done twice for one batch of changes. That the result equals a vault built from nothing, byte for byte, is
+//! what `tests.rs` tries to refute.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use types::Result;
+
+use super::{Asset, Change, Entry, File, Known, State};
+use crate::linked::Linked;
+use crate::names::{self, Key, Named};
+use crate::note::Note;
+use crate::page::Page;
+use crate::path;
+use crate::render;
+
+type Paths = BTreeSet<Arc<str>>;
+
+/// A vault without files has pages too.
+pub(super) fn first(state: State) -> Result<State> {
+    let mut work = Work::new(state);
+    work.lists = true;
+    work.dirty_folders.insert("".into());
+    let fixed = render::fixed(&work.state);
+    for (url, page) in fixed {
+        work.put_page(&url, page);
+    }
+    work.render(&mut || Ok(()))?;
+    Ok(work.state)
+}
+
+pub(super) fn apply(
+    state: &State,
+    changes: impl IntoIterator<Item = Change>,
+    tick: &mut dyn FnMut() -> Result<()>,
+) -> Result<State> {
+    let mut last: BTreeMap<String, Next> = BTreeMap::new();
+    for change in changes {
+        match change {
+            Change::Put(file) => last.insert(file.path.clone(), Next::File(file.into())),
+            Change::PutKnown(known) => last.insert(known.file.path.clone(), Next::File(known)),
+            Change::Withhold(path) => last.insert(path, Next::Name),
+            Change::Remove(path) => last.insert(path, Next::Nothing),
+        };
+    }
+    let mut work = Work::new(state.clone());
+    // What leaves makes room first.
+    let (gone, put): (Vec<_>, Vec<_>) = last.into_iter().partition(|(_, next)| matches!(next, Next::Nothing));
+    for (path, next) in gone.into_iter().chain(put) {
+        tick()?;
+        let path: Arc<str> = path.into();
+        work.set_withheld(&path, matches!(next, Next::Name));
+        if !path::is_valid(&path) {
+            continue;
+        }
+        let file = match next {
+            Next::File(known) => Some(known),
+            Next::Name | Next::Nothing => None,
+        };
+        match (file, path::is_note(&path), path::content_type(&path).is_some()) {
+            (Some(file), true, _) => work.put_note(&path, file),
+            (None, true, _) => work.set_note(&path, None),
+            (Some(known), false, true) => work.put_asset(&path, known.file),
+            (None, false, true) => work.remove_asset(&path),
+            (_, false, false) => {}
+        }
+    }
+    work.follow_links();
+    work.render(tick)?;
+    Ok(work.state)
+}
+
+/// What there is at a path from now on.
+enum Next {
+    File(Known),
+    Name,
+    Nothing,
+}
+
+struct Work {
+    state: State,
+    /// Names that lead elsewhere now, or to something that looks different from outside.
+    touched: BTreeSet<Key>,
+    /// Notes whose links are to be followed again.
+    relink: Paths,
+    /// Notes whose own words changed.
+    reworded: Paths,
+    dirty_notes: Paths,
+    dirty_assets: Paths,
+    dirty_folders: Paths,
+    dirty_tags: Paths,
+    /// Lists of everything, feed and sitemap.
+    lists: bool,
+    /// Addresses whose page is no longer theirs, unless somebody takes them.
+    left: BTreeSet<Arc<str>>,
+}
+
+impl Work {
+    fn new(state: State) -> Work {
+        Work {
+            state,
+            touched: BTreeSet::new(),
+            relink: Paths::new(),
+            reworded: Paths::new(),
+            dirty_notes: Paths::new(),
+            dirty_assets: Paths::new(),
+            dirty_folders: Paths::new(),
+            dirty_tags: Paths::new(),
+            lists: false,
+            left: BTreeSet::new(),
+        }
+    }
+
+    fn put_note(&mut self, path: &Arc<str>, known: Known) {
+        let Known { file, note: parsed, may_publish } = known;
+        let hash = blake3::hash(&file.bytes);
+        let old = self.state.notes.get(path);
+        let note = match old {
+            // Touched only: what it says is known.
+            Some(old) if old.hash == hash => old.note.clone(),
+            _ => match parsed.filter(|note| note.path() == &**path) {
+                Some(parsed) => parsed,
+                None => Arc::new(Note::parse(path, &file.bytes)),
+            },
+        };
+        let published = may_publish && self.state.site.is_published(path, note.publish());
+        if old.is_some_and(|old| {
+            old.hash == hash && old.modified == file.modified && old.published == published
+        }) {
+            return;
+        }
+        self.set_note(path, Some(Arc::new(Entry { note, hash, modified: file.modified, published })));
+    }
+
+    fn set_withheld(&mut self, path: &Arc<str>, is: bool) {
+        let was = self.state.withheld.contains(path);
+        if is && !was && path::is_withholdable(path) {
+            self.state.withheld.insert(path.clone());
+            self.rename(&[], &names::of_withheld(path));
+        } else if was && !is {
+            self.state.withheld.remove(path);
+            self.rename(&names::of_withheld(path), &[]);
+        }
+    }
+
+    fn set_note(&mut self, path: &Arc<str>, entry: Option<Arc<Entry>>) {
+        let old = match &entry {
+            Some(entry) => self.state.notes.insert(path.clone(), entry.clone()),
+            None => self.state.notes.remove(path),
+        };
+        let was = old.as_ref().is_some_and(|old| old.published);
+        let is = entry.as_ref().is_some_and(|entry| entry.published);
+        let names = |entry: Option<&Arc<Entry>>| {
+            let note = entry.map(|entry| &entry.note);
+            note.map(|note| names::of_note(path, &note.title(), note.aliases())).unwrap_or_default()
+        };
+        let (old_names, new_names) = (names(old.as_ref()), names(entry.as_ref()));
+        let targets = |entry: &Option<Arc<Entry>>| {
+            let note = entry.as_ref().map(|entry| entry.note.clone());
+            note.map(|note| {
+                note.body.targets().into_iter().map(|(a, b)| (a.to_owned(), b.to_owned())).collect::<Vec<_>>()
+            })
+        };
+        let looks_same = was == is && old_names == new_names && targets(&old) == targets(&entry);
+        if !looks_same {
+            self.rename(&old_names, &new_names);
+        }
+        if was != is {
+            self.place(path, is);
+        }
+        if was || is {
+            self.relink.insert(path.clone());
+            self.reworded.insert(path.clone());
+        }
+    }
+
+    fn rename(&mut self, old: &[(Key, Named)], new: &[(Key, Named)]) {
+        for (key, named) in old {
+            self.state.names.remove(key, named);
+            self.touched.insert(key.clone());
+        }
+        for (key, named) in new {
+            self.state.names.insert(key.clone(), named.clone());
+            self.touched.insert(key.clone());
+        }
+    }
+
+    /// Enters a note into its folder, or takes it out, and so with folders that come or go by that.
+    fn place(&mut self, path: &Arc<str>, is_published: bool) {
+        let (folder, file) = path::split(path);
+        let folder: Arc<str> = folder.into();
+        if let Some(rank) = path::index_rank(path::stem(file)) {
+            // Which of them is the index may change, and with it the address of each, and of links to them.
+            let others: Vec<Arc<str>> = self.indexes(&folder);
+            let content = self.state.folders.entry(folder.clone()).or_default();
+            match is_published {
+                true => content.indexes.insert((rank, path.clone())),
+                false => content.indexes.remove(&(rank, path.clone())),
+            };
+            for other in others.into_iter().chain([path.clone()]) {
+                if let Some(entry) = self.state.notes.get(&other) {
+                    let names = names::of_note(&other, &entry.note.title(), entry.note.aliases());
+                    self.touched.extend(names.into_iter().map(|(key, _)| key));
+                }
+                self.relink.insert(other);
+            }
+        }
+        let content = self.state.folders.entry(folder.clone()).or_default();
+        match is_published {
+            true => content.notes.insert(path.clone()),
+            false => content.notes.remove(path),
+        };
+        self.settle(folder, is_published);
+    }
+
+    fn indexes(&self, folder: &Arc<str>) -> Vec<Arc<str>> {
+        let content = self.state.folders.get(folder);
+        content.into_iter().flat_map(|content| content.indexes.iter().map(|(_, path)| path.clone())).collect()
+    }
+
+    /// Upwards from a folder that got or lost something.
+    fn settle(&mut self, mut folder: Arc<str>, came: bool) {
+        loop {
+            self.dirty_folders.insert(folder.clone());
+            let is_empty = self.state.folders.get(&folder).is_none_or(super::Folder::is_empty);
+            if folder.is_empty() {
+                if is_empty {
+                    self.state.folders.remove(&folder);
+                }
+                return;
+            }
+            let (key, named) = names::of_folder(&folder);
+            self.touched.insert(key.clone());
+            let parent: Arc<str> = path::split(&folder).0.into();
+            let siblings = &mut self.state.folders.entry(parent.clone()).or_default().folders;
+            match (came, is_empty) {
+                (true, _) => {
+                    let known = siblings.insert(folder.clone()).is_some();
+                    self.state.names.insert(key, named);
+                    if known {
+                        return;
+                    }
+                }
+                (false, true) => {
+                    siblings.remove(&folder);
+                    self.state.names.remove(&key, &named);
+                    self.state.folders.remove(&folder);
+                }
+                (false, false) => return,
+            }
+            folder = parent;
+        }
+    }
+
+    fn put_asset(&mut self, path: &Arc<str>, file: File) {
+        let old = self.state.assets.get(path);
+        if old.is_some_and(|old| old.bytes == file.bytes && old.modified == file.modified) {
+            return;
+        }
+        if old.is_none() {
+            self.rename(&[], &names::of_asset(path));
+        }
+        let asset = Asset { bytes: file.bytes, modified: file.modified };
+        self.state.assets.insert(path.clone(), Arc::new(asset));
+        self.dirty_assets.insert(path.clone());
+    }
+
+    fn remove_asset(&mut self, path: &Arc<str>) {
+        if self.state.assets.remove(path).is_some() {
+            self.rename(&names::of_asset(path), &[]);
+            self.dirty_assets.insert(path.clone());
+        }
+    }
+
+    fn follow_links(&mut self) {
+        for key in std::mem::take(&mut self.touched) {
+            self.relink.extend(self.state.wanted.get(&key).cloned());
+        }
+        // Whose embedded text changed, shows something else.
+        let mut reshown = self.reworded.clone();
+        for path in std::mem::take(&mut self.relink) {
+            let entry = self.state.notes.get(&path).filter(|entry| entry.published).cloned();
+            let new = entry
+                .as_ref()
+                .map(|entry| Arc::new(Linked::of(&self.state, &path, &entry.note, entry.modified)));
+            let old = match &new {
+                Some(new) => self.state.linked.insert(path.clone(), new.clone()),
+                None => self.state.linked.remove(&path),
+            };
+            if old != new {
+                reshown.insert(path.clone());
+            }
+            self.relinked(&path, old.as_deref(), new.as_deref());
+        }
+        for path in &self.reworded.clone() {
+            self.embeds_of(path);
+        }
+        self.spread(reshown);
+    }
+
+    /// Brings up to date what is known of links from the other end, and marks what shows them.
+    fn relinked(&mut self, path: &Arc<str>, old: Option<&Linked>, new: Option<&Linked>) {
+        let keys = |linked: Option<&Linked>| linked.map(|linked| linked.keys.clone()).unwrap_or_default();
+        let notes = |linked: Option<&Linked>| linked.map(Linked::notes).unwrap_or_default();
+        let assets = |linked: Option<&Linked>| linked.map(Linked::assets).unwrap_or_default();
+        let tags = |linked: Option<&Linked>| -> Vec<Arc<str>> {
+            let tags = linked.map(|linked| linked.card.tags.as_slice()).unwrap_or_default();
+            tags.iter().map(|tag| tag.as_str().into()).collect()
+        };
+        for key in keys(old) {
+            self.state.wanted.remove(&key, path);
+        }
+        for key in keys(new) {
+            self.state.wanted.insert(&key, path);
+        }
+        let (old_notes, new_notes) = (notes(old), notes(new));
+        let card_changed = old.map(|old| &old.card) != new.map(|new| &new.card);
+        for note in &old_notes {
+            self.state.backlinks.remove(note, path);
+        }
+        for note in &new_notes {
+            self.state.backlinks.insert(note, path);
+        }
+        for note in old_notes.iter().chain(&new_notes) {
+            // Both are sorted.
+            let stays = old_notes.binary_search(note).is_ok() && new_notes.binary_search(note).is_ok();
+            if card_changed || !stays {
+                self.dirty_notes.insert(note.clone());
+            }
+        }
+        let (old_assets, new_assets) = (assets(old), assets(new));
+        if old_assets != new_assets {
+            for asset in &old_assets {
+                self.state.users.remove(asset, path);
+            }
+            for asset in &new_assets {
+                self.state.users.insert(asset, path);
+            }
+            self.dirty_assets.extend(old_assets.into_iter().chain(new_assets));
+        }
+        if old.map(|old| &old.card.url) != new.map(|new| &new.card.url) {
+            self.left.extend(old.map(|old| old.card.url.clone()));
+        }
+        if card_changed {
+            let (old_tags, new_tags) = (tags(old), tags(new));
+            for tag in &old_tags {
+                self.state.tags.remove(tag, path);
+            }
+            for tag in &new_tags {
+                self.state.tags.insert(tag, path);
+            }
+            self.dirty_tags.extend(old_tags.into_iter().chain(new_tags));
+            self.dirty_folders.insert(path::split(path).0.into());
+            self.lists = true;
+        }
+        self.dirty_notes.insert(path.clone());
+        self.embeds_of(path);
+    }
+
+    /// Which notes this one shows in place.
+    fn embeds_of(&mut self, path: &Arc<str>) {
+        let of = |state: &State| match (state.linked.get(path), state.notes.get(path)) {
+            (Some(linked), Some(entry)) => linked.embeds(&entry.note),
+            _ => Vec::new(),
+        };
+        let new = of(&self.state);
+        let old: Vec<Arc<str>> = self.state.embeds.get(path).cloned().unwrap_or_default();
+        if old == new {
+            return;
+        }
+        for note in &old {
+            self.state.embedders.remove(note, path);
+        }
+        for note in &new {
+            self.state.embedders.insert(note, path);
+        }
+        match new.is_empty() {
+            true => self.state.embeds.remove(path),
+            false => self.state.embeds.insert(path.clone(), new),
+        };
+    }
+
+    /// A note that looks different does so wherever it is shown in place.
+    fn spread(&mut self, reshown: Paths) {
+        let mut next: Vec<Arc<str>> = reshown.into_iter().collect();
+        let mut seen = Paths::new();
+        while let Some(path) = next.pop() {
+            if seen.insert(path.clone()) {
+                next.extend(self.state.embedders.get(&path).cloned());
+            }
+        }
+        self.dirty_notes.extend(seen);
+    }
+
+    fn render(&mut self, tick: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        // Pages that must go, before those that may take their addresses.
+        for url in std::mem::take(&mut self.left) {
+            self.remove_page(&url);
+        }
+        let folders = std::mem::take(&mut self.dirty_folders);
+        for folder in &folders {
+            let taken = self.state.folders.get(folder).and_then(super::Folder::index).is_some();
+            if self.state.list_url(folder).is_none() && !taken && !self.state.site.is_reserved(folder) {
+                self.remove_page(&path::folder_url(folder));
+            }
+        }
+        for folder in &folders {
+            if let Some(url) = self.state.list_url(folder) {
+                self.put_page(&url, render::folder(&self.state, folder));
+            }
+        }
+        for path in std::mem::take(&mut self.dirty_notes) {
+            tick()?;
+            if let Some(linked) = self.state.linked.get(&path).cloned() {
+                let page = render::note(&self.state, &linked);
+                self.put_page(&linked.card.url, page);
+            }
+        }
+        for path in std::mem::take(&mut self.dirty_assets) {
+            let url = crate::text::encode_path(&format!("/{path}"));
+            match self.state.assets.get(&path).cloned() {
+                Some(asset) if self.state.users.has(&path) && !self.state.site.is_reserved(&path) => {
+                    if let Some((content_type, _)) = path::content_type(&path) {
+                        self.put_page(&url, Page::file(content_type, asset.bytes.clone(), asset.modified));
+                    }
+                }
+                _ if self.state.site.is_reserved(&path) => {}
+                _ => self.remove_page(&url),
+            }
+        }
+        for tag in std::mem::take(&mut self.dirty_tags) {
+            let url = path::tag_url(&tag);
+            match self.state.tags.has(&tag) {
+                true => self.put_page(&url, render::tag(&self.state, &tag)),
+                false => self.remove_page(&url),
+            }
+        }
+        if std::mem::take(&mut self.lists) {
+            let lists = render::lists(&self.state);
+            let old = std::mem::replace(
+                &mut self.state.list_urls,
+                lists.iter().map(|(url, _)| url.as_str().into()).collect(),
+            );
+            for url in old {
+                if lists.iter().all(|(kept, _)| **kept != *url) {
+                    self.remove_page(&url);
+                }
+            }
+            for (url, page) in lists {
+                self.put_page(&url, page);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_page(&mut self, url: &str, page: Page) {
+        let old = self.state.pages.get(url);
+        if old.is_some_and(|old| **old == page) {
+            return;
+        }
+        let is_new = old.is_none();
+        let url: Arc<str> = url.into();
+        self.state.pages.insert(url.clone(), Arc::new(page));
+        if is_new && let Some(key) = folded(&url) {
+            self.state.folded.entry(key).or_default().insert(url);
+        }
+    }
+
+    fn remove_page(&mut self, url: &str) {
+        if self.state.pages.remove(url).is_none() {
+            return;
+        }
+        if let Some(key) = folded(url)
+            && let Some(all) = self.state.folded.get_mut(&key)
+        {
+            all.remove(url);
+            if all.is_empty() {
+                self.state.folded.remove(&key);
+            }
+        }
+    }
+}
+
+fn folded(url: &str) -> Option<Arc<str>> {
+    crate::text::decode(url).map(|decoded| path::folded_url(&decoded).into())
+}

@@ -1,0 +1,361 @@
+"""Reads the lake with PyIceberg and DuckDB and compares it, row by row, with what Polynya says is in its tables.
+
+    interop.py INTEROP SCRATCH [--every]
+
+INTEROP is the built example of crates/lake. It makes a warehouse in phases; each phase is also killed with SIGKILL before
+every single change of a file in the warehouse (without --every: of the repetitive ones every few). After each
+kill both programs must read every table as it was before some commit or after it, and once the phase was run again, as it
+is in Polynya.
+"""
+
+import json
+import math
+import os
+import queue
+import shutil
+import struct
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import duckdb_ext
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import StaticTable
+from pyiceberg.types import ListType, StructType
+
+NESTED = "list<struct<a: int64, d: decimal(20,3), b: list<string>, v: vector(2)>>"
+STRICT = "struct<at: point not null, to: point, ids: list<uuid not null> not null>"
+SCALARS = [
+    "bool", "int32", "int64", "float32", "float64", "small", "middle", "large", "string", "binary", "date", "timestamp",
+    "uuid",
+]
+PHASES = ["made", "changed", "columns added", "many commits"]
+
+
+def normal(value):
+    """A value as the example prints it."""
+    if isinstance(value, datetime):
+        delta = value.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    if isinstance(value, date):
+        return (value - date(1970, 1, 1)).days
+    if isinstance(value, Decimal):
+        sign, digits, exponent = value.as_tuple()
+        number = int("".join(map(str, digits)) or "0")
+        return str(-number if sign else number)
+    if isinstance(value, float):
+        return struct.pack(">d", value).hex()
+    if isinstance(value, uuid.UUID):
+        return value.hex
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, dict):
+        return {name: normal(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [normal(inner) for inner in value]
+    return value
+
+
+def iceberg_type(polynya):
+    """What PyIceberg calls a type."""
+    fixed = {
+        "bool": "boolean", "int32": "int", "int64": "long", "float32": "float", "float64": "double",
+        "json": "string", "timestamp": "timestamptz", "list<int64>": "list<long>",
+        "struct<a: int64, b: string>": "struct<a: long, b: string>",
+        "point": "struct<lon: double, lat: double>", "point3d": "struct<x: double, y: double, z: double>",
+        NESTED: "list<struct<a: long, d: decimal(20, 3), b: list<string>, v: list<float>>>",
+        STRICT: "struct<at: struct<lon: double, lat: double>, to: struct<lon: double, lat: double>, ids: list<uuid>>",
+    }
+    if polynya.startswith("decimal("):
+        return polynya.replace(",", ", ")
+    if polynya.startswith("vector("):
+        return "list<float>"
+    return fixed.get(polynya, polynya)
+
+
+def duckdb_type(polynya):
+    fixed = {
+        "bool": "BOOLEAN", "int32": "INTEGER", "int64": "BIGINT", "float32": "FLOAT", "float64": "DOUBLE",
+        "string": "VARCHAR", "json": "VARCHAR", "binary": "BLOB", "date": "DATE",
+        "timestamp": "TIMESTAMP WITH TIME ZONE", "uuid": "UUID", "list<int64>": "BIGINT[]",
+        "struct<a: int64, b: string>": "STRUCT(a BIGINT, b VARCHAR)", "point": "STRUCT(lon DOUBLE, lat DOUBLE)",
+        "point3d": "STRUCT(x DOUBLE, y DOUBLE, z DOUBLE)",
+        NESTED: "STRUCT(a BIGINT, d DECIMAL(20,3), b VARCHAR[], v FLOAT[])[]",
+        STRICT: 'STRUCT("at" STRUCT(lon DOUBLE, lat DOUBLE), "to" STRUCT(lon DOUBLE, lat DOUBLE), ids UUID[])',
+    }
+    if polynya.startswith("decimal("):
+        return polynya.upper()
+    if polynya.startswith("vector("):
+        return "FLOAT[]"
+    return fixed[polynya]
+
+
+def newest_metadata(table):
+    files = table.glob("metadata/v*.metadata.json")
+    return max(files, key=lambda path: int(path.name[1:].split(".")[0]), default=None)
+
+
+class DuckDB:
+    """With its extensions out of the Python package: nothing is fetched while the tests run."""
+
+    def __init__(self):
+        self.connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+        found = Path(list(duckdb_ext.__path__)[0]) / "extensions"
+        for name in ["avro", "httpfs", "iceberg"]:
+            [path] = found.glob(f"*/*/{name}.duckdb_extension")
+            self.connection.execute(f"LOAD '{path}'")
+        self.connection.execute("SET TimeZone = 'UTC'")
+
+    def read(self, table):
+        cursor = self.connection.cursor()
+        cursor.execute("SET TimeZone = 'UTC'")
+        # The directory alone: version-hint.text must lead to the newest metadata.
+        cursor.execute(f"SELECT * FROM iceberg_scan('{table}')")
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, map(normal, row))) for row in cursor.fetchall()]
+
+    def seen(self, name, value):
+        return value
+
+    def types(self, table):
+        cursor = self.connection.cursor()
+        described = cursor.execute(f"DESCRIBE SELECT * FROM iceberg_scan('{table}')").fetchall()
+        return {name: column for name, column, *_ in described}
+
+    def one(self, sql, parameters=()):
+        cursor = self.connection.cursor()
+        cursor.execute("SET TimeZone = 'UTC'")
+        return cursor.execute(sql, list(parameters)).fetchone()
+
+    def column(self, table, name):
+        cursor = self.connection.cursor()
+        cursor.execute("SET TimeZone = 'UTC'")
+        return cursor.execute(f"SELECT _row_id, \"{name}\" FROM iceberg_scan('{table}')").fetchall()
+
+
+def plain(of):
+    """A type as PyIceberg prints it, without the ids of its fields and what is required."""
+    if isinstance(of, StructType):
+        return "struct<" + ", ".join(f"{field.name}: {plain(field.field_type)}" for field in of.fields) + ">"
+    return f"list<{plain(of.element_type)}>" if isinstance(of, ListType) else str(of)
+
+
+class PyIceberg:
+    def read(self, table):
+        reader = StaticTable.from_metadata(str(newest_metadata(table))).scan().to_arrow_batch_reader()
+        # Read as batches, a table without rows may have a list of uuids.
+        rows = reader.read_all()
+        return [{name: normal(value) for name, value in row.items()} for row in rows.to_pylist()]
+
+    def seen(self, name, value):
+        # It reads a null list of structs as an empty one: what it makes of the files' lists forgets which are null.
+        return [] if name == "nested" and value is None else value
+
+    def types(self, table):
+        schema = StaticTable.from_metadata(str(newest_metadata(table))).schema()
+        return {field.name: plain(field.field_type) for field in schema.fields}
+
+
+READERS = [DuckDB(), PyIceberg()]
+
+
+def by_row(rows):
+    found = {row["_row_id"]: row for row in rows}
+    assert len(found) == len(rows), f"{len(rows) - len(found)} rows are there twice"
+    return found
+
+
+def same(reader, table, expected, where, other_run=False):
+    """The rows of a table must be one of the states in `expected`; in another run they came at another time."""
+    without = {"_time"} if other_run else set()
+
+    def rows(of):
+        return by_row([{name: reader.seen(name, row[name]) for name in row.keys() - without} for row in of])
+
+    found = rows(reader.read(table))
+    if any(found == rows(state["rows"]) for state in expected):
+        return
+    state = rows(expected[-1]["rows"])
+    missing, extra = sorted(state.keys() - found.keys()), sorted(found.keys() - state.keys())
+    other = [(found[row], state[row]) for row in found.keys() & state.keys() if found[row] != state[row]][:1]
+    raise AssertionError(
+        f"{where}: {type(reader).__name__} reads {table.name} otherwise: {len(found)} rows of {len(state)}, "
+        f"missing {missing[:5]}, too many {extra[:5]}, different {other}"
+    )
+
+
+def run(interop, directory, phase, kill_at=None):
+    command = [interop, str(directory), str(phase)] + ([str(kill_at)] if kill_at else [])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode == -9 and kill_at:
+        return None
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stderr}"
+    return json.loads(done.stdout)
+
+
+def check_types(state, table):
+    duck, py = READERS
+    types = state["types"]
+    wanted = {name: duckdb_type(polynya) for name, polynya in types.items()}
+    assert duck.types(table) == wanted, f"DuckDB: {duck.types(table)} and not {wanted}"
+    py_types = py.types(table)
+    for name, polynya in types.items():
+        assert py_types[name] == iceberg_type(polynya), f"PyIceberg: {name} is {py_types[name]}"
+
+
+def check_aggregates(state, table):
+    """Through the readers' own pruning by bounds, not only whole scans."""
+    duck, py = READERS
+    rows = state["rows"]
+    if "k" in state["types"]:
+        count, total, price = duck.one(f"SELECT count(*), sum(v), sum(price) FROM iceberg_scan('{table}')")
+        values = [row["v"] for row in rows if row["v"] is not None]
+        prices = [int(row["price"]) for row in rows if row["price"] is not None]
+        assert (count, total, int(price * 100)) == (len(rows), sum(values), sum(prices))
+        for low, high in [(0, 0), (17, 400), (999, 1_049), (5_000, 6_000)]:
+            wanted = sorted(row["_row_id"] for row in rows if low <= row["k"] <= high)
+            where = f"k >= {low} and k <= {high}"
+            sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE {where}"
+            assert (duck.one(sql)[0] or []) == wanted, where
+            scan = StaticTable.from_metadata(str(newest_metadata(table))).scan(row_filter=where)
+            assert sorted(scan.to_arrow()["_row_id"].to_pylist()) == wanted, where
+    if "string" in state["types"]:
+        for name in SCALARS:
+            values = [value for _, value in duck.column(table, name) if value is not None and value == value]
+            # The ends, where a wrong bound loses rows, and some in between.
+            ordered = sorted(set(values))
+            for value in {ordered[at] for at in [0, 1, len(ordered) // 2, -2, -1]}:
+                wanted = sorted(row for row, other in duck.column(table, name) if other == value)
+                where = f"{name} = {value!r}"
+                # Of the column's own type: what DuckDB has to convert it does not compare with bounds, it fails.
+                typed = f"CAST(? AS {duckdb_type(state['types'][name])})"
+                sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" = {typed}"
+                assert duck.one(sql, [value])[0] == wanted, f"DuckDB: {where}"
+                if name == "float32" and value == -math.inf:
+                    # PyIceberg takes it for a number below what a float holds.
+                    continue
+                scan = StaticTable.from_metadata(str(newest_metadata(table))).scan(row_filter=EqualTo(name, value))
+                assert sorted(scan.to_arrow()["_row_id"].to_pylist()) == wanted, f"PyIceberg: {where}"
+
+
+class Home:
+    """A data directory that kills are tried in, put back each time. Always at the same path, since Iceberg's paths are
+    absolute."""
+
+    def __init__(self, interop, directory):
+        self.interop, self.directory = interop, directory
+        self.copies = {}
+
+    def at(self, phase):
+        """As it is after a phase."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if phase == 0:
+            return self.directory
+        if phase not in self.copies:
+            self.at(phase - 1)
+            made = run(self.interop, self.directory, phase)
+            copy = self.directory.with_name(f"{self.directory.name}-{phase}")
+            shutil.copytree(self.directory, copy)
+            self.copies[phase] = (copy, made)
+        else:
+            shutil.copytree(self.copies[phase][0], self.directory)
+        return self.directory
+
+    def state(self, phase):
+        if phase not in self.copies:
+            self.at(phase)
+        return self.copies[phase][1]
+
+
+def killed(interop, homes, phase, after, kill_at):
+    """One kill: what the readers find then, and after the same phase was run again."""
+    home = homes.get()
+    try:
+        before = home.state(phase - 1)["tables"] if phase > 1 else {}
+        directory = home.at(phase - 1)
+        made = run(interop, directory, phase, kill_at)
+        where = f"phase {phase}, killed before change {kill_at}"
+        if made is None:
+            for name, state in after["tables"].items():
+                table = directory / "lake" / name.replace(".", "/")
+                newest, hint = newest_metadata(table), table / "metadata/version-hint.text"
+                if newest and name in before and newest.name == Path(before[name]["metadata"]).name:
+                    # Nothing was committed here yet, and what is named was read before.
+                    assert hint.read_text() == newest.name[1:].split(".")[0], where
+                    continue
+                if newest is None or not hint.exists():
+                    # Killed while the table was made; from then on the hint is replaced, never missing.
+                    assert newest is None or newest.name == "v1.metadata.json", where
+                    continue
+                for reader in READERS:
+                    first = before.get(name, dict(rows=[]))
+                    # A table may stand at any of a phase's commits.
+                    if phase == 4:
+                        check_between(reader, table, first, state, where)
+                    else:
+                        same(reader, table, [first, state], where, other_run=True)
+            made = run(interop, directory, phase)
+        for name, state in made["tables"].items():
+            if name in before and state["metadata"] == before[name]["metadata"]:
+                continue
+            for reader in READERS:
+                same(reader, Path(state["dir"]), [state], where + ", run again")
+    finally:
+        homes.put(home)
+
+
+def check_between(reader, table, before, after, where):
+    found = by_row(reader.read(table))
+    first, last = by_row(before["rows"]), by_row(after["rows"])
+    lasting = first.keys() & last.keys()
+    assert lasting <= found.keys(), f"{where}: {type(reader).__name__} lost rows of {table.name}"
+    keys = [row["k"] for row in found.values() if "k" in row]
+    assert len(set(keys)) == len(keys), f"{where}: {type(reader).__name__} reads a key of {table.name} twice"
+
+
+def main():
+    interop, scratch = sys.argv[1], Path(sys.argv[2]).absolute()
+    every = "--every" in sys.argv[3:]
+    shutil.rmtree(scratch, ignore_errors=True)
+    base = scratch / "base"
+    states = []
+    for phase, name in enumerate(PHASES, 1):
+        state = run(interop, base, phase)
+        states.append(state)
+        for table_name, table_state in state["tables"].items():
+            table = Path(table_state["dir"])
+            for reader in READERS:
+                same(reader, table, [table_state], f"phase {phase}")
+            check_types(table_state, table)
+            check_aggregates(table_state, table)
+        sizes = ", ".join(
+            f"{n} {len(s['rows'])} rows in {s['files']}+{s['delete_files']} files" for n, s in state["tables"].items()
+        )
+        print(f"phase {phase}, {name}: {state['calls']} changes of files; read alike: {sizes}", flush=True)
+    kills = 0
+    # Mostly they wait for syncs.
+    workers = 2 * max(2, os.cpu_count() or 2)
+    homes = queue.Queue()
+    for worker in range(workers):
+        homes.put(Home(interop, scratch / f"home-{worker}"))
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        for phase, after in enumerate(states, 1):
+            # The first phase makes four tables alike, the last one commits forty times.
+            step = 1 if every else {1: 3, 2: 1, 3: 1, 4: max(1, after["calls"] // 40)}[phase]
+            points = range(1, after["calls"] + 1, step)
+            jobs = [pool.submit(killed, interop, homes, phase, after, point) for point in points]
+            for job in jobs:
+                job.result()
+            kills += len(jobs)
+            print(f"phase {phase}: killed at {len(jobs)} of {after['calls']} changes, read alike", flush=True)
+    shutil.rmtree(scratch)
+    print(f"PyIceberg and DuckDB agree with Polynya after {kills} kills")
+
+
+if __name__ == "__main__":
+    main()
