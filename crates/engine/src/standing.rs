@@ -102,7 +102,8 @@ impl Shared {
         let begun_anew =
             before.zip(now).is_some_and(|(before, now)| now.checkpoint.row < before.checkpoint.row);
         let caught_up = now.is_some_and(|now| {
-            missing(table, now) <= self.options.step_rows as u64 && materializer.lag(table, now) <= LAG_SOFT
+            now.checkpoint.missing(table) <= self.options.step_rows as u64
+                && materializer.lag(table, now) <= LAG_SOFT
         });
         let pair = (table.def().id, materializer.name());
         let known = self.notes.load().get(&pair).cloned().unwrap_or_default();
@@ -152,10 +153,6 @@ impl Shared {
 /// An exact name finds its table. Whoever is lenient with case is neither slowed nor refused for it.
 fn find<'r>(root: &'r Root, table: &str) -> Option<&'r Arc<Snapshot>> {
     root.table(table).or_else(|| root.table(&name::full_table_name(table).ok()?))
-}
-
-fn missing(table: &Snapshot, position: &Position) -> u64 {
-    (table.next_row().0 - 1).saturating_sub(position.checkpoint.row.0)
 }
 
 impl Engine {

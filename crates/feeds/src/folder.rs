@@ -20,8 +20,9 @@ mod watch;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::Engine;
 use engine::threads::Class;
@@ -63,7 +64,6 @@ pub struct Options {
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// How long whoever stops a feed waits for its thread: a folder's disk may hang.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-const STOP_LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// What a feed is at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,14 @@ pub(crate) struct Shared {
 pub struct Feed {
     shared: Arc<Shared>,
     waker: Waker,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Running>,
+}
+
+/// The feed's thread.
+struct Running {
+    thread: JoinHandle<()>,
+    /// Closed when the thread ends, by a panic too. Nothing is sent.
+    ended: mpsc::Receiver<()>,
 }
 
 impl Feed {
@@ -113,9 +120,13 @@ impl Feed {
             stopping: AtomicBool::new(false),
         });
         let run = run::Run::new(engine, options, roots, known, watch, shared.clone());
-        let thread = Class::Background.spawn("pn-folders", move || run.run());
+        let (running, ended) = mpsc::channel();
+        let thread = Class::Background.spawn("pn-folders", move || {
+            let _running = running;
+            run.run();
+        });
         let thread = thread.map_err(|error| Error::io("starting the feed's thread", error))?;
-        Ok(Feed { shared, waker, thread: Some(thread) })
+        Ok(Feed { shared, waker, thread: Some(Running { thread, ended }) })
     }
 
     pub fn status(&self) -> Status {
@@ -130,12 +141,8 @@ impl Feed {
     fn end(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            let until = Instant::now() + STOP_PATIENCE;
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::sleep(STOP_LOOKS_EVERY);
-            }
-            if !thread.is_finished() {
+        if let Some(Running { thread, ended }) = self.thread.take() {
+            if ended.recv_timeout(STOP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 tracing::warn!("the folders' thread is still busy with one file; it is left behind");
                 return;
             }

@@ -234,11 +234,7 @@ fn lacks(lake: &Lake, columns: &Columns, from: &Checkpoint, table: &Snapshot) ->
         true => table.deleted_since(from).map_or(1, |rows| rows.len() as u64),
         false => 0,
     };
-    Lacks {
-        rows: (table.next_row().0 - 1).saturating_sub(from.row.0),
-        deletes,
-        schema: !lake.metadata.has_schema(&columns.iceberg),
-    }
+    Lacks { rows: from.missing(table), deletes, schema: !lake.metadata.has_schema(&columns.iceberg) }
 }
 
 impl table::materializer::Materializer for Materializer {
@@ -260,7 +256,7 @@ impl table::materializer::Materializer for Materializer {
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
         match position.published::<Lake>() {
             Some(lake) if !lake.failing.load(Ordering::Acquire) => {
-                let rows = (table.next_row().0 - 1).saturating_sub(position.checkpoint.row.0);
+                let rows = position.checkpoint.missing(table);
                 rows.saturating_mul(table.row_bytes()) as f64 / self.options.lag_bytes_max as f64
             }
             _ => 0.0,

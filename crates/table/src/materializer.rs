@@ -87,6 +87,13 @@ pub struct Checkpoint {
     pub state: Vec<u8>,
 }
 
+impl Checkpoint {
+    /// How many row ids of a table come after it.
+    pub fn missing(&self, table: &Snapshot) -> u64 {
+        (table.next_row().0 - 1).saturating_sub(self.row.0)
+    }
+}
+
 /// A checkpoint with what was published there.
 #[derive(Clone)]
 pub struct Position {

@@ -297,7 +297,12 @@ fn a_feed_that_is_busy_is_not_waited_for() {
     };
     let (_watch, waker) = super::Watch::new().unwrap();
     let (busy, wait) = std::sync::mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || assert!(wait.recv().is_err()));
-    super::Feed { shared: shared.into(), waker, thread: Some(thread) }.stop();
+    let (running, ended) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let _running = running;
+        assert!(wait.recv().is_err());
+    });
+    let thread = Some(super::Running { thread, ended });
+    super::Feed { shared: shared.into(), waker, thread }.stop();
     drop(busy);
 }

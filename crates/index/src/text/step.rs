@@ -132,7 +132,7 @@ impl Materializer for Text {
 
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
         let Some(index) = position.published::<Index>() else { return 0.0 };
-        let missing = (table.next_row().0 - 1).saturating_sub(position.checkpoint.row.0) as f64;
+        let missing = position.checkpoint.missing(table) as f64;
         // Of the text only its index is known; that is about half as long.
         let (rows, bytes) = index.size();
         let text = missing * 2.0 * bytes as f64 / rows.max(1) as f64;
