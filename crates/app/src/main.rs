@@ -40,6 +40,9 @@ use clap::{CommandFactory, Parser};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // A page of 2 MiB is cleared as a whole by the thread that touches it first, where often a few KiB of it are used: in an
+    // index of a few new documents, in a batch. Readers wait for that. (A kernel without such pages has nothing to turn off.)
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let args = words::sorted(cli::Cli::command(), std::env::args_os().collect());
     match commands::run(cli::Cli::parse_from(args)) {
         Ok(code) => code,

@@ -115,6 +115,14 @@ impl Context {
         Ok(Table { columns, rows })
     }
 
+    /// Work that is none of SQL's and done at once, off this thread.
+    pub async fn brief<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.sql.brief(self.due.saturating_duration_since(Instant::now()), work).await
+    }
+
     /// Work that is none of SQL's, off this thread.
     pub async fn run<T: Send + 'static>(
         &self,

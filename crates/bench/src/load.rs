@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use types::Result;
 
+use crate::control;
 use crate::http::excerpt;
 use crate::pace::Pace;
 use crate::run::{self, Run, Timing};
@@ -160,6 +161,8 @@ impl<'a> Load<'a> {
                     if nice > 0 {
                         // Refused where the whole process is nicer already.
                         let _ = rustix::process::setpriority_process(None, nice);
+                    } else {
+                        control::begin_at_once();
                     }
                     driver.drive(context)
                 }));

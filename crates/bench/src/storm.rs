@@ -217,6 +217,8 @@ impl Storm<'_> {
         self.events_before = self.world.ledger.events.acknowledged();
         let rate = writers::rate(options.force, outcome.alone_events_per_s);
         let storm = Cast { readers: true, events: Some(rate), disturbance: Some(&folder) };
+        // Those of the quiet minute.
+        drop(self.world.gauges.questions());
         outcome.storm = self.loaded(Phase::Storm, &target, Duration::ZERO, options.storm, &storm)?;
         outcome.background = self.done.now();
         outcome.stalls = self.done.stalls();
@@ -345,7 +347,8 @@ impl Storm<'_> {
         outcome.examples = self.world.gauges.examples();
         outcome.kinds = Kind::ALL
             .into_iter()
-            .map(|kind| {
+            .zip(self.world.gauges.questions())
+            .map(|(kind, questions)| {
                 let [_, refused, wrong] = self.world.gauges.of(kind).totals();
                 let [quiet, storm] = [&outcome.quiet, &outcome.storm].map(|run| run.stream(kind.name()));
                 KindOutcome {
@@ -353,6 +356,7 @@ impl Storm<'_> {
                     per_second: self.world.rate(kind),
                     quiet: quiet.warm,
                     storm: storm.warm,
+                    questions,
                     unsent: quiet.unsent + storm.unsent,
                     refused,
                     wrong,

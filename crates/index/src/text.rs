@@ -2,7 +2,7 @@
 //!
 //! An index is a list of immutable *pieces*, each a tantivy segment in one file ([`bundle`]), in row-id order. Deletes
 //! write nothing: a piece keeps what it was built from, and the table's snapshot says which of its rows are dead
-//! ([`dead`]). Rows that no piece holds yet are the *tail*: readers index them in memory, once for all ([`tail`]). A
+//! ([`dead`]). Rows that no piece holds yet are the *tail*: readers index them in memory, once for all ([`tail`], [`fresh`]). A
 //! search goes over pieces and tail with one statistic of the live rows ([`search`]), and adds up a row's score in the
 //! order of the query, never of the pieces. So neither order nor score tells how the rows are divided (M2).
 //!
@@ -27,11 +27,13 @@ mod dead;
 mod evaluate;
 mod fields;
 mod files;
+mod fresh;
 mod leaf;
 mod mapped;
 mod merge;
 mod parse;
 mod piece;
+mod postings;
 mod query;
 mod scan;
 mod search;

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::future::FutureExt;
 use tokio::sync::mpsc;
@@ -32,6 +32,25 @@ pub(crate) fn heavy<T>(long: bool, work: impl FnOnce() -> T) -> T {
     if long { tokio::task::block_in_place(work) } else { work() }
 }
 
+/// The physical plan, which can be ended at any time.
+pub(crate) async fn physical(
+    planner: &Planner,
+    planned: &Planned,
+    cancel: &Arc<Cancel>,
+    long: bool,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let guarded = |plan| cancel.guard(plan).map_err(from_datafusion);
+    if !long {
+        return guarded(planner.physical(planned).await?);
+    }
+    heavy(long, || guarded(tokio::runtime::Handle::current().block_on(planner.physical(planned))?))
+}
+
+/// Its batches. What it does beside the one who reads them, it does on this runtime.
+pub(crate) fn stream(planner: &Planner, plan: Arc<dyn ExecutionPlan>) -> Result<SendableRecordBatchStream> {
+    execute_stream(plan, planner.context()).map_err(from_datafusion)
+}
+
 /// A plan that is ready to give batches.
 pub(crate) async fn start(
     planner: &Planner,
@@ -39,14 +58,7 @@ pub(crate) async fn start(
     cancel: &Arc<Cancel>,
     long: bool,
 ) -> Result<SendableRecordBatchStream> {
-    let ready = |plan| {
-        let plan = cancel.guard(plan).map_err(from_datafusion)?;
-        execute_stream(plan, planner.context()).map_err(from_datafusion)
-    };
-    if !long {
-        return ready(planner.physical(planned).await?);
-    }
-    heavy(long, || ready(tokio::runtime::Handle::current().block_on(planner.physical(planned))?))
+    stream(planner, physical(planner, planned, cancel, long).await?)
 }
 
 /// All rows of a plan, for a statement that writes. What they hold counts towards the memory that all statements share

@@ -79,6 +79,7 @@ mod sql_type;
 mod sum;
 mod uuid;
 mod watchdog;
+mod weight;
 mod write;
 
 pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};

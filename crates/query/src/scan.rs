@@ -74,7 +74,22 @@ impl Scan {
         }
     }
 
-    fn rows(&self, partition: Option<usize>) -> usize {
+    /// Whether rows are looked up one by one.
+    pub fn is_lookup(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Rows(_)))
+    }
+
+    /// What is read of files, with all columns: so much is checked where it is touched first.
+    pub fn file_bytes(&self) -> u64 {
+        let of_part = |part: &Part| match part {
+            Part::Pieces(pieces) => pieces.iter().map(Piece::file_bytes).sum(),
+            Part::Rows(_) => 0,
+        };
+        self.parts.iter().map(of_part).sum()
+    }
+
+    /// Rows that are read, of one part or of all.
+    pub fn rows(&self, partition: Option<usize>) -> usize {
         let of_part = |part: &Part| {
             let rows = match part {
                 Part::Pieces(pieces) => pieces.iter().map(Piece::rows).sum(),

@@ -297,13 +297,13 @@ impl Search {
             tokio::time::sleep(OPENING_PAUSE).await;
             Ok(())
         };
-        self.0.sql.among_statements(deadline, pause).await
+        self.0.sql.waiting(deadline, pause).await
     }
 
     /// Only one search at a time indexes many rows, for all: what two make at once is made in vain.
     async fn turn(&self, deadline: Deadline) -> Result<OwnedSemaphorePermit> {
         let waiting = self.0.turn.clone().acquire_owned();
-        self.0.sql.among_statements(deadline, async { waiting.await.map_err(|_| closed()) }).await
+        self.0.sql.waiting(deadline, async { waiting.await.map_err(|_| closed()) }).await
     }
 
     /// Searches that run or wait.

@@ -3,18 +3,21 @@
 mod jobs;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::threads::Class;
 use engine::{Committed, Engine, Op, Transaction, View};
+use futures::FutureExt;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -33,7 +36,7 @@ use crate::params::{self, Params};
 use crate::planner::{Planned, Planner, table};
 use crate::watchdog::{GRACE, Reply, Watch, Watchdog, Why};
 use crate::write::Writer;
-use crate::{catalog, parse};
+use crate::{catalog, parse, weight};
 
 /// How DataFusion calls the directories that it makes for spill files.
 const SPILL_PREFIX: &str = "datafusion-";
@@ -42,6 +45,10 @@ const SPILL_PREFIX: &str = "datafusion-";
 const STACK_BYTES: usize = 64 << 20;
 /// How long beyond its deadline a statement waits to hear whether its transaction was committed.
 const COMMIT_WAIT: Duration = Duration::from_secs(60);
+/// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
+const LIGHT_PLACES: usize = 256;
+/// What closing waits for threads that are in the middle of a batch.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// How often a statement that lost against another writer is run again.
 const ATTEMPTS_MAX: u32 = 8;
 
@@ -51,11 +58,46 @@ pub struct Sql(Arc<Handle>);
 
 struct Handle {
     shared: Arc<Shared>,
-    /// Where statements are started, without a lock.
-    spawner: tokio::runtime::Handle,
     closed: Arc<AtomicBool>,
-    runtime: vfs::Mutex<Option<Runtime>>,
+    runtimes: vfs::Mutex<Option<Runtimes>>,
     watchdog: Watchdog,
+}
+
+/// The threads of SQL.
+struct Runtimes {
+    /// Class `Interactive`: parse and plan what is short, and execute what is little work.
+    light: Runtime,
+    /// Class `Work`: everything else.
+    heavy: Runtime,
+}
+
+/// Where statements are started, without a lock.
+struct Lanes {
+    light: tokio::runtime::Handle,
+    heavy: tokio::runtime::Handle,
+}
+
+impl Runtimes {
+    fn start(threads: usize) -> Result<Runtimes> {
+        let runtime = |name: &str, class: Class| {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(threads)
+                .thread_stack_size(STACK_BYTES)
+                .thread_name(name)
+                .on_thread_start(move || class.enter())
+                .enable_time()
+                .build()
+                .map_err(|e| Error::io("starting the threads of SQL", e))
+        };
+        Ok(Runtimes {
+            light: runtime("pn-sql-light", Class::Interactive)?,
+            heavy: runtime("polynya-sql", Class::Work)?,
+        })
+    }
+
+    fn lanes(&self) -> Lanes {
+        Lanes { light: self.light.handle().clone(), heavy: self.heavy.handle().clone() }
+    }
 }
 
 struct Shared {
@@ -64,9 +106,12 @@ struct Shared {
     planner: Planner,
     options: Options,
     memory: Arc<RuntimeEnv>,
+    lanes: Lanes,
+    light_places: Arc<Semaphore>,
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     started: AtomicU64,
+    heavy: AtomicU64,
     refused: AtomicU64,
 }
 
@@ -75,10 +120,12 @@ struct Shared {
 pub struct Status {
     /// Statements that execute, those whose reader is slow included.
     pub running: usize,
-    /// Statements that wait for one of those to end.
+    /// Heavy statements that wait for one of their kind to end.
     pub waiting: usize,
     /// Statements since the start.
     pub started: u64,
+    /// Of those, the ones that were no light work.
+    pub heavy: u64,
     /// Statements that were refused with `Busy`.
     pub refused: u64,
     /// Bytes that sorts, joins and groupings hold.
@@ -101,31 +148,26 @@ impl Sql {
             .with_disk_manager_builder(disk)
             .build_arc()
             .map_err(from_datafusion)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.threads.max(1))
-            .thread_stack_size(STACK_BYTES)
-            .thread_name("polynya-sql")
-            .on_thread_start(|| Class::Work.enter())
-            .enable_time()
-            .build()
-            .map_err(|e| Error::io("starting the threads of SQL", e))?;
+        let runtimes = Runtimes::start(options.threads.max(1))?;
         let closed = Arc::new(AtomicBool::new(false));
         let shared = Shared {
             engine,
             closed: closed.clone(),
             planner: Planner::new(&options, memory.clone()),
+            lanes: runtimes.lanes(),
+            light_places: Arc::new(Semaphore::new(LIGHT_PLACES)),
             permits: Arc::new(Semaphore::new(options.concurrent_max.max(1))),
             options,
             memory,
             waiting: AtomicUsize::new(0),
             started: AtomicU64::new(0),
+            heavy: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         };
         Ok(Sql(Arc::new(Handle {
             shared: Arc::new(shared),
-            spawner: runtime.handle().clone(),
             closed,
-            runtime: vfs::Mutex::new(vfs::Rank::new(30, "sql threads"), Some(runtime)),
+            runtimes: vfs::Mutex::new(vfs::Rank::new(30, "sql threads"), Some(runtimes)),
             watchdog: Watchdog::start()?,
         })))
     }
@@ -198,7 +240,8 @@ impl Sql {
                 Why::Closed => reply.end(&Phase::default(), closed()),
             }
         });
-        let task = self.0.spawner.spawn(job.run(reply, watch)).abort_handle();
+        self.0.shared.started.fetch_add(1, Ordering::Relaxed);
+        let task = self.0.shared.lanes.light.spawn(job.run(reply, watch)).abort_handle();
         let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
         let answer = receiver.await.unwrap_or_else(|_| match self.0.closed.load(Ordering::Acquire) {
             true => Err(closed()),
@@ -218,9 +261,11 @@ impl Sql {
     pub fn status(&self) -> Status {
         let shared = &self.0.shared;
         Status {
-            running: shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
+            running: LIGHT_PLACES.saturating_sub(shared.light_places.available_permits())
+                + shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
             waiting: shared.waiting.load(Ordering::Relaxed),
             started: shared.started.load(Ordering::Relaxed),
+            heavy: shared.heavy.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             memory_bytes: shared.memory.memory_pool.reserved(),
             spilled_bytes: shared.memory.disk_manager.used_disk_space(),
@@ -231,12 +276,14 @@ impl Sql {
     /// second for threads that are in the middle of a batch.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
-        let runtime = self.0.runtime.lock().take();
-        if let Some(runtime) = runtime {
+        let runtimes = self.0.runtimes.lock().take();
+        if let Some(Runtimes { light, heavy }) = runtimes {
             // Not in the caller's thread, which may belong to a runtime that must not block.
-            let ended = std::thread::Builder::new()
-                .name("polynya-sql-end".into())
-                .spawn(move || runtime.shutdown_timeout(Duration::from_secs(1)));
+            let ended = std::thread::Builder::new().name("polynya-sql-end".into()).spawn(move || {
+                let since = Instant::now();
+                heavy.shutdown_timeout(CLOSE_WAIT);
+                light.shutdown_timeout(CLOSE_WAIT.saturating_sub(since.elapsed()));
+            });
             if let Ok(thread) = ended {
                 // It only waits; a panic there would have no one to tell.
                 let _ = thread.join();
@@ -254,9 +301,9 @@ impl std::fmt::Debug for Sql {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let runtime = self.runtime.get_mut().take();
-        if let Some(runtime) = runtime {
-            runtime.shutdown_background();
+        if let Some(Runtimes { light, heavy }) = self.runtimes.get_mut().take() {
+            heavy.shutdown_background();
+            light.shutdown_background();
         }
         self.watchdog.close();
     }
@@ -281,6 +328,10 @@ fn closed() -> Error {
     Error::new(Kind::Closed, "SQL is closed")
 }
 
+fn bug() -> Error {
+    Error::internal("the statement met a bug of Polynya and stopped")
+}
+
 struct AbortOnDrop(Option<AbortHandle>);
 
 impl Drop for AbortOnDrop {
@@ -291,7 +342,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// One statement on SQL's own threads.
+/// One statement. What is little work is done on the threads of light statements from the beginning to the end; what turns
+/// out to be much, and what is known to be, waits for a place among the heavy ones (R3).
 struct Job {
     deadline: Deadline,
     phase: Phase,
@@ -307,25 +359,99 @@ struct Job {
     limits: Limits,
 }
 
-/// What planning came to.
-enum Outcome {
-    Answer(Answer),
-    /// A query, ready to be run.
-    Query(Box<Planned>, Lsn),
+/// On whose threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Light,
+    Heavy,
 }
 
-/// A statement that was parsed and planned, or carried out.
-struct Ready {
-    permit: OwnedSemaphorePermit,
-    outcome: Result<(SendableRecordBatchStream, Lsn), Answer>,
+/// What planning came to.
+enum Work {
+    Query {
+        plan: Arc<dyn ExecutionPlan>,
+        lsn: Lsn,
+    },
+    /// Anything else, with what it is understood against.
+    Command(Box<Statement>, View),
+}
+
+impl Work {
+    fn is_light(&self) -> bool {
+        matches!(self, Work::Query { plan, .. } if weight::is_light(plan))
+    }
+}
+
+/// A statement that has begun to give rows, or was carried out.
+enum Begun {
+    Rows(SendableRecordBatchStream, Lsn),
+    Done(Answer),
 }
 
 impl Job {
+    /// Runs on the threads of light statements.
     async fn run(self: Arc<Self>, reply: Arc<Reply>, _watch: Watch) {
-        // A task of its own: it does not yield while it parses and plans, and the deadline holds all the same.
-        let mut task = tokio::spawn(self.clone().prepare());
+        let mut work = None;
+        if !self.long()
+            && let Ok(place) = self.shared.light_places.clone().try_acquire_owned()
+        {
+            // Here and now: another task would be another thread to wake.
+            let begun = AssertUnwindSafe(self.begin_if_light()).catch_unwind().await;
+            match begun.unwrap_or_else(|_| Err(bug())) {
+                Ok(Ok(begun)) => return self.answer(begun, place, &reply, Lane::Light).await,
+                Ok(Err(much)) => work = Some(much),
+                Err(error) => {
+                    reply.give(Err(error), None);
+                    return;
+                }
+            }
+        }
+        self.shared.heavy.fetch_add(1, Ordering::Relaxed);
+        let mut task = self.shared.lanes.heavy.spawn(self.clone().run_heavy(work, reply));
         let _guard = AbortOnDrop(Some(task.abort_handle()));
-        let prepared = match self.deadline.limit(&mut task).await {
+        // It has answered itself.
+        let _ = (&mut task).await;
+    }
+
+    /// The work itself, if it is not light.
+    async fn begin_if_light(&self) -> Result<Result<Begun, Work>> {
+        let work = self.understand().await?;
+        if !work.is_light() {
+            return Ok(Err(work));
+        }
+        if self.deadline.has_passed() {
+            return Err(self.deadline.passed());
+        }
+        self.begin(work).await.map(Ok)
+    }
+
+    /// Runs among the heavy ones, in one of their places.
+    async fn run_heavy(self: Arc<Self>, work: Option<Work>, reply: Arc<Reply>) {
+        let job = self.clone();
+        let begun = self.within(async move {
+            let place = job.shared.admit().await?;
+            let work = match work {
+                Some(work) => work,
+                None => job.understand().await?,
+            };
+            Ok((job.begin(work).await?, place))
+        });
+        match begun.await {
+            Ok((begun, place)) => self.answer(begun, place, &reply, Lane::Heavy).await,
+            // A receiver that is gone has cancelled the statement.
+            Err(error) => drop(reply.give(Err(error), None)),
+        }
+    }
+
+    /// The outcome of work in a task of its own: it does not yield while it parses and plans, and the deadline holds all
+    /// the same.
+    async fn within<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut task = tokio::spawn(work);
+        let _guard = AbortOnDrop(Some(task.abort_handle()));
+        let ended = match self.deadline.limit(&mut task).await {
             Ok(ended) => Ok(ended),
             Err(passed) if self.phase.expire() => Err(passed),
             // The transaction is on its way: only its outcome is an answer.
@@ -334,21 +460,20 @@ impl Job {
                     .hint("look whether its rows are there before you send it again")
             }),
         };
-        let prepared = prepared.and_then(|ended| {
+        ended.and_then(|ended| {
             ended.unwrap_or_else(|e| match e.is_panic() {
-                true => Err(Error::internal("the statement met a bug of Polynya and stopped")),
+                true => Err(bug()),
                 false => Err(closed()),
             })
-        });
-        // A receiver that is gone has cancelled the statement.
-        let (_permit, stream, lsn) = match prepared {
-            Ok(Ready { permit, outcome: Ok((stream, lsn)) }) => (permit, stream, lsn),
-            Ok(Ready { outcome: Err(answer), .. }) => {
+        })
+    }
+
+    /// Gives the answer, and its rows as long as somebody reads them. The statement keeps its place until then.
+    async fn answer(&self, begun: Begun, _place: OwnedSemaphorePermit, reply: &Reply, lane: Lane) {
+        let (stream, lsn) = match begun {
+            Begun::Rows(stream, lsn) => (stream, lsn),
+            Begun::Done(answer) => {
                 reply.give(Ok(answer), None);
-                return;
-            }
-            Err(error) => {
-                reply.give(Err(error), None);
                 return;
             }
         };
@@ -356,10 +481,8 @@ impl Job {
         let end = Arc::new(End::default());
         let rows = Rows::new(stream.schema(), lsn, waiting, end.clone(), Some(self.cancel.clone()))
             .of_records(self.only_records.load(Ordering::Acquire));
-        if !reply.give(Ok(Answer::Rows(rows)), Some(batches.downgrade())) {
-            return;
-        }
         let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
+        let source = batches.downgrade();
         let sink = Sink {
             batches,
             end,
@@ -367,32 +490,27 @@ impl Job {
             overflow: self.limits.overflow,
             closed: self.shared.closed.clone(),
         };
-        sink.pump(stream, self.deadline).await;
+        let mut pump = Box::pin(sink.pump(stream, self.deadline));
+        // A small answer is whole before its reader is woken, who would otherwise be woken once more for its rows.
+        let is_whole = lane == Lane::Light && futures::poll!(&mut pump).is_ready();
+        if reply.give(Ok(Answer::Rows(rows)), Some(source)) && !is_whole {
+            pump.await;
+        }
     }
 
-    async fn prepare(self: Arc<Self>) -> Result<Ready> {
-        let permit = self.shared.admit().await?;
-        let outcome = match self.outcome().await? {
-            Outcome::Answer(answer) => Err(answer),
-            Outcome::Query(planned, lsn) => {
-                // Most texts need no second look.
-                if self.text.to_ascii_lowercase().contains("polynya") {
-                    self.only_records.store(planned.reads_only_records(), Ordering::Release);
-                }
-                let stream =
-                    execute::start(&self.shared.planner, &planned, &self.cancel, self.long()).await?;
-                Ok((stream, lsn))
+    /// Starts what was understood, on the threads where this is called.
+    async fn begin(&self, work: Work) -> Result<Begun> {
+        match work {
+            Work::Query { plan, lsn } => Ok(Begun::Rows(execute::stream(&self.shared.planner, plan)?, lsn)),
+            Work::Command(statement, view) => {
+                let params = Params::new(self.params.clone());
+                self.command(&statement, &params, &view).await.map(Begun::Done)
             }
-        };
-        Ok(Ready { permit, outcome })
+        }
     }
 
-    /// Whether parsing and planning may take long.
-    fn long(&self) -> bool {
-        self.text.len() > LONG_TEXT_BYTES
-    }
-
-    async fn outcome(&self) -> Result<Outcome> {
+    /// Parses and plans.
+    async fn understand(&self) -> Result<Work> {
         let shared = &self.shared;
         let view = match &self.view {
             Some(view) => view.clone(),
@@ -400,7 +518,7 @@ impl Job {
         };
         let params = Params::new(self.params.clone());
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
-            return Ok(Outcome::Query(Box::new(planned), view.lsn()));
+            return self.query(planned, view.lsn()).await;
         }
         let statement = heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
         let parameters = names::parameters(&statement)?;
@@ -415,12 +533,26 @@ impl Job {
             },
             _ => false,
         };
-        if is_query {
-            let planned =
-                heavy(self.long(), || shared.planner.plan(statement, &params, &view, Some(&self.text)))?;
-            return Ok(Outcome::Query(Box::new(planned), view.lsn()));
+        if !is_query {
+            return Ok(Work::Command(Box::new(statement), view));
         }
-        self.command(&statement, &params, &view).await.map(Outcome::Answer)
+        let planned =
+            heavy(self.long(), || shared.planner.plan(statement, &params, &view, Some(&self.text)))?;
+        self.query(planned, view.lsn()).await
+    }
+
+    async fn query(&self, planned: Planned, lsn: Lsn) -> Result<Work> {
+        // Most texts need no second look.
+        if self.text.to_ascii_lowercase().contains("polynya") {
+            self.only_records.store(planned.reads_only_records(), Ordering::Release);
+        }
+        let plan = execute::physical(&self.shared.planner, &planned, &self.cancel, self.long()).await?;
+        Ok(Work::Query { plan, lsn })
+    }
+
+    /// Whether parsing and planning may take long.
+    fn long(&self) -> bool {
+        self.text.len() > LONG_TEXT_BYTES
     }
 
     /// Statements that are no queries.
@@ -516,7 +648,6 @@ fn query_only(reads_only: bool) -> Result<bool> {
 impl Shared {
     /// Waits for a place among the statements that run, in a queue of bounded length.
     async fn admit(&self) -> Result<OwnedSemaphorePermit> {
-        self.started.fetch_add(1, Ordering::Relaxed);
         if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             return Ok(permit);
         }

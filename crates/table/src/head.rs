@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use arrow::compute::concat_batches;
+use once_cell::race::OnceBox;
 use types::{Error, Micros, Result};
 
 use crate::layout::{Layout, Projection};
 use crate::lsn_runs::{self, Run};
-use crate::{BATCH_ROWS, memory};
+use crate::segment::zones;
+use crate::{BATCH_ROWS, Zone, memory};
 
 /// Batches are not folded beyond this, so that no text column overflows its 32-bit offsets.
 const FOLD_BYTES_MAX: u64 = 64 << 20;
@@ -41,9 +43,28 @@ pub(crate) struct HeadBatch {
     pub bytes: u64,
     /// The first row of the batch whose memory this one shares, if it is a part of a larger one.
     shares: Option<u64>,
+    /// By position of the column; found by whoever asks first.
+    zones: Box<[OnceBox<Option<Zone>>]>,
 }
 
 impl HeadBatch {
+    fn new(
+        first: u64,
+        stored: Arc<Stored>,
+        runs: Vec<Run>,
+        bytes: u64,
+        shares: Option<u64>,
+    ) -> Arc<HeadBatch> {
+        let zones = stored.batch.columns().iter().map(|_| OnceBox::new()).collect();
+        Arc::new(HeadBatch { first, stored, runs, bytes, shares, zones })
+    }
+
+    /// Bounds of a stored column's values; `None` for types without.
+    pub fn zone(&self, position: usize) -> Option<&Zone> {
+        let zone = || Box::new(zones::of(self.stored.batch.column(position)));
+        self.zones.get(position)?.get_or_init(zone).as_ref()
+    }
+
     pub fn rows(&self) -> usize {
         self.stored.batch.num_rows()
     }
@@ -137,7 +158,7 @@ impl Head {
         }
         let fresh = if folded == 0 && rows <= BATCH_ROWS {
             let stored = Arc::new(Stored { batch, layout: layout.clone() });
-            vec![Arc::new(HeadBatch { first, stored, runs, bytes, shares: None })]
+            vec![HeadBatch::new(first, stored, runs, bytes, None)]
         } else {
             parts.push(Part { first, batch, runs });
             self.chunk(parts, layout)?
@@ -187,7 +208,7 @@ impl Head {
                 let (batch, bytes) = self.own(batch, shares);
                 let stored = Arc::new(Stored { batch, layout: layout.clone() });
                 let runs = std::mem::take(&mut runs);
-                batches.push(Arc::new(HeadBatch { first, stored, runs, bytes, shares }));
+                batches.push(HeadBatch::new(first, stored, runs, bytes, shares));
                 slices.clear();
                 first = from + take as u64;
                 rows = 0;
@@ -231,7 +252,7 @@ impl Head {
             let bytes = memory::held(&part);
             let runs = lsn_runs::slice(&batch.runs, first, batch.end());
             let stored = Arc::new(Stored { batch: part, layout: batch.stored.layout.clone() });
-            *batch = Arc::new(HeadBatch { first, stored, runs, bytes, shares: None });
+            *batch = HeadBatch::new(first, stored, runs, bytes, None);
         }
         self.batches = Arc::new(rest);
         self.recount();

@@ -95,41 +95,52 @@ impl Piece {
         self.bytes
     }
 
-    /// Bounds of a column where they are known: segments know them for columns of numbers, text and times, head batches
-    /// only for the system columns. Deleted rows count. A damaged sidecar knows nothing.
+    /// What of it lies in a file, and is checked where it is touched first: nothing of the head.
+    pub fn file_bytes(&self) -> u64 {
+        if matches!(self.source, Source::Head(_)) { 0 } else { self.bytes }
+    }
+
+    /// Bounds of a column of numbers, text or times. Deleted rows count. A damaged sidecar knows nothing.
     pub fn zone(&self, column: ColumnId) -> Option<Zone> {
-        let range = |min, max| Some(Zone { min: Some(min), max: Some(max), nulls: 0 });
-        match &self.source {
+        let data_type = match column {
+            ROW_ID => &DataType::Int64,
+            TIME => &DataType::Timestamp,
+            column => &self.def.schema.column(column)?.data_type,
+        };
+        let stored = match &self.source {
+            // In the order of their rows.
             Source::Head(_) if column == ROW_ID => {
-                range(Value::Int64(self.first as i64), Value::Int64(self.last as i64))
+                let bound = |row: u64| Some(Value::Int64(row as i64));
+                return Some(Zone { min: bound(self.first), max: bound(self.last), nulls: 0 });
             }
             Source::Head(batch) if column == TIME => {
                 let times = batch.stored.times();
-                range(Value::Timestamp(*times.first()?), Value::Timestamp(*times.last()?))
+                let bound = |time: Option<&i64>| time.map(|time| Value::Timestamp(*time));
+                return Some(Zone { min: bound(times.first()), max: bound(times.last()), nulls: 0 });
             }
+            Source::Head(batch) => match batch.stored.layout.position(column) {
+                Some(position) => batch.zone(position)?.clone(),
+                None => return self.zone_of_absent(column, batch.rows() as u64),
+            },
+            Source::Block(segment, block) if segment.has_column(column) => segment.zone(*block, column)?,
             Source::Block(segment, block) => {
-                let data_type = match column {
-                    ROW_ID => &DataType::Int64,
-                    TIME => &DataType::Timestamp,
-                    column => &self.def.schema.column(column)?.data_type,
-                };
-                if !segment.has_column(column) {
-                    let rows = u64::from(segment.block_info(*block).ok()?.rows);
-                    let initial = self.def.schema.column(column)?.initial.clone();
-                    return Some(match initial.filter(|v| *v != Value::Null) {
-                        Some(Value::Json(_) | Value::List(_) | Value::Struct(_) | Value::Vector(_)) => {
-                            return None;
-                        }
-                        Some(value) => Zone { min: Some(value.clone()), max: Some(value), nulls: 0 },
-                        None => Zone { min: None, max: None, nulls: rows },
-                    });
-                }
-                let Zone { min, max, nulls } = segment.zone(*block, column)?;
-                // Stored under a narrower type, perhaps.
-                let widen = |v: Option<Value>| v.map(|v| v.cast(data_type)).transpose();
-                Some(Zone { min: widen(min).ok()?, max: widen(max).ok()?, nulls })
+                return self.zone_of_absent(column, u64::from(segment.block_info(*block).ok()?.rows));
             }
-            _ => None,
+            Source::Damaged(_) => return None,
+        };
+        let Zone { min, max, nulls } = stored;
+        // Stored under a narrower type, perhaps.
+        let widen = |v: Option<Value>| v.map(|v| v.cast(data_type)).transpose();
+        Some(Zone { min: widen(min).ok()?, max: widen(max).ok()?, nulls })
+    }
+
+    /// Of a column that was added after these rows were written.
+    fn zone_of_absent(&self, column: ColumnId, rows: u64) -> Option<Zone> {
+        let initial = self.def.schema.column(column)?.initial.clone();
+        match initial.filter(|value| *value != Value::Null) {
+            Some(Value::Json(_) | Value::List(_) | Value::Struct(_) | Value::Vector(_)) => None,
+            Some(value) => Some(Zone { min: Some(value.clone()), max: Some(value), nulls: 0 }),
+            None => Some(Zone { min: None, max: None, nulls: rows }),
         }
     }
 

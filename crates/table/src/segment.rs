@@ -9,7 +9,7 @@ mod row_ids;
 mod sidecar;
 mod verify;
 mod writer;
-mod zones;
+pub(crate) mod zones;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use bench::Summary;
 use bench::child;
 use bench::storm::{self, Force, Outcome, Second, Told};
 use clap::Args;
@@ -309,6 +310,14 @@ fn report(outcome: &Outcome) -> String {
         longest(&outcome.stalls.turn_ms),
         longest(&outcome.stalls.lock_wait_ms),
     ));
+    for kind in &outcome.kinds {
+        let one = |(name, took): (&String, &Summary)| {
+            format!("{name} {:.2} / {:.2} / {:.2}", took.p50_ms, took.p99_ms, took.longest_ms)
+        };
+        let questions: Vec<String> = kind.questions.iter().map(one).collect();
+        text.push_str(&format!("{:6}  {}\n", kind.kind.name(), questions.join(", ")));
+    }
+    text.push_str("        p50 / p99 / longest of each question in the storm, in ms.\n\n");
     for claim in &outcome.claims {
         let word = if claim.holds { "holds " } else { "MISSED" };
         text.push_str(&format!("{word}  {}: {}\n", claim.claim, claim.found));

@@ -57,7 +57,7 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
     let not_read = wanted.len().saturating_sub(TABLES_MAX);
     let (moments, window) = (all.clone(), asked.window.clone());
     let last = (context.lsn, context.time);
-    let bounds = context.run(move || bounds(&moments, &window, last)).await?;
+    let bounds = context.brief(move || bounds(&moments, &window, last)).await?;
     let work =
         wanted.iter().take(TABLES_MAX).map(|table| changed(context, table, &asked.window, bounds)).collect();
     let mut changed = Vec::new();
@@ -270,7 +270,9 @@ const NEAR_END: u64 = 10_000;
 fn near_end(table: &Snapshot, window: &Window) -> Statement {
     let mut statement = Statement::default();
     statement.within("_time", Some(window));
-    statement.is(format!("_row_id >= {}", table.next_row().0.saturating_sub(NEAR_END)));
+    // A parameter: the plan is made once, not for each row that came since.
+    let from = statement.param(table.next_row().0.saturating_sub(NEAR_END) as i64);
+    statement.is(format!("_row_id >= {from}"));
     statement
 }
 

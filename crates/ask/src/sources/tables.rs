@@ -481,7 +481,7 @@ fn is_value(statement: &mut Statement, column: &Column, value: &str) -> String {
         }
         _ => match value.parse::<f64>() {
             Ok(number) => {
-                let number = statement.param(number);
+                let number = statement.param(as_stored(column, number));
                 format!("{name} = {number}")
             }
             Err(_) => {
@@ -492,15 +492,19 @@ fn is_value(statement: &mut Statement, column: &Column, value: &str) -> String {
     }
 }
 
+/// A column of integers is compared with an integer, so that its blocks and its key can be looked up by it.
+fn as_stored(column: &Column, number: f64) -> Value {
+    let is_whole = matches!(column.data_type, DataType::Int32 | DataType::Int64);
+    match is_whole && number.fract() == 0.0 && number.abs() < 9e15 {
+        true => Value::Int64(number as i64),
+        false => Value::Float64(number),
+    }
+}
+
 /// The number of a comparison in the unit of a column, and what to say of how it was read.
 fn number(column: &Column, comparison: &Comparison) -> Result<(Value, Option<String>), String> {
     let cannot = || format!("Cannot compare {} with “{}”.", column.name, comparison.said);
-    let is_whole = matches!(column.data_type, DataType::Int32 | DataType::Int64);
-    // A column of integers is compared with an integer, so that its blocks and its key can be looked up by it.
-    let float = |number: f64| match is_whole && number.fract() == 0.0 && number.abs() < 9e15 {
-        true => Value::Int64(number as i64),
-        false => Value::Float64(number),
-    };
+    let float = |number: f64| as_stored(column, number);
     match comparison.unit {
         None => Ok((float(comparison.number), None)),
         Some(Unit::Percent) => Ok((float(comparison.number), None)),

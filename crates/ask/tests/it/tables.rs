@@ -104,6 +104,20 @@ async fn the_statement_behind_an_answer_gives_the_same() {
     assert_eq!((count, section.rows.len()), (2, 2));
 }
 
+/// As a float it would be compared with every row instead of being looked up by its block or key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_number_is_sought_as_one_in_a_column_of_whole_numbers() {
+    let _limit = testkit::limit(60);
+    let world = World::new("ask-whole");
+    shop(&world).await;
+    let answer = world.ask("how many orders with id 3?").await;
+    says(&answer, &["orders has 1 row where id is 3"]);
+    assert_eq!(answer.sections[0].params, [json!(3)]);
+    let answer = world.ask("how many orders with price 60?").await;
+    says(&answer, &["orders has 1 row where price is 60"]);
+    assert_eq!(answer.sections[0].params, [json!(60.0)]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn names_and_values_cannot_become_statements() {
     let _limit = testkit::limit(60);

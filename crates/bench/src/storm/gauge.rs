@@ -1,5 +1,6 @@
 //! What readers meet, second by second.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Kind;
-use crate::latency::Latency;
+use crate::latency::{Latency, Summary};
 
 /// Examples of wrong answers that a report shows.
 const EXAMPLES_MAX: usize = 10;
@@ -16,6 +17,8 @@ const EXAMPLES_MAX: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
     second: Mutex<Latency>,
+    /// Each of the kind's questions by itself.
+    questions: Mutex<BTreeMap<&'static str, Latency>>,
     answered: AtomicU64,
     refused: AtomicU64,
     wrong: AtomicU64,
@@ -36,8 +39,16 @@ pub struct KindSecond {
 }
 
 impl Gauge {
-    pub(super) fn took(&self, latency: Duration) {
+    pub(super) fn took(&self, question: &'static str, latency: Duration) {
         self.second.lock().unwrap_or_else(PoisonError::into_inner).record(latency);
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        questions.entry(question).or_default().record(latency);
+    }
+
+    /// What each question took since the last call.
+    pub(super) fn questions(&self) -> BTreeMap<String, Summary> {
+        let questions = std::mem::take(&mut *self.questions.lock().unwrap_or_else(PoisonError::into_inner));
+        questions.into_iter().map(|(name, latency)| (name.to_owned(), latency.summary())).collect()
     }
 
     pub(super) fn answered(&self) {
@@ -97,6 +108,11 @@ impl Gauges {
 
     pub(super) fn examples(&self) -> Vec<String> {
         self.examples.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What each question of each kind took since the last call.
+    pub(super) fn questions(&self) -> [BTreeMap<String, Summary>; Kind::ALL.len()] {
+        self.kinds.each_ref().map(Gauge::questions)
     }
 
     pub(super) fn second(&self) -> Vec<KindSecond> {

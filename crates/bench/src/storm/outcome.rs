@@ -1,5 +1,6 @@
 //! What a storm found, and whether it kept what is promised.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,8 @@ pub struct KindOutcome {
     pub per_second: f64,
     pub quiet: Summary,
     pub storm: Summary,
+    /// Each of its questions in the storm.
+    pub questions: BTreeMap<String, Summary>,
     /// Questions that could not be sent until the end.
     pub unsent: u64,
     pub refused: u64,

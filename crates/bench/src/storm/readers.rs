@@ -39,31 +39,36 @@ struct Reader<'a> {
     kind: Kind,
     random: Random,
     number: u64,
-    /// Of requests in flight.
-    expected: HashMap<u64, Expect>,
+    /// Of requests in flight: which question it is, and what must be answered.
+    expected: HashMap<u64, (&'static str, Expect)>,
 }
+
+/// What is sent, which of its kind's questions it is, and what must be answered.
+type Question = (Bytes, &'static str, Expect);
 
 impl Requests for Reader<'_> {
     fn next(&mut self) -> Request {
         self.number += 1;
-        let (bytes, expect) = match self.kind {
+        let (bytes, name, expect) = match self.kind {
             Kind::Rows => self.rows(),
             Kind::Sql => self.sql(),
             Kind::Search => self.search(),
             Kind::Pages => self.page(),
             Kind::Ask => self.ask(),
         };
-        self.expected.insert(self.number, expect);
+        self.expected.insert(self.number, (name, expect));
         Request { bytes, tag: self.number }
     }
 
-    fn took(&mut self, _: u64, latency: Duration) {
-        self.world.gauges.of(self.kind).took(latency);
+    fn took(&mut self, tag: u64, latency: Duration) {
+        if let Some((question, _)) = self.expected.get(&tag) {
+            self.world.gauges.of(self.kind).took(question, latency);
+        }
     }
 
     fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
         self.world.gauges.of(self.kind).answered();
-        let expect = self.expected.remove(&tag).ok_or("an answer came without a question")?;
+        let (_, expect) = self.expected.remove(&tag).ok_or("an answer came without a question")?;
         match expect.check(self.world, body) {
             Ok(()) => Ok(1),
             Err(why) => {
@@ -102,90 +107,102 @@ impl Reader<'_> {
     }
 
     /// Three by key, one page of events.
-    fn rows(&mut self) -> (Bytes, Expect) {
+    fn rows(&mut self) -> Question {
         if self.number.is_multiple_of(4)
             && let Some((batch, first_row)) = self.batch()
         {
             let count = PAGE_ROWS.min(self.world.events.batch() as u64);
             let path = format!("/v1/tables/{EVENTS}/rows?from={first_row}&limit={count}");
-            return (self.get(&path), Expect::Page { batch, first_row, count });
+            return (self.get(&path), "page of a batch", Expect::Page { batch, first_row, count });
         }
         let (id, floor) = self.reading();
-        (self.get(&format!("/v1/tables/{READINGS}/rows/{id}")), Expect::Reading { id, floor })
+        (self.get(&format!("/v1/tables/{READINGS}/rows/{id}")), "by key", Expect::Reading { id, floor })
     }
 
-    fn sql(&mut self) -> (Bytes, Expect) {
-        let (text, params, expect) = match (self.number % 4, self.batch()) {
+    fn sql(&mut self) -> Question {
+        let (name, text, params, expect) = match (self.number % 4, self.batch()) {
             (0, Some((batch, _))) => {
                 let text = format!("SELECT count(*), sum(value) FROM {EVENTS} WHERE batch = $1");
-                (text, json!([batch]), Expect::Batch { batch })
+                ("sum of a batch", text, json!([batch]), Expect::Batch { batch })
             }
             (1, _) => {
                 let floor = self.world.ledger.events.acknowledged();
-                (format!("SELECT count(*) FROM {EVENTS}"), json!([]), Expect::AllEvents { floor })
+                let text = format!("SELECT count(*) FROM {EVENTS}");
+                ("count of events", text, json!([]), Expect::AllEvents { floor })
             }
             (2, _) => {
                 let count = self.world.ledger.readings.len() as u64;
-                (format!("SELECT count(*) FROM {READINGS}"), json!([]), Expect::Count { count })
+                let text = format!("SELECT count(*) FROM {READINGS}");
+                ("count of readings", text, json!([]), Expect::Count { count })
             }
             _ => {
                 let (id, floor) = self.reading();
                 let text = format!("SELECT version FROM {READINGS} WHERE id = $1");
-                (text, json!([id]), Expect::Version { id, floor })
+                ("by key", text, json!([id]), Expect::Version { id, floor })
             }
         };
-        (self.post("/v1/sql", &json!({ "sql": text, "params": params })), expect)
+        (self.post("/v1/sql", &json!({ "sql": text, "params": params })), name, expect)
     }
 
-    fn search(&mut self) -> (Bytes, Expect) {
+    fn search(&mut self) -> Question {
         let count = self.world.ledger.articles.floor();
-        let (words, expect) = match self.number % 4 {
+        let (words, name, expect) = match self.number % 4 {
             0 | 1 => {
                 // Every second time one of the newest: findable at the acknowledgement.
                 let back = if self.number.is_multiple_of(4) { count } else { count.min(10) };
                 let id = count - 1 - self.random.below(back);
-                (own_word(id), Expect::Document { id })
+                (
+                    own_word(id),
+                    if back == count { "any document" } else { "a new document" },
+                    Expect::Document { id },
+                )
             }
             2 => {
                 let group = self.random.below(GROUPS);
                 let members = |count: u64| count / GROUPS + u64::from(group < count % GROUPS);
-                (group_word(group), Expect::Group { group, floor: members(count) })
+                (group_word(group), "a group", Expect::Group { group, floor: members(count) })
             }
             _ => {
                 let common = &self.world.common;
                 let (one, two) = (self.pick(common.len()), self.pick(common.len()));
                 let floor = common[one].1.max(common[two].1);
-                (format!("{}+{}", common[one].0, common[two].0), Expect::Found { floor })
+                (
+                    format!("{}+{}", common[one].0, common[two].0),
+                    "two frequent words",
+                    Expect::Found { floor },
+                )
             }
         };
-        (self.get(&format!("/v1/tables/{ARTICLES}/search?q={words}&limit=10")), expect)
+        (self.get(&format!("/v1/tables/{ARTICLES}/search?q={words}&limit=10")), name, expect)
     }
 
     fn pick(&mut self, of: usize) -> usize {
         self.random.below(of as u64) as usize
     }
 
-    fn page(&mut self) -> (Bytes, Expect) {
+    fn page(&mut self) -> Question {
         let number = self.random.below(self.world.ledger.notes.len() as u64);
         let floor = self.world.ledger.notes[number as usize].floor();
-        (self.get(&format!("/note-{number}")), Expect::Note { number, floor, mark: note_mark(number) })
+        let expect = Expect::Note { number, floor, mark: note_mark(number) };
+        (self.get(&format!("/note-{number}")), "a page", expect)
     }
 
-    fn ask(&mut self) -> (Bytes, Expect) {
-        let (question, expect) = match self.number % 4 {
-            0 => ("what changed in the last hour?".to_owned(), Expect::Changes),
+    fn ask(&mut self) -> Question {
+        let (question, name, expect) = match self.number % 4 {
+            0 => ("what changed in the last hour?".to_owned(), "what changed", Expect::Changes),
             1 => {
                 let count = self.world.ledger.readings.len() as u64;
-                (format!("how many {READINGS} are there?"), Expect::Answer { count })
+                (format!("how many {READINGS} are there?"), "how many readings", Expect::Answer { count })
             }
             _ => match self.batch() {
                 Some((batch, _)) => {
                     let count = self.world.events.batch() as u64;
-                    (format!("how many {EVENTS} with batch {batch}?"), Expect::Answer { count })
+                    let question = format!("how many {EVENTS} with batch {batch}?");
+                    (question, "how many of a batch", Expect::Answer { count })
                 }
-                None => ("what tables are there?".to_owned(), Expect::Changes),
+                None => ("what tables are there?".to_owned(), "what tables", Expect::Changes),
             },
         };
-        (self.post("/v1/ask", &json!({ "q": question })), expect)
+        (self.post("/v1/ask", &json!({ "q": question })), name, expect)
     }
 }

@@ -18,7 +18,7 @@ use super::files::Files;
 use super::internal;
 use super::piece::Piece;
 
-/// Sizes tantivy's hash table at the start; it grows from there. The smaller for tails.
+/// Sizes tantivy's hash table at the start; it grows from there. The smaller for few rows.
 const TABLE_BYTES_SMALL: usize = 1 << 17;
 const TABLE_BYTES: usize = 15 << 20;
 const ROWS_SMALL: usize = 4_000;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use table::Snapshot;
 use table::materializer::Checkpoint;
-use tantivy::postings::SegmentPostings;
-use tantivy::schema::{IndexRecordOption, Term};
-use tantivy::{DocSet, TERMINATED};
+use tantivy::TERMINATED;
+use tantivy::schema::Term;
 use types::{Kind, Result, RowId};
 
-use super::internal;
 use super::piece::Piece;
+use super::postings::{Need, Postings};
 
 /// Terms whose dead documents are remembered; beyond it all are forgotten.
 const CACHE_TERMS_MAX: usize = 4_096;
@@ -83,19 +82,17 @@ impl Dead {
 
     /// How many live documents of the piece contain a term.
     pub fn live_df(&self, piece: &Piece, column: usize, term: &Term) -> Result<u64> {
-        let terms = &piece.columns[column].terms;
-        let failed = |e| internal("reading a term", e);
-        let Some(info) = terms.get_term_info(term).map_err(failed)? else { return Ok(0) };
+        let column = &piece.columns[column].column;
         if self.count == 0 {
-            return Ok(info.doc_freq.into());
+            return Ok(column.df(term)?.into());
         }
+        let Some(postings) = column.postings(term, Need::Documents)? else { return Ok(0) };
+        let df = postings.df();
         let known = self.known.load();
         let dead = match known.get(term) {
             Some(dead) => *dead,
             None => {
-                let postings =
-                    terms.read_postings_from_terminfo(&info, IndexRecordOption::Basic).map_err(failed)?;
-                let dead = self.count_in(postings, info.doc_freq);
+                let dead = self.count_in(postings);
                 self.known.rcu(|known| {
                     let known = &**known;
                     let mut known =
@@ -106,13 +103,13 @@ impl Dead {
                 dead
             }
         };
-        Ok(u64::from(info.doc_freq - dead))
+        Ok(u64::from(df - dead))
     }
 
     /// Goes through the shorter of both.
-    fn count_in(&self, mut postings: SegmentPostings, df: u32) -> u32 {
+    fn count_in(&self, mut postings: Postings<'_>) -> u32 {
         let mut count = 0;
-        if df / 8 <= self.count {
+        if postings.df() / 8 <= self.count {
             let mut doc = postings.doc();
             while doc != TERMINATED {
                 count += u32::from(self.contains(doc));

@@ -9,16 +9,15 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+use tantivy::TERMINATED;
 use tantivy::fieldnorm::FieldNormReader;
-use tantivy::postings::{Postings, SegmentPostings};
-use tantivy::schema::IndexRecordOption;
-use tantivy::{DocSet, TERMINATED};
 use types::Result;
 
 use super::dead::View;
-use super::internal;
 use super::leaf::{Group, What};
 use super::parse::Sign;
+use super::piece::Indexed;
+use super::postings::{Column, Need, Postings};
 use super::query::{Hit, Hits, Query};
 
 /// What BM25 makes of the length of a text, by the byte that stands for the length.
@@ -283,8 +282,8 @@ struct Cursor<'a> {
 
 enum LeafCursor<'a> {
     Term {
-        postings: Box<SegmentPostings>,
-        lengths: &'a FieldNormReader,
+        postings: Postings<'a>,
+        lengths: &'a Column,
         norms: &'a Norms,
         weight: f32,
     },
@@ -304,26 +303,18 @@ impl<'a> Cursor<'a> {
         query: &Query<'_>,
     ) -> Result<Cursor<'a>> {
         let mut cursor = Cursor { leaves: Vec::new(), doc: TERMINATED, max: 0.0, size: 0 };
-        let failed = |e| internal("reading a term's rows", e);
         for (leaf, weight) in group.leaves.iter().zip(weights) {
-            let column = &view.piece.columns[leaf.column];
+            let Indexed { column, .. } = &view.piece.columns[leaf.column];
             let norms = &statistic.norms[leaf.column];
             let opened = match &leaf.what {
                 What::Term(term) => {
-                    let postings =
-                        column.terms.read_postings(term, IndexRecordOption::WithFreqs).map_err(failed)?;
-                    let Some(postings) = postings else { continue };
+                    let Some(postings) = column.postings(term, Need::Frequencies)? else { continue };
                     cursor.max += weight;
-                    LeafCursor::Term {
-                        postings: Box::new(postings),
-                        lengths: &column.norms,
-                        norms,
-                        weight: *weight,
-                    }
+                    LeafCursor::Term { postings, lengths: column, norms, weight: *weight }
                 }
                 What::Phrase(terms) => {
                     let docs = super::search::phrase(column, terms, query)?;
-                    let score = |(doc, times)| (doc, weight * saturated(times, norms, &column.norms, doc));
+                    let score = |(doc, times)| (doc, weight * saturated(times, norms, column, doc));
                     cursor.list(docs.into_iter().map(score).collect())
                 }
                 What::Prefix { prefix, stem } => {
@@ -368,11 +359,7 @@ impl LeafCursor<'_> {
 
     fn seek(&mut self, target: u32) -> u32 {
         match self {
-            LeafCursor::Term { postings, .. } => match postings.doc() {
-                doc if doc >= target => doc,
-                doc if doc + 1 == target => postings.advance(),
-                _ => postings.seek(target),
-            },
+            LeafCursor::Term { postings, .. } => postings.seek(target),
             LeafCursor::List { docs, at } => {
                 *at += docs[*at..].partition_point(|(doc, _)| *doc < target);
                 self.doc()
@@ -383,7 +370,7 @@ impl LeafCursor<'_> {
     fn score(&self) -> f32 {
         match self {
             LeafCursor::Term { postings, lengths, norms, weight } => {
-                weight * saturated(postings.term_freq(), norms, lengths, postings.doc())
+                weight * saturated(postings.frequency(), norms, lengths, postings.doc())
             }
             LeafCursor::List { docs, at } => docs.get(*at).map_or(0.0, |(_, score)| *score),
         }
@@ -391,16 +378,16 @@ impl LeafCursor<'_> {
 
     fn size(&self) -> u64 {
         match self {
-            LeafCursor::Term { postings, .. } => postings.doc_freq().into(),
+            LeafCursor::Term { postings, .. } => postings.df().into(),
             LeafCursor::List { docs, .. } => docs.len() as u64,
         }
     }
 }
 
 /// BM25's share of a frequency, below 1.
-fn saturated(times: u32, norms: &Norms, lengths: &FieldNormReader, doc: u32) -> f32 {
+fn saturated(times: u32, norms: &Norms, lengths: &Column, doc: u32) -> f32 {
     let times = times as f32;
-    times / (times + norms[usize::from(lengths.fieldnorm_id(doc))])
+    times / (times + norms[usize::from(lengths.length_id(doc))])
 }
 
 /// The lengths' part of BM25, once for each query and column.

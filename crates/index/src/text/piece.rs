@@ -1,41 +1,51 @@
 //! A piece: one segment, open for reading.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use tantivy::Index;
-use tantivy::fastfield::Column;
 use tantivy::fieldnorm::FieldNormReader;
-use tantivy::index::InvertedIndexReader;
 use tantivy::schema::Field;
 use types::{Error, Result, RowId};
 
 use super::bundle::{self, Head};
 use super::fields::Fields;
 use super::files::Files;
+use super::fresh::{self, Words};
+use super::postings::Column;
 
 /// Immutable. Everything that a search needs of tantivy is taken out of it here: its own way there leads over locks (R1).
 pub(super) struct Piece {
     pub head: Head,
-    rows: Column<u64>,
+    rows: Rows,
     /// In the order of [`Fields`].
     pub columns: Vec<Indexed>,
+    /// Its file; nothing of one in memory.
     bytes: Bytes,
+}
+
+/// The row of each document.
+enum Rows {
+    Stored(tantivy::fastfield::Column<u64>),
+    Fresh(Vec<u64>),
 }
 
 /// One column of a piece.
 pub(super) struct Indexed {
-    pub terms: Arc<InvertedIndexReader>,
-    pub norms: FieldNormReader,
+    pub column: Column,
     /// Of all its rows, as [`Indexed::length`] tells them.
     pub tokens: u64,
 }
 
 impl Indexed {
+    fn new(column: Column, docs: u32) -> Indexed {
+        let mut indexed = Indexed { column, tokens: 0 };
+        indexed.tokens = (0..docs).map(|doc| indexed.length(doc)).sum();
+        indexed
+    }
+
     /// Words of a row, rounded down as they are stored, in one byte. Averages are made of these too: then they add up
     /// exactly, however the rows are divided into pieces.
     pub fn length(&self, doc: u32) -> u64 {
-        self.norms.fieldnorm(doc).into()
+        FieldNormReader::id_to_fieldnorm(self.column.length_id(doc)).into()
     }
 }
 
@@ -60,11 +70,47 @@ impl Piece {
             let field = Field::from_field_id(at);
             let terms = reader.inverted_index(field).map_err(damaged)?;
             let norms = reader.get_fieldnorms_reader(field).map_err(damaged)?;
-            let tokens = (0..head.docs).map(|doc| u64::from(norms.fieldnorm(doc))).sum();
-            Ok(Indexed { terms, norms, tokens })
+            Ok(Indexed::new(Column::Stored { terms, norms }, head.docs))
         });
         let columns = columns.collect::<Result<_>>()?;
-        Ok(Piece { head, rows, columns, bytes })
+        Ok(Piece { head, rows: Rows::Stored(rows), columns, bytes })
+    }
+
+    /// The rows `first` to `last`, in memory.
+    pub fn fresh(first: RowId, last: RowId, built: fresh::Builder) -> Piece {
+        let (rows, columns) = built.finish();
+        Piece::of_words(first, last, rows, columns)
+    }
+
+    fn of_words(first: RowId, last: RowId, rows: Vec<u64>, columns: Vec<Words>) -> Piece {
+        let docs = rows.len() as u32;
+        let columns = columns.into_iter().map(|words| Indexed::new(Column::Fresh(words), docs)).collect();
+        let head = Head { id: 0, first, last, docs };
+        Piece { head, rows: Rows::Fresh(rows), columns, bytes: Bytes::new() }
+    }
+
+    /// Neighbours as one; `None` unless all are in memory.
+    pub fn join(parts: &[&Piece]) -> Option<Piece> {
+        let (first, last) = (parts.first()?.head.first, parts.last()?.head.last);
+        let mut rows = Vec::new();
+        for part in parts {
+            let Rows::Fresh(more) = &part.rows else { return None };
+            rows.extend_from_slice(more);
+        }
+        let words = |column: usize| {
+            let parts: Option<Vec<_>> = parts.iter().map(|part| part.words(column)).collect();
+            Some(Words::join(parts?.into_iter()))
+        };
+        let columns = (0..parts[0].columns.len()).map(words).collect::<Option<_>>()?;
+        Some(Piece::of_words(first, last, rows, columns))
+    }
+
+    /// A column of a piece in memory, with the number of documents.
+    fn words(&self, column: usize) -> Option<(&Words, u32)> {
+        match &self.columns[column].column {
+            Column::Fresh(words) => Some((words, self.docs())),
+            Column::Stored { .. } => None,
+        }
     }
 
     pub fn docs(&self) -> u32 {
@@ -80,7 +126,10 @@ impl Piece {
     }
 
     pub fn row(&self, doc: u32) -> RowId {
-        RowId(self.rows.first(doc).unwrap_or_default())
+        RowId(match &self.rows {
+            Rows::Stored(rows) => rows.first(doc).unwrap_or_default(),
+            Rows::Fresh(rows) => rows.get(doc as usize).copied().unwrap_or_default(),
+        })
     }
 
     /// The document of a row, if it was live when the piece was built. Documents are in row-id order.

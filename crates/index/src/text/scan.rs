@@ -18,6 +18,7 @@ use super::evaluate::Best;
 use super::fields::{Field, Fields};
 use super::leaf::{self, Group, What};
 use super::parse::Sign;
+use super::postings::text_of;
 use super::query::{Hit, Hits, Query};
 use super::search::check_window;
 use super::snippet::Marker;
@@ -167,11 +168,6 @@ impl Words {
             }
         }
     }
-}
-
-fn text_of(term: &tantivy::schema::Term) -> &str {
-    // Terms are made of text alone here.
-    std::str::from_utf8(term.serialized_value_bytes()).unwrap_or_default()
 }
 
 /// `None` if the row is not found.

@@ -4,18 +4,16 @@ use std::sync::Arc;
 
 use table::Snapshot;
 use table::materializer::Position;
-use tantivy::postings::{Postings, SegmentPostings};
-use tantivy::schema::{IndexRecordOption, Term};
-use tantivy::{BitSet, DocSet, TERMINATED};
+use tantivy::schema::Term;
+use tantivy::{BitSet, TERMINATED};
 use types::{Error, Kind, Result, RowId};
 
 use super::dead::{Deaths, View};
 use super::evaluate::{self, Best, K1, Statistic};
 use super::fields::{Fields, fields};
-use super::internal;
 use super::leaf::{self, Group, What};
 use super::parse::Sign;
-use super::piece::Indexed;
+use super::postings::{Column, Need, Postings};
 use super::query::{Hits, Query};
 use super::snippet::Marker;
 use super::state::Index;
@@ -200,14 +198,10 @@ pub(super) fn check_window(query: &Query<'_>) -> Result<usize> {
 }
 
 /// Documents in which the terms follow each other, with how often they do.
-pub(super) fn phrase(column: &Indexed, terms: &[Term], query: &Query<'_>) -> Result<Vec<(u32, u32)>> {
-    let failed = |e| internal("reading a term's places", e);
-    let mut lists: Vec<SegmentPostings> = Vec::with_capacity(terms.len());
+pub(super) fn phrase(column: &Column, terms: &[Term], query: &Query<'_>) -> Result<Vec<(u32, u32)>> {
+    let mut lists: Vec<Postings<'_>> = Vec::with_capacity(terms.len());
     for term in terms {
-        let option = IndexRecordOption::WithFreqsAndPositions;
-        let Some(postings) = column.terms.read_postings(term, option).map_err(failed)? else {
-            return Ok(Vec::new());
-        };
+        let Some(postings) = column.postings(term, Need::Places)? else { return Ok(Vec::new()) };
         lists.push(postings);
     }
     let mut found = Vec::new();
@@ -221,18 +215,18 @@ pub(super) fn phrase(column: &Indexed, terms: &[Term], query: &Query<'_>) -> Res
             query.check.map_or(Ok(()), |check| check())?;
         }
         for list in &mut lists {
-            let at = if list.doc() < doc { list.seek(doc) } else { list.doc() };
+            let at = list.seek(doc);
             if at > doc {
                 doc = at;
                 continue 'docs;
             }
         }
-        lists[0].positions(&mut starts);
+        lists[0].places(&mut starts);
         for (nth, list) in lists.iter_mut().enumerate().skip(1) {
             if starts.is_empty() {
                 break;
             }
-            list.positions(&mut places);
+            list.places(&mut places);
             starts.retain(|start| places.binary_search(&(start + nth as u32)).is_ok());
         }
         if !starts.is_empty() {
@@ -245,17 +239,16 @@ pub(super) fn phrase(column: &Indexed, terms: &[Term], query: &Query<'_>) -> Res
 
 /// Documents with a term that begins so, or with the stem.
 pub(super) fn prefixed(
-    column: &Indexed,
+    column: &Column,
     docs: u32,
     prefix: &str,
     stem: Option<&Term>,
     query: &Query<'_>,
 ) -> Result<Vec<u32>> {
-    let failed = |e| internal("reading the terms of a prefix", e);
     let mut found = BitSet::with_max_value(docs);
     let mut since_check = 0;
-    let mut add = |mut postings: SegmentPostings| {
-        since_check += postings.doc_freq() + CHECK_TERM;
+    let mut add = |mut postings: Postings<'_>| {
+        since_check += postings.df() + CHECK_TERM;
         if since_check >= evaluate::CHECK_EVERY {
             since_check = 0;
             query.check.map_or(Ok(()), |check| check())?;
@@ -268,16 +261,12 @@ pub(super) fn prefixed(
         Ok::<_, Error>(())
     };
     if let Some(stem) = stem
-        && let Some(postings) = column.terms.read_postings(stem, IndexRecordOption::Basic).map_err(failed)?
+        && let Some(postings) = column.postings(stem, Need::Documents)?
     {
         add(postings)?;
     }
     if !prefix.is_empty() {
-        let mut terms = column.terms.terms().range().ge(prefix).into_stream().map_err(failed)?;
-        while terms.advance() && terms.key().starts_with(prefix.as_bytes()) {
-            let info = terms.value();
-            add(column.terms.read_postings_from_terminfo(info, IndexRecordOption::Basic).map_err(failed)?)?;
-        }
+        column.beginning_with(prefix, add)?;
     }
     Ok((0..docs).filter(|doc| found.contains(*doc)).collect())
 }

@@ -1,8 +1,9 @@
 //! The rows that the index has not reached, indexed in memory by whoever searches first, for all.
 //!
 //! A table's tail is a chain of parts, each a piece of the rows of one range as of some lsn; later deletes are taken
-//! from the snapshot, as with any piece. A search indexes only rows that came since the last one. It publishes what it
-//! made by compare-and-swap: two readers that do the same work at once waste it, and wait for nobody (R1).
+//! from the snapshot, as with any piece. A search indexes only rows that came since the last one, and joins parts so that
+//! they stay few: nothing is read or taken apart again for that. It publishes what it made by compare-and-swap: two
+//! readers that do the same work at once waste it, and wait for nobody (R1).
 
 use std::sync::Arc;
 
@@ -13,16 +14,16 @@ use table::Snapshot;
 use table::materializer::Checkpoint;
 use types::{Error, Kind, Lsn, Result, RowId, TableId};
 
-use super::build::Builder;
 use super::dead::{Deaths, View};
 use super::fields::Fields;
+use super::fresh::Builder;
 use super::piece::Piece;
 
 /// Rows that a reader indexes itself, at most. A database that keeps up has about 2,000, most of them indexed already.
 pub(super) const READER_ROWS_MAX: u64 = 100_000;
 pub(super) const READER_TEXT_BYTES_MAX: usize = 32 << 20;
-/// Parts are joined up to this size: they stay few, and no reader pays for more than some milliseconds of it.
-const PART_ROWS: u64 = 512;
+/// Parts are joined up to this size: they stay few, and no reader pays for more than a millisecond or two of it.
+const PART_ROWS: u32 = 512;
 const READ_ROWS: usize = 1024;
 
 /// The tails of all tables that are searched.
@@ -42,7 +43,10 @@ struct Chain {
 #[derive(Clone)]
 struct Part {
     view: View,
+    /// Whoever reads at this lsn or later finds in it what he has to.
     lsn: Lsn,
+    /// Deletes that came later may hit it.
+    since: Lsn,
     /// Of the text that it was made of.
     text_bytes: usize,
 }
@@ -55,6 +59,33 @@ impl Part {
     fn last(&self) -> RowId {
         self.view.piece.head.last
     }
+
+    /// Both as one: of rows that were dead when the later part was made, the earlier one may hold some.
+    fn join(&self, next: &Part) -> Option<Part> {
+        let piece = Piece::join(&[&self.view.piece, &next.view.piece])?;
+        Some(Part {
+            view: View::new(Arc::new(piece)),
+            lsn: next.lsn,
+            since: self.since,
+            text_bytes: self.text_bytes + next.text_bytes,
+        })
+    }
+}
+
+/// Joins the last parts as a binary counter carries. Not the newest: readers at an lsn just before it do without it, and
+/// must not lose more than that.
+fn join(parts: &mut Vec<Part>) {
+    let Some(newest) = parts.pop() else { return };
+    while let [.., before, last] = parts.as_slice() {
+        let (docs, more) = (before.view.piece.docs(), last.view.piece.docs());
+        if docs > 2 * more || docs + more > PART_ROWS {
+            break;
+        }
+        let Some(joined) = before.join(last) else { break };
+        parts.truncate(parts.len() - 2);
+        parts.push(joined);
+    }
+    parts.push(newest);
 }
 
 impl Tails {
@@ -86,24 +117,13 @@ impl Tails {
             views.extend(build(table, first, last, fields, READER_TEXT_BYTES_MAX)?.map(|(view, _)| view));
         }
         if from <= end {
-            let mut first = from;
-            let mut rows = end.0 - from.0 + 1;
-            // Joined with parts that are not much larger, as a binary counter carries.
-            while let Some(part) = parts.last()
-                && u64::from(part.view.piece.docs()) <= 2 * rows
-                && rows + u64::from(part.view.piece.docs()) <= PART_ROWS
-            {
-                rows += u64::from(part.view.piece.docs());
-                first = part.first();
-                parts.pop();
-            }
-            // A part that began before the index's end is carried on from there.
-            let first = first.max(after.next());
             // All parts together are held in memory (R2).
             let held: usize = parts.iter().map(|part| part.text_bytes).sum();
             let room = READER_TEXT_BYTES_MAX.saturating_sub(held);
-            let built = build(table, first, end, fields, room)?;
-            parts.extend(built.map(|(view, text_bytes)| Part { view, lsn: table.lsn(), text_bytes }));
+            if let Some((view, text_bytes)) = build(table, from, end, fields, room)? {
+                parts.push(Part { view, lsn: table.lsn(), since: table.lsn(), text_bytes });
+                join(&mut parts);
+            }
             let newest = |chain: &Chain| chain.parts.last().map(Part::last);
             let ours = Chain { fingerprint, parts: parts.clone() };
             // A reader of an older root does not take away what those of newer ones have made.
@@ -112,7 +132,7 @@ impl Tails {
             }
         }
         for part in parts {
-            let died = Checkpoint { row: part.last(), lsn: part.lsn, state: Vec::new() };
+            let died = Checkpoint { row: part.last(), lsn: part.since, state: Vec::new() };
             let view = Deaths::since(table, &died)?.apply(table, part.view)?;
             let indexed = view.piece.first_after(after);
             views.push(view.without(0..indexed));
@@ -175,9 +195,8 @@ fn build(
     fields: &Fields,
     text_bytes_max: usize,
 ) -> Result<Option<(View, usize)>> {
-    let expected = last.0 - first.0 + 1;
     let projection = table.projection(&fields.columns())?;
-    let mut builder = Builder::new(fields, expected.min(READER_ROWS_MAX) as usize)?;
+    let mut builder = Builder::new(fields);
     let mut next = first;
     while next <= last {
         let batch = table.scan_from(next, READ_ROWS, &projection)?;
@@ -192,8 +211,7 @@ fn build(
         return Ok(None);
     }
     let text_bytes = builder.bytes();
-    let bytes = builder.finish(0, first, last)?;
-    Ok(Some((View::new(Arc::new(Piece::open(bytes, fields)?)), text_bytes)))
+    Ok(Some((View::new(Arc::new(Piece::fresh(first, last, builder))), text_bytes)))
 }
 
 /// A tail that has grown beyond what readers make is no tail any more (R2).

@@ -66,6 +66,26 @@ impl Sql {
         self.blocking(Deadline::after(within), job).await
     }
 
+    /// Work of somebody else's that is done within a millisecond or two, as a lookup is: off the caller's thread, on those of
+    /// light statements.
+    pub async fn brief<T: Send + 'static>(
+        &self,
+        within: std::time::Duration,
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let work = async move { job() };
+        self.on(&self.0.shared.lanes.light, Deadline::after(within), work).await
+    }
+
+    /// Waits for something on SQL's threads, whose clock it may use, until the deadline.
+    pub(crate) async fn waiting<T: Send + 'static>(
+        &self,
+        deadline: Deadline,
+        waiting: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.on(&self.0.shared.lanes.light, deadline, waiting).await
+    }
+
     /// Work that does not yield, and looks at its deadline itself.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
@@ -83,9 +103,18 @@ impl Sql {
         self.among_statements(deadline, work).await
     }
 
-    /// Runs a future on SQL's threads, whose clock it may use, until the deadline.
-    pub(crate) async fn among_statements<T: Send + 'static>(
+    /// Runs a future on the threads of heavy statements, until the deadline.
+    async fn among_statements<T: Send + 'static>(
         &self,
+        deadline: Deadline,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.on(&self.0.shared.lanes.heavy, deadline, work).await
+    }
+
+    async fn on<T: Send + 'static>(
+        &self,
+        lane: &tokio::runtime::Handle,
         deadline: Deadline,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
@@ -93,7 +122,7 @@ impl Sql {
             return Err(closed());
         }
         let (sender, receiver) = oneshot::channel();
-        let task = self.0.spawner.spawn(async move {
+        let task = lane.spawn(async move {
             let outcome = match deadline.limit(Box::pin(work)).await {
                 Ok(outcome) => outcome,
                 Err(passed) => Err(passed),

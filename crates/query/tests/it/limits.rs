@@ -149,17 +149,85 @@ fn more_statements_than_allowed_wait_and_more_than_may_wait_are_refused() {
     });
     database.numbers("n", 50_000, false);
     // An answer that is not read to its end keeps its place.
-    let held: Vec<_> =
-        (0..2).map(|_| database.rows("select * from n", vec![], Limits::default()).unwrap()).collect();
+    let pairs = "select a.id, b.id from n a, n b";
+    let held: Vec<_> = (0..2).map(|_| database.rows(pairs, vec![], Limits::default()).unwrap()).collect();
     let principal = Principal::local();
-    let small = || database.sql.run(&principal, "select 1", vec![], limits(Duration::from_millis(500)));
-    let answers = database.runtime.block_on(join_all((0..5).map(|_| small())));
+    let heavy = || database.sql.run(&principal, pairs, vec![], limits(Duration::from_millis(500)));
+    let answers = database.runtime.block_on(join_all((0..5).map(|_| heavy())));
     let kinds: Vec<Kind> = answers.iter().map(|a| a.as_ref().unwrap_err().kind()).collect();
     assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Busy).count(), 2, "{kinds:?}");
     assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Timeout).count(), 3, "{kinds:?}");
     assert_eq!(database.sql.status().refused, 2);
+    assert_eq!(
+        database.query("select count(*) from n"),
+        [["50000"]],
+        "what is light needs no such place (R3)"
+    );
     drop(held);
-    assert!(matches!(database.runtime.block_on(small()).unwrap(), Answer::Rows(_)));
+    assert!(matches!(database.runtime.block_on(heavy()).unwrap(), Answer::Rows(_)));
+}
+
+/// R3: with every thread of heavy statements inside a join that never ends.
+#[test]
+fn a_light_statement_does_not_wait_for_heavy_ones() {
+    let _limit = testkit::limit(120);
+    let _alone = alone();
+    let database = open_with(|options| options.concurrent_max = 4);
+    database.numbers("n", 50_000, true);
+    let heavy: Vec<_> =
+        (0..4).map(|_| database.rows(ENDLESS, vec![], limits(Duration::from_secs(100))).unwrap()).collect();
+    let before = database.sql.status();
+    assert_eq!(before.running, 4);
+    let mut slowest = Duration::ZERO;
+    for id in 0..50 {
+        let start = Instant::now();
+        let params = vec![types::Value::Int64(id)];
+        let rows = database.try_query("select id from n where id = $1", params).unwrap();
+        assert_eq!(rows, [[id.to_string()]]);
+        slowest = slowest.max(start.elapsed());
+    }
+    assert_eq!(database.sql.status().heavy, before.heavy);
+    // Its threads are not those that are busy; on a machine with fewer cores than those it still has the first claim.
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    drop(heavy);
+    wait_until_idle(&database);
+}
+
+#[test]
+fn what_is_light_is_known_before_it_runs() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 50_000, true);
+    let is_light = |text: &str| {
+        let before = database.sql.status().heavy;
+        let some = Limits { rows_max: Some(10), overflow: Overflow::Truncate, ..Limits::default() };
+        let mut rows = database.rows(text, vec![], some).unwrap();
+        database.runtime.block_on(rows.collect()).unwrap();
+        database.sql.status().heavy == before
+    };
+    for light in [
+        "select 1",
+        "select * from n where id = 7",
+        "select count(*) from n",
+        "select count(*), sum(x) from n where x > 5",
+        "select * from n order by x limit 5",
+        "select kind, count(*) from n group by kind",
+        "select a.x from n a join n b on a.id = b.id where a.id = 7 and b.id = 7",
+        "select * from n limit 100",
+    ] {
+        assert!(is_light(light), "{light}");
+    }
+    for heavy in [
+        "select a.id, b.id from n a, n b",
+        "select a.id from n a join n b on a.x = b.x",
+        "select upper(repeat(kind, 5)) from n order by 1",
+        "select id, sum(x) over (order by id) from n",
+        "with recursive r(i) as (select 1 union all select i + 1 from r where i < 5) select * from r",
+    ] {
+        assert!(!is_light(heavy), "{heavy}");
+    }
+    let long = format!("select id from n where id = 7 or id in ({})", vec!["1"; 2_000].join(", "));
+    assert!(!is_light(&long), "a long text is parsed and planned among the heavy ones");
 }
 
 #[test]
@@ -250,19 +318,21 @@ fn sql_works_on_threads_of_its_own_class() {
     database.query("select 1");
     // Other tests of this process start such threads all the time; one that has just begun has no name or class yet.
     let begun = Instant::now();
-    while !sql_threads().iter().all(|nice| nice == "10") || sql_threads().len() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", sql_threads());
-        std::thread::yield_now();
+    for (name, nice) in [("polynya-sql", "10"), ("pn-sql-light", "0")] {
+        while !sql_threads(name).iter().all(|found| found == nice) || sql_threads(name).len() < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {:?}", sql_threads(name));
+            std::thread::yield_now();
+        }
     }
 }
 
 /// The nice values of the threads that execute SQL in this process.
-fn sql_threads() -> Vec<String> {
+fn sql_threads(name: &str) -> Vec<String> {
     let nice_of = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
         // Field 19 of stat, 17th after the name.
         let nice = stat.rsplit(')').next()?.split_whitespace().nth(16)?.to_owned();
-        stat.contains("(polynya-sql)").then_some(nice)
+        stat.contains(&format!("({name})")).then_some(nice)
     };
     std::fs::read_dir("/proc/self/task").unwrap().filter_map(nice_of).collect()
 }

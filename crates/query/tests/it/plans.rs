@@ -91,13 +91,36 @@ fn counting_reads_nothing_and_ranges_of_row_ids_read_only_theirs() {
     assert!(plan.contains("pieces=1"), "{plan}");
 }
 
+/// Also where nothing is sealed yet: batches of the head know their bounds as blocks do.
+#[test]
+fn batches_that_cannot_match_are_left_out() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 50_000, false);
+    let all = pieces(&database, "id <> 5");
+    assert!(all >= 6, "{all}");
+    for (filter, left, rows) in [
+        ("id = 20000", 1, 1),
+        ("id between 8190 and 8200", 2, 11),
+        ("id < 0", 0, 0),
+        ("kind = 'kind 3'", all, 5_000),
+        ("kind > 'l'", 0, 0),
+        ("x = 1000", 0, 0),
+        ("x = 7 and id < 100", 1, 1),
+    ] {
+        assert_eq!(pieces(&database, filter), left, "{filter}");
+        let found = database.query(&format!("select count(*) from n where {filter}"));
+        assert_eq!(found, [[rows.to_string()]], "{filter}");
+    }
+}
+
 fn pieces(database: &Database, filter: &str) -> usize {
     let plan = explain(database, &format!("select id from n where {filter}"));
     let after = plan.split("pieces=").nth(1).unwrap_or_else(|| panic!("{plan}"));
     after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// Segments know the bounds of their blocks' columns; a head does not.
+/// Segments know the bounds of their blocks' columns.
 #[test]
 fn blocks_that_cannot_match_are_left_out_and_nothing_else() {
     let _limit = testkit::limit(240);

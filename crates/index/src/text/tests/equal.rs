@@ -130,6 +130,31 @@ fn readers_share_what_they_index_and_take_in_only_what_is_new() {
     }
 }
 
+/// Parts are joined as they were made: who reads at an lsn in between must not lose a row by it, nor see one that is dead.
+#[test]
+fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
+    let _limit = testkit::limit(120);
+    testkit::for_each_seed(6, |seed| {
+        let mut rng = testkit::Rng::new(seed);
+        let machine = Machine::new(seed, keyed());
+        let mut seen = Vec::new();
+        for round in 0..60 {
+            // Some replace rows of earlier parts.
+            let count = 1 + rng.below(6) as usize;
+            machine.insert(random_rows(&mut rng, count, 120));
+            let table = machine.table();
+            // Not every lsn has a reader of its own.
+            if rng.below(3) > 0 {
+                observe(&machine.text, &table, None).unwrap();
+            }
+            seen.push(table);
+            let old = &seen[seen.len() - 1 - rng.below(8.min(round + 1)) as usize];
+            let expected = observe(&Text::new(), old, None).unwrap();
+            assert_eq!(observe(&machine.text, old, None).unwrap(), expected, "round {round}, seed {seed}");
+        }
+    });
+}
+
 #[test]
 fn a_tail_that_readers_do_not_take_in_is_an_error_with_its_progress() {
     let _limit = testkit::limit(120);
