@@ -64,7 +64,6 @@ impl Control {
 }
 
 fn sleep_until_told(stop: &AtomicBool) -> Latency {
-    begin_at_once();
     pace::sleep_precisely();
     let mut late = Latency::default();
     while !stop.load(Ordering::Relaxed) {
@@ -103,16 +102,6 @@ impl CpuTime {
         let total = fields.iter().sum();
         CpuTime { total, busy: total - at(3) - at(4) - at(7), steal: at(7) }
     }
-}
-
-/// As engine/threads.rs has it for threads that readers wait for.
-const TURN: Duration = Duration::from_micros(300);
-
-/// For threads that measure, on one machine with what they measure: as the threads that answer readers, they begin as soon
-/// as they have something to do. Also the control thread, so that it tells of the machine and of nothing else.
-pub(crate) fn begin_at_once() {
-    // A kernel that knows no turns gives none.
-    let _ = vfs::set_turn(Some(TURN));
 }
 
 #[cfg(test)]

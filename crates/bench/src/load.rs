@@ -12,7 +12,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use types::Result;
 
-use crate::control;
 use crate::http::excerpt;
 use crate::pace::Pace;
 use crate::run::{self, Run, Timing};
@@ -161,8 +160,6 @@ impl<'a> Load<'a> {
                     if nice > 0 {
                         // Refused where the whole process is nicer already.
                         let _ = rustix::process::setpriority_process(None, nice);
-                    } else {
-                        control::begin_at_once();
                     }
                     driver.drive(context)
                 }));

@@ -1,16 +1,10 @@
 //! Thread classes: what runs at which priority. Fixed when a thread starts.
 //!
 //! On Linux the nice value belongs to the thread. A class that is 10 higher gets about a tenth of a busy core's time,
-//! so a point read does not wait behind an analytical query or a compaction (R3). That is a share, not yet a place in the
-//! queue: the kernel lets whoever runs end a turn of some milliseconds. Threads of class `Interactive` take short turns,
-//! for which it lets them begin at once.
+//! so a point read does not wait behind an analytical query or a compaction (R3).
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
-
-/// How long a thread of class `Interactive` goes on while others of its class wait.
-const TURN: Duration = Duration::from_micros(300);
 
 /// What a thread is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,8 +32,6 @@ impl Class {
         if self != Class::Interactive {
             let _ = rustix::process::setpriority_process(None, self.nice());
         }
-        // A thread begins with the turns of the one that started it. A kernel that knows no turns gives none.
-        let _ = vfs::set_turn((self == Class::Interactive).then_some(TURN));
     }
 
     /// Starts a named thread of this class.

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Fixed when [`crate::Sql`] is made; shared by all statements.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that plan and execute, in class `Work`. Also the number of parts into which a scan is split.
+    /// Threads for light statements, in class `Interactive`, and as many in class `Work` for the others. Also the number of
+    /// parts into which a scan is split.
     pub threads: usize,
     /// What sorts, joins and groupings of all statements together may hold before they spill.
     pub memory_bytes: usize,
@@ -15,9 +16,9 @@ pub struct Options {
     pub spill_dir: PathBuf,
     /// What all spill files together may take; a statement that needs more fails with `TooLarge`.
     pub spill_bytes_max: u64,
-    /// Statements that execute at once; further ones wait.
+    /// Heavy statements that execute at once; further ones wait.
     pub concurrent_max: usize,
-    /// Statements that wait; a further one fails with `Busy` at once.
+    /// Heavy statements that wait; a further one fails with `Busy` at once.
     pub waiting_max: usize,
     /// What a statement gets at most, and one whose [`Limits::deadline`] is `None`: its time waiting, planning and being
     /// read.

@@ -45,6 +45,8 @@ const SPILL_PREFIX: &str = "datafusion-";
 const STACK_BYTES: usize = 64 << 20;
 /// How long beyond its deadline a statement waits to hear whether its transaction was committed.
 const COMMIT_WAIT: Duration = Duration::from_secs(60);
+/// A longer text may take tens of milliseconds to plan, so it is no light statement's.
+const LIGHT_TEXT_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
 /// What closing waits for threads that are in the middle of a batch.
@@ -392,7 +394,7 @@ impl Job {
     /// Runs on the threads of light statements.
     async fn run(self: Arc<Self>, reply: Arc<Reply>, _watch: Watch) {
         let mut work = None;
-        if !self.long()
+        if self.text.len() <= LIGHT_TEXT_BYTES
             && let Ok(place) = self.shared.light_places.clone().try_acquire_owned()
         {
             // Here and now: another task would be another thread to wake.

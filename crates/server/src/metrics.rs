@@ -197,8 +197,9 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
 fn sql(t: &mut Text, app: &App) {
     let s = app.sql.status();
     t.gauge("sql_running", "Statements that execute.", s.running);
-    t.gauge("sql_waiting", "Statements that wait for one of them to end.", s.waiting);
+    t.gauge("sql_waiting", "Heavy statements that wait for one of their kind to end.", s.waiting);
     t.counter("sql_statements_total", "Statements.", s.started);
+    t.counter("sql_heavy_statements_total", "Those that were no light work.", s.heavy);
     t.counter("sql_refused_total", "Statements refused because too many waited.", s.refused);
     t.gauge("sql_memory_bytes", "Bytes that sorts, joins and groupings hold.", s.memory_bytes);
     t.gauge("sql_spilled_bytes", "Bytes of spill files.", s.spilled_bytes);

@@ -30,7 +30,7 @@ pub use clock::{Clock, Micros};
 pub use disk::{Access, Dir, Disk, Entry, File, Lock};
 pub use lock::{Condvar, LockStats, Mutex, MutexGuard, Rank, ReadPath, lock_stats, on_read_path, read_path};
 pub use random::Random;
-pub use real::{RealClock, RealDisk, RealRandom, set_turn};
+pub use real::{RealClock, RealDisk, RealRandom};
 
 use std::sync::Arc;
 

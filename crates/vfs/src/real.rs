@@ -31,13 +31,6 @@ const DIR_MODE: u32 = 0o700;
 /// The most parts that one `pwritev` takes (Linux: `UIO_MAXIOV`).
 const PARTS_MAX: usize = 1024;
 
-/// How long the calling thread goes on once it has a core, while others of its priority wait for one. The kernel lets a
-/// thread with short turns begin at once, where one with longer turns runs (Linux 6.12 and newer; elsewhere nothing
-/// changes). `None`: as the kernel likes. The nice value stays. An error says what the kernel said; nothing has changed then.
-pub fn set_turn(turn: Option<Duration>) -> io::Result<()> {
-    raw::set_turn(turn)
-}
-
 /// The file systems of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;

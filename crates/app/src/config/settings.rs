@@ -99,7 +99,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Count,
         "0",
         Some(("0", "1024")),
-        "Threads for SQL; 0 is one for each core.",
+        "Threads for light statements, and as many for the others; 0 is one for each core.",
     ),
     setting(
         "sql.memory_bytes_max",
@@ -115,7 +115,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Count,
         "0",
         Some(("0", "10000")),
-        "Statements that run at a time; 64 more wait, a further one is answered 429. 0 is one for each thread, at least 4.",
+        "Statements that run at a time, light ones (lookups, small scans) not counted; 64 more wait, a further one is answered 429. 0 is one for each thread, at least 4.",
     ),
     setting(
         "sql.deadline",

@@ -1,11 +1,9 @@
-//! The calls that the compiler cannot check: memory mapping, early write-back, a thread's turns. The only unsafe code of
-//! the crate.
+//! The calls that the compiler cannot check: memory mapping and early write-back. The only unsafe code of the crate.
 
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
-use std::time::Duration;
 
 /// A file's bytes as memory, for as long as this lives.
 pub(super) struct Mapping(memmap2::Mmap);
@@ -56,29 +54,5 @@ pub(super) fn write_back(file: &File, offset: u64, len: u64) -> io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn write_back(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
-    Ok(())
-}
-
-/// See [`set_turn`](super::set_turn).
-#[cfg(target_os = "linux")]
-pub(super) fn set_turn(turn: Option<Duration>) -> io::Result<()> {
-    let nice = rustix::process::getpriority_process(None)?;
-    let attributes = libc::sched_attr {
-        size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER as u32,
-        sched_flags: 0,
-        sched_nice: nice,
-        sched_priority: 0,
-        sched_runtime: turn.map_or(0, |turn| turn.as_nanos() as u64),
-        sched_deadline: 0,
-        sched_period: 0,
-    };
-    // SAFETY: the structure is as large as it says, lives until the call returns, and the kernel only reads it.
-    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn set_turn(_turn: Option<Duration>) -> io::Result<()> {
     Ok(())
 }

@@ -150,18 +150,3 @@ fn an_open_directory_is_synced_as_one_by_its_path() {
     handle.sync().unwrap();
     assert!(RealDisk.open_dir(&path).is_err(), "a file, and gone");
 }
-
-#[test]
-fn a_thread_may_ask_for_short_turns_and_keeps_its_nice_value() {
-    std::thread::spawn(|| {
-        let nice = || rustix::process::getpriority_process(None).unwrap();
-        rustix::process::setpriority_process(None, nice() + 3).unwrap();
-        let before = nice();
-        for turn in [Some(Duration::from_micros(300)), None] {
-            super::set_turn(turn).unwrap();
-            assert_eq!(nice(), before, "{turn:?}");
-        }
-    })
-    .join()
-    .unwrap();
-}
