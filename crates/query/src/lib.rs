@@ -74,6 +74,7 @@ mod prune;
 mod recursive;
 mod scan;
 pub mod search;
+mod single;
 mod sql;
 mod sql_type;
 mod sum;

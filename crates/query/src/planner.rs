@@ -49,9 +49,11 @@ use crate::params::Params;
 use crate::parse::merge_coalesce;
 use crate::provider::Provider;
 use crate::recursive;
+use crate::single;
 use crate::sql_type;
 use crate::sum;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
+use crate::weight;
 
 /// Plans kept; beyond it all are forgotten at once.
 const PLANS_MAX: usize = 512;
@@ -76,6 +78,8 @@ struct Key {
 struct Kept {
     plan: LogicalPlan,
     tables: Vec<(Written, TableId, SchemaVersion)>,
+    /// [`weight::is_plain`].
+    plain: bool,
 }
 
 /// A plan with its tables and values in place.
@@ -151,6 +155,12 @@ impl Planner {
         self.context.clone()
     }
 
+    /// Whether there is a plan made before for this text, and using it again is little work.
+    pub fn is_plain(&self, text: &str, params: &Params) -> bool {
+        let key = Key { text: text.to_owned(), types: params.types() };
+        self.plans.load().get(&key).is_some_and(|kept| kept.plain)
+    }
+
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
         if text.len() > KEPT_TEXT_BYTES_MAX {
@@ -195,6 +205,7 @@ impl Planner {
         coerce::prepare(&mut statement);
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
+            .and_then(single::rows)
             .map_err(from_datafusion)?;
         let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
 
@@ -211,7 +222,8 @@ impl Planner {
         let plan = state.optimize(&plan).map_err(from_datafusion)?;
         if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
             let key = Key { text: text.to_owned(), types: params.types() };
-            let kept = Arc::new(Kept { plan: plan.clone(), tables: written });
+            let plain = weight::is_plain(&plan);
+            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, plain });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };

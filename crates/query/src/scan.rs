@@ -79,13 +79,25 @@ impl Scan {
         self.parts.iter().any(|part| matches!(part, Part::Rows(_)))
     }
 
-    /// What is read of files, with all columns: so much is checked where it is touched first.
-    pub fn file_bytes(&self) -> u64 {
-        let of_part = |part: &Part| match part {
-            Part::Pieces(pieces) => pieces.iter().map(Piece::file_bytes).sum(),
-            Part::Rows(_) => 0,
-        };
-        self.parts.iter().map(of_part).sum()
+    pub fn is_newest_first(&self) -> bool {
+        self.newest_first
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.parts.iter().flat_map(|part| match part {
+            Part::Pieces(pieces) => pieces.as_slice(),
+            Part::Rows(_) => &[],
+        })
+    }
+
+    /// What is read of files for the first time, with all columns: so much is checked.
+    pub fn untouched_bytes(&self) -> u64 {
+        self.pieces().map(Piece::untouched_bytes).sum()
+    }
+
+    /// About what a row takes, with all columns.
+    pub fn row_bytes(&self) -> u64 {
+        self.snapshot.bytes() / self.snapshot.rows().max(1)
     }
 
     /// Rows that are read, of one part or of all.

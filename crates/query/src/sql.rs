@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use datafusion::execution::SendableRecordBatchStream;
@@ -45,8 +46,9 @@ const SPILL_PREFIX: &str = "datafusion-";
 const STACK_BYTES: usize = 64 << 20;
 /// How long beyond its deadline a statement waits to hear whether its transaction was committed.
 const COMMIT_WAIT: Duration = Duration::from_secs(60);
-/// A longer text may take tens of milliseconds to plan, so it is no light statement's.
+/// A longer text, or one with a longer value, is no light statement's.
 const LIGHT_TEXT_BYTES: usize = 1 << 10;
+const LIGHT_VALUE_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
 /// What closing waits for threads that are in the middle of a batch.
@@ -110,6 +112,8 @@ struct Shared {
     memory: Arc<RuntimeEnv>,
     lanes: Lanes,
     light_places: Arc<Semaphore>,
+    /// Of statements that are parsed and planned.
+    planning: Arc<Semaphore>,
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     started: AtomicU64,
@@ -158,6 +162,7 @@ impl Sql {
             planner: Planner::new(&options, memory.clone()),
             lanes: runtimes.lanes(),
             light_places: Arc::new(Semaphore::new(LIGHT_PLACES)),
+            planning: Arc::new(Semaphore::new(options.threads.max(1))),
             permits: Arc::new(Semaphore::new(options.concurrent_max.max(1))),
             options,
             memory,
@@ -393,53 +398,72 @@ enum Begun {
 impl Job {
     /// Runs on the threads of light statements.
     async fn run(self: Arc<Self>, reply: Arc<Reply>, _watch: Watch) {
-        let mut work = None;
-        if self.text.len() <= LIGHT_TEXT_BYTES
-            && let Ok(place) = self.shared.light_places.clone().try_acquire_owned()
+        if self.is_known()
+            && let Some(place) = self.shared.light_place()
         {
             // Here and now: another task would be another thread to wake.
             let begun = AssertUnwindSafe(self.begin_if_light()).catch_unwind().await;
             match begun.unwrap_or_else(|_| Err(bug())) {
-                Ok(Ok(begun)) => return self.answer(begun, place, &reply, Lane::Light).await,
-                Ok(Err(much)) => work = Some(much),
+                Ok(Some(begun)) => return self.answer(begun, place, &reply, Lane::Light).await,
+                Ok(None) => {}
                 Err(error) => {
                     reply.give(Err(error), None);
                     return;
                 }
             }
         }
-        self.shared.heavy.fetch_add(1, Ordering::Relaxed);
-        let mut task = self.shared.lanes.heavy.spawn(self.clone().run_heavy(work, reply));
+        let mut task = self.shared.lanes.heavy.spawn(self.clone().run_heavy(reply));
         let _guard = AbortOnDrop(Some(task.abort_handle()));
         // It has answered itself.
         let _ = (&mut task).await;
     }
 
-    /// The work itself, if it is not light.
-    async fn begin_if_light(&self) -> Result<Result<Begun, Work>> {
-        let work = self.understand().await?;
-        if !work.is_light() {
-            return Ok(Err(work));
-        }
+    /// Whether the text was planned before, and putting the values into that plan is little work.
+    fn is_known(&self) -> bool {
+        let is_small = |value: &Value| match value {
+            Value::String(text) | Value::Json(text) => text.len() <= LIGHT_VALUE_BYTES,
+            Value::Binary(bytes) => bytes.len() <= LIGHT_VALUE_BYTES,
+            Value::List(_) | Value::Struct(_) | Value::Vector(_) => false,
+            _ => true,
+        };
+        self.text.len() <= LIGHT_TEXT_BYTES
+            && self.params.iter().all(is_small)
+            && self.shared.planner.is_plain(&self.text, &Params::new(self.params.clone()))
+    }
+
+    /// `None` if it is no light work.
+    async fn begin_if_light(&self) -> Result<Option<Begun>> {
         if self.deadline.has_passed() {
             return Err(self.deadline.passed());
         }
-        self.begin(work).await.map(Ok)
+        let work = self.understand().await?;
+        if work.is_light() { self.begin(work).await.map(Some) } else { Ok(None) }
     }
 
-    /// Runs among the heavy ones, in one of their places.
-    async fn run_heavy(self: Arc<Self>, work: Option<Work>, reply: Arc<Reply>) {
+    /// Runs on the threads of heavy statements. What turns out to be light there needs no place among them.
+    async fn run_heavy(self: Arc<Self>, reply: Arc<Reply>) {
         let job = self.clone();
         let begun = self.within(async move {
-            let place = job.shared.admit().await?;
-            let work = match work {
-                Some(work) => work,
-                None => job.understand().await?,
-            };
-            Ok((job.begin(work).await?, place))
+            let shared = &job.shared;
+            let turn = shared.admit(&shared.planning).await?;
+            let work = job.understand().await?;
+            drop(turn);
+            if work.is_light()
+                && let Some(place) = shared.light_place()
+            {
+                return Ok((job.begin(work).await?, place, Lane::Light));
+            }
+            shared.heavy.fetch_add(1, Ordering::Relaxed);
+            if let Ok(place) = shared.permits.clone().try_acquire_owned() {
+                return Ok((job.begin(work).await?, place, Lane::Heavy));
+            }
+            // Who waits holds no snapshot, and reads the newest one then.
+            drop(work);
+            let place = shared.admit(&shared.permits).await?;
+            Ok((job.begin(job.understand().await?).await?, place, Lane::Heavy))
         });
         match begun.await {
-            Ok((begun, place)) => self.answer(begun, place, &reply, Lane::Heavy).await,
+            Ok((begun, place, lane)) => self.answer(begun, place, &reply, lane).await,
             // A receiver that is gone has cancelled the statement.
             Err(error) => drop(reply.give(Err(error), None)),
         }
@@ -494,8 +518,15 @@ impl Job {
         };
         let mut pump = Box::pin(sink.pump(stream, self.deadline));
         // A small answer is whole before its reader is woken, who would otherwise be woken once more for its rows.
-        let is_whole = lane == Lane::Light && futures::poll!(&mut pump).is_ready();
-        if reply.give(Ok(Answer::Rows(rows)), Some(source)) && !is_whole {
+        let first = match lane {
+            Lane::Light => futures::poll!(AssertUnwindSafe(&mut pump).catch_unwind()),
+            Lane::Heavy => Poll::Pending,
+        };
+        if let Poll::Ready(Err(_)) = first {
+            reply.give(Err(bug()), None);
+            return;
+        }
+        if reply.give(Ok(Answer::Rows(rows)), Some(source)) && first.is_pending() {
             pump.await;
         }
     }
@@ -511,7 +542,7 @@ impl Job {
         }
     }
 
-    /// Parses and plans.
+    /// Parses and plans, over the newest view.
     async fn understand(&self) -> Result<Work> {
         let shared = &self.shared;
         let view = match &self.view {
@@ -648,9 +679,13 @@ fn query_only(reads_only: bool) -> Result<bool> {
 }
 
 impl Shared {
-    /// Waits for a place among the statements that run, in a queue of bounded length.
-    async fn admit(&self) -> Result<OwnedSemaphorePermit> {
-        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+    fn light_place(&self) -> Option<OwnedSemaphorePermit> {
+        self.light_places.clone().try_acquire_owned().ok()
+    }
+
+    /// Waits for one of those places, in a queue of bounded length.
+    async fn admit(&self, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
+        if let Ok(permit) = places.clone().try_acquire_owned() {
             return Ok(permit);
         }
         struct Waiting<'a>(&'a AtomicUsize);
@@ -669,6 +704,6 @@ impl Shared {
             )
             .hint("try again a little later"));
         }
-        self.permits.clone().acquire_owned().await.map_err(|_| closed())
+        places.clone().acquire_owned().await.map_err(|_| closed())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A deadline is a timer of SQL's own runtime, and all its threads may be inside one long call of a function that looks
 //! at no clock. A thread that does nothing else looks ten times a second whether a statement is overdue, and gives its
-//! waiter or reader the answer. A second after the last statement it sleeps. It costs a statement two short locks.
+//! waiter or reader the answer. Once it found no statement for a second it sleeps. It costs a statement two short locks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::answer::Answer;
 use crate::deadline::Phase;
 
 const TICK: Duration = Duration::from_millis(100);
-/// So long after the last statement the thread still looks: where many short ones come, none has to wake it.
+/// Looks without a statement until it sleeps: where many short ones come, hardly any has to wake it.
 const IDLE_TICKS: u32 = 10;
 /// How long beyond its deadline a statement has to answer itself.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);

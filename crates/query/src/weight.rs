@@ -1,20 +1,25 @@
 //! How much work a plan is: whether it may run where lookups and pages are answered (R3).
 //!
-//! The estimate errs upwards. Rows are counted as the scans will read them, after blocks that cannot match were left out;
-//! joins count as if all pairs matched; what is not known here is much. So a light statement takes milliseconds, and
-//! whoever waits behind it waits for no longer.
+//! What is light is listed here; whatever is not, is heavy. Rows are counted as the scans will read them, after blocks that
+//! cannot match were left out; joins count as if all pairs matched; texts count by their length. So a light statement takes
+//! milliseconds and gives a small answer, and whoever waits behind it waits for no longer.
 
 use std::sync::Arc;
 
 use datafusion::datasource::memory::DataSourceExec;
+use datafusion::logical_expr::{LogicalPlan, Operator};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::empty::EmptyExec;
-use datafusion::physical_plan::expressions::{CaseExpr, Column, LikeExpr, Literal};
+use datafusion::physical_plan::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
+    NegativeExpr, NotExpr, TryCastExpr,
+};
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -22,31 +27,84 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::Expr;
+use table::BATCH_ROWS;
 
 use crate::scan::Scan;
 
 /// What a light statement may cost, in units of about a nanosecond.
 const LIGHT: f64 = 8e6;
-/// Of a row: a comparison or a sum, a text matched or a case told, a function called, a place in a group or in an order.
+/// Rows of its answer, and about how many bytes of them: it waits for no reader.
+const ANSWER_ROWS: f64 = BATCH_ROWS as f64;
+const ANSWER_BYTES: f64 = 1e6;
+/// Of a row: a comparison or a sum, a case told, a function called, a place in a group or in an order.
 const SIMPLE: f64 = 1.0;
-const MATCH: f64 = 32.0;
+const CASE: f64 = 32.0;
 const FUNCTION: f64 = 128.0;
 const PLACE: f64 = 32.0;
-/// Of a row that is looked up by itself.
-const LOOKUP: f64 = 500.0;
-/// Of a byte of what is read: its checksum, where it is touched first.
-const BYTE: f64 = 0.02;
+/// Of a row that is looked up by itself, in a block that may be touched first.
+const LOOKUP: f64 = 20_000.0;
+/// Of a byte: of a file that is read first, or of a text that is looked through.
+const BYTE: f64 = 0.5;
+/// Functions that cost a row no more than its text is long.
+const FUNCTIONS: [&str; 21] = [
+    "abs",
+    "btrim",
+    "ceil",
+    "character_length",
+    "checked_add",
+    "checked_multiply",
+    "checked_negate",
+    "checked_subtract",
+    "coalesce",
+    "date_bin",
+    "date_part",
+    "date_trunc",
+    "floor",
+    "length",
+    "lower",
+    "nullif",
+    "octet_length",
+    "round",
+    "to_timestamp",
+    "upper",
+    "uuid_text",
+];
+const AGGREGATES: [&str; 7] = ["avg", "bool_and", "bool_or", "count", "max", "min", "sum"];
+const SINGLE: &str = "single_value";
 
 /// Whether a plan is little work.
 pub(crate) fn is_light(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    estimate(plan).is_some_and(|estimate| estimate.cost <= LIGHT)
+    estimate(plan).is_some_and(|all| {
+        all.cost <= LIGHT && all.rows <= ANSWER_ROWS && all.rows * all.row_bytes <= ANSWER_BYTES
+    })
 }
 
-/// Rows that come out, at most, and what all of it costs.
+/// Whether putting values into a plan and making it physical is little work: constants are folded then, and what is
+/// called may take any time.
+pub(crate) fn is_plain(plan: &LogicalPlan) -> bool {
+    use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+    let mut plain = true;
+    let looked = plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::ScalarFunction(function) = expr {
+                    plain &= FUNCTIONS.contains(&function.func.name());
+                }
+                plain &= !matches!(expr, Expr::GroupingSet(_));
+                Ok(if plain { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            })
+        })
+    });
+    looked.is_ok() && plain
+}
+
+/// What comes out, at most, and what all of it costs.
 #[derive(Clone, Copy)]
 struct Estimate {
     rows: f64,
+    /// Of all columns that were read.
+    row_bytes: f64,
     cost: f64,
 }
 
@@ -59,59 +117,90 @@ impl Estimate {
 /// `None`: nothing is known of it, or it may take any time.
 fn estimate(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     let any = plan.as_any();
-    if let Some(scan) = any.downcast_ref::<Scan>() {
-        let rows = scan.rows(None) as f64;
-        let each = if scan.is_lookup() { LOOKUP } else { SIMPLE };
-        return Some(Estimate { rows, cost: rows * each + scan.file_bytes() as f64 * BYTE });
-    }
-    let mut estimate = beside_scans(plan)?;
+    let mut all = match any.downcast_ref::<Scan>() {
+        Some(scan) => of_scan(scan, usize::MAX),
+        None => of_node(plan)?,
+    };
     if let Some(wanted) = plan.fetch() {
-        estimate.rows = estimate.rows.min(wanted as f64);
+        all.rows = all.rows.min(wanted as f64);
     }
-    Some(estimate)
+    Some(all)
 }
 
-/// Of a plan that reads what others give.
-fn beside_scans(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
+/// A scan of which `wanted` rows are read at most, by each part.
+fn of_scan(scan: &Scan, wanted: usize) -> Estimate {
+    let parts = scan.properties().output_partitioning().partition_count();
+    let rows = scan.rows(None);
+    let read = rows.min(wanted.saturating_mul(parts)) as f64;
+    let share = if rows == 0 { 0.0 } else { read / rows as f64 };
+    let each = if scan.is_lookup() { LOOKUP } else { SIMPLE };
+    let cost = read * each + scan.untouched_bytes() as f64 * share * BYTE;
+    Estimate { rows: read, row_bytes: scan.row_bytes() as f64, cost }
+}
+
+/// The scan below, if it gives its rows in the order that is wanted, newest first, and nothing leaves any out.
+fn newest_first(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     let any = plan.as_any();
+    if let Some(scan) = any.downcast_ref::<Scan>() {
+        return scan.is_newest_first().then_some(scan);
+    }
+    let passes = any.is::<ProjectionExec>() || any.is::<CooperativeExec>();
+    let [input] = plan.children()[..] else { return None };
+    if passes { newest_first(input) } else { None }
+}
+
+fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
+    let any = plan.as_any();
+    if let Some(sort) = any.downcast_ref::<SortExec>()
+        && let Some(wanted) = sort.fetch()
+        && let Some(scan) = newest_first(sort.input())
+    {
+        // It ends as soon as it has them.
+        let read = of_scan(scan, wanted.saturating_add(2 * BATCH_ROWS));
+        return Some(read.costs(read.rows * 4.0 * SIMPLE));
+    }
     let inputs: Vec<Estimate> = plan.children().into_iter().map(estimate).collect::<Option<_>>()?;
     let cost = inputs.iter().map(|input| input.cost).sum();
     let read: f64 = inputs.iter().map(|input| input.rows).sum();
-    let all = Estimate { rows: read, cost };
+    let row_bytes = inputs.iter().map(|input| input.row_bytes).fold(0.0, f64::max);
+    let all = Estimate { rows: read, row_bytes, cost };
+    let of = |expression: &Arc<dyn PhysicalExpr>| of_expression(expression, row_bytes);
     if let Some(filter) = any.downcast_ref::<FilterExec>() {
-        return Some(all.costs(read * of_expression(filter.predicate())));
+        return Some(all.costs(read * of(filter.predicate())?));
     }
     if let Some(projection) = any.downcast_ref::<ProjectionExec>() {
-        let each: f64 = projection.expr().iter().map(|column| of_expression(&column.expr)).sum();
+        let each: f64 = projection.expr().iter().map(|column| of(&column.expr)).sum::<Option<f64>>()?;
         return Some(all.costs(read * each));
     }
     if let Some(aggregate) = any.downcast_ref::<AggregateExec>() {
-        let grouped = aggregate.group_expr().expr();
-        let keys: f64 = grouped.iter().map(|(key, _)| PLACE + of_expression(key)).sum();
-        let figures: f64 = aggregate
-            .aggr_expr()
-            .iter()
-            .map(|figure| match figure.is_distinct() || !figure.order_bys().is_empty() {
-                true => PLACE,
-                false => SIMPLE + figure.expressions().iter().map(of_expression).sum::<f64>(),
-            })
-            .sum();
-        let rows = if grouped.is_empty() { 1.0 } else { read };
-        return Some(Estimate { rows, cost: cost + read * (keys + figures) });
+        let grouped = aggregate.group_expr();
+        if grouped.groups().len() > 1 || aggregate.filter_expr().iter().any(Option::is_some) {
+            return None;
+        }
+        let keys = grouped.expr().iter().map(|(key, _)| Some(PLACE + of(key)?)).sum::<Option<f64>>()?;
+        let figure = |figure: &Arc<datafusion::physical_expr::aggregate::AggregateFunctionExpr>| {
+            let name = figure.fun().name();
+            let known = AGGREGATES.contains(&name) || name == SINGLE;
+            let plain = known && figure.order_bys().is_empty();
+            let own = if figure.is_distinct() { PLACE } else { SIMPLE };
+            plain.then(|| Some(own + figure.expressions().iter().map(of).sum::<Option<f64>>()?))?
+        };
+        let figures = aggregate.aggr_expr().iter().map(figure).sum::<Option<f64>>()?;
+        let rows = if grouped.expr().is_empty() { 1.0 } else { read };
+        return Some(Estimate { rows, row_bytes, cost: cost + read * (keys + figures) });
     }
     if let Some(sort) = any.downcast_ref::<SortExec>() {
         // Of the first few only, most rows are seen to be none after one look.
-        let place = if sort.fetch().is_some() { 2.0 * SIMPLE } else { PLACE };
-        let each: f64 = sort.expr().iter().map(|by| place + of_expression(&by.expr)).sum();
-        return Some(all.costs(read * each));
+        let kept = sort.fetch().map_or(1.0, |fetch| (fetch as f64 / read.max(1.0)).min(1.0));
+        let place = 2.0 * SIMPLE + PLACE * kept;
+        let each = sort.expr().iter().map(|by| Some(place + of(&by.expr)?)).sum::<Option<f64>>()?;
+        return Some(all.costs(read * each + read * kept * row_bytes * BYTE));
     }
-    let multiplies = any.is::<HashJoinExec>()
-        || any.is::<CrossJoinExec>()
-        || any.is::<NestedLoopJoinExec>()
-        || any.is::<SortMergeJoinExec>();
-    if multiplies {
+    if let Some(join) = any.downcast_ref::<HashJoinExec>() {
         let rows = inputs.iter().map(|input| input.rows.max(1.0)).product::<f64>();
-        return Some(Estimate { rows, cost: cost + (read + rows) * PLACE });
+        let filter = join.filter().map_or(Some(0.0), |filter| of(filter.expression()))?;
+        let row_bytes = inputs.iter().map(|input| input.row_bytes).sum();
+        return Some(Estimate { rows, row_bytes, cost: cost + read * PLACE + rows * (PLACE + filter) });
     }
     let passes = any.is::<CoalescePartitionsExec>()
         || any.is::<CooperativeExec>()
@@ -125,21 +214,46 @@ fn beside_scans(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     }
     if any.is::<EmptyExec>() || any.is::<PlaceholderRowExec>() || any.is::<DataSourceExec>() {
         // Values that stand in the statement, or what the catalog says.
-        let rows = plan.partition_statistics(None).ok()?.num_rows.get_value().copied()? as f64;
-        let parts = plan.output_partitioning().partition_count() as f64;
-        return Some(Estimate { rows, cost: rows + parts });
+        let known = plan.partition_statistics(None).ok()?;
+        let rows = known.num_rows.get_value().copied()? as f64;
+        let bytes = known.total_byte_size.get_value().copied().unwrap_or_default() as f64;
+        return Some(Estimate { rows, row_bytes: bytes / rows.max(1.0), cost: rows + 1.0 });
     }
     None
 }
 
-/// What an expression costs a row.
-fn of_expression(expression: &Arc<dyn PhysicalExpr>) -> f64 {
+/// What an expression costs a row of so many bytes.
+fn of_expression(expression: &Arc<dyn PhysicalExpr>, row_bytes: f64) -> Option<f64> {
     let any = expression.as_any();
-    let own = match () {
-        () if any.is::<Column>() || any.is::<Literal>() => 0.0,
-        () if any.is::<ScalarFunctionExpr>() => FUNCTION,
-        () if any.is::<LikeExpr>() || any.is::<CaseExpr>() => MATCH,
-        () => SIMPLE,
+    let text = row_bytes * BYTE;
+    let own = if any.is::<Column>() || any.is::<Literal>() {
+        0.0
+    } else if let Some(binary) = any.downcast_ref::<BinaryExpr>() {
+        use Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+        match binary.op() {
+            RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch => return None,
+            _ => SIMPLE,
+        }
+    } else if let Some(list) = any.downcast_ref::<InListExpr>() {
+        SIMPLE + list.list().len() as f64
+    } else if let Some(function) = any.downcast_ref::<ScalarFunctionExpr>() {
+        if !FUNCTIONS.contains(&function.name()) {
+            return None;
+        }
+        FUNCTION + text
+    } else if any.is::<LikeExpr>() || any.is::<CastExpr>() || any.is::<TryCastExpr>() {
+        2.0 * SIMPLE + 2.0 * text
+    } else if any.is::<CaseExpr>() {
+        CASE
+    } else if any.is::<IsNullExpr>()
+        || any.is::<IsNotNullExpr>()
+        || any.is::<NotExpr>()
+        || any.is::<NegativeExpr>()
+    {
+        SIMPLE
+    } else {
+        return None;
     };
-    own + expression.children().into_iter().map(of_expression).sum::<f64>()
+    let parts = expression.children().into_iter().map(|part| of_expression(part, row_bytes));
+    Some(own + parts.sum::<Option<f64>>()?)
 }

@@ -95,9 +95,12 @@ impl Piece {
         self.bytes
     }
 
-    /// What of it lies in a file, and is checked where it is touched first: nothing of the head.
-    pub fn file_bytes(&self) -> u64 {
-        if matches!(self.source, Source::Head(_)) { 0 } else { self.bytes }
+    /// What of it nobody has read yet, so that it is checked first: nothing of the head.
+    pub fn untouched_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
+            _ => 0,
+        }
     }
 
     /// Bounds of a column of numbers, text or times. Deleted rows count. A damaged sidecar knows nothing.

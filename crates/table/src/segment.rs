@@ -117,6 +117,11 @@ impl Segment {
         lazy(&body.cells[block], || body.decode(block).map_err(|e| e.with("file", self.arrow_path.display())))
     }
 
+    /// Whether a block was checked and decoded before.
+    pub(crate) fn is_touched(&self, block: usize) -> bool {
+        self.body.as_ref().is_ok_and(|body| body.cells[block].get().is_some())
+    }
+
     pub(crate) fn runs(&self) -> Result<&[Run]> {
         let body = self.body()?;
         let read = || {

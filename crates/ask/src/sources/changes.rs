@@ -57,7 +57,9 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
     let not_read = wanted.len().saturating_sub(TABLES_MAX);
     let (moments, window) = (all.clone(), asked.window.clone());
     let last = (context.lsn, context.time);
-    let bounds = context.brief(move || bounds(&moments, &window, last)).await?;
+    let find = move || bounds(&moments, &window, last);
+    // A few lookups in each table.
+    let bounds = if all.len() <= TABLES_MAX { context.brief(find).await? } else { context.run(find).await? };
     let work =
         wanted.iter().take(TABLES_MAX).map(|table| changed(context, table, &asked.window, bounds)).collect();
     let mut changed = Vec::new();

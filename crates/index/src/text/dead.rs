@@ -83,16 +83,16 @@ impl Dead {
     /// How many live documents of the piece contain a term.
     pub fn live_df(&self, piece: &Piece, column: usize, term: &Term) -> Result<u64> {
         let column = &piece.columns[column].column;
-        if self.count == 0 {
-            return Ok(column.df(term)?.into());
+        let df = column.df(term)?;
+        if df == 0 || self.count == 0 {
+            return Ok(df.into());
         }
-        let Some(postings) = column.postings(term, Need::Documents)? else { return Ok(0) };
-        let df = postings.df();
         let known = self.known.load();
         let dead = match known.get(term) {
             Some(dead) => *dead,
             None => {
-                let dead = self.count_in(postings);
+                let postings = column.postings(term, Need::Documents)?;
+                let dead = postings.map_or(0, |postings| self.count_in(postings));
                 self.known.rcu(|known| {
                     let known = &**known;
                     let mut known =

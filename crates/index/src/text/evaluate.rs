@@ -93,6 +93,16 @@ impl Best {
         }
     }
 
+    /// After so many steps; asks now and then whether to go on.
+    pub fn worked(&mut self, steps: u32, query: &Query<'_>) -> Result<()> {
+        self.since_check += steps;
+        if self.since_check >= CHECK_EVERY {
+            self.since_check = 0;
+            query.check.map_or(Ok(()), |check| check())?;
+        }
+        Ok(())
+    }
+
     /// Whether rows may be passed over.
     fn prunes(&self) -> bool {
         self.total >= self.count_max
@@ -260,12 +270,7 @@ impl Walk<'_, '_> {
     }
 
     fn check(&self, best: &mut Best) -> Result<()> {
-        best.since_check += self.scores.len() as u32;
-        if best.since_check >= CHECK_EVERY {
-            best.since_check = 0;
-            self.query.check.map_or(Ok(()), |check| check())?;
-        }
-        Ok(())
+        best.worked(self.scores.len() as u32, self.query)
     }
 }
 
@@ -283,7 +288,7 @@ struct Cursor<'a> {
 enum LeafCursor<'a> {
     Term {
         postings: Postings<'a>,
-        lengths: &'a Column,
+        column: &'a Column,
         norms: &'a Norms,
         weight: f32,
     },
@@ -310,7 +315,7 @@ impl<'a> Cursor<'a> {
                 What::Term(term) => {
                     let Some(postings) = column.postings(term, Need::Frequencies)? else { continue };
                     cursor.max += weight;
-                    LeafCursor::Term { postings, lengths: column, norms, weight: *weight }
+                    LeafCursor::Term { postings, column, norms, weight: *weight }
                 }
                 What::Phrase(terms) => {
                     let docs = super::search::phrase(column, terms, query)?;
@@ -369,8 +374,8 @@ impl LeafCursor<'_> {
 
     fn score(&self) -> f32 {
         match self {
-            LeafCursor::Term { postings, lengths, norms, weight } => {
-                weight * saturated(postings.frequency(), norms, lengths, postings.doc())
+            LeafCursor::Term { postings, column, norms, weight } => {
+                weight * saturated(postings.frequency(), norms, column, postings.doc())
             }
             LeafCursor::List { docs, at } => docs.get(*at).map_or(0.0, |(_, score)| *score),
         }
@@ -385,9 +390,9 @@ impl LeafCursor<'_> {
 }
 
 /// BM25's share of a frequency, below 1.
-fn saturated(times: u32, norms: &Norms, lengths: &Column, doc: u32) -> f32 {
+fn saturated(times: u32, norms: &Norms, column: &Column, doc: u32) -> f32 {
     let times = times as f32;
-    times / (times + norms[usize::from(lengths.length_id(doc))])
+    times / (times + norms[usize::from(column.length_id(doc))])
 }
 
 /// The lengths' part of BM25, once for each query and column.

@@ -1,10 +1,14 @@
-//! A piece made in memory, of rows that no segment holds yet: words in order, each with its documents and places.
+//! A piece made in memory, of rows that no segment holds yet: the terms of a column in order, each with its documents and
+//! positions.
 //!
-//! It answers as a segment of tantivy's does, to the last bit ([`Words::length_id`] is its measure of a text's length).
+//! It answers as a segment of tantivy's does, to the last bit ([`Terms::length_id`] is its measure of a text's length).
 //! It is not one because a reader makes it while somebody waits: tantivy's writer sets up tables of megabytes before it
 //! takes the first word, which costs more than the words of a hundred rows.
+//!
+//! Everything lies in a few flat lists, about twice as large as the text: two neighbours are joined by copying, and
+//! whoever lets go of a piece last frees little.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -15,60 +19,77 @@ use types::{Error, Result};
 
 use super::fields::Fields;
 
-/// One column's words.
+/// One column's terms.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Words {
-    lists: BTreeMap<Box<str>, List>,
+pub(super) struct Terms {
+    /// All terms, one after the other, ascending.
+    text: String,
+    /// Of each term, where it begins in `text`, and where its documents begin.
+    terms: Vec<(u32, u32)>,
+    /// Term by term, ascending: a document, and where its positions begin.
+    docs: Vec<(u32, u32)>,
+    positions: Vec<u32>,
     /// Of each document's text, as tantivy stores it: one byte that stands for the number of words, rounded down.
     lengths: Vec<u8>,
 }
 
-/// Where a word stands.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct List {
-    /// Ascending; with each, where its places begin.
-    docs: Vec<(u32, u32)>,
-    places: Vec<u32>,
-}
-
-/// The documents of a word, one after the other.
+/// The documents of a term, one after the other.
 pub(super) struct Cursor<'a> {
-    list: &'a List,
+    of: &'a Terms,
+    /// Which of [`Terms::docs`], and where those of the term begin and end.
     at: usize,
+    from: usize,
+    to: usize,
 }
 
 /// Takes rows in row-id order.
 pub(super) struct Builder {
-    analyzers: Vec<TextAnalyzer>,
+    columns: Vec<Column>,
     rows: Vec<u64>,
-    columns: Vec<Words>,
     bytes: usize,
+}
+
+/// A column in the making.
+struct Column {
+    analyzer: TextAnalyzer,
+    /// Terms by number, as they come.
+    known: HashMap<Box<str>, u32>,
+    /// Term, document and position of each word.
+    words: Vec<(u32, u32, u32)>,
+    lengths: Vec<u8>,
 }
 
 impl Builder {
     pub fn new(fields: &Fields) -> Builder {
-        Builder {
-            analyzers: fields.list.iter().map(|field| field.language.analyzer()).collect(),
-            rows: Vec::new(),
-            columns: fields.list.iter().map(|_| Words::default()).collect(),
-            bytes: 0,
-        }
+        let column = |language: super::Language| Column {
+            analyzer: language.analyzer(),
+            known: HashMap::new(),
+            words: Vec::new(),
+            lengths: Vec::new(),
+        };
+        let columns = fields.list.iter().map(|field| column(field.language)).collect();
+        Builder { columns, rows: Vec::new(), bytes: 0 }
     }
 
-    /// Rows of [`Fields::columns`], later than all before.
-    pub fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// Rows of [`Fields::columns`], later than all before. False, and the rest is left out, as soon as it holds more than
+    /// `bytes_max` of text.
+    pub fn add(&mut self, batch: &RecordBatch, bytes_max: usize) -> Result<bool> {
         let no_such = || Error::internal("a text index was given columns that it did not ask for");
         let rows = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(no_such)?;
-        for (nth, (words, analyzer)) in self.columns.iter_mut().zip(&mut self.analyzers).enumerate() {
-            let texts = batch.column(nth + 1).as_string_opt::<i32>().ok_or_else(no_such)?;
-            for at in 0..batch.num_rows() {
+        let texts = (1..=self.columns.len()).map(|at| batch.column(at).as_string_opt::<i32>());
+        let texts = texts.collect::<Option<Vec<_>>>().ok_or_else(no_such)?;
+        for at in 0..batch.num_rows() {
+            for (column, texts) in self.columns.iter_mut().zip(&texts) {
                 let text = if texts.is_valid(at) { texts.value(at) } else { "" };
-                words.add((self.rows.len() + at) as u32, text, analyzer);
                 self.bytes += text.len();
+                if self.bytes > bytes_max {
+                    return Ok(false);
+                }
+                column.add(self.rows.len() as u32, text);
             }
+            self.rows.push(rows.value(at) as u64);
         }
-        self.rows.extend(rows.values().iter().map(|row| *row as u64));
-        Ok(())
+        Ok(true)
     }
 
     pub fn docs(&self) -> usize {
@@ -80,111 +101,173 @@ impl Builder {
         self.bytes
     }
 
-    /// The row ids, and each column's words.
-    pub fn finish(self) -> (Vec<u64>, Vec<Words>) {
-        (self.rows, self.columns)
+    /// The row ids, and each column's terms.
+    pub fn finish(self) -> (Vec<u64>, Vec<Terms>) {
+        (self.rows, self.columns.into_iter().map(Column::finish).collect())
     }
 }
 
-impl Words {
+impl Column {
     /// The next document's text.
-    fn add(&mut self, doc: u32, text: &str, analyzer: &mut TextAnalyzer) {
+    fn add(&mut self, doc: u32, text: &str) {
         let mut count = 0;
-        let mut stream = analyzer.token_stream(text);
+        let mut stream = self.analyzer.token_stream(text);
         while stream.advance() {
             let token = stream.token();
-            let place = token.position as u32;
-            match self.lists.get_mut(token.text.as_str()) {
-                Some(list) => list.add(doc, place),
-                None => self.lists.entry(token.text.as_str().into()).or_default().add(doc, place),
-            }
+            let term = match self.known.get(token.text.as_str()) {
+                Some(term) => *term,
+                None => {
+                    let term = self.known.len() as u32;
+                    self.known.insert(token.text.as_str().into(), term);
+                    term
+                }
+            };
+            self.words.push((term, doc, token.position as u32));
             count += 1;
         }
         self.lengths.push(FieldNormReader::fieldnorm_to_id(count));
     }
 
-    /// Neighbours as one. `docs`: how many documents each of them has.
-    pub fn join<'a>(parts: impl Iterator<Item = (&'a Words, u32)>) -> Words {
-        let mut joined = Words::default();
-        let mut first = 0;
-        for (part, docs) in parts {
-            for (word, list) in &part.lists {
-                match joined.lists.get_mut(word) {
-                    Some(known) => known.append(list, first),
-                    None => joined.lists.entry(word.clone()).or_default().append(list, first),
+    fn finish(mut self) -> Terms {
+        let mut order: Vec<(Box<str>, u32)> = self.known.into_iter().collect();
+        order.sort_unstable();
+        let mut ranks = vec![0; order.len()];
+        order.iter().zip(0u32..).for_each(|((_, term), rank)| ranks[*term as usize] = rank);
+        // Stable: within a term they stay in the order in which they came.
+        self.words.sort_by_key(|(term, ..)| ranks[*term as usize]);
+        let mut terms = Terms { lengths: self.lengths, ..Terms::default() };
+        terms.positions.reserve_exact(self.words.len());
+        let mut words = self.words.into_iter().peekable();
+        for (term, number) in &order {
+            terms.begin(term);
+            let mut last = None;
+            while let Some((_, doc, position)) = words.next_if(|(of, ..)| of == number) {
+                if last.replace(doc) != Some(doc) {
+                    terms.docs.push((doc, terms.positions.len() as u32));
+                }
+                terms.positions.push(position);
+            }
+        }
+        terms
+    }
+}
+
+impl Terms {
+    /// What comes next is of this term.
+    fn begin(&mut self, term: &str) {
+        self.terms.push((self.text.len() as u32, self.docs.len() as u32));
+        self.text.push_str(term);
+    }
+
+    /// Neighbours as one.
+    pub fn join(parts: &[&Terms]) -> Terms {
+        let mut firsts = Vec::with_capacity(parts.len());
+        let mut joined = Terms::default();
+        for part in parts {
+            firsts.push(joined.lengths.len() as u32);
+            joined.lengths.extend_from_slice(&part.lengths);
+        }
+        joined.docs.reserve_exact(parts.iter().map(|part| part.docs.len()).sum());
+        joined.positions.reserve_exact(parts.iter().map(|part| part.positions.len()).sum());
+        // Of each part the term that comes next.
+        let mut next = vec![0; parts.len()];
+        loop {
+            let term = parts.iter().zip(&next).filter_map(|(part, at)| part.term(*at)).min();
+            let Some(term) = term else { return joined };
+            joined.begin(term);
+            for ((part, at), first) in parts.iter().zip(&mut next).zip(&firsts) {
+                if part.term(*at) == Some(term) {
+                    joined.append(part, *at, *first);
+                    *at += 1;
                 }
             }
-            joined.lengths.extend_from_slice(&part.lengths);
-            first += docs;
         }
-        joined
+    }
+
+    /// The documents of another's term, behind those that are there. `first`: what its first document is here.
+    fn append(&mut self, other: &Terms, term: usize, first: u32) {
+        let docs = other.docs_of(term);
+        let from = other.positions_from(docs.start);
+        let before = self.positions.len() as u32;
+        let moved = other.docs[docs.clone()].iter().map(|(doc, at)| (first + doc, before + at - from as u32));
+        self.docs.extend(moved);
+        self.positions.extend_from_slice(&other.positions[from..other.positions_from(docs.end)]);
+    }
+
+    fn term(&self, at: usize) -> Option<&str> {
+        let from = self.terms.get(at)?.0 as usize;
+        let to = self.terms.get(at + 1).map_or(self.text.len(), |(next, _)| *next as usize);
+        Some(&self.text[from..to])
+    }
+
+    fn docs_of(&self, term: usize) -> std::ops::Range<usize> {
+        let to = self.terms.get(term + 1).map_or(self.docs.len(), |(_, next)| *next as usize);
+        self.terms[term].1 as usize..to
+    }
+
+    /// Where the positions of one of [`Terms::docs`] begin; behind the last, where all end.
+    fn positions_from(&self, at: usize) -> usize {
+        self.docs.get(at).map_or(self.positions.len(), |(_, from)| *from as usize)
+    }
+
+    /// The first term that is not below this one.
+    fn lower_bound(&self, wanted: &str) -> usize {
+        let (mut low, mut high) = (0, self.terms.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.term(middle).is_some_and(|term| term < wanted) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    fn cursor_at(&self, term: usize) -> Cursor<'_> {
+        let docs = self.docs_of(term);
+        Cursor { of: self, at: docs.start, from: docs.start, to: docs.end }
     }
 
     pub fn length_id(&self, doc: u32) -> u8 {
         self.lengths.get(doc as usize).copied().unwrap_or_default()
     }
 
-    pub fn list(&self, word: &str) -> Option<&List> {
-        self.lists.get(word)
+    pub fn cursor(&self, term: &str) -> Option<Cursor<'_>> {
+        let at = self.lower_bound(term);
+        (self.term(at) == Some(term)).then(|| self.cursor_at(at))
     }
 
-    /// The lists of all words that begin so.
-    pub fn beginning_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a List> {
-        let from = std::ops::Bound::Included(prefix);
-        let words = self.lists.range::<str, _>((from, std::ops::Bound::Unbounded));
-        words.take_while(move |(word, _)| word.starts_with(prefix)).map(|(_, list)| list)
-    }
-}
-
-impl List {
-    fn add(&mut self, doc: u32, place: u32) {
-        if self.docs.last().is_none_or(|(last, _)| *last != doc) {
-            self.docs.push((doc, self.places.len() as u32));
-        }
-        self.places.push(place);
-    }
-
-    fn append(&mut self, other: &List, first: u32) {
-        let before = self.places.len() as u32;
-        self.docs.extend(other.docs.iter().map(|(doc, at)| (first + doc, before + at)));
-        self.places.extend_from_slice(&other.places);
-    }
-
-    pub fn docs(&self) -> u32 {
-        self.docs.len() as u32
-    }
-
-    pub fn cursor(&self) -> Cursor<'_> {
-        Cursor { list: self, at: 0 }
+    /// The documents of each term that begins so.
+    pub fn beginning_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Cursor<'a>> {
+        let fits = move |at: &usize| self.term(*at).is_some_and(|term| term.starts_with(prefix));
+        (self.lower_bound(prefix)..self.terms.len()).take_while(fits).map(|at| self.cursor_at(at))
     }
 }
 
-impl Cursor<'_> {
+impl<'a> Cursor<'a> {
     pub fn doc(&self) -> u32 {
-        self.list.docs.get(self.at).map_or(TERMINATED, |(doc, _)| *doc)
+        if self.at < self.to { self.of.docs[self.at].0 } else { TERMINATED }
     }
 
     pub fn advance(&mut self) -> u32 {
-        self.at += 1;
+        self.at = (self.at + 1).min(self.to);
         self.doc()
     }
 
     /// The first document from `target` on.
     pub fn seek(&mut self, target: u32) -> u32 {
-        let left = self.list.docs.get(self.at..).unwrap_or_default();
-        self.at += left.partition_point(|(doc, _)| *doc < target);
+        self.at += self.of.docs[self.at..self.to].partition_point(|(doc, _)| *doc < target);
         self.doc()
     }
 
     /// Ascending.
-    pub fn places(&self) -> &[u32] {
-        let Some((_, from)) = self.list.docs.get(self.at) else { return &[] };
-        let to = self.list.docs.get(self.at + 1).map_or(self.list.places.len(), |(_, next)| *next as usize);
-        &self.list.places[*from as usize..to]
+    pub fn positions(&self) -> &'a [u32] {
+        if self.at == self.to {
+            return &[];
+        }
+        &self.of.positions[self.of.positions_from(self.at)..self.of.positions_from(self.at + 1)]
     }
 
-    pub fn docs(&self) -> u32 {
-        self.list.docs()
+    /// Documents in all.
+    pub fn df(&self) -> u32 {
+        (self.to - self.from) as u32
     }
 }
 
@@ -193,32 +276,39 @@ mod tests {
     use super::*;
     use crate::text::Language;
 
-    fn words(texts: &[&str]) -> Words {
-        let (mut words, mut analyzer) = (Words::default(), Language::English.analyzer());
-        texts.iter().zip(0..).for_each(|(text, doc)| words.add(doc, text, &mut analyzer));
-        words
+    fn terms(texts: &[&str]) -> Terms {
+        let mut column = Column {
+            analyzer: Language::English.analyzer(),
+            known: HashMap::new(),
+            words: Vec::new(),
+            lengths: Vec::new(),
+        };
+        texts.iter().zip(0..).for_each(|(text, doc)| column.add(doc, text));
+        column.finish()
     }
 
     #[test]
-    fn a_word_has_its_documents_and_places_and_beginnings() {
-        let words = words(&["a river, two rivers", "", "the bank of a river"]);
-        let mut cursor = words.list("river").expect("it is there").cursor();
-        assert_eq!((cursor.doc(), cursor.places(), cursor.docs()), (0, &[1, 3][..], 2));
-        assert_eq!((cursor.seek(1), cursor.places()), (2, &[4][..]));
-        assert_eq!((cursor.advance(), cursor.seek(9), cursor.places()), (TERMINATED, TERMINATED, &[][..]));
-        assert!(words.list("rive").is_none());
-        assert_eq!(words.beginning_with("r").map(List::docs).collect::<Vec<_>>(), [2]);
-        assert_eq!([0, 1, 2].map(|doc| words.length_id(doc)), [4, 0, 5]);
+    fn a_term_has_its_documents_and_positions_and_beginnings() {
+        let terms = terms(&["a river, two rivers", "", "the bank of a river"]);
+        let mut cursor = terms.cursor("river").expect("it is there");
+        assert_eq!((cursor.doc(), cursor.positions(), cursor.df()), (0, &[1, 3][..], 2));
+        assert_eq!((cursor.seek(1), cursor.positions()), (2, &[4][..]));
+        assert_eq!((cursor.advance(), cursor.seek(9), cursor.positions()), (TERMINATED, TERMINATED, &[][..]));
+        assert!(terms.cursor("rive").is_none() && terms.cursor("").is_none() && terms.cursor("z").is_none());
+        assert_eq!(terms.beginning_with("r").map(|cursor| cursor.df()).collect::<Vec<_>>(), [2]);
+        assert_eq!(terms.beginning_with("").count(), 6, "a, bank, of, river, the, two");
+        assert_eq!([0, 1, 2].map(|doc| terms.length_id(doc)), [4, 0, 5]);
     }
 
     #[test]
     fn neighbours_joined_are_what_is_made_of_all() {
         let texts = ["one river", "", "two banks of one river", "stones", "one one one", "river"];
         for cut in 0..=texts.len() {
-            let (before, after) = texts.split_at(cut);
-            let parts = [words(before), words(after)];
-            let joined = Words::join(parts.iter().zip([before.len() as u32, after.len() as u32]));
-            assert_eq!(joined, words(&texts), "cut at {cut}");
+            for again in cut..=texts.len() {
+                let parts = [terms(&texts[..cut]), terms(&texts[cut..again]), terms(&texts[again..])];
+                let joined = Terms::join(&parts.each_ref());
+                assert_eq!(joined, terms(&texts), "cut at {cut} and {again}");
+            }
         }
     }
 }

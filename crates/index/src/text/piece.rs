@@ -1,4 +1,4 @@
-//! A piece: one segment, open for reading.
+//! A piece: one segment, open for reading, or what stands for one in memory.
 
 use bytes::Bytes;
 use tantivy::Index;
@@ -9,7 +9,7 @@ use types::{Error, Result, RowId};
 use super::bundle::{self, Head};
 use super::fields::Fields;
 use super::files::Files;
-use super::fresh::{self, Words};
+use super::fresh::{self, Terms};
 use super::postings::Column;
 
 /// Immutable. Everything that a search needs of tantivy is taken out of it here: its own way there leads over locks (R1).
@@ -79,12 +79,12 @@ impl Piece {
     /// The rows `first` to `last`, in memory.
     pub fn fresh(first: RowId, last: RowId, built: fresh::Builder) -> Piece {
         let (rows, columns) = built.finish();
-        Piece::of_words(first, last, rows, columns)
+        Piece::of_terms(first, last, rows, columns)
     }
 
-    fn of_words(first: RowId, last: RowId, rows: Vec<u64>, columns: Vec<Words>) -> Piece {
+    fn of_terms(first: RowId, last: RowId, rows: Vec<u64>, columns: Vec<Terms>) -> Piece {
         let docs = rows.len() as u32;
-        let columns = columns.into_iter().map(|words| Indexed::new(Column::Fresh(words), docs)).collect();
+        let columns = columns.into_iter().map(|terms| Indexed::new(Column::Fresh(terms), docs)).collect();
         let head = Head { id: 0, first, last, docs };
         Piece { head, rows: Rows::Fresh(rows), columns, bytes: Bytes::new() }
     }
@@ -97,18 +97,18 @@ impl Piece {
             let Rows::Fresh(more) = &part.rows else { return None };
             rows.extend_from_slice(more);
         }
-        let words = |column: usize| {
-            let parts: Option<Vec<_>> = parts.iter().map(|part| part.words(column)).collect();
-            Some(Words::join(parts?.into_iter()))
+        let terms = |column: usize| {
+            let parts: Option<Vec<&Terms>> = parts.iter().map(|part| part.terms(column)).collect();
+            Some(Terms::join(&parts?))
         };
-        let columns = (0..parts[0].columns.len()).map(words).collect::<Option<_>>()?;
-        Some(Piece::of_words(first, last, rows, columns))
+        let columns = (0..parts[0].columns.len()).map(terms).collect::<Option<_>>()?;
+        Some(Piece::of_terms(first, last, rows, columns))
     }
 
-    /// A column of a piece in memory, with the number of documents.
-    fn words(&self, column: usize) -> Option<(&Words, u32)> {
+    /// A column of a piece in memory.
+    fn terms(&self, column: usize) -> Option<&Terms> {
         match &self.columns[column].column {
-            Column::Fresh(words) => Some((words, self.docs())),
+            Column::Fresh(terms) => Some(terms),
             Column::Stored { .. } => None,
         }
     }

@@ -9,13 +9,13 @@ use tantivy::postings::{Postings as _, SegmentPostings};
 use tantivy::schema::{IndexRecordOption, Term};
 use types::Result;
 
-use super::fresh::{self, Words};
+use super::fresh;
 use super::internal;
 
 /// One column of a piece.
 pub(super) enum Column {
     Stored { terms: Arc<InvertedIndexReader>, norms: FieldNormReader },
-    Fresh(Words),
+    Fresh(fresh::Terms),
 }
 
 /// Where one term stands. At [`tantivy::TERMINATED`] behind the last document.
@@ -29,7 +29,7 @@ pub(super) enum Postings<'a> {
 pub(super) enum Need {
     Documents,
     Frequencies,
-    Places,
+    Positions,
 }
 
 impl Need {
@@ -37,7 +37,7 @@ impl Need {
         match self {
             Need::Documents => IndexRecordOption::Basic,
             Need::Frequencies => IndexRecordOption::WithFreqs,
-            Need::Places => IndexRecordOption::WithFreqsAndPositions,
+            Need::Positions => IndexRecordOption::WithFreqsAndPositions,
         }
     }
 }
@@ -47,7 +47,7 @@ impl Column {
     pub fn length_id(&self, doc: u32) -> u8 {
         match self {
             Column::Stored { norms, .. } => norms.fieldnorm_id(doc),
-            Column::Fresh(words) => words.length_id(doc),
+            Column::Fresh(terms) => terms.length_id(doc),
         }
     }
 
@@ -57,7 +57,7 @@ impl Column {
             Column::Stored { terms, .. } => {
                 terms.get_term_info(term).map_err(failed)?.map_or(0, |i| i.doc_freq)
             }
-            Column::Fresh(words) => words.list(text_of(term)).map_or(0, fresh::List::docs),
+            Column::Fresh(terms) => terms.cursor(text_of(term)).map_or(0, |cursor| cursor.df()),
         })
     }
 
@@ -68,7 +68,7 @@ impl Column {
                 let postings = terms.read_postings(term, need.option()).map_err(failed)?;
                 postings.map(|postings| Postings::Stored(Box::new(postings)))
             }
-            Column::Fresh(words) => words.list(text_of(term)).map(|list| Postings::Fresh(list.cursor())),
+            Column::Fresh(terms) => terms.cursor(text_of(term)).map(Postings::Fresh),
         })
     }
 
@@ -87,8 +87,8 @@ impl Column {
                 }
                 Ok(())
             }
-            Column::Fresh(words) => {
-                words.beginning_with(prefix).try_for_each(|list| take(Postings::Fresh(list.cursor())))
+            Column::Fresh(terms) => {
+                terms.beginning_with(prefix).try_for_each(|cursor| take(Postings::Fresh(cursor)))
             }
         }
     }
@@ -125,17 +125,17 @@ impl Postings<'_> {
     pub fn frequency(&self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.term_freq(),
-            Postings::Fresh(cursor) => cursor.places().len() as u32,
+            Postings::Fresh(cursor) => cursor.positions().len() as u32,
         }
     }
 
     /// Where, ascending.
-    pub fn places(&mut self, into: &mut Vec<u32>) {
+    pub fn positions(&mut self, into: &mut Vec<u32>) {
         match self {
             Postings::Stored(postings) => postings.positions(into),
             Postings::Fresh(cursor) => {
                 into.clear();
-                into.extend_from_slice(cursor.places());
+                into.extend_from_slice(cursor.positions());
             }
         }
     }
@@ -144,7 +144,7 @@ impl Postings<'_> {
     pub fn df(&self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.doc_freq(),
-            Postings::Fresh(cursor) => cursor.docs(),
+            Postings::Fresh(cursor) => cursor.df(),
         }
     }
 }

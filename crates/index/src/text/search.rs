@@ -21,6 +21,8 @@ use super::tail::Tails;
 
 /// Rows that one answer goes down to.
 const WINDOW_MAX: usize = 10_000;
+/// What a piece costs by itself, as steps from document to document.
+const PIECE_WORK: u32 = 256;
 /// What finding a term of a prefix costs, as steps from document to document.
 const CHECK_TERM: u32 = 64;
 
@@ -127,8 +129,9 @@ impl Searcher {
             return Ok(best.finish(query.offset));
         }
         let statistic = self.statistic(&groups)?;
+        query.check.map_or(Ok(()), |check| check())?;
         for view in &self.views {
-            query.check.map_or(Ok(()), |check| check())?;
+            best.worked(PIECE_WORK, query)?;
             evaluate::run(view, &groups, &statistic, query, &mut best)?;
         }
         Ok(best.finish(query.offset))
@@ -201,7 +204,7 @@ pub(super) fn check_window(query: &Query<'_>) -> Result<usize> {
 pub(super) fn phrase(column: &Column, terms: &[Term], query: &Query<'_>) -> Result<Vec<(u32, u32)>> {
     let mut lists: Vec<Postings<'_>> = Vec::with_capacity(terms.len());
     for term in terms {
-        let Some(postings) = column.postings(term, Need::Places)? else { return Ok(Vec::new()) };
+        let Some(postings) = column.postings(term, Need::Positions)? else { return Ok(Vec::new()) };
         lists.push(postings);
     }
     let mut found = Vec::new();
@@ -221,12 +224,12 @@ pub(super) fn phrase(column: &Column, terms: &[Term], query: &Query<'_>) -> Resu
                 continue 'docs;
             }
         }
-        lists[0].places(&mut starts);
+        lists[0].positions(&mut starts);
         for (nth, list) in lists.iter_mut().enumerate().skip(1) {
             if starts.is_empty() {
                 break;
             }
-            list.places(&mut places);
+            list.positions(&mut places);
             starts.retain(|start| places.binary_search(&(start + nth as u32)).is_ok());
         }
         if !starts.is_empty() {

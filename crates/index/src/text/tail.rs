@@ -6,6 +6,7 @@
 //! readers that do the same work at once waste it, and wait for nobody (R1).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use arrow::array::{AsArray, RecordBatch};
@@ -23,8 +24,9 @@ use super::piece::Piece;
 pub(super) const READER_ROWS_MAX: u64 = 100_000;
 pub(super) const READER_TEXT_BYTES_MAX: usize = 32 << 20;
 /// Parts are joined up to this size: they stay few, and no reader pays for more than a millisecond or two of it.
-const PART_ROWS: u32 = 512;
-const READ_ROWS: usize = 1024;
+const PART_ROWS: u32 = 1_024;
+const PART_TEXT_BYTES: usize = 256 << 10;
+const READ_ROWS: usize = 128;
 
 /// The tails of all tables that are searched.
 #[derive(Default)]
@@ -32,7 +34,13 @@ pub(super) struct Tails {
     tables: ArcSwap<imbl::HashMap<TableId, Arc<Slot>>>,
 }
 
-type Slot = ArcSwapOption<Chain>;
+/// One table's.
+#[derive(Default)]
+struct Slot {
+    chain: ArcSwapOption<Chain>,
+    /// The row that the index has reached.
+    passed: AtomicU64,
+}
 
 /// Neighbouring parts in row-id order; each was built at the lsn of the one before or later.
 struct Chain {
@@ -60,29 +68,47 @@ impl Part {
         self.view.piece.head.last
     }
 
-    /// Both as one: of rows that were dead when the later part was made, the earlier one may hold some.
-    fn join(&self, next: &Part) -> Option<Part> {
-        let piece = Piece::join(&[&self.view.piece, &next.view.piece])?;
+    /// Documents, and bytes of their text.
+    fn size(&self) -> (u32, usize) {
+        (self.view.piece.docs(), self.text_bytes)
+    }
+
+    /// Neighbours as one: of rows that were dead when a later part was made, an earlier one may hold some.
+    fn join(parts: &[Part]) -> Option<Part> {
+        let pieces: Vec<&Piece> = parts.iter().map(|part| &*part.view.piece).collect();
+        let piece = Piece::join(&pieces)?;
         Some(Part {
             view: View::new(Arc::new(piece)),
-            lsn: next.lsn,
-            since: self.since,
-            text_bytes: self.text_bytes + next.text_bytes,
+            lsn: parts.last()?.lsn,
+            since: parts.first()?.since,
+            text_bytes: parts.iter().map(|part| part.text_bytes).sum(),
         })
+    }
+
+    /// Whether whoever reads `table` finds in it what he has to, and nothing that he may not see.
+    fn serves(&self, table: &Snapshot) -> bool {
+        self.lsn <= table.lsn() && self.last() < table.next_row()
     }
 }
 
-/// Joins the last parts as a binary counter carries. Not the newest: readers at an lsn just before it do without it, and
-/// must not lose more than that.
-fn join(parts: &mut Vec<Part>) {
+/// Joins the last parts as a binary counter carries, all at once. Not the newest: readers at an lsn just before it do
+/// without it, and must not lose more than that.
+fn carry(parts: &mut Vec<Part>) {
     let Some(newest) = parts.pop() else { return };
-    while let [.., before, last] = parts.as_slice() {
-        let (docs, more) = (before.view.piece.docs(), last.view.piece.docs());
-        if docs > 2 * more || docs + more > PART_ROWS {
+    let mut from = parts.len().saturating_sub(1);
+    let (mut docs, mut bytes) = parts.last().map_or((0, 0), Part::size);
+    while let Some(before) = from.checked_sub(1).map(|at| parts[at].size()) {
+        let fits = docs + before.0 <= PART_ROWS && bytes + before.1 <= PART_TEXT_BYTES;
+        if before.0 > 2 * docs || !fits {
             break;
         }
-        let Some(joined) = before.join(last) else { break };
-        parts.truncate(parts.len() - 2);
+        (docs, bytes) = (docs + before.0, bytes + before.1);
+        from -= 1;
+    }
+    if parts.len() - from > 1
+        && let Some(joined) = Part::join(&parts[from..])
+    {
+        parts.truncate(from);
         parts.push(joined);
     }
     parts.push(newest);
@@ -97,11 +123,11 @@ impl Tails {
         }
         check_size(table, after)?;
         let slot = self.slot(table.def().id);
-        let known = slot.load_full();
+        let known = slot.chain.load_full();
         let fingerprint = fields.fingerprint();
-        let usable = |part: &&Part| part.last() > after && part.last() <= end && part.lsn <= table.lsn();
         let mut parts: Vec<Part> = match &known {
             Some(chain) if chain.fingerprint == fingerprint => {
+                let usable = |part: &&Part| part.last() > after && part.serves(table);
                 chain.parts.iter().filter(usable).cloned().collect()
             }
             _ => Vec::new(),
@@ -114,54 +140,67 @@ impl Tails {
         {
             // An older root than the one that the tail was made for.
             let last = RowId(next.0 - 1);
-            views.extend(build(table, first, last, fields, READER_TEXT_BYTES_MAX)?.map(|(view, _)| view));
+            let missing = build(table, first, last, fields, READER_TEXT_BYTES_MAX)?;
+            views.extend(missing.map(|(piece, _)| View::new(Arc::new(piece))));
         }
         if from <= end {
-            // All parts together are held in memory (R2).
+            // All parts together are held in memory (R2). What died in them counts until they take too much: then they
+            // are made anew of what is live.
             let held: usize = parts.iter().map(|part| part.text_bytes).sum();
+            let docs: u64 = parts.iter().map(|part| u64::from(part.view.piece.docs())).sum();
             let room = READER_TEXT_BYTES_MAX.saturating_sub(held);
-            if let Some((view, text_bytes)) = build(table, from, end, fields, room)? {
+            let more = if docs > READER_ROWS_MAX { None } else { build(table, from, end, fields, room).ok() };
+            let built = match more {
+                Some(built) => built,
+                None => {
+                    parts.clear();
+                    views.clear();
+                    build(table, after.next(), end, fields, READER_TEXT_BYTES_MAX)?
+                }
+            };
+            if let Some((piece, text_bytes)) = built {
+                let view = View::new(Arc::new(piece));
                 parts.push(Part { view, lsn: table.lsn(), since: table.lsn(), text_bytes });
-                join(&mut parts);
+                carry(&mut parts);
             }
             let newest = |chain: &Chain| chain.parts.last().map(Part::last);
             let ours = Chain { fingerprint, parts: parts.clone() };
             // A reader of an older root does not take away what those of newer ones have made.
             if known.as_ref().is_none_or(|k| k.fingerprint != fingerprint || newest(k) <= newest(&ours)) {
-                publish(&slot, &known, ours);
+                slot.publish(&known, ours);
             }
         }
-        for part in parts {
-            let died = Checkpoint { row: part.last(), lsn: part.since, state: Vec::new() };
-            let view = Deaths::since(table, &died)?.apply(table, part.view)?;
-            let indexed = view.piece.first_after(after);
-            views.push(view.without(0..indexed));
+        if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
+            // A part asks of more than it has to: what it never held is not found in it.
+            let died = Checkpoint { row: last.last(), lsn: first.since, state: Vec::new() };
+            let deaths = Deaths::since(table, &died)?;
+            for part in parts {
+                let view = deaths.apply(table, part.view)?;
+                let indexed = view.piece.first_after(after);
+                views.push(view.without(0..indexed));
+            }
         }
         Ok(views)
     }
 
-    /// Row ids after `after` that nobody has indexed in memory yet: what the next reader has to do.
+    /// Row ids after `after` that nobody has indexed in memory yet for who reads `table`: what he has to do himself.
     pub fn unbuilt(&self, table: &Snapshot, after: RowId, fields: &Fields) -> u64 {
         let end = table.next_row().0 - 1;
         let tables = self.tables.load();
-        let chain = tables.get(&table.def().id).and_then(|slot| slot.load_full());
+        let chain = tables.get(&table.def().id).and_then(|slot| slot.chain.load_full());
         let built = chain
             .filter(|chain| chain.fingerprint == fields.fingerprint())
             .filter(|chain| chain.parts.first().is_some_and(|part| part.first() <= after.next()))
-            .and_then(|chain| chain.parts.last().map(Part::last));
+            .and_then(|chain| chain.parts.iter().rfind(|part| part.serves(table)).map(Part::last));
         end.saturating_sub(built.unwrap_or(after).max(after).0)
     }
 
     /// The index has reached `row`.
     pub fn passed(&self, table: TableId, row: RowId) {
         if let Some(slot) = self.tables.load().get(&table) {
-            let known = slot.load_full();
-            if let Some(chain) = &known
-                && chain.parts.first().is_some_and(|part| part.last() <= row)
-            {
-                let parts = chain.parts.iter().filter(|part| part.last() > row).cloned().collect();
-                publish(slot, &known, Chain { fingerprint: chain.fingerprint, parts });
-            }
+            // Lower than before where the index is built anew.
+            slot.passed.store(row.0, Ordering::Release);
+            slot.shed();
         }
     }
 
@@ -182,9 +221,26 @@ impl Tails {
     }
 }
 
-/// Unless somebody else was faster: then theirs is as good.
-fn publish(slot: &Slot, known: &Option<Arc<Chain>>, chain: Chain) {
-    slot.compare_and_swap(known, Some(Arc::new(chain)));
+impl Slot {
+    /// Unless somebody else was faster: then the next reader makes up for it.
+    fn publish(&self, known: &Option<Arc<Chain>>, chain: Chain) {
+        self.chain.compare_and_swap(known, Some(Arc::new(chain)));
+        // The index may have come further meanwhile, and found nothing to take away.
+        self.shed();
+    }
+
+    /// Lets go of parts that the index holds by now.
+    fn shed(&self) {
+        let row = RowId(self.passed.load(Ordering::Acquire));
+        let known = self.chain.load_full();
+        if let Some(chain) = &known
+            && chain.parts.first().is_some_and(|part| part.last() <= row)
+        {
+            let parts = chain.parts.iter().filter(|part| part.last() > row).cloned().collect();
+            let left = Chain { fingerprint: chain.fingerprint, parts };
+            self.chain.compare_and_swap(&known, Some(Arc::new(left)));
+        }
+    }
 }
 
 /// A piece in memory of the live rows `first` to `last`, with the bytes of its text; `None` if there are none.
@@ -194,15 +250,14 @@ fn build(
     last: RowId,
     fields: &Fields,
     text_bytes_max: usize,
-) -> Result<Option<(View, usize)>> {
+) -> Result<Option<(Piece, usize)>> {
     let projection = table.projection(&fields.columns())?;
     let mut builder = Builder::new(fields);
     let mut next = first;
     while next <= last {
         let batch = table.scan_from(next, READ_ROWS, &projection)?;
         let Some(newest) = last_row(&batch) else { break };
-        builder.add(&up_to(&batch, last))?;
-        if builder.bytes() > text_bytes_max {
+        if !builder.add(&up_to(&batch, last), text_bytes_max)? {
             return Err(building(table, first));
         }
         next = newest.next();
@@ -211,7 +266,7 @@ fn build(
         return Ok(None);
     }
     let text_bytes = builder.bytes();
-    Ok(Some((View::new(Arc::new(Piece::fresh(first, last, builder))), text_bytes)))
+    Ok(Some((Piece::fresh(first, last, builder), text_bytes)))
 }
 
 /// A tail that has grown beyond what readers make is no tail any more (R2).

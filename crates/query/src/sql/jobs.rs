@@ -34,7 +34,7 @@ impl Sql {
         let _guard = CancelOnDrop(Some(cancel.clone()));
         let shared = self.0.shared.clone();
         let work = async move {
-            let _place = shared.admit().await?;
+            let _place = shared.admit(&shared.permits).await?;
             let long = predicate.len() > LONG_TEXT_BYTES;
             let statement =
                 heavy(long, || write::row_ids_where(&snapshot, &predicate, shared.options.text_bytes_max))?;
@@ -94,7 +94,7 @@ impl Sql {
     ) -> Result<T> {
         let shared = self.0.shared.clone();
         let work = async move {
-            let _place = shared.admit().await?;
+            let _place = shared.admit(&shared.permits).await?;
             if deadline.has_passed() {
                 return Err(deadline.passed());
             }

@@ -52,10 +52,11 @@ files!(
     errors,
     information,
     comparing,
+    guards,
     indexes,
     overflow,
     recursive,
-    guards,
+    values_of_queries,
     scopes
 );
 

@@ -139,9 +139,14 @@ fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
         let machine = Machine::new(seed, keyed());
         let mut seen = Vec::new();
         for round in 0..60 {
-            // Some replace rows of earlier parts.
-            let count = 1 + rng.below(6) as usize;
-            machine.insert(random_rows(&mut rng, count, 120));
+            // Some replace rows of earlier parts; some commits only delete, so that an lsn alone tells two roots apart.
+            let last = machine.table().next_row().0;
+            if last > 1 && rng.below(3) == 0 {
+                machine.delete(vec![types::RowId(1 + rng.below(last - 1))]);
+            } else {
+                let count = 1 + rng.below(6) as usize;
+                machine.insert(random_rows(&mut rng, count, 120));
+            }
             let table = machine.table();
             // Not every lsn has a reader of its own.
             if rng.below(3) > 0 {
@@ -151,6 +156,98 @@ fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
             let old = &seen[seen.len() - 1 - rng.below(8.min(round + 1)) as usize];
             let expected = observe(&Text::new(), old, None).unwrap();
             assert_eq!(observe(&machine.text, old, None).unwrap(), expected, "round {round}, seed {seed}");
+        }
+    });
+}
+
+/// What died in a tail is held with it, and must not keep a small table from being searched.
+#[test]
+fn rows_that_are_replaced_again_and_again_do_not_fill_the_tail() {
+    let _limit = testkit::limit(240);
+    let machine = Machine::new(1, keyed());
+    let text = "word ".repeat(40 << 10);
+    for round in 0..200 {
+        machine.insert(batch(&[(1, None, Some(format!("round{round} {text}")))]));
+        let searcher = machine.text.searcher(&machine.table(), None).unwrap();
+        assert_eq!(searcher.rows(), 1);
+        assert_eq!(searcher.search(&Query::new(&format!("round{round}"))).unwrap().total, 1);
+    }
+}
+
+/// Term by term: what a reader makes in memory and what tantivy makes of the same rows.
+#[test]
+fn a_piece_in_memory_is_a_segment_of_the_same_rows() {
+    use crate::text::postings::{Column, Need};
+    use crate::text::{build, fresh, piece::Piece};
+    let _limit = testkit::limit(240);
+    testkit::for_each_seed(4, |seed| {
+        let mut rng = testkit::Rng::new(seed);
+        let machine = Machine::new(seed, notes());
+        let odd = ["\u{345}", "", "日本語", "naïve Brücke c++ don't", "   ", "…"];
+        let mut rows = Vec::new();
+        for id in 0..60 {
+            let long = [3, 40, 300, 5_000][rng.below(4) as usize];
+            let mut body = super::support::words(&mut rng, long);
+            body.push(' ');
+            body.push_str(odd[rng.below(odd.len() as u64) as usize]);
+            if rng.below(8) == 0 {
+                body.push_str(&"x".repeat(300));
+            }
+            rows.push((
+                id,
+                (rng.below(3) > 0).then(|| "a title".to_owned()),
+                (rng.below(9) > 0).then_some(body),
+            ));
+        }
+        machine.insert(batch(&rows));
+        let table = machine.table();
+        let fields = crate::text::fields(table.def()).unwrap();
+        let read =
+            table.scan_from(types::RowId(1), 1_000, &table.projection(&fields.columns()).unwrap()).unwrap();
+        let (first, last) = (types::RowId(1), types::RowId(60));
+        let mut stored = build::Builder::new(&fields, 60).unwrap();
+        stored.add(&read).unwrap();
+        let stored = Piece::open(stored.finish(1, first, last).unwrap(), &fields).unwrap();
+        let mut made = fresh::Builder::new(&fields);
+        assert!(made.add(&read, usize::MAX).unwrap());
+        let made = Piece::fresh(first, last, made);
+        assert_eq!(stored.docs(), made.docs());
+        for (at, (stored, made)) in stored.columns.iter().zip(&made.columns).enumerate() {
+            assert_eq!(stored.tokens, made.tokens);
+            (0..60).for_each(|doc| {
+                assert_eq!(stored.column.length_id(doc), made.column.length_id(doc), "document {doc}");
+            });
+            let Column::Stored { terms, .. } = &stored.column else { panic!("stored") };
+            let mut all = terms.terms().stream().unwrap();
+            let mut count = 0;
+            while all.advance() {
+                count += 1;
+                let text = std::str::from_utf8(all.key()).unwrap();
+                let field = tantivy::schema::Field::from_field_id(at as u32 + 1);
+                let term = tantivy::schema::Term::from_field_text(field, text);
+                assert_eq!(stored.column.df(&term).unwrap(), made.column.df(&term).unwrap(), "{text}");
+                let open = |column: &Column, of: &mut Vec<(u32, u32, Vec<u32>)>| {
+                    let mut postings = column.postings(&term, Need::Positions).unwrap().expect(text);
+                    while postings.doc() != tantivy::TERMINATED {
+                        let mut positions = Vec::new();
+                        postings.positions(&mut positions);
+                        of.push((postings.doc(), postings.frequency(), positions));
+                        postings.advance();
+                    }
+                };
+                let (mut one, mut other) = (Vec::new(), Vec::new());
+                open(&stored.column, &mut one);
+                open(&made.column, &mut other);
+                assert_eq!(one, other, "{text}");
+            }
+            let mut found = 0;
+            made.column
+                .beginning_with("", |_| {
+                    found += 1;
+                    Ok(())
+                })
+                .unwrap();
+            assert_eq!(found, count);
         }
     });
 }
