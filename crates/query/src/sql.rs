@@ -1,6 +1,7 @@
 //! The door: one statement in, rows or what was done out.
 
 mod jobs;
+mod lanes;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::panic::AssertUnwindSafe;
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -16,10 +17,8 @@ use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
-use engine::threads::Class;
 use engine::{Committed, Engine, Op, Transaction, View};
 use futures::FutureExt;
-use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
@@ -39,11 +38,10 @@ use crate::watchdog::{GRACE, Reply, Watch, Watchdog, Why};
 use crate::write::Writer;
 use crate::{catalog, parse, weight};
 
+use lanes::{Lane, Lanes, Runtimes};
+
 /// How DataFusion calls the directories that it makes for spill files.
 const SPILL_PREFIX: &str = "datafusion-";
-/// The stack of each of SQL's threads, a multiple of what the deepest tree that `parse` lets through takes. Only what is
-/// used of it takes memory.
-const STACK_BYTES: usize = 64 << 20;
 /// How long beyond its deadline a statement waits to hear whether its transaction was committed.
 const COMMIT_WAIT: Duration = Duration::from_secs(60);
 /// A longer text, or one with a longer value, is no light statement's.
@@ -51,8 +49,6 @@ const LIGHT_TEXT_BYTES: usize = 1 << 10;
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
-/// What closing waits for threads that are in the middle of a batch.
-const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// How often a statement that lost against another writer is run again.
 const ATTEMPTS_MAX: u32 = 8;
 
@@ -65,43 +61,6 @@ struct Handle {
     closed: Arc<AtomicBool>,
     runtimes: vfs::Mutex<Option<Runtimes>>,
     watchdog: Watchdog,
-}
-
-/// The threads of SQL.
-struct Runtimes {
-    /// Class `Interactive`: parse and plan what is short, and execute what is little work.
-    light: Runtime,
-    /// Class `Work`: everything else.
-    heavy: Runtime,
-}
-
-/// Where statements are started, without a lock.
-struct Lanes {
-    light: tokio::runtime::Handle,
-    heavy: tokio::runtime::Handle,
-}
-
-impl Runtimes {
-    fn start(threads: usize) -> Result<Runtimes> {
-        let runtime = |name: &str, class: Class| {
-            tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(threads)
-                .thread_stack_size(STACK_BYTES)
-                .thread_name(name)
-                .on_thread_start(move || class.enter())
-                .enable_time()
-                .build()
-                .map_err(|e| Error::io("starting the threads of SQL", e))
-        };
-        Ok(Runtimes {
-            light: runtime("pn-sql-light", Class::Interactive)?,
-            heavy: runtime("polynya-sql", Class::Work)?,
-        })
-    }
-
-    fn lanes(&self) -> Lanes {
-        Lanes { light: self.light.handle().clone(), heavy: self.heavy.handle().clone() }
-    }
 }
 
 struct Shared {
@@ -284,17 +243,8 @@ impl Sql {
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
         let runtimes = self.0.runtimes.lock().take();
-        if let Some(Runtimes { light, heavy }) = runtimes {
-            // Not in the caller's thread, which may belong to a runtime that must not block.
-            let ended = std::thread::Builder::new().name("polynya-sql-end".into()).spawn(move || {
-                let since = Instant::now();
-                heavy.shutdown_timeout(CLOSE_WAIT);
-                light.shutdown_timeout(CLOSE_WAIT.saturating_sub(since.elapsed()));
-            });
-            if let Ok(thread) = ended {
-                // It only waits; a panic there would have no one to tell.
-                let _ = thread.join();
-            }
+        if let Some(runtimes) = runtimes {
+            runtimes.end();
         }
         self.0.watchdog.close();
     }
@@ -308,9 +258,8 @@ impl std::fmt::Debug for Sql {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Some(Runtimes { light, heavy }) = self.runtimes.get_mut().take() {
-            heavy.shutdown_background();
-            light.shutdown_background();
+        if let Some(runtimes) = self.runtimes.get_mut().take() {
+            runtimes.abandon();
         }
         self.watchdog.close();
     }
@@ -364,13 +313,6 @@ struct Job {
     text: String,
     params: Vec<Value>,
     limits: Limits,
-}
-
-/// On whose threads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lane {
-    Light,
-    Heavy,
 }
 
 /// What planning came to.
