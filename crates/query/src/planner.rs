@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, SchemaRef};
@@ -80,6 +81,8 @@ struct Kept {
     tables: Vec<(Written, TableId, SchemaVersion)>,
     /// [`weight::is_plain`].
     plain: bool,
+    /// What it came to the last time: then it is not weighed where readers wait, and once more where it is run.
+    heavy: AtomicBool,
 }
 
 /// A plan with its tables and values in place.
@@ -155,19 +158,29 @@ impl Planner {
         self.context.clone()
     }
 
-    /// Whether there is a plan made before for this text, and using it again is little work.
-    pub fn is_plain(&self, text: &str, params: &Params) -> bool {
+    /// Whether there is a plan made before for this text, using it again is little work, and it was light the last time.
+    pub fn is_light(&self, text: &str, params: &Params) -> bool {
+        self.kept(text, params).is_some_and(|kept| kept.plain && !kept.heavy.load(Ordering::Relaxed))
+    }
+
+    /// What a statement of this text was found to be.
+    pub fn weighed(&self, text: &str, params: &Params, is_light: bool) {
+        if let Some(kept) = self.kept(text, params) {
+            kept.heavy.store(!is_light, Ordering::Relaxed);
+        }
+    }
+
+    fn kept(&self, text: &str, params: &Params) -> Option<Arc<Kept>> {
+        if text.len() > KEPT_TEXT_BYTES_MAX {
+            return None;
+        }
         let key = Key { text: text.to_owned(), types: params.types() };
-        self.plans.load().get(&key).is_some_and(|kept| kept.plain)
+        self.plans.load().get(&key).cloned()
     }
 
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
-        if text.len() > KEPT_TEXT_BYTES_MAX {
-            return Ok(None);
-        }
-        let key = Key { text: text.to_owned(), types: params.types() };
-        let Some(kept) = self.plans.load().get(&key).cloned() else { return Ok(None) };
+        let Some(kept) = self.kept(text, params) else { return Ok(None) };
         let mut snapshots: HashMap<TableId, Arc<Snapshot>> = HashMap::new();
         for (written, id, version) in &kept.tables {
             let Ok(snapshot) = view.table(&written.text()) else { return Ok(None) };
@@ -223,7 +236,8 @@ impl Planner {
         if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
-            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, plain });
+            let heavy = AtomicBool::new(false);
+            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };

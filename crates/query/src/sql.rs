@@ -360,7 +360,7 @@ impl Job {
         let _ = (&mut task).await;
     }
 
-    /// Whether the text was planned before, and putting the values into that plan is little work.
+    /// Whether the text was planned before, putting the values into that plan is little work, and it was light.
     fn is_known(&self) -> bool {
         let is_small = |value: &Value| match value {
             Value::String(text) | Value::Json(text) => text.len() <= LIGHT_VALUE_BYTES,
@@ -370,7 +370,7 @@ impl Job {
         };
         self.text.len() <= LIGHT_TEXT_BYTES
             && self.params.iter().all(is_small)
-            && self.shared.planner.is_plain(&self.text, &Params::new(self.params.clone()))
+            && self.shared.planner.is_light(&self.text, &Params::new(self.params.clone()))
     }
 
     /// `None` if it is no light work.
@@ -390,9 +390,9 @@ impl Job {
             let turn = shared.admit(&shared.planning).await?;
             let work = job.understand().await?;
             drop(turn);
-            if work.is_light()
-                && let Some(place) = shared.light_place()
-            {
+            let is_light = work.is_light();
+            shared.planner.weighed(&job.text, &Params::new(job.params.clone()), is_light);
+            if is_light && let Some(place) = shared.light_place() {
                 return Ok((job.begin(work).await?, place, Lane::Light));
             }
             shared.heavy.fetch_add(1, Ordering::Relaxed);

@@ -114,6 +114,18 @@ fn carry(parts: &mut Vec<Part>) {
     parts.push(newest);
 }
 
+/// What died in neighbouring parts. A part is asked for more than it has to know: what it never held is not found in it.
+fn deaths(table: &Snapshot, first: &Part, last: &Part) -> Result<Deaths> {
+    let died = Checkpoint { row: last.last(), lsn: first.since, state: Vec::new() };
+    Deaths::since(table, &died)
+}
+
+/// Whether parts hold anything that need not be held.
+fn has_dead(table: &Snapshot, parts: &[Part]) -> Result<bool> {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(false) };
+    Ok(!deaths(table, first, last)?.is_none())
+}
+
 impl Tails {
     /// Pieces of all rows after `after` that are live in `table`.
     pub fn of(&self, table: &Snapshot, after: RowId, fields: &Fields) -> Result<Vec<View>> {
@@ -149,14 +161,17 @@ impl Tails {
             let held: usize = parts.iter().map(|part| part.text_bytes).sum();
             let docs: u64 = parts.iter().map(|part| u64::from(part.view.piece.docs())).sum();
             let room = READER_TEXT_BYTES_MAX.saturating_sub(held);
-            let more = if docs > READER_ROWS_MAX { None } else { build(table, from, end, fields, room).ok() };
+            let more = match docs > READER_ROWS_MAX {
+                true => Err(building(table, from)),
+                false => build(table, from, end, fields, room),
+            };
             let built = match more {
-                Some(built) => built,
-                None => {
+                Err(error) if error.kind() == Kind::IndexBuilding && has_dead(table, &parts)? => {
                     parts.clear();
                     views.clear();
                     build(table, after.next(), end, fields, READER_TEXT_BYTES_MAX)?
                 }
+                built => built?,
             };
             if let Some((piece, text_bytes)) = built {
                 let view = View::new(Arc::new(piece));
@@ -171,9 +186,7 @@ impl Tails {
             }
         }
         if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
-            // A part asks of more than it has to: what it never held is not found in it.
-            let died = Checkpoint { row: last.last(), lsn: first.since, state: Vec::new() };
-            let deaths = Deaths::since(table, &died)?;
+            let deaths = deaths(table, first, last)?;
             for part in parts {
                 let view = deaths.apply(table, part.view)?;
                 let indexed = view.piece.first_after(after);
