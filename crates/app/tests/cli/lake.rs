@@ -6,7 +6,7 @@ use crate::polynya::Place;
 fn a_table_that_cannot_be_read_back_is_named_and_the_others_are_compared() {
     let _limit = testkit::limit(120);
     let place = Place::new();
-    let _server = place.serve(&["serve"]);
+    let server = place.serve(&["serve"]);
     for table in ["a", "b", "c"] {
         place.ok(&["sql", &format!("create table {table} as select 7 as n")]);
     }
@@ -24,4 +24,5 @@ fn a_table_that_cannot_be_read_back_is_named_and_the_others_are_compared() {
     let json = String::from_utf8(place.run(&["lake", "verify", "b", "--json"]).stdout).unwrap();
     let report: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
     assert!(report["equal"] == false && report["error"].is_string(), "{report}");
+    assert!(server.stop().success());
 }
