@@ -272,3 +272,50 @@ fn explain(data: &Path, error: Error) -> Error {
         _ => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It said that a server ran there, with the number of a process that was killed a moment before.
+    #[test]
+    fn a_directory_that_somebody_is_leaving_is_waited_for() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("service-leaving");
+        let data = dir.path().join("data");
+        let leaving = open_engine(&data, Duration::ZERO).unwrap();
+        let left = std::thread::spawn(move || {
+            std::thread::sleep(LEAVING_PATIENCE / 4);
+            leaving.close().unwrap();
+        });
+        let engine = open_engine(&data, Duration::ZERO).unwrap();
+        left.join().unwrap();
+        let second = open_engine(&data, Duration::ZERO).err().map(|error| error.kind());
+        assert_eq!(second, Some(Kind::InUse), "one that stays is not taken away");
+        engine.close().unwrap();
+    }
+
+    /// On a full disk nothing was served, though nothing that is read needs room.
+    #[test]
+    fn a_server_that_cannot_say_where_it_is_serves_all_the_same() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("service-unwritable");
+        let data = dir.path().join("data");
+        // What stands in the way of its file.
+        std::fs::create_dir_all(data.join("server.json.tmp/full")).unwrap();
+        let flag = |path: &str, text: &str| (path.to_owned(), text.to_owned(), "--set".to_owned());
+        let data = data.to_str().unwrap();
+        let flags = vec![
+            flag("server.data", data),
+            flag("server.listen", "127.0.0.1:0"),
+            flag("record.enabled", "false"),
+        ];
+        let config =
+            Config::load(&crate::config::Sources { flags, ..crate::config::Sources::default() }).unwrap();
+        let service = Service::start(&config).unwrap();
+        assert!(service.running.is_none());
+        let port = service.address.port();
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        service.stop().unwrap();
+    }
+}
