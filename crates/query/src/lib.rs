@@ -52,6 +52,7 @@
 
 mod answer;
 mod bounded;
+mod by_index;
 mod cancel;
 mod catalog;
 mod checked;

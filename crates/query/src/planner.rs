@@ -48,7 +48,7 @@ use crate::names::{self, Named, Tables, Written};
 use crate::options::Options;
 use crate::params::Params;
 use crate::parse::merge_coalesce;
-use crate::provider::Provider;
+use crate::provider::{Provider, Table};
 use crate::recursive;
 use crate::single;
 use crate::sql_type;
@@ -181,16 +181,16 @@ impl Planner {
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
         let Some(kept) = self.kept(text, params) else { return Ok(None) };
-        let mut snapshots: HashMap<TableId, Arc<Snapshot>> = HashMap::new();
+        let mut tables: HashMap<TableId, Table> = HashMap::new();
         for (written, id, version) in &kept.tables {
             let Ok(snapshot) = view.table(&written.text()) else { return Ok(None) };
             let def = snapshot.def();
             if def.id != *id || def.schema.version != *version || !written.admits(&def.name) {
                 return Ok(None);
             }
-            snapshots.insert(*id, snapshot);
+            tables.insert(*id, Table::of(view, snapshot));
         }
-        let plan = rebind(kept.plan.clone(), &snapshots).map_err(from_datafusion)?;
+        let plan = rebind(kept.plan.clone(), &tables).map_err(from_datafusion)?;
         let plan = self.fill(plan, params)?;
         Ok(Some(Planned { plan, state: None }))
     }
@@ -332,17 +332,17 @@ fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
     Ok(found)
 }
 
-/// Puts today's snapshots into a plan.
-fn rebind(plan: LogicalPlan, snapshots: &HashMap<TableId, Arc<Snapshot>>) -> DfResult<LogicalPlan> {
+/// Puts the tables of today into a plan.
+fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<LogicalPlan> {
     let bound = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::TableScan(mut scan) = plan else { return Ok(Transformed::no(plan)) };
         let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
         let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
         let Some(provider) = provider else { return Ok(Transformed::no(LogicalPlan::TableScan(scan))) };
-        let snapshot = snapshots.get(&provider.snapshot().def().id).ok_or_else(|| {
+        let table = tables.get(&provider.snapshot().def().id).ok_or_else(|| {
             DataFusionError::Internal("a kept plan reads a table that it does not list".into())
         })?;
-        scan.source = provider_as_source(Arc::new(provider.at(snapshot.clone())));
+        scan.source = provider_as_source(Arc::new(provider.at(table.clone())));
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
     Ok(bound.data)
@@ -358,14 +358,14 @@ struct ViewTables<'a> {
 }
 
 enum Found {
-    Table(Arc<Snapshot>),
+    Table(Table),
     Information(Arc<dyn TableProvider>),
 }
 
 impl ViewTables<'_> {
     fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
         let source = |found: Found| match found {
-            Found::Table(snapshot) => provider_as_source(Arc::new(Provider::new(snapshot, system))),
+            Found::Table(table) => provider_as_source(Arc::new(Provider::new(table, system))),
             Found::Information(provider) => provider_as_source(provider),
         };
         Ok(self.found.drain().map(|(name, found)| (name, source(found))).collect())
@@ -385,7 +385,7 @@ impl Tables for ViewTables<'_> {
         self.written.push((written.clone(), def.id, def.schema.version));
         // Stored batches begin with the system columns.
         let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
-        self.found.insert(def.name.clone(), Found::Table(snapshot));
+        self.found.insert(def.name.clone(), Found::Table(Table::of(self.view, snapshot)));
         Ok((def.name.clone(), columns))
     }
 }
