@@ -19,7 +19,10 @@
 
 pub mod column;
 mod levels;
+mod progress;
 mod rows;
 mod store;
 #[cfg(feature = "text")]
 pub mod text;
+
+pub use progress::{Progress, materializer, progress};

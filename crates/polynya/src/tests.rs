@@ -177,13 +177,13 @@ fn rows_are_found_by_words_as_soon_as_they_are_committed() {
 
     db.drop_index("notes", "notes_body_idx").unwrap();
     assert_eq!(db.search("notes", "lake").unwrap_err().kind(), Kind::NotFound);
-    db.create_index("notes", &["body"], &[("language", "none")]).unwrap();
+    db.create_text_index("notes", &["body"], &[("language", "none")]).unwrap();
     assert_eq!(db.search("notes", "lakes").unwrap().total, 0);
     assert_eq!(db.search("notes", "lake").unwrap().total, 1);
     db.close().unwrap();
 
     let db = Database::open(dir.path()).unwrap();
     assert_eq!(db.search("notes", "lake").unwrap().total, 1, "after a restart");
-    assert!(db.create_index("notes", &["id"], &[]).unwrap_err().to_string().contains("no string"));
+    assert!(db.create_text_index("notes", &["id"], &[]).unwrap_err().to_string().contains("no string"));
     db.close().unwrap();
 }

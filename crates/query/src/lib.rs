@@ -60,6 +60,7 @@ mod coerce;
 mod convert;
 mod ddl;
 mod deadline;
+mod direct;
 mod error;
 mod execute;
 mod guard;

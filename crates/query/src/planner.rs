@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
@@ -42,6 +43,7 @@ use crate::bounded::Bounds;
 use crate::catalog;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
+use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::names::{self, Named, Tables, Written};
@@ -79,6 +81,8 @@ struct Key {
 struct Kept {
     plan: LogicalPlan,
     tables: Vec<(Written, TableId, SchemaVersion)>,
+    /// If it is no more than a lookup.
+    direct: Option<Direct>,
     /// [`weight::is_plain`].
     plain: bool,
     /// What it came to the last time: then it is not weighed where readers wait, and once more where it is run.
@@ -99,7 +103,7 @@ impl Planned {
             if let LogicalPlan::TableScan(scan) = plan {
                 let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
                 let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
-                match provider.is_some_and(|p| p.snapshot().def().name.starts_with("polynya.")) {
+                match provider.is_some_and(|p| is_record(p.snapshot())) {
                     true => own += 1,
                     false => others += 1,
                 }
@@ -178,6 +182,24 @@ impl Planner {
         self.plans.load().get(&key).cloned()
     }
 
+    /// The answer of a text that was planned before, and found to be a lookup; `None` if it is none, or too large a one. Takes no
+    /// lock and waits for nothing. And whether it is made of Polynya's own records.
+    pub fn direct(&self, text: &str, params: &Params, view: &View) -> Result<Option<(RecordBatch, bool)>> {
+        let Some(kept) = self.kept(text, params) else { return Ok(None) };
+        let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else {
+            return Ok(None);
+        };
+        let Some(snapshot) = view.table(&written.text()).ok().filter(|snapshot| {
+            let def = snapshot.def();
+            def.id == *id && def.schema.version == *version && written.admits(&def.name)
+        }) else {
+            return Ok(None);
+        };
+        let is_record = is_record(&snapshot);
+        let rows = direct.run(&Table::of(view, snapshot), params)?;
+        Ok(rows.map(|rows| (rows, is_record)))
+    }
+
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
         let Some(kept) = self.kept(text, params) else { return Ok(None) };
@@ -237,7 +259,11 @@ impl Planner {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
-            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, plain, heavy });
+            let direct = match &written[..] {
+                [(written, ..)] => Direct::of(&plan, &*table(view, written)?, &key.types),
+                _ => None,
+            };
+            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, direct, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };
@@ -330,6 +356,14 @@ fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
+}
+
+fn is_record(table: &Snapshot) -> bool {
+    table
+        .def()
+        .name
+        .split_once('.')
+        .is_some_and(|(namespace, _)| namespace == types::name::RESERVED_NAMESPACE)
 }
 
 /// Puts the tables of today into a plan.

@@ -125,6 +125,19 @@ fn column(expr: &Expr, def: &TableDef) -> Option<(ColumnId, DataType)> {
 /// A literal as a value of the column's type. Types without an order are left out.
 fn literal(expr: &Expr, data_type: &DataType) -> Option<Value> {
     let Expr::Literal(scalar, _) = expr else { return None };
+    value(scalar, data_type)
+}
+
+/// The same of a value that is compared with a column.
+pub(crate) fn value_of(scalar: &ScalarValue, column: ColumnId, def: &TableDef) -> Option<Value> {
+    match column {
+        ROW_ID => value(scalar, &DataType::Int64),
+        TIME => value(scalar, &DataType::Timestamp),
+        id => value(scalar, &def.schema.column(id)?.data_type),
+    }
+}
+
+fn value(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
     Some(match (scalar, data_type) {
         (ScalarValue::Boolean(Some(v)), DataType::Bool) => Value::Bool(*v),
         (ScalarValue::Int32(Some(v)), DataType::Int32) => Value::Int32(*v),

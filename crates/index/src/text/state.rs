@@ -5,11 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use table::materializer::{Budget, Checkpoint, Place};
 use types::codec::{Decoder, Encoder};
-use types::{Error, Kind, Lsn, Result, RowId};
+use types::{Error, Kind, Lsn, Result, RowId, TableDef};
 
 use super::bundle;
 use super::dead::{Dead, View};
-use super::fields::Fields;
+use super::fields::{Fields, fields};
 use super::piece::Piece;
 use crate::levels::Size;
 use crate::store::Files;
@@ -50,6 +50,11 @@ impl Index {
             PieceInfo { id: head.id, first: head.first, last: head.last, live: view.live(), dead, bytes }
         };
         self.pieces.iter().map(info).collect()
+    }
+
+    /// Whether it was built for a table as it is defined.
+    pub fn is_of(&self, def: &TableDef) -> bool {
+        fields(def).is_some_and(|fields| fields.fingerprint() == self.fingerprint)
     }
 
     /// Live rows of all pieces.

@@ -1,5 +1,6 @@
 //! Indexes of columns in SQL: what they find is what a scan finds, and EXPLAIN says which one was asked.
 
+use query::{Answer, Limits};
 use testkit::Rng;
 use types::Value;
 
@@ -168,4 +169,64 @@ fn explain_says_which_index_was_asked_and_a_lookup_is_light_work() {
     assert_eq!(rows, [["61", "1000000"]]);
     database.execute("drop index by_x");
     assert!(!plan("select * from n where x = 5").contains("by_x"));
+}
+
+/// The first time it is planned, the second time it is looked up without a plan, and with a condition beside it that says
+/// nothing it is planned each time: all three are the same, types and names too.
+#[test]
+fn a_lookup_without_a_plan_answers_as_the_plan_does() {
+    let _limit = testkit::limit(570);
+    testkit::for_each_seed(2, |seed| {
+        let mut rng = Rng::new(seed);
+        let database = open();
+        database.execute(&format!("create table with_indexes {COLUMNS}"));
+        database.execute(&format!("create table without {COLUMNS}"));
+        insert(&database, &mut rng, 0, 1_500);
+        for index in INDEXES {
+            database.execute(&format!("create index on with_indexes ({index})"));
+        }
+        database.wait_for_indexes("with_indexes");
+        insert(&database, &mut rng, 1_500, 300);
+        database.execute("delete from with_indexes where id % 11 = 0");
+        let answer = |text: &str| {
+            let Answer::Rows(mut rows) = database.run(text, vec![], Limits::default()).unwrap() else {
+                panic!("{text}")
+            };
+            let fields: Vec<_> =
+                rows.schema().fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect();
+            let mut rows = crate::database::texts(&database.runtime.block_on(rows.collect()).unwrap());
+            rows.sort();
+            (fields, rows)
+        };
+        let before = database.sql.status().direct;
+        for round in 0..300 {
+            let column = rng.below(NAMES.len() as u64) as usize;
+            let op = one_of(&mut rng, &["=", "=", "=", "<", ">="]);
+            let mut filter = format!("{} {op} {}", NAMES[column], value(&mut rng, column));
+            if rng.below(2) == 0 {
+                let other = rng.below(NAMES.len() as u64) as usize;
+                filter = format!("{filter} and {} <= {}", NAMES[other], value(&mut rng, other));
+            }
+            let columns = one_of(&mut rng, &["*", "id, t", "t as words, id", "f, d, _row_id, day, ok"]);
+            let text = format!("select {columns} from with_indexes where {filter}");
+            let planned = answer(&text);
+            assert_eq!(answer(&text), planned, "round {round}: {text}");
+            assert_eq!(answer(&format!("{text} and id + 0 >= 0")), planned, "round {round}: {text}");
+        }
+        let direct = database.sql.status().direct - before;
+        assert!(direct > 50, "{direct} lookups without a plan");
+    });
+}
+
+#[test]
+fn indexes_are_listed_with_how_far_they_have_come() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 30_000, true);
+    database.execute("create index by_x on n (x, kind)");
+    database.wait_for_indexes("n");
+    let text = "select table_schema, table_name, index_name, kind, columns, state, missing_rows from polynya.indexes";
+    assert_eq!(database.query(text), [["main", "n", "by_x", "column", "x, kind", "ready", "0"]]);
+    let bytes: i64 = database.query("select bytes from polynya.indexes")[0][0].parse().unwrap();
+    assert!((100_000..2_000_000).contains(&bytes), "{bytes}");
 }
