@@ -27,6 +27,11 @@ impl<'a> Builder<'a> {
         self.rows.len()
     }
 
+    /// Of the entries.
+    pub fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Rows later than all before. `batch` holds row ids first; `places` say where the index's columns are in it.
     pub fn add(&mut self, batch: &RecordBatch, places: &[usize]) -> Result<()> {
         let rows = batch

@@ -26,6 +26,8 @@ const GATHER_TIME: Duration = Duration::from_millis(500);
 const BEHIND_ROWS: u64 = 8 * GATHER_ROWS;
 const RUNS_MAX: usize = 64;
 const READ_ROWS: usize = 8_192;
+/// Entries of one run are sorted in memory.
+const SORTED_BYTES: usize = 32 << 20;
 /// No merge makes more: it is one step, and while it lasts the tail grows.
 const LARGEST: Largest = Largest { rows: 1 << 21, bytes: 256 << 20 };
 
@@ -195,7 +197,10 @@ impl Column {
             .map(|columns| (Builder::new(columns), columns.ids().map(place_of).collect()))
             .collect();
         let (mut row, mut taken) = (from, 0);
-        while taken < budget.rows.max(1) && row < end {
+        let has_room = |builders: &[(Builder<'_>, Vec<usize>)]| {
+            builders.iter().map(|(builder, _)| builder.bytes()).sum::<usize>() < SORTED_BYTES
+        };
+        while taken < budget.rows.max(1) && row < end && has_room(&builders) {
             let limit = READ_ROWS.min(budget.rows.max(1) - taken);
             let batch = table.scan_from(row.next(), limit, &projection)?;
             let batch = crate::rows::up_to(&batch, end);
