@@ -60,6 +60,7 @@ POLYNYA_TEST_RESTART_ROWS=10000000 phase "restart with 10,000,000 rows" \
     cargo test --locked --quiet -p polynya-e2e --test e2e -- --nocapture a_directory_with_many_rows
 lake=$(scripts/lake.sh)
 if [[ "$lake" = ready\ * ]]; then
+    cargo build --quiet --locked -p polynya-lake --example interop
     phase "lake read by others, every kill" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop" --every
 else
     say "== lake read by others, every kill: SKIPPED, $lake"

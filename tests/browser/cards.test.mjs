@@ -102,6 +102,23 @@ describe('the five cards', { skip: missing || elsewhere, timeout: 200_000 }, () 
     assert.ok(!(await page.content()).includes('Diary'), 'what is not published is not shown');
   });
 
+  test('no line of a command or an answer is cut in half, and what is longer shows a shadow', async () => {
+    await open();
+    await answered();
+    const boxes = await page.$$eval('#cards pre', (all) => all.map((box) => {
+      const style = getComputedStyle(box);
+      const text = box.clientHeight - Number.parseFloat(style.paddingTop) - Number.parseFloat(style.paddingBottom);
+      const lines = text / Number.parseFloat(getComputedStyle(box.firstElementChild).lineHeight);
+      return { lines, longer: box.scrollHeight > box.clientHeight, shadow: style.backgroundImage.split('linear-gradient').length - 1 };
+    }));
+    assert.ok(boxes.some((box) => box.longer) && boxes.some((box) => !box.longer), JSON.stringify(boxes));
+    for (const { lines, shadow } of boxes) {
+      assert.ok(Math.abs(lines - Math.round(lines)) < 0.05, `${lines} lines`);
+      assert.equal(shadow, 4);
+    }
+    assert.ok(await page.$eval('#card-ask .result', (box) => box.scrollHeight <= box.clientHeight), 'the answer is whole');
+  });
+
   test('each command works as it is copied', async () => {
     await open();
     await answered();
@@ -143,7 +160,8 @@ describe('the five cards', { skip: missing || elsewhere, timeout: 200_000 }, () 
     await open({ at: bare });
     await answered();
     assert.match(await result('site'), /Nothing is published here/);
-    assert.match(await page.textContent('#card-site code'), /^polynya demo /);
+    const told = /^polynya demo .*--listen 127\.0\.0\.1:(\d+) /.exec(await page.textContent('#card-site code'));
+    assert.equal(Number(told[1]), Number(new URL(bare.url).port) + 1, 'not where this server listens');
     assert.match(await result('search'), /Nothing to search yet/);
     await shows('tables', /\d+ rows? in/);
     await page.click('#hints-close');

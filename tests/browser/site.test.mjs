@@ -150,6 +150,22 @@ describe('a published page', { skip: missing || elsewhere, timeout: 200_000 }, (
     }
   }
 
+  test('a wide table takes the free width and shows at its edges that there is more', async () => {
+    for (const [width, wider] of [[1280, true], [360, false]]) {
+      await open('/guide', { width });
+      const [table, text] = await Promise.all(['article .table', 'article p'].map((part) => page.locator(part).first().boundingBox()));
+      assert.equal(table.width > text.width + 50, wider, `${table.width} px beside ${text.width} at ${width}`);
+      assert.ok(table.x >= 0 && table.x + table.width <= width);
+      for (const part of ['article .table', 'article pre']) {
+        const shown = await page.locator(part).first().evaluate((box) => ({ more: box.scrollWidth > box.clientWidth, shadow: getComputedStyle(box).backgroundImage, at: getComputedStyle(box).backgroundAttachment }));
+        assert.ok(shown.more && shown.shadow.includes('linear-gradient'), part);
+        assert.equal(shown.at, 'local, local, scroll, scroll');
+      }
+      await context.close();
+      context = undefined;
+    }
+  });
+
   test('is found by its title on the page at /_/, and Enter opens it; a private note shows its row', async () => {
     context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
     await context.addInitScript(() => localStorage.setItem('polynya.hints', 'false'));

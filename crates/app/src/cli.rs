@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
@@ -121,6 +122,26 @@ impl Global {
     }
 }
 
+/// What the parser says of a number, in our words.
+pub fn in_words(error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let is_about_number =
+        std::error::Error::source(&error).is_some_and(|source| source.is::<std::num::ParseIntError>());
+    if error.kind() != ErrorKind::ValueValidation || !is_about_number {
+        return error;
+    }
+    // `--limit <N>`
+    let name = text(ContextKind::InvalidArg).split(' ').next().unwrap_or_default();
+    let value = types::name::printable(text(ContextKind::InvalidValue));
+    clap::Error::raw(
+        ErrorKind::ValueValidation,
+        format!("`{name}` is a whole number, `{value}` was given\n\nFor more information, try '--help'.\n"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -146,6 +167,21 @@ mod tests {
         let joined = spoken.collect::<Vec<_>>().join("\n");
         let parts = joined.split('`').filter(|part| part.starts_with("polynya ") && !part.contains('\n'));
         parts.map(str::to_owned).collect()
+    }
+
+    /// `--limit x` was an "invalid digit found in string".
+    #[test]
+    fn a_flag_that_wants_a_number_says_so() {
+        for (line, said) in [
+            ("polynya search --limit x -- a", "error: `--limit` is a whole number, `x` was given\n"),
+            ("polynya storm --seconds 1.5", "error: `--seconds` is a whole number, `1.5` was given\n"),
+        ] {
+            let error = in_words(Cli::try_parse_from(line.split(' ')).unwrap_err());
+            assert!(error.to_string().starts_with(said), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+        let error = in_words(Cli::try_parse_from(["polynya", "storm", "--seconds", "0"]).unwrap_err());
+        assert!(error.to_string().contains("1..=3600"), "{error}");
     }
 
     /// Hints said `polynya key create NAME` and `polynya key create --scope read`, which both fail.

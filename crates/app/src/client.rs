@@ -252,9 +252,15 @@ fn said(status: StatusCode, body: &[u8]) -> Error {
     let message = text("message").unwrap_or_else(|| format!("the server answered {status}"));
     let error = Error::new(kind, message);
     match text("hint") {
-        Some(hint) => error.hint(hint),
+        Some(hint) => error.hint(as_commands(&hint)),
         None => error,
     }
+}
+
+/// A hint that names a route, for whoever types commands.
+fn as_commands(hint: &str) -> String {
+    hint.replace("`GET /v1/tables` or `SHOW TABLES` lists the tables", "`polynya tables` lists the tables")
+        .replace("GET /v1/tables/{table} lists the columns", "`polynya tables TABLE` lists the columns")
 }
 
 /// A table's name or a key's value as a part of a path.
@@ -300,6 +306,9 @@ mod tests {
             br#"{"error":{"code":"not_found","message":"there is no table `x`","hint":"did you mean `y`?"}}"#;
         let error = said(StatusCode::NOT_FOUND, body);
         assert_eq!(error.to_string(), "there is no table `x`; did you mean `y`?");
+        let body = br#"{"error":{"code":"not_found","message":"there is no table `x`","hint":"`GET /v1/tables` or `SHOW TABLES` lists the tables"}}"#;
+        let error = said(StatusCode::NOT_FOUND, body);
+        assert_eq!(error.to_string(), "there is no table `x`; `polynya tables` lists the tables");
         assert_eq!(
             said(StatusCode::BAD_GATEWAY, b"<html>").to_string(),
             "the server answered 502 Bad Gateway"

@@ -165,11 +165,9 @@ impl Config {
         // Of all sources at once: what a file holds is known only now.
         for setting in SETTINGS {
             let Some(value) = config.figment.find_value(setting.path).ok() else { continue };
-            if let Err(why) = in_range(setting, &bare(&value)) {
-                let source = config.source(setting.path);
-                return Err(
-                    Error::invalid(format!("{source}: `{}`: {why}", setting.path)).hint(setting.cure())
-                );
+            let text = bare(&value);
+            if let Err(why) = in_range(setting, &text) {
+                return Err(wrong(setting, &config.source(setting.path), &why, &text));
             }
         }
         Ok(config)
@@ -253,9 +251,7 @@ struct Given {
 
 impl Given {
     fn new(setting: &'static Setting, text: &str, source: &str) -> Result<Self> {
-        let value = parse(setting, text).map_err(|why| {
-            Error::invalid(format!("{source}: `{}`: {why}", setting.path)).hint(setting.cure())
-        })?;
+        let value = parse(setting, text).map_err(|why| wrong(setting, source, &why, text))?;
         Ok(Given { path: setting.path, value, source: source.to_owned() })
     }
 }
@@ -279,6 +275,10 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
         Form::Text => Ok(Value::from(text)),
+        Form::OneOf(_) | Form::Level => match setting.misread(text) {
+            Some((why, _)) => Err(why),
+            None => Ok(Value::from(text)),
+        },
         Form::Texts => Ok(Value::from(Texts::parse(text).0)),
         Form::Address => address::parse(text).map(|_| Value::from(text)),
         Form::Size => {
@@ -296,8 +296,20 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     }
 }
 
-/// Whether a value lies in its setting's range. One that cannot be read is not judged here.
+/// What is said of a value that does not fit.
+fn wrong(setting: &Setting, source: &str, why: &str, text: &str) -> Error {
+    let hint = match setting.misread(text.trim()) {
+        Some((_, Some(near))) => format!("did you mean `{near}`?"),
+        _ => setting.cure(),
+    };
+    Error::invalid(format!("{source}: `{}`: {why}", setting.path)).hint(hint)
+}
+
+/// Whether a value is one of its setting's words, or lies in its range. One that cannot be read is not judged here.
 fn in_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
+    if let Some((why, _)) = setting.misread(text) {
+        return Err(why);
+    }
     let Some((least, most)) = setting.range else { return Ok(()) };
     let number = |text: &str| -> Option<u128> {
         match setting.form {
@@ -395,11 +407,13 @@ fn wrong_value(error: &figment::Error) -> Error {
         }
         other => other.to_string(),
     };
-    let form = settings::find(&path).map(Setting::cure);
-    let wrong = Error::invalid(format!("{place}: `{path}`: {why}"));
-    match form {
-        Some(form) => wrong.hint(form),
-        None => wrong,
+    match (settings::find(&path), &error.kind) {
+        (Some(setting), FigmentKind::UnknownVariant(found, _)) => {
+            let why = setting.misread(found).map_or(why, |(why, _)| why);
+            wrong(setting, &place, &why, found)
+        }
+        (Some(setting), _) => wrong(setting, &place, &why, ""),
+        (None, _) => Error::invalid(format!("{place}: `{path}`: {why}")),
     }
 }
 

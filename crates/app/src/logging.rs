@@ -24,6 +24,20 @@ pub fn start(log: &Log) -> Result<()> {
     Ok(())
 }
 
+/// As they are written, in any case.
+pub const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+/// What stands in a filter where a level must, and is none: a word alone, or what follows a `=`. Left to itself the filter
+/// takes a word alone for the name of a part, and says nothing of all others. Spans and their fields are the filter's to read.
+pub fn wrong_level(filter: &str) -> Option<&str> {
+    if filter.contains(['[', '{']) {
+        return None;
+    }
+    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+    let levels = filter.split(',').map(|part| part.rsplit_once('=').map_or(part, |(_, level)| level).trim());
+    levels.into_iter().find(|level| !is_level(level))
+}
+
 /// rmcp tells three lines of each message at `info`, which is more than all others together.
 fn filter(level: &str) -> Result<EnvFilter> {
     let is_info = level.split(',').any(|part| part.trim().eq_ignore_ascii_case("info"));
@@ -138,5 +152,30 @@ mod tests {
         assert_eq!(said("debug"), [true; 3]);
         assert_eq!(said("error"), [false; 3]);
         assert!(filter("loud=very=much").is_err());
+    }
+
+    /// `--log-level loud` was taken for a part of that name, and silenced all others.
+    #[test]
+    fn a_word_where_a_level_must_stand_is_none() {
+        for right in [
+            "info",
+            "INFO",
+            "warn,commitlog=debug",
+            " warn , lake = trace",
+            "off",
+            "info,[span{a=b,c}]=debug",
+        ] {
+            assert_eq!(wrong_level(right), None, "{right}");
+        }
+        for (wrong, word) in [
+            ("loud", "loud"),
+            ("", ""),
+            ("warn,lake", "lake"),
+            ("lake=loud", "loud"),
+            ("info,", ""),
+            ("lake=", ""),
+        ] {
+            assert_eq!(wrong_level(wrong), Some(word), "{wrong}");
+        }
     }
 }

@@ -44,7 +44,8 @@ fn main() -> ExitCode {
     // index of a few new documents, in a batch. Readers wait for that. (A kernel without such pages has nothing to turn off.)
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let args = words::sorted(cli::Cli::command(), std::env::args_os().collect());
-    match commands::run(cli::Cli::parse_from(args)) {
+    let cli = cli::Cli::try_parse_from(args).unwrap_or_else(|error| cli::in_words(error).exit());
+    match commands::run(cli) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("polynya: {error}");

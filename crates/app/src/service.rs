@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::Engine;
 use server::Server;
@@ -19,6 +19,7 @@ use crate::vault::Vault;
 
 /// How long open requests may go on when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Two files of the log: below, the next one may not find its space.
 const ROOM_BYTES_MIN: u64 = 128 << 20;
@@ -46,7 +47,15 @@ impl Service {
         crate::port::check(config.server.listen)?;
         let mut service = Service::open(config, config.server.listen, false)?;
         let url = service.url();
-        service.running = Some(Running::here(url, service.secret.clone()).write(&config.server.data)?);
+        let data = &config.server.data;
+        service.running = match Running::here(url, service.secret.clone()).write(data) {
+            Ok(file) => Some(file),
+            // Rows can be read without room on the disk, and that comes first.
+            Err(error) => {
+                tracing::warn!("{error}; commands do not find this server by {}", data.display());
+                None
+            }
+        };
         let engine = service.engine.clone();
         service.recorder = Some(match config.record.enabled {
             true => Recorder::start(engine, &config.record)?,
@@ -217,7 +226,16 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
 pub fn open_engine(data: &Path, sync_delay: Duration) -> Result<Engine> {
     let mut options = engine::Options::default();
     options.log.sync_delay = (!sync_delay.is_zero()).then_some(sync_delay);
-    Engine::open(Env::real(), data, options).map_err(|error| explain(data, error))
+    let since = Instant::now();
+    loop {
+        match Engine::open(Env::real(), data, options.clone()) {
+            // A process that was killed holds the directory until the kernel has taken back its memory.
+            Err(error) if error.kind() == Kind::InUse && since.elapsed() < LEAVING_PATIENCE => {
+                std::thread::sleep(LEAVING_PATIENCE / 20);
+            }
+            opened => return opened.map_err(|error| explain(data, error)),
+        }
+    }
 }
 
 fn explain(data: &Path, error: Error) -> Error {

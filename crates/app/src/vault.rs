@@ -145,6 +145,7 @@ fn roots(given: &[String]) -> Result<Vec<Root>> {
         .map(|text| {
             let (place, path) = split(text);
             let path = PathBuf::from(path);
+            folder::check_folder(&path)?;
             let own_name = || {
                 let path = std::path::absolute(&path).ok()?;
                 path.file_name()?.to_str().map(str::to_owned)
@@ -257,6 +258,19 @@ mod tests {
         let here = testkit::package().join("Cargo.toml");
         let here = here.to_str().unwrap();
         assert_eq!(placed(&[here, "/none/y"]), [pair("", here), pair("y", "/none/y")]);
+    }
+
+    /// It was served, empty, with a warning in the log.
+    #[test]
+    fn a_database_named_as_a_folder_is_refused() {
+        let dir = testkit::temp_dir("vault-database");
+        std::fs::write(dir.path().join("LOCK"), "").unwrap();
+        std::fs::create_dir(dir.path().join("log")).unwrap();
+        let whole = dir.path().to_str().unwrap();
+        for given in [vec![whole.to_owned()], vec![format!("data={whole}"), "/none/docs".to_owned()]] {
+            let error = roots(&given).unwrap_err();
+            assert!(error.to_string().contains("belongs to a database"), "{error}");
+        }
     }
 
     /// Every page of `v1=notes` was a 404.

@@ -12,6 +12,8 @@ mod help;
 mod ingest;
 #[path = "cli/keys.rs"]
 mod keys;
+#[path = "cli/lake.rs"]
+mod lake;
 #[path = "cli/polynya.rs"]
 mod polynya;
 #[path = "cli/publish.rs"]

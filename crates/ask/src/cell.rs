@@ -1,5 +1,7 @@
 //! Rows of small answers as values.
 
+use std::cmp::Ordering;
+
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{
     DataType as Arrow, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
@@ -8,6 +10,7 @@ use arrow::datatypes::{
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::{Value as Json, json};
 
+use crate::number::Number;
 use crate::time::{DAY, rfc3339};
 
 /// Characters of a text in an answer; a longer one is cut, with `…` at its end.
@@ -22,6 +25,7 @@ pub(crate) enum Cell {
     Bool(bool),
     Int(i64),
     Float(f64),
+    Decimal(Number),
     Text(String),
     /// Microseconds since 1970.
     Time(i64),
@@ -36,6 +40,8 @@ impl Cell {
             Cell::Int(value) => json!(value),
             // NaN and the infinities become null.
             Cell::Float(value) => json!(value),
+            Cell::Decimal(value) if value.is_short() => json!(value.float()),
+            Cell::Decimal(value) => json!(value.to_string()),
             Cell::Text(text) => json!(text),
             Cell::Time(time) => json!(rfc3339(*time)),
         }
@@ -45,6 +51,17 @@ impl Cell {
         match self {
             Cell::Int(value) => Some(*value as f64),
             Cell::Float(value) => Some(*value),
+            Cell::Decimal(value) => Some(value.float()),
+            _ => None,
+        }
+    }
+
+    /// How it compares with a number, in all digits that it has.
+    pub fn order(&self, number: Number) -> Option<Ordering> {
+        match self {
+            Cell::Int(value) => Some(Number::from(*value).order(number)),
+            Cell::Decimal(value) => Some(value.order(number)),
+            Cell::Float(value) => value.partial_cmp(&number.float()),
             _ => None,
         }
     }
@@ -71,6 +88,7 @@ impl Cell {
             Cell::Text(text) => format!("“{text}”"),
             Cell::Float(value) => crate::sources::figure(*value),
             Cell::Int(value) => crate::sources::grouped(*value),
+            Cell::Decimal(value) => value.said(),
             Cell::Time(time) => crate::time::shown(*time),
             Cell::Bool(value) => value.to_string(),
         }
@@ -120,7 +138,10 @@ fn cells(array: &ArrayRef) -> Vec<Cell> {
             .map(|i| {
                 one(array, i, |i| {
                     let value = array.as_primitive::<Decimal128Type>().value(i);
-                    Cell::Float(value as f64 / 10f64.powi((*scale).into()))
+                    match u32::try_from(*scale) {
+                        Ok(scale) => Cell::Decimal(Number::new(value, scale)),
+                        Err(_) => Cell::Float(value as f64 / 10f64.powi((*scale).into())),
+                    }
                 })
             })
             .collect(),

@@ -1,5 +1,8 @@
 //! Comparisons in questions: `slower than 20 ms`, `above 80 %`, `at least 5`.
 
+use std::cmp::Ordering;
+
+use crate::number::Number;
 use crate::words::Words;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +12,7 @@ pub(crate) enum Op {
     Below,
     AtMost,
     Equal,
+    Unequal,
 }
 
 impl Op {
@@ -19,16 +23,24 @@ impl Op {
             Op::Below => "<",
             Op::AtMost => "<=",
             Op::Equal => "=",
+            Op::Unequal => "<>",
         }
     }
 
+    /// Of what is not a number nothing holds.
     pub fn holds(self, left: f64, right: f64) -> bool {
+        left.partial_cmp(&right).is_some_and(|order| self.fits(order))
+    }
+
+    /// Whether it holds of what is compared like that.
+    pub fn fits(self, order: Ordering) -> bool {
         match self {
-            Op::Above => left > right,
-            Op::AtLeast => left >= right,
-            Op::Below => left < right,
-            Op::AtMost => left <= right,
-            Op::Equal => left == right,
+            Op::Above => order.is_gt(),
+            Op::AtLeast => order.is_ge(),
+            Op::Below => order.is_lt(),
+            Op::AtMost => order.is_le(),
+            Op::Equal => order.is_eq(),
+            Op::Unequal => order.is_ne(),
         }
     }
 
@@ -40,6 +52,19 @@ impl Op {
             Op::Below => "below",
             Op::AtMost => "at most",
             Op::Equal => "exactly",
+            Op::Unequal => "not",
+        }
+    }
+
+    /// What holds where this does not.
+    fn turned(self) -> Op {
+        match self {
+            Op::Above => Op::AtMost,
+            Op::AtLeast => Op::Below,
+            Op::Below => Op::AtLeast,
+            Op::AtMost => Op::Above,
+            Op::Equal => Op::Unequal,
+            Op::Unequal => Op::Equal,
         }
     }
 
@@ -86,10 +111,14 @@ impl Unit {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison {
     pub op: Op,
-    pub number: f64,
+    pub number: Number,
     pub unit: Option<Unit>,
     /// It was said of speed: `slower than`, `longer than`.
     pub of_time: bool,
+    /// The rows for which it does not hold are meant, and those that have nothing to compare.
+    pub negated: bool,
+    /// It is of each row, also where a figure of all is asked for: `average price of orders with size above 5`.
+    pub of_rows: bool,
     /// As it was asked: `slower than 20 ms`.
     pub said: String,
     /// The word before it, which may name what is compared.
@@ -102,15 +131,15 @@ impl Comparison {
     /// The number in microseconds, a number without unit being milliseconds.
     pub fn micros(&self) -> Option<f64> {
         match self.unit {
-            Some(Unit::Time(micros)) => Some(self.number * micros as f64),
-            None => Some(self.number * 1_000.0),
+            Some(Unit::Time(micros)) => Some(self.number.float() * micros as f64),
+            None => Some(self.number.float() * 1_000.0),
             Some(_) => None,
         }
     }
 }
 
 /// Phrases that compare, longer ones first; whether they are about time.
-const PHRASES: [(&[&str], Op, bool); 50] = [
+const PHRASES: [(&[&str], Op, bool); 52] = [
     (&["greater", "than", "or", "equal", "to"], Op::AtLeast, false),
     (&["less", "than", "or", "equal", "to"], Op::AtMost, false),
     (&["no", "more", "than"], Op::AtMost, false),
@@ -160,6 +189,8 @@ const PHRASES: [(&[&str], Op, bool); 50] = [
     (&["<"], Op::Below, false),
     (&["="], Op::Equal, false),
     (&["=="], Op::Equal, false),
+    (&["!="], Op::Unequal, false),
+    (&["<>"], Op::Unequal, false),
     (&["minimum"], Op::AtLeast, false),
 ];
 
@@ -200,11 +231,11 @@ fn between(words: &Words, at: usize) -> Option<([Comparison; 2], usize)> {
     let high = number(words.at(and + 1))?;
     let high_unit = Unit::parse(words.at(and + 2));
     let end = and + 2 + usize::from(high_unit.is_some());
-    let one = |op: Op, number: f64, unit: Option<Unit>| {
+    let one = |op: Op, number: Number, unit: Option<Unit>| {
         let (before, behind) = (named_before(words, at), (end < words.len()).then_some(end));
-        let said = format!("{} {}", op.said(), crate::sources::figure(number));
+        let said = format!("{} {}", op.said(), number.said());
         let of_time = matches!(unit, Some(Unit::Time(_)));
-        Comparison { op, number, unit, of_time, said, before, behind }
+        Comparison { op, number, unit, of_time, negated: false, of_rows: false, said, before, behind }
     };
     let (low_unit, high_unit) = (low_unit.or(high_unit), high_unit.or(low_unit));
     Some(([one(Op::AtLeast, low, low_unit), one(Op::AtMost, high, high_unit)], end))
@@ -225,8 +256,12 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
     if words.list[at].used {
         return None;
     }
-    let (phrase, op, of_time) = PHRASES.iter().find(|(phrase, ..)| words.starts(at, phrase))?;
-    let number_at = at + phrase.len();
+    let known = |at: usize| PHRASES.iter().find(|(phrase, ..)| words.starts(at, phrase));
+    // `not equal to 5`: those that have their own phrase come before.
+    let turned = known(at).is_none() && words.at(at) == "not" && !words.list[at].used;
+    let (phrase, op, of_time) = known(at + usize::from(turned))?;
+    let op = &if turned { op.turned() } else { *op };
+    let number_at = at + usize::from(turned) + phrase.len();
     let number = number(words.at(number_at))?;
     let unit = Unit::parse(words.at(number_at + 1));
     let mut end = number_at + 1 + usize::from(unit.is_some());
@@ -236,22 +271,35 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
         (op, end) = (Op::AtLeast, end + 2);
     }
     let before = named_before(words, at);
-    let said = words.list[at..end].iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+    // A decimal comma is said as the point that it was read as.
+    let is_comma = words.at(number_at).contains(',') && number.int().is_none();
+    let shown = |at: usize| if is_comma && at == number_at { number.said() } else { words.at(at).to_owned() };
+    let said = (at..end).map(shown).collect::<Vec<_>>().join(" ");
     let behind = (end < words.len()).then_some(end);
-    Some((Comparison { op, number, unit, of_time: *of_time, said, before, behind }, end))
+    Some((
+        Comparison {
+            op,
+            number,
+            unit,
+            of_time: *of_time,
+            negated: false,
+            of_rows: false,
+            said,
+            before,
+            behind,
+        },
+        end,
+    ))
 }
 
-fn number(word: &str) -> Option<f64> {
+/// In digits, or in words up to ten.
+pub(crate) fn number(word: &str) -> Option<Number> {
     const NAMES: [&str; 11] =
         ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
     if let Some(n) = NAMES.iter().position(|name| *name == word) {
-        return Some(n as f64);
+        return Some(Number::from(n as i64));
     }
-    let plain = word.strip_prefix('-').unwrap_or(word);
-    if !plain.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    word.replace(',', "").parse().ok().filter(|n: &f64| n.is_finite())
+    Number::parse(word)
 }
 
 #[cfg(test)]
@@ -259,7 +307,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<(Op, f64, Option<Unit>)> {
-        comparisons(&mut Words::of(text)).into_iter().map(|c| (c.op, c.number, c.unit)).collect()
+        comparisons(&mut Words::of(text)).into_iter().map(|c| (c.op, c.number.float(), c.unit)).collect()
     }
 
     #[test]
@@ -273,7 +321,13 @@ mod tests {
             found("price >= 10 and price < 1,000"),
             [(Op::AtLeast, 10.0, None), (Op::Below, 1000.0, None)]
         );
+        assert_eq!(found("not equal to 5"), [(Op::Unequal, 5.0, None)]);
+        assert_eq!(found("not larger than 5"), [(Op::AtMost, 5.0, None)]);
+        assert_eq!(found("price != 5"), [(Op::Unequal, 5.0, None)]);
+        assert_eq!(found("price <>5"), [(Op::Unequal, 5.0, None)]);
         assert_eq!(found("not more than five"), [(Op::AtMost, 5.0, None)]);
+        assert_eq!(found("price above 50,5"), [(Op::Above, 50.5, None)]);
+        assert_eq!(found("price above 1,00,5"), []);
         assert_eq!(found("temperature below -3"), [(Op::Below, -3.0, None)]);
         assert_eq!(found("price between 5 and 10"), [(Op::AtLeast, 5.0, None), (Op::AtMost, 10.0, None)]);
         assert_eq!(found("took between 1 and 5 ms"), [(Op::AtLeast, 1.0, ms), (Op::AtMost, 5.0, ms)]);

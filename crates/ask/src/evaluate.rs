@@ -115,6 +115,16 @@ impl Context {
         Ok(Table { columns, rows })
     }
 
+    /// When the newest row of a table was stored, looked for at its end only.
+    pub async fn newest(&self, table: &str) -> Result<Option<Micros>> {
+        const NEAR_END: u64 = 1_000;
+        let Some(snapshot) = self.view.find(table) else { return Ok(None) };
+        let from = i64::try_from(snapshot.next_row().0.saturating_sub(NEAR_END)).unwrap_or(0);
+        let sql = format!("SELECT max(_time) FROM {} WHERE _row_id >= $1", sources::quoted_table(table));
+        let rows = self.rows(&sql, &[Value::Int64(from)], 1).await?.rows;
+        Ok(rows.first().and_then(|row| row.first()?.time()))
+    }
+
     /// Work that is none of SQL's and done at once, off this thread.
     pub async fn brief<T: Send + 'static>(
         &self,
@@ -200,6 +210,9 @@ impl Evaluation<'_> {
         let verdicts: Vec<Option<bool>> = parts.iter().map(|done| done.verdict).collect();
         let verdict = joined(condition.join, &verdicts);
         let if_text = condition.text.trim();
+        // `is X Y, if so …` is a question, and said back as one.
+        let is_question = is_question(if_text);
+        let that = if is_question { format!(": {if_text}?") } else { format!(" that {if_text}.") };
         let (mut found, mut sections) = (Vec::new(), Vec::new());
         for mut done in parts {
             let mut texts = said(&done.sections);
@@ -236,7 +249,7 @@ impl Evaluation<'_> {
         };
         match verdict {
             Some(true) => {
-                draft.texts.push(format!("It holds that {if_text}. {found}"));
+                draft.texts.push(format!("It holds{that} {found}"));
                 draft.sections.append(&mut sections);
                 if let Then::Other(what) = &condition.then {
                     draft.texts.push(format!("So: {what}. (Polynya answers; doing it is left to you.)"));
@@ -246,7 +259,7 @@ impl Evaluation<'_> {
                 }
             }
             Some(false) => {
-                draft.texts.push(format!("It does not hold that {if_text}. {found}"));
+                draft.texts.push(format!("It does not hold{that} {found}"));
                 // What would have been shown is not, but how it was found out is.
                 draft.sections.extend(sections.into_iter().map(|section| match condition.then {
                     Then::Show => Section { columns: Vec::new(), rows: Vec::new(), ..section },
@@ -264,7 +277,10 @@ impl Evaluation<'_> {
                     Then::Other(what) => format!("So it is for you to judge: {what}."),
                 };
                 let space = if found.is_empty() { "" } else { " " };
-                let whether = format!("Whether {if_text} cannot be told from what is here.");
+                let whether = match is_question {
+                    true => format!("This cannot be told from what is here: {if_text}?"),
+                    false => format!("Whether {if_text} cannot be told from what is here."),
+                };
                 draft.texts.push(format!("{whether}{space}{found} {rest}"));
                 draft.sections.append(&mut sections);
                 skip("it cannot be told whether the condition holds", &mut draft);
@@ -379,6 +395,12 @@ impl Evaluation<'_> {
     }
 }
 
+/// Whether a condition is written as a question.
+fn is_question(text: &str) -> bool {
+    const BEGIN: [&str; 9] = ["is", "are", "was", "were", "has", "have", "do", "does", "did"];
+    text.split_whitespace().next().is_some_and(|first| BEGIN.contains(&first.to_lowercase().as_str()))
+}
+
 /// Whether several conditions together hold. One that nobody can tell leaves the whole untold, unless another decides it.
 fn joined(join: Join, verdicts: &[Option<bool>]) -> Option<bool> {
     let decides = match (join, verdicts) {
@@ -416,7 +438,7 @@ fn join(known: &mut Consulted, other: Consulted) {
 
 /// What a source that was meant says of why it has nothing to say.
 fn reason(entry: &Consulted) -> Option<String> {
-    let is_meant = matches!(entry.kind.as_str(), "metrics" | "requests" | "table");
+    let is_meant = matches!(entry.kind.as_str(), "metrics" | "requests" | "table" | "changes");
     let detail = entry.detail.as_ref().filter(|_| is_meant && entry.state == State::Nothing)?;
     Some(format!("{}.", sources::capital(detail.trim_end_matches('.'))))
 }

@@ -104,7 +104,7 @@ impl Lexicon {
         found
     }
 
-    /// Columns that a question names: table, column, place.
+    /// Columns that a question names, each time that it does: table, column, place.
     pub fn columns_in(
         &self,
         words: &Words,
@@ -122,8 +122,9 @@ impl Lexicon {
                 continue;
             };
             for (of, column, _) in fitting.into_iter().filter(|(_, _, name)| name.len() == longest) {
-                if !found.iter().any(|(a, b, _)| (a, b) == (of, column)) {
-                    found.push((*of, *column, at..at + longest));
+                let name = (*of, *column, at..at + longest);
+                if found.last() != Some(&name) {
+                    found.push(name);
                 }
             }
             at += longest;

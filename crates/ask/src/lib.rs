@@ -28,6 +28,7 @@ mod cell;
 mod compare;
 mod evaluate;
 mod lexicon;
+mod number;
 mod question;
 mod sources;
 mod split;

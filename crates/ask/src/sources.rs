@@ -11,6 +11,7 @@ mod values;
 use types::{Micros, Result, TIME_NAME, TableDef, Value, name};
 
 use crate::answer::{Column, Section};
+use crate::cell::Cell;
 use crate::evaluate::{Context, Outcome, Table};
 use crate::task::{Task, What};
 use crate::time::{Window, rfc3339};
@@ -87,13 +88,16 @@ pub(crate) fn time_column(def: &TableDef) -> String {
     quoted(declared.map_or(TIME_NAME, |column| &column.name))
 }
 
-/// A figure of a column, in the unit that its name ends with: `rss_bytes`, `cpu_percent`.
-pub(crate) fn of_column(column: &str, value: f64) -> String {
+/// A figure of a column, in the unit that its name ends with: `rss_bytes`, `cpu_percent`. Whole numbers and decimals with all
+/// their digits, unless they are an average.
+pub(crate) fn of_column(column: &str, cell: &Cell, is_average: bool) -> String {
+    let Some(value) = cell.number() else { return cell.said() };
     let name = column.to_lowercase();
     match () {
         () if name == "bytes" || name.ends_with("_bytes") => bytes(value),
         () if name == "percent" || name.ends_with("_percent") => format!("{} %", figure(value)),
-        () => figure(value),
+        () if is_average => figure(value),
+        () => cell.said(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a question comes apart: `if X, Y`, several sentences, `and`. Nothing that is quoted parts anything.
 
-use crate::words::Words;
+use crate::words::{Words, quoted};
 
 /// Splits `if X, Y`, `if X then Y`, `Y if X`. `tell me if X` asks X alone.
 pub(crate) fn conditional(text: &str) -> Option<(&str, &str)> {
@@ -35,26 +35,41 @@ pub(crate) fn conditional(text: &str) -> Option<(&str, &str)> {
             .then_some((condition, consequence));
     }
     let at = lower.find(" if ")?;
-    let consequence = &text[..at];
+    let (first, behind) = (&text[..at], &text[at + 4..]);
+    // `is X Y, if so Z`.
+    if let Some(then) = lower[at + 4..].strip_prefix("so").filter(|then| then.starts_with([' ', ','])) {
+        let then = behind[behind.len() - then.len()..].trim_start_matches([' ', ',']);
+        let condition = first.trim_end_matches([' ', ',', '.', ';', '?']);
+        let then = then.strip_prefix("then ").unwrap_or(then);
+        return (!condition.is_empty() && !then.is_empty()).then_some((condition, then));
+    }
+    let consequence = first;
     let words = Words::of(consequence);
     const ASKS: [&str; 5] = ["know", "me", "check", "see", "whether"];
     let only_asks =
         words.list.last().is_some_and(|word| ASKS.contains(&word.text.as_str())) || words.len() == 0;
-    (!only_asks && !text[at + 4..].trim().is_empty()).then_some((&text[at + 4..], consequence))
+    (!only_asks && !behind.trim().is_empty()).then_some((behind, consequence))
 }
 
 /// The text in ASCII lower case, byte by byte as long, with nothing to be found in what is quoted.
 pub(crate) fn masked(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(open) = rest.find('"') {
-        let Some(length) = rest[open + 1..].find('"') else { break };
-        let end = open + length + 2;
-        masked.push_str(&rest[..open].to_ascii_lowercase());
-        masked.extend(std::iter::repeat_n('"', end - open));
-        rest = &rest[end..];
+    let mut is_begin = true;
+    let mut at = 0;
+    while let Some(first) = text[at..].chars().next() {
+        // Other quotes than these stand at the beginning of a word.
+        let is_open = first == '"' || is_begin;
+        match quoted(&text[at..], first).filter(|_| is_open) {
+            Some((_, length)) => {
+                masked.extend(std::iter::repeat_n('"', length));
+                (at, is_begin) = (at + length, false);
+            }
+            None => {
+                masked.push(first.to_ascii_lowercase());
+                (at, is_begin) = (at + first.len_utf8(), first.is_whitespace());
+            }
+        }
     }
-    masked.push_str(&rest.to_ascii_lowercase());
     debug_assert_eq!(masked.len(), text.len());
     masked
 }
@@ -82,6 +97,8 @@ mod tests {
             ("how many Z if X is Y?", Some(("X is Y?", "how many Z"))),
             ("if X is above 1,000, show it", Some(("X is above 1,000", "show it"))),
             ("if \"a, b\" is Y, show it", Some(("\"a, b\" is Y", "show it"))),
+            ("is X Y, if so how many Z", Some(("is X Y", "how many Z"))),
+            ("is X Y? If so, show it", Some(("is X Y", "show it"))),
             // These ask X itself.
             ("tell me if X is Y", None),
             ("let me know if X is Y", None),
@@ -102,5 +119,7 @@ mod tests {
         assert_eq!(masked.len(), text.len());
         assert!(!masked.contains(';') && masked.contains(" and c \"open"), "{masked}");
         assert_eq!(split_once_any(text, &[" and "]), Some(("Ä \"B; and ü\"", "c \"open")));
+        let text = "don't 'B and C' and “D and E”";
+        assert_eq!(split_once_any(text, &[" and "]), Some(("don't 'B and C'", "“D and E”")));
     }
 }

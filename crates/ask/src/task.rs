@@ -184,10 +184,14 @@ pub(crate) struct Requests {
     pub duration: Vec<Comparison>,
     /// `slow` was said, without a number.
     pub slow: bool,
-    /// Lowest and highest status asked for.
+    /// Lowest and highest status asked for, by a word: `failed`.
     pub status: Option<(i64, i64)>,
-    pub method: Option<String>,
-    pub route: Option<String>,
+    /// `status 404`, `other than 404`.
+    pub statuses: Choice<i64>,
+    /// `status above 400`.
+    pub status_bounds: Vec<Comparison>,
+    pub methods: Choice<String>,
+    pub routes: Choice<String>,
     pub table: Option<String>,
     /// The column for each of whose values they are counted.
     pub group: Option<&'static str>,
@@ -196,6 +200,25 @@ pub(crate) struct Requests {
     /// It asks whether there are any.
     pub whether: bool,
     pub scope: Scope,
+}
+
+/// One of these, or none of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice<T> {
+    pub values: Vec<T>,
+    pub negated: bool,
+}
+
+impl<T> Choice<T> {
+    /// Whether it goes together with what is chosen by now: `GET or POST`, not `GET, not POST`.
+    pub fn add(&mut self, value: T, negated: bool) -> bool {
+        let fits = self.values.is_empty() || self.negated == negated;
+        if fits {
+            self.values.push(value);
+            self.negated = negated;
+        }
+        fits
+    }
 }
 
 /// A question about any other table.
@@ -210,14 +233,20 @@ pub(crate) struct Table {
     pub unclear: Vec<Comparison>,
     /// `kind is click`, `kind is not click or view`.
     pub values: Vec<Named>,
+    /// Columns without a value, or with one: `no price`, `with a price`.
+    pub missing: Vec<(usize, bool)>,
     /// `click or view`, without a column.
     pub bare: Vec<Bare>,
     /// How all of these make one condition.
     pub join: Join,
     pub group: Option<usize>,
-    /// The column that the window is about, where one was named.
+    /// The column that the window, or the order of the rows, is about, where one was named.
     pub time: Option<usize>,
+    /// It asks when the newest or the oldest was.
+    pub when: bool,
     pub count: Option<Comparison>,
+    /// The column whose different values are counted: `how many countries`.
+    pub distinct: Option<usize>,
     pub whether: bool,
     pub scope: Scope,
 }
@@ -236,7 +265,8 @@ pub(crate) struct Named {
 #[derive(Clone, Debug)]
 pub(crate) struct Bare {
     pub words: Vec<String>,
-    pub negated: bool,
+    /// The negation before them, as it was written.
+    pub not: Option<String>,
 }
 
 /// Words to be looked for in notes.
@@ -260,5 +290,9 @@ pub(crate) struct Changes {
     /// These tables only, by full name; empty: all.
     pub tables: Vec<String>,
     pub negated: bool,
+    /// Those that did not change are asked for: `which tables did not change`.
+    pub others: bool,
+    /// Notes were asked for, and this asker sees no table of them.
+    pub unseen_notes: bool,
     pub left: Vec<String>,
 }

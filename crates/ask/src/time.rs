@@ -19,31 +19,124 @@ pub(crate) struct Window {
     pub said: String,
 }
 
+/// A time in a question.
+pub(crate) struct Found {
+    pub window: Window,
+    /// Where its words stand.
+    pub place: std::ops::Range<usize>,
+    /// It is a date by itself, which may be a text as well.
+    pub is_day: bool,
+}
+
 /// Finds the time in a question and marks its words.
-pub(crate) fn window(words: &mut Words, now: Micros) -> Option<Window> {
+pub(crate) fn window(words: &mut Words, now: Micros) -> Option<Found> {
     (0..words.len()).find_map(|at| {
-        let (window, end) = at_word(words, at, now)?;
+        let found = at_word(words, at, now).map(|(window, end)| (window, end, false));
+        let (window, end, is_day) =
+            found.or_else(|| day_at(words, at).map(|(window, end)| (window, end, true)))?;
         // `in the last hour`, `over the past day`: the words before belong to it.
         let mut start = at;
         while start > 0
             && !words.list[start - 1].is_code()
-            && matches!(
-                words.at(start - 1),
-                "in" | "within" | "during" | "over" | "for" | "on" | "of" | "the"
-            )
+            && match words.at(start - 1) {
+                "in" | "during" | "for" | "on" | "of" | "the" => true,
+                "within" | "over" => !is_day,
+                "at" | "from" => is_day,
+                _ => false,
+            }
         {
             start -= 1;
         }
         words.mark(start..end);
-        Some(window)
+        Some(Found { window, place: start..end, is_day })
     })
+}
+
+/// Whether words that mean a time begin there.
+pub(crate) fn begins(words: &Words, at: usize, now: Micros) -> bool {
+    at_word(words, at, now).is_some()
+}
+
+/// A date, or a moment with a date: `2026-11-20`, `2026-11-20 14:00`.
+fn day_at(words: &Words, at: usize) -> Option<(Window, usize)> {
+    let of_day = date(words.at(at)).is_some().then(|| time_of_day(words.at(at + 1))).flatten();
+    match (of_day, of_word(words.at(at))) {
+        (Some(of_day), Some(day)) => Some((moment_of(day.from + of_day), at + 2)),
+        (None, Some(window)) => Some((window, at + 1)),
+        _ => None,
+    }
+}
+
+/// The window of `2026-11-20` or `2026-11-20T14:00:00Z`.
+pub(crate) fn of_word(word: &str) -> Option<Window> {
+    let word = word.to_lowercase();
+    if let Some(from) = date(&word) {
+        return Some(Window { from, to: Some(from + DAY), said: format!("on {} (UTC)", day(from)) });
+    }
+    timestamp(&word).map(moment_of)
+}
+
+/// A minute, or a second where seconds are said.
+fn moment_of(from: Micros) -> Window {
+    let length = if from.rem_euclid(MINUTE) == 0 { MINUTE } else { SECOND };
+    Window { from, to: Some(from + length), said: format!("at {}", shown(from)) }
+}
+
+/// `2026-11-20`.
+fn day(time: Micros) -> String {
+    rfc3339(time)[..].split('T').next().unwrap_or_default().to_owned()
 }
 
 fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
     let midnight = now.div_euclid(DAY) * DAY;
     let window =
         |from: Micros, to: Option<Micros>, said: String, end: usize| Some((Window { from, to, said }, end));
+    // The end of a day that is named by its date, for what includes it or begins behind it.
+    let day_end = |at: usize| {
+        let (time, end) = moment(words, at, now)?;
+        let is_day = end == at + 1 && date(words.at(at)).is_some();
+        Some((if is_day { time + DAY } else { time }, end, is_day))
+    };
+    let since = |at: usize| {
+        let (from, end) = moment(words, at, now)?;
+        window(from, None, format!("since {}", shown(from)), end)
+    };
+    let before = |at: usize| {
+        let (to, end) = moment(words, at, now)?;
+        window(Micros::MIN, Some(to), format!("before {}", shown(to)), end)
+    };
+    let after = |at: usize| {
+        let (from, end, is_day) = day_end(at)?;
+        let said = if is_day {
+            format!("after {} (UTC)", day(from - DAY))
+        } else {
+            format!("since {}", shown(from))
+        };
+        window(from, None, said, end)
+    };
+    let until = |at: usize| {
+        let (to, end, is_day) = day_end(at)?;
+        let said =
+            if is_day { format!("until {} (UTC)", day(to - DAY)) } else { format!("before {}", shown(to)) };
+        window(Micros::MIN, Some(to), said, end)
+    };
+    for (phrase, included) in [("after", true), ("before", false)] {
+        if words.starts(at, &["on", "or", phrase]) {
+            return if included { since(at + 3) } else { until(at + 3) };
+        }
+    }
+    if words.at(at + 1) == "than" {
+        return match words.at(at) {
+            "newer" | "later" | "younger" => after(at + 2),
+            "older" | "earlier" => before(at + 2),
+            _ => None,
+        };
+    }
     match words.at(at) {
+        "day" if words.starts(at + 1, &["before", "yesterday"]) => {
+            let from = midnight - 2 * DAY;
+            window(from, Some(from + DAY), format!("on {} (UTC)", day(from)), at + 3)
+        }
         "last" | "past" | "previous" => {
             let (count, unit_at) = match count(words.at(at + 1)) {
                 Some(count) => (count, at + 2),
@@ -77,20 +170,29 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
             }
             _ => None,
         },
-        "since" | "after" => {
-            let (from, end) = moment(words, at + 1, now)?;
-            window(from, None, format!("since {}", shown(from)), end)
-        }
-        "before" | "until" => {
-            let (to, end) = moment(words, at + 1, now)?;
-            window(Micros::MIN, Some(to), format!("before {}", shown(to)), end)
-        }
-        "between" => {
+        "since" | ">=" | "=>" => since(at + 1),
+        "after" | ">" => after(at + 1),
+        "before" | "<" => before(at + 1),
+        "until" | "till" | "through" | "<=" | "=<" => until(at + 1),
+        // `up to` a date, where a number is compared otherwise.
+        "to" | "by" if date(words.at(at + 1)).is_some() => until(at + 1),
+        "=" => day_at(words, at + 1),
+        first @ ("between" | "from") => {
             let (from, middle) = moment(words, at + 1, now)?;
-            if words.at(middle) != "and" {
+            let is_joined = match words.at(middle) {
+                "and" => first == "between",
+                "to" | "until" | "till" | "through" => first == "from",
+                _ => false,
+            };
+            if !is_joined {
                 return None;
             }
-            let (to, end) = moment(words, middle + 1, now)?;
+            // The last day is one of those that are meant.
+            let (to, end, is_day) = day_end(middle + 1)?;
+            if is_day && date(words.at(at + 1)).is_some() {
+                let said = format!("from {} to {} (UTC)", day(from), day(to - DAY));
+                return window(from, Some(to), said, end);
+            }
             let to = if to < from { to.saturating_add(DAY) } else { to };
             window(from, Some(to), format!("between {} and {}", shown(from), shown(to)), end)
         }
@@ -301,7 +403,7 @@ mod tests {
 
     fn found(text: &str) -> Option<(String, String, String)> {
         let mut words = Words::of(text);
-        let window = window(&mut words, NOW)?;
+        let Found { window, .. } = window(&mut words, NOW)?;
         let left: Vec<&str> = words.left().iter().map(|word| word.text.as_str()).collect();
         let to = window.to.map_or("now".into(), shown);
         let from = if window.from == Micros::MIN { "ever".into() } else { shown(window.from) };
@@ -330,6 +432,20 @@ mod tests {
             ("this month", "2026-11-01 00:00:00 UTC", "now", ""),
             ("this morning", "2026-11-21 00:00:00 UTC", "2026-11-21 12:00:00 UTC", ""),
             ("before noon", "ever", "2026-11-21 12:00:00 UTC", ""),
+            ("on 2026-11-20", "2026-11-20 00:00:00 UTC", "2026-11-21 00:00:00 UTC", ""),
+            ("placed 2026-11-20?", "2026-11-20 00:00:00 UTC", "2026-11-21 00:00:00 UTC", "placed"),
+            ("at 2026-11-20 10:00", "2026-11-20 10:00:00 UTC", "2026-11-20 10:01:00 UTC", ""),
+            ("after 2026-11-20", "2026-11-21 00:00:00 UTC", "now", ""),
+            ("> 2026-11-20", "2026-11-21 00:00:00 UTC", "now", ""),
+            ("since 2026-11-20", "2026-11-20 00:00:00 UTC", "now", ""),
+            ("on or after 2026-11-20", "2026-11-20 00:00:00 UTC", "now", ""),
+            ("before 2026-11-20", "ever", "2026-11-20 00:00:00 UTC", ""),
+            ("on or before 2026-11-20", "ever", "2026-11-21 00:00:00 UTC", ""),
+            ("until 2026-11-20", "ever", "2026-11-21 00:00:00 UTC", ""),
+            ("from 2026-11-19 to 2026-11-20", "2026-11-19 00:00:00 UTC", "2026-11-21 00:00:00 UTC", ""),
+            ("between 2026-11-19 and 2026-11-20", "2026-11-19 00:00:00 UTC", "2026-11-21 00:00:00 UTC", ""),
+            ("older than 2026-11-20", "ever", "2026-11-20 00:00:00 UTC", ""),
+            ("the day before yesterday", "2026-11-19 00:00:00 UTC", "2026-11-20 00:00:00 UTC", ""),
         ];
         for (text, from, to, left) in cases {
             assert_eq!(found(text), Some((from.into(), to.into(), left.into())), "{text}");
@@ -348,6 +464,10 @@ mod tests {
             "since 2026-02-30",
             "14:00",
             "a day",
+            "on 2026-11-31",
+            "2026-11",
+            "up to 5",
+            "price > 10",
         ] {
             assert_eq!(found(text), None, "{text}");
         }

@@ -1,18 +1,22 @@
 //! From words to tasks.
 
 mod machine;
+mod negations;
 mod phrases;
+mod places;
+mod requests;
+mod table;
 
-use types::{Micros, TableDef, name};
+use types::{Micros, TableDef};
 
 use self::phrases::*;
-use crate::compare::{Comparison, Unit, comparisons};
-use crate::lexicon::Lexicon;
+use crate::compare::{Comparison, comparisons};
+use crate::lexicon::{Entry, Lexicon};
 use crate::split::{conditional, masked, split_once_any};
 use crate::task::*;
 use crate::time::{self, DAY, Window};
 use crate::vocabulary as v;
-use crate::words::{METHODS, Words};
+use crate::words::{Word, Words};
 
 /// Tables that one question may name.
 const TABLES_MAX: usize = 6;
@@ -168,12 +172,17 @@ impl World<'_> {
             part.tasks.push(Task { source: "tables".into(), kind: "tables", what: What::Catalog });
             return part;
         }
-        let window = time::window(&mut words, self.now);
+        self.quote_values(&mut words);
+        let (window, place) = time::window(&mut words, self.now).map_or((None, None), |found| {
+            let time::Found { window, place, is_day } = found;
+            (Some(window), Some(Place { range: place, is_day }))
+        });
         let comparisons = comparisons(&mut words);
         // Those of a comparison, as in `not above`, are taken by now.
         let mut negations = Vec::new();
         for at in (0..words.len()).filter(|at| is_negation(&words, *at)).collect::<Vec<_>>() {
-            negations.push(words.at(at).to_owned());
+            let Word { text, raw, .. } = &words.list[at];
+            negations.push(Negation { at, text: text.clone(), raw: raw.clone() });
             words.mark(at..at + 1);
         }
         let orders = is_order(&words);
@@ -190,9 +199,10 @@ impl World<'_> {
         }
         tables.truncate(TABLES_MAX);
         let orders = orders && !tables.iter().any(|(_, range)| range.contains(&0));
-        let found = Found { window, comparisons, negations, limit, tables };
+        let found = Found { window, place, comparisons, negations, limit, tables };
         self.tasks(&mut words, found, &mut part);
-        let is_method = |task: &Task| matches!(&task.what, What::Requests(asked) if asked.method.is_some());
+        let is_method =
+            |task: &Task| matches!(&task.what, What::Requests(asked) if !asked.methods.values.is_empty());
         let is_future =
             |task: &Task| task.left().iter().any(|w| v::FUTURE.contains(&w.to_lowercase().as_str()));
         // Of what is not here all the same, where it cannot be words to look for.
@@ -205,11 +215,11 @@ impl World<'_> {
         part
     }
 
-    fn tasks(&self, words: &mut Words, found: Found, part: &mut Part) {
+    fn tasks(&self, words: &mut Words, mut found: Found, part: &mut Part) {
         let counting = v::COUNT.iter().any(|count| (0..words.len()).any(|at| words.starts(at, count)));
         let aggregates = [v::AVERAGE, v::SUM, v::HIGHEST, v::LOWEST].iter().any(|of| words.any(of));
         let of_notes = words.any(v::NOTES) && !aggregates;
-        let of_column = found.tables.iter().any(|(table, _)| self.time_column(*table, words).is_some());
+        let of_column = found.tables.iter().any(|(table, _)| self.time_column(*table, words, None).is_some());
         if words.any(v::CHANGED)
             && (of_notes || (!counting && !aggregates))
             && !of_column
@@ -218,8 +228,9 @@ impl World<'_> {
             return part.tasks.push(self.changes(words, found));
         }
         let is_records = |table: &(usize, std::ops::Range<usize>), name: &str| self.def(table.0).name == name;
-        if words.any(v::NOTES) {
+        if of_notes_alone(words, &found, |table| self.def(table).is_vault()) {
             words.take(v::NOTES);
+            found.unday(words);
             return part.tasks.push(notes(words, &found, counting, true));
         }
         let named_requests = found.tables.iter().any(|t| is_records(t, "polynya.requests"));
@@ -256,11 +267,11 @@ impl World<'_> {
         if !part.tasks.is_empty() {
             return;
         }
-        self.weak(words, &found, part);
+        self.weak(words, found, part);
     }
 
     /// Nothing was named: columns, then words of notes and values of tables.
-    fn weak(&self, words: &mut Words, found: &Found, part: &mut Part) {
+    fn weak(&self, words: &mut Words, mut found: Found, part: &mut Part) {
         let content = |range: &std::ops::Range<usize>| {
             words.list[range.clone()]
                 .iter()
@@ -281,7 +292,7 @@ impl World<'_> {
             }
             for table in tables {
                 let mut words = words.clone();
-                part.tasks.push(self.table(table, &mut words, found));
+                part.tasks.push(self.table(table, &mut words, &found));
             }
         }
         if part.tasks.is_empty() {
@@ -297,7 +308,7 @@ impl World<'_> {
                 }
             }
             for table in tables {
-                let task = self.table(table, &mut words.clone(), found);
+                let task = self.table(table, &mut words.clone(), &found);
                 if matches!(&task.what, What::Table(asked) if !asked.values.is_empty()) {
                     part.tasks.push(task);
                 }
@@ -306,7 +317,8 @@ impl World<'_> {
         part.named = false;
         if part.tasks.is_empty() {
             part.strong = false;
-            part.tasks.push(notes(words, found, false, false));
+            found.unday(words);
+            part.tasks.push(notes(words, &found, false, false));
             let what = What::Values(alternatives(words));
             part.tasks.push(Task { source: "tables".into(), kind: "tables", what });
         }
@@ -317,290 +329,33 @@ impl World<'_> {
         words.take(v::CHANGE_NOUNS);
         let mut tables: Vec<String> =
             found.tables.iter().map(|(table, _)| self.def(*table).name.clone()).collect();
+        let named = tables.len();
+        let of_notes: Vec<String> = free(words, v::NOTES).map(str::to_owned).collect();
+        let is_vault = |table: &&Entry| table.def.is_vault();
         if words.take(v::NOTES) {
-            tables
-                .extend(self.lexicon.tables.iter().filter(|t| t.def.is_vault()).map(|t| t.def.name.clone()));
+            tables.extend(self.lexicon.tables.iter().filter(is_vault).map(|table| table.def.name.clone()));
         }
+        let unseen = !of_notes.is_empty() && !self.lexicon.tables.iter().any(|table| is_vault(&table));
         words.take(&["tables", "table", "rows", "row", "data", "database", "anything", "something"]);
         tables.dedup();
         let default_window = found.window.is_none();
         let negated = found.is_negated();
+        // `which tables did not change` wants the others; of notes nobody lists them.
+        let which = words.any(&["which", "what", "list", "show"]) && found.nots().next().is_some();
+        let others = which && of_notes.is_empty();
+        let nots = found.nots().filter(|_| which && !others).map(|not| not.raw.clone()).collect::<Vec<_>>();
         let window = found.window.unwrap_or_else(|| Window {
             from: self.now - DAY,
             to: None,
             said: "in the last day".into(),
         });
-        let left = left(words);
-        let what = What::Changes(Changes { window, default_window, tables, negated, left });
+        let mut left = left(words);
+        left.extend(nots);
+        let unseen_notes = unseen && named == 0;
+        left.extend(of_notes.into_iter().filter(|_| unseen && named > 0));
+        let what =
+            What::Changes(Changes { window, default_window, tables, negated, others, unseen_notes, left });
         Task { source: "changes".into(), kind: "changes", what }
-    }
-
-    fn requests(&self, words: &mut Words, found: Found) -> Task {
-        let mut asked = Requests::default();
-        words.take(v::REQUESTS);
-        asked.whether = is_whether(words);
-        let server_side = words.take(&["5xx"]) | (words.any(v::ERRORS) && words.any(&["server", "internal"]));
-        let client_side = words.take(&["4xx"]) | (words.any(v::ERRORS) && words.any(&["client"]));
-        let errors = words.take(v::ERRORS);
-        asked.status = match (server_side, client_side, errors) {
-            (true, false, _) => Some((500, 599)),
-            (false, true, _) => Some((400, 499)),
-            (_, _, true) | (true, true, _) => Some((400, 599)),
-            _ => None,
-        };
-        words.take(&["internal", "client", "code", "codes"]);
-        for word in words.list.iter_mut().filter(|word| !word.used) {
-            let status =
-                word.text.trim_end_matches('s').parse::<i64>().ok().filter(|s| (100..600).contains(s));
-            if let Some(status) = status {
-                asked.status = Some((status, status));
-                word.used = true;
-            } else if METHODS.contains(&word.raw.as_str()) {
-                asked.method = Some(word.raw.clone());
-                word.used = true;
-            } else if word.raw.starts_with('/') {
-                asked.route = Some(word.raw.clone());
-                word.used = true;
-            }
-        }
-        let other = found
-            .tables
-            .iter()
-            .map(|(table, _)| &self.def(*table).name)
-            .find(|name| *name != "polynya.requests");
-        asked.table = other.cloned();
-        asked.group = grouped(words);
-        asked.slow = words.take(v::SLOW);
-        let slowest = words.take(v::SLOWEST);
-        let fastest = words.take(v::FASTEST);
-        let nots = found.nots();
-        for comparison in found.comparisons {
-            let of_time = comparison.of_time || matches!(comparison.unit, Some(Unit::Time(_)));
-            match of_time {
-                true => asked.duration.push(comparison),
-                false if comparison.unit.is_none() && asked.count.is_none() => asked.count = Some(comparison),
-                // Bytes and shares of requests are not compared.
-                false => asked.scope.left.push(comparison.said),
-            }
-        }
-        asked.scope.aggregate = aggregate(words);
-        if slowest {
-            asked.scope.aggregate = Some(Aggregate::Highest);
-        } else if fastest {
-            asked.scope.aggregate = Some(Aggregate::Lowest);
-        }
-        words.take(&[
-            "took",
-            "take",
-            "takes",
-            "taking",
-            "lasted",
-            "duration",
-            "durations",
-            "answered",
-            "served",
-            "made",
-            "there",
-            "response",
-            "latency",
-        ]);
-        asked.scope.window = found.window;
-        asked.scope.negated = !found.negations.is_empty();
-        asked.scope.limit = found.limit;
-        asked.scope.left.extend(left(words));
-        let conditions = asked.duration.len() + usize::from(asked.slow) + usize::from(asked.status.is_some());
-        if words.any(&["or"]) && conditions > 1 {
-            asked.scope.left.push("or".into());
-        }
-        // `how many requests did not fail` wants the others counted, which is not what happens.
-        if nots > 0 && !asked.whether && conditions > 0 {
-            asked.scope.left.push("not".into());
-        }
-        Task { source: "requests".into(), kind: "requests", what: What::Requests(asked) }
-    }
-
-    fn table(&self, table: usize, words: &mut Words, found: &Found) -> Task {
-        let def = self.def(table).clone();
-        let whether = is_whether(words);
-        let aggregate = aggregate(words);
-        words.take(&["rows", "row", "entries", "entry", "records", "record", "table", "exist", "exists"]);
-        words.take(v::CHANGED);
-        let named = self.lexicon.columns_in(words, Some(table));
-        let mut group = None;
-        let mut columns = Vec::new();
-        let time = found.window.as_ref().and_then(|_| self.time_column(table, words));
-        if let Some((_, range)) = &time {
-            words.mark(range.clone());
-        }
-        let time = time.map(|(column, _)| column);
-        for (_, column, range) in &named {
-            if time == Some(*column) {
-                continue;
-            }
-            let before = range.start.checked_sub(1).map_or("", |at| words.at(at));
-            // A filler alone names no column: `at`, `to`.
-            let plain =
-                words.list[range.clone()].iter().all(|w| !w.quoted && v::FILLERS.contains(&w.text.as_str()));
-            let said = matches!(words.at(range.end), "is" | "=") || matches!(before, "with" | "whose");
-            if plain && !said {
-                continue;
-            }
-            if v::GROUPED.contains(&before) && group.is_none() {
-                group = Some(*column);
-            } else if !columns.contains(column) {
-                columns.push(*column);
-            }
-        }
-        let mut values = Vec::new();
-        let mut ors = free(words, &["or"]).count();
-        let mut nots = found.nots();
-        for (_, column, range) in &named {
-            if group == Some(*column) || !columns.contains(column) {
-                continue;
-            }
-            let is_name = |at: usize| named.iter().any(|(_, _, other)| other.contains(&at));
-            let found = named_values(&def, *column, range, words, is_name);
-            if let Some((value, ors_in)) = found {
-                ors = ors.saturating_sub(ors_in);
-                nots = nots.saturating_sub(usize::from(value.negated));
-                columns.retain(|other| other != column);
-                values.push(value);
-            }
-        }
-        let mut window = found.window.clone();
-        if def.name == PROCESSES {
-            machine::processes(&def, words, &mut columns, &mut group, &mut window, self.now);
-        }
-        // `kind = click` has no number, so nobody has taken its sign.
-        words.take(&["=", "equals"]);
-        for (_, column, range) in named {
-            let has_values = values.iter().any(|named: &Named| named.column == column);
-            if columns.contains(&column) || group == Some(column) || has_values {
-                words.mark(range);
-            }
-        }
-        // `the last order` is one.
-        let name = name::short_table_name(&def.name).to_lowercase();
-        let is_one = |(of, range): &(usize, std::ops::Range<usize>)| {
-            *of == table
-                && range.len() == 1
-                && words.at(range.start) != name
-                && v::singular(&name) == words.at(range.start)
-        };
-        let ranked = matches!(aggregate, Some(Aggregate::Latest | Aggregate::Oldest));
-        let limit = found.limit.or_else(|| (ranked && found.tables.iter().any(is_one)).then_some(1));
-        let scope = Scope { window, negated: false, aggregate, limit, left: Vec::new() };
-        let mut task = Table {
-            columns,
-            comparisons: Vec::new(),
-            unclear: Vec::new(),
-            values,
-            bare: Vec::new(),
-            join: Join::All,
-            group,
-            time,
-            count: None,
-            whether,
-            scope,
-            def,
-        };
-        for comparison in &found.comparisons {
-            self.compare(table, words, comparison, found, &mut task);
-        }
-        task.bare = bare(words);
-        for bare in &task.bare {
-            ors = ors.saturating_sub(bare.words.len() - 1);
-            nots = nots.saturating_sub(usize::from(bare.negated));
-        }
-        task.scope.left = left(words);
-        let conditions = task.values.len() + task.bare.len() + task.comparisons.len();
-        if ors > 0 && conditions > 1 {
-            task.join = if free(words, &["and"]).next().is_some() { Join::Unclear } else { Join::Any };
-        }
-        // What is left of the negations says that there is nothing, except for those that want something before them.
-        task.scope.negated = found.negations.len() > found.nots();
-        if nots > 0 {
-            task.scope.left.push("not".into());
-        }
-        let source = name::short_table_name(&task.def.name).to_owned();
-        Task { source, kind: "table", what: What::Table(Box::new(task)) }
-    }
-
-    /// Finds what a number is compared with: the column named before it, what is counted behind it, or the only column that
-    /// it can be.
-    fn compare(
-        &self,
-        table: usize,
-        words: &mut Words,
-        comparison: &Comparison,
-        found: &Found,
-        task: &mut Table,
-    ) {
-        let def = task.def.clone();
-        let beside = |at: Option<usize>| {
-            let at = at?;
-            let columns = self.lexicon.columns_in(words, Some(table));
-            columns.into_iter().find(|(_, column, range)| range.contains(&at) && is_number(&def, *column))
-        };
-        if let Some((_, column, range)) = beside(comparison.before).or_else(|| beside(comparison.behind)) {
-            words.mark(range);
-            task.columns.retain(|c| *c != column);
-            task.comparisons.push((column, comparison.clone()));
-            return;
-        }
-        let counts = |at: Option<usize>| {
-            at.is_some_and(|at| {
-                matches!(words.at(at), "rows" | "row" | "entries" | "records")
-                    || found.tables.iter().any(|(of, range)| *of == table && range.contains(&at))
-            })
-        };
-        if comparison.unit.is_none() && !comparison.of_time && counts(comparison.behind) {
-            task.count = Some(comparison.clone());
-            return;
-        }
-        // `price above 25 or below 5`.
-        let joins = comparison.before.is_some_and(|at| matches!(words.at(at), "or" | "and"));
-        if let (true, Some((column, _))) = (joins, task.comparisons.last()) {
-            task.comparisons.push((*column, comparison.clone()));
-            return;
-        }
-        let fits = |column: &usize| {
-            is_number(&def, *column)
-                && (!comparison.of_time || is_duration(&def.schema.columns[*column].name))
-        };
-        let mut candidates: Vec<usize> = task.columns.iter().copied().filter(fits).collect();
-        if candidates.is_empty() {
-            candidates = (0..def.schema.columns.len()).filter(fits).collect();
-        }
-        match candidates[..] {
-            [only] => task.comparisons.push((only, comparison.clone())),
-            _ => task.unclear.push(comparison.clone()),
-        }
-    }
-
-    /// The column of times that a question names: `placed`, for a column `placed` or `placed_at`.
-    fn time_column(&self, table: usize, words: &Words) -> Option<(usize, std::ops::Range<usize>)> {
-        const ENDS: [&str; 5] = ["at", "on", "time", "date", "ts"];
-        let columns = &self.def(table).schema.columns;
-        let is_time = |column: usize| {
-            matches!(columns[column].data_type, types::DataType::Timestamp | types::DataType::Date)
-        };
-        let is_plain = |range: &std::ops::Range<usize>| {
-            let mut words = words.list[range.clone()].iter();
-            words.all(|word| !word.quoted && v::FILLERS.contains(&word.text.as_str()))
-        };
-        let named = self.lexicon.columns_in(words, Some(table));
-        let whole = named.into_iter().find(|(_, column, range)| is_time(*column) && !is_plain(range));
-        if let Some((_, column, range)) = whole {
-            return Some((column, range));
-        }
-        (0..columns.len()).filter(|column| is_time(*column)).find_map(|column| {
-            let name = columns[column].name.to_lowercase();
-            let (first, end) = name.rsplit_once('_').filter(|(_, end)| ENDS.contains(end))?;
-            let at = (0..words.len()).find(|at| words.at(*at) == first && !is_plain(&(*at..at + 1)))?;
-            debug_assert!(!end.is_empty());
-            Some((column, at..at + 1))
-        })
     }
 
     fn def(&self, table: usize) -> &std::sync::Arc<TableDef> {
@@ -611,11 +366,28 @@ impl World<'_> {
 /// What every kind of question may contain.
 struct Found {
     window: Option<Window>,
+    /// Where it stands.
+    place: Option<Place>,
     comparisons: Vec<Comparison>,
     /// `not`, `no`.
-    negations: Vec<String>,
+    negations: Vec<Negation>,
     limit: Option<usize>,
     tables: Vec<(usize, std::ops::Range<usize>)>,
+}
+
+/// The words of a time.
+struct Place {
+    range: std::ops::Range<usize>,
+    /// A date by itself, which may be a text too.
+    is_day: bool,
+}
+
+/// A word that says that something is not so.
+struct Negation {
+    at: usize,
+    text: String,
+    /// As it was written.
+    raw: String,
 }
 
 impl Found {
@@ -624,8 +396,16 @@ impl Found {
     }
 
     /// Those that want something behind them.
-    fn nots(&self) -> usize {
-        self.negations.iter().filter(|word| v::NOT.contains(&word.as_str())).count()
+    fn nots(&self) -> impl Iterator<Item = &Negation> {
+        self.negations.iter().filter(|not| v::NOT.contains(&not.text.as_str()))
+    }
+
+    /// A date by itself is a text like others where texts are looked for.
+    fn unday(&mut self, words: &mut Words) {
+        if let Some(place) = self.place.take_if(|place| place.is_day) {
+            words.unmark(place.range);
+            self.window = None;
+        }
     }
 }
 
@@ -671,6 +451,15 @@ pub(crate) fn is_duration(column: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
+/// Whether notes are what is asked for. In `orders with no note` they are not, nor where a table is called `pages`.
+fn of_notes_alone(words: &Words, found: &Found, is_vault: impl Fn(usize) -> bool) -> bool {
+    let is_table = |at: usize| {
+        let mut tables = found.tables.iter().filter(|(table, _)| !is_vault(*table));
+        tables.any(|(_, range)| !range.is_empty() && range.start <= at)
+    };
+    (0..words.len()).find(|at| v::NOTES.contains(&words.at(*at))).is_some_and(|at| !is_table(at))
+}
+
 /// Whether something is to be done rather than told.
 fn is_order(words: &Words) -> bool {
     const POLITE: [&str; 6] = ["please", "can", "could", "would", "will", "you"];
@@ -680,7 +469,7 @@ fn is_order(words: &Words) -> bool {
 
 fn notes(words: &Words, found: &Found, count: bool, named: bool) -> Task {
     let times = found.window.iter().map(|window| window.said.clone());
-    let nots = found.negations.iter().filter(|word| v::NOT.contains(&word.as_str())).take(1).cloned();
+    let nots = found.nots().take(1).map(|not| not.raw.clone());
     let left = if named { times.chain(nots).collect() } else { nots.collect() };
     let asked = Notes { words: sought(words), named, count, left };
     Task { source: "notes".into(), kind: "notes", what: What::Notes(asked) }

@@ -319,6 +319,44 @@ pub(crate) const BUSY_PERCENT: f64 = 80.0;
 /// A request is slow from this on, where no number is given.
 pub(crate) const SLOW_MICROS: f64 = 100_000.0;
 
+/// Whether a word means something by itself.
+pub(crate) fn is_known(word: &str) -> bool {
+    const LISTS: [&[&str]; 31] = [
+        FILLERS,
+        NEGATIONS,
+        ASKING,
+        NO_VALUES,
+        FUTURE,
+        ORDERS,
+        MACHINE,
+        CHANGED,
+        CHANGE_NOUNS,
+        REQUESTS,
+        ERRORS,
+        SLOW,
+        SLOWEST,
+        FASTEST,
+        NOTES,
+        DISK,
+        SPACE,
+        FULLNESS,
+        ACTIVITY,
+        MEMORY,
+        SWAP,
+        CPU,
+        CORES,
+        LOAD,
+        NETWORK,
+        PRESSURE,
+        AVERAGE,
+        SUM,
+        HIGHEST,
+        LOWEST,
+        LATEST,
+    ];
+    LISTS.iter().any(|list| list.contains(&word))
+}
+
 /// A word without the ending of the plural, so that `events` and `event` meet.
 pub(crate) fn singular(word: &str) -> String {
     let cut = |n: usize| word[..word.len() - n].to_owned();

@@ -21,6 +21,11 @@ impl Word {
         Word { text: raw.to_lowercase(), raw: raw.to_owned(), quoted, capital: false, used: false }
     }
 
+    /// `York`: one capital before small letters.
+    pub fn is_title(&self) -> bool {
+        !self.quoted && is_title(&self.raw)
+    }
+
     /// `AT`, `IT`, `NO`: two capitals, as codes of countries have them. `OR` and `IF` are said loudly rather.
     pub fn is_code(&self) -> bool {
         self.capital && self.raw.len() == 2 && !matches!(self.raw.as_str(), "OR" | "IF")
@@ -72,11 +77,8 @@ impl Words {
         loop {
             rest = rest.trim_start();
             let Some(first) = rest.chars().next() else { break };
-            if let Some(close) = closing_quote(first)
-                && let Some(end) = rest[first.len_utf8()..].find(close)
-            {
-                let inside = &rest[first.len_utf8()..first.len_utf8() + end];
-                rest = &rest[first.len_utf8() + end + close.len_utf8()..];
+            if let Some((inside, end)) = quoted(rest, first) {
+                rest = &rest[end..];
                 if !inside.trim().is_empty() {
                     list.push(Word::new(inside.trim(), true));
                 }
@@ -128,6 +130,18 @@ impl Words {
         self.list[range.start.min(end)..end].iter_mut().for_each(|word| word.used = true);
     }
 
+    pub fn unmark(&mut self, range: std::ops::Range<usize>) {
+        let end = range.end.min(self.list.len());
+        self.list[range.start.min(end)..end].iter_mut().for_each(|word| word.used = false);
+    }
+
+    /// Makes several words one, as if they were quoted.
+    pub fn join(&mut self, range: std::ops::Range<usize>) {
+        let raw: Vec<&str> = self.list[range.clone()].iter().map(|word| word.raw.as_str()).collect();
+        let joined = Word::new(&raw.join(" "), true);
+        self.list.splice(range, [joined]);
+    }
+
     /// Words whose meaning nobody knows yet.
     #[cfg(test)]
     pub fn left(&self) -> Vec<&Word> {
@@ -145,11 +159,20 @@ pub(crate) fn is_small(word: &str) -> bool {
 /// quoted, a method, a path or a metric's name is taken as it is written, so there case tells questions apart.
 pub(crate) fn normal(text: &str) -> String {
     let text = text.trim();
-    if text.contains(|c| closing_quote(c).is_some()) {
+    let is_apostrophe = |c: char| matches!(c, '\'' | '‘');
+    let has_single = || Words::of(text).list.iter().any(|word| word.quoted);
+    if text.contains(|c| closing_quote(c).is_some() && !is_apostrophe(c))
+        || (text.contains(is_apostrophe) && has_single())
+    {
         return text.to_owned();
     }
     let mut normal = String::with_capacity(text.len());
-    for word in text.trim_end_matches(|c: char| "?!. ".contains(c)).split_whitespace() {
+    let bare = |word: &&str| is_title(word.trim_matches(|c: char| !c.is_alphanumeric()));
+    let words: Vec<&str> = text.trim_end_matches(|c: char| "?!. ".contains(c)).split_whitespace().collect();
+    for (at, word) in words.iter().copied().enumerate() {
+        // `New York` is a value, `new york` may be two words with a meaning.
+        let beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+        let in_pair = bare(&word) && beside.filter_map(|at| words.get(at)).any(bare);
         if !normal.is_empty() {
             normal.push(' ');
         }
@@ -157,12 +180,34 @@ pub(crate) fn normal(text: &str) -> String {
         let is_exact = |word: &str| {
             METHODS.contains(&word) || word.contains(['/', '_']) || (is_code(word) && is_small(word))
         };
-        match is_exact(word.trim_matches(|c: char| !c.is_alphanumeric())) || is_exact(word) {
+        match in_pair || is_exact(word.trim_matches(|c: char| !c.is_alphanumeric())) || is_exact(word) {
             true => normal.push_str(word),
             false => normal.push_str(&word.to_lowercase()),
         }
     }
     normal
+}
+
+fn is_title(word: &str) -> bool {
+    let mut chars = word.chars();
+    chars.next().is_some_and(char::is_uppercase) && chars.next().is_some_and(char::is_lowercase)
+}
+
+/// What stands in quotes at the beginning of a text, and where it ends. A single quote is an apostrophe too, so one ends
+/// only what it closes as one: in `'O'Brien'` the last, in `'tis don't` none.
+pub(crate) fn quoted(text: &str, first: char) -> Option<(&str, usize)> {
+    let close = closing_quote(first)?;
+    let inside = &text[first.len_utf8()..];
+    let is_single = matches!(first, '\'' | '‘');
+    if is_single && !inside.starts_with(|c: char| !c.is_whitespace()) {
+        return None;
+    }
+    let closes = |at: &usize| {
+        let (before, after) = (&inside[..*at], &inside[*at + close.len_utf8()..]);
+        !before.ends_with(char::is_whitespace) && !after.starts_with(char::is_alphanumeric)
+    };
+    let end = inside.match_indices(close).map(|(at, _)| at).find(|at| !is_single || closes(at))?;
+    Some((&inside[..end], first.len_utf8() + end + close.len_utf8()))
 }
 
 fn closing_quote(open: char) -> Option<char> {
@@ -172,6 +217,8 @@ fn closing_quote(open: char) -> Option<char> {
         '„' => Some('“'),
         '`' => Some('`'),
         '«' => Some('»'),
+        '\'' => Some('\''),
+        '‘' => Some('’'),
         _ => None,
     }
 }
@@ -179,6 +226,8 @@ fn closing_quote(open: char) -> Option<char> {
 /// Takes punctuation off a word, says contractions in full, and parts a number from its unit.
 fn push(text: &str, list: &mut Vec<Word>) {
     let text = text.replace('’', "'");
+    // `!=` is a sign, not the end of a sentence.
+    let is_unequal = text.starts_with("!=");
     let text = text.trim_matches(|c: char| "?!,;:()[]{}\"'…".contains(c));
     let text = text.trim_end_matches(['.', '?', '!']);
     if text.is_empty() {
@@ -187,13 +236,20 @@ fn push(text: &str, list: &mut Vec<Word>) {
     let lower = text.to_lowercase();
     if let Some((_, full)) = CONTRACTIONS.iter().find(|(short, _)| *short == lower) {
         list.extend(full.iter().map(|word| Word::new(word, false)));
+        // Said back as it was written.
+        list.iter_mut()
+            .last()
+            .filter(|last| last.text == "not")
+            .into_iter()
+            .for_each(|not| not.raw = text.into());
         return;
     }
     let text = text.strip_suffix("'s").or_else(|| text.strip_suffix("'S")).unwrap_or(text);
     // `>=20ms`: the sign, the number, the unit.
     let sign = text.find(|c: char| !"<>=".contains(c)).unwrap_or(text.len());
     if sign > 0 {
-        list.push(Word::new(&text[..sign], false));
+        let sign = if is_unequal { "!=" } else { &text[..sign] };
+        list.push(Word::new(sign, false));
     }
     let text = &text[sign..];
     let number = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -233,6 +289,11 @@ mod tests {
         let quoted: Vec<&str> = words.list.iter().filter(|w| w.quoted).map(|w| w.raw.as_str()).collect();
         assert_eq!(quoted, ["New York", "x  y", "main.t"]);
         assert_eq!(texts("an \"open end"), ["an", "open", "end"]);
+        // Single quotes, and apostrophes, which are none.
+        let words = Words::of("is 'New York' or 'O'Brien', ‘don’t’, the users' O'Brien and don't");
+        let quoted: Vec<&str> = words.list.iter().filter(|w| w.quoted).map(|w| w.raw.as_str()).collect();
+        assert_eq!(quoted, ["New York", "O'Brien", "don’t"]);
+        assert_eq!(texts("'tis his disk's, don't"), ["tis", "his", "disk", "do", "not"]);
     }
 
     #[test]
@@ -253,6 +314,8 @@ mod tests {
             ("orders from country NO", "orders from country no"),
             // Where a comma stands decides what the condition is.
             ("if a is b, c d", "if a is b c, d"),
+            ("orders New York", "orders new york"),
+            ("orders 'DE'", "orders 'de'"),
             ("a; b c", "a b; c"),
             ("what is this: a", "what is this a"),
         ] {

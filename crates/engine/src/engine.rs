@@ -230,6 +230,12 @@ impl Engine {
         self.0.shared.wake_background();
     }
 
+    /// Lets a materializer build anew what it derives from a table: somebody found that what it made is gone.
+    pub fn rebuild(&self, materializer: &'static str, table: TableId) {
+        self.0.shared.background.lock().rebuild.insert((table, materializer));
+        self.hurry(materializer, table);
+    }
+
     /// How long an ingest request should wait before it is admitted, so that writers slow down before they are refused.
     /// Zero while the debt is small. Takes no lock.
     pub fn pace(&self) -> Duration {

@@ -20,18 +20,34 @@ pub fn did_you_mean(near: &[impl AsRef<str>]) -> String {
     format!("did you mean {}?", names.join(" or "))
 }
 
-/// Levenshtein distance of the lower-cased texts, in characters.
+/// "`a`, `b` or `c`": what may stand where something else was found.
+pub fn one_of(names: &[impl AsRef<str>]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{}`", name.as_ref())).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// Distance of the lower-cased texts, in characters: how many must be inserted, removed or replaced, or change places with
+/// their neighbours (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().flat_map(char::to_lowercase).collect();
+    let lower = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<char>>();
+    let (a, b) = (lower(a), lower(b));
+    let mut before = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().flat_map(char::to_lowercase).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(row[j + 1] + 1);
+    for i in 0..a.len() {
+        let mut next = vec![i + 1];
+        for j in 0..b.len() {
+            let replaced = row[j] + usize::from(a[i] != b[j]);
+            let mut least = replaced.min(row[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                least = least.min(before[j - 1] + 1);
+            }
+            next.push(least);
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[b.len()]
 }
@@ -45,6 +61,14 @@ mod tests {
         let names = ["main.events", "main.event_types", "main.users"];
         assert_eq!(near("main.evnets", names.into_iter()), ["main.events"]);
         assert_eq!(near("MAIN.USER", names.into_iter()), ["main.users"]);
+        // Two letters that changed places are one slip.
+        assert_eq!(near("dosc", ["docs", "dusk"].into_iter()), ["docs"]);
         assert!(near("main.zebra", names.into_iter()).is_empty());
+    }
+
+    #[test]
+    fn names_are_listed_as_people_list_them() {
+        assert_eq!(one_of(&["a"]), "`a`");
+        assert_eq!(one_of(&["a", "b", "c"]), "`a`, `b` or `c`");
     }
 }

@@ -279,6 +279,7 @@ impl Preparer<'_> {
             Ok(existing) if if_absent => Ok(PreparedOp::CreateTable { def: (*existing).clone(), if_absent }),
             Ok(_) => Err(exists(&full_name)),
             Err(e) if e.kind() == Kind::NotFound && !self.tables.contains_key(&full_name) => {
+                name::check_new_table(&full_name)?;
                 let new = Arc::new(def.clone());
                 self.tables
                     .insert(full_name, Touched { def: new, base: None, rows_changed: false, dropped: false });

@@ -30,7 +30,7 @@ use site::{Parsed, Rule};
 use types::{Error, Result};
 use vfs::{Mutex, Rank};
 
-pub use tree::Limits;
+pub use tree::{Limits, check as check_folder};
 
 use watch::{Waker, Watch};
 

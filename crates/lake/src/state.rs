@@ -364,7 +364,7 @@ impl Lake {
     }
 
     /// Whether what names all of its files is where it was written.
-    pub(crate) fn is_there(&self) -> Result<bool> {
+    pub fn is_there(&self) -> Result<bool> {
         files::exists(&self.env, &self.metadata_path())
     }
 

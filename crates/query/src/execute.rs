@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::future::FutureExt;
@@ -47,8 +47,11 @@ pub(crate) async fn physical(
 }
 
 /// Its batches. What it does beside the one who reads them, it does on this runtime.
-pub(crate) fn stream(planner: &Planner, plan: Arc<dyn ExecutionPlan>) -> Result<SendableRecordBatchStream> {
-    execute_stream(plan, planner.context()).map_err(from_datafusion)
+pub(crate) fn stream(
+    context: Arc<TaskContext>,
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<SendableRecordBatchStream> {
+    execute_stream(plan, context).map_err(from_datafusion)
 }
 
 /// A plan that is ready to give batches.
@@ -58,7 +61,7 @@ pub(crate) async fn start(
     cancel: &Arc<Cancel>,
     long: bool,
 ) -> Result<SendableRecordBatchStream> {
-    stream(planner, physical(planner, planned, cancel, long).await?)
+    stream(planner.context(), physical(planner, planned, cancel, long).await?)
 }
 
 /// All rows of a plan, for a statement that writes. What they hold counts towards the memory that all statements share

@@ -67,6 +67,8 @@ const KEPT_TEXT_BYTES_MAX: usize = 16 << 10;
 pub(crate) struct Planner {
     state: SessionState,
     context: Arc<TaskContext>,
+    /// Of light statements: with memory of their own.
+    light: Arc<TaskContext>,
     /// Looked up without a lock.
     plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
 }
@@ -115,7 +117,8 @@ impl Planned {
 }
 
 impl Planner {
-    pub fn new(options: &Options, runtime: Arc<RuntimeEnv>) -> Self {
+    /// `light` is where light statements are executed, `heavy` where all others are.
+    pub fn new(options: &Options, light: Arc<RuntimeEnv>, heavy: Arc<RuntimeEnv>) -> Self {
         let mut config = SessionConfig::new()
             .with_target_partitions(options.threads.max(1))
             .with_batch_size(table::BATCH_ROWS)
@@ -140,7 +143,7 @@ impl Planner {
         recursive::keep_columns(&mut optimizer);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
-            .with_runtime_env(runtime)
+            .with_runtime_env(heavy)
             .with_default_features()
             .with_analyzer_rules(rules)
             .with_optimizer_rules(optimizer)
@@ -155,11 +158,18 @@ impl Planner {
         state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
         state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
         let context = state.task_ctx();
-        Planner { state, context, plans: ArcSwap::default() }
+        // What sorts little need not be ready to merge what it spilled.
+        let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
+        let light = Arc::new(TaskContext::from(&state).with_runtime(light).with_session_config(config));
+        Planner { state, context, light, plans: ArcSwap::default() }
     }
 
     pub fn context(&self) -> Arc<TaskContext> {
         self.context.clone()
+    }
+
+    pub fn light_context(&self) -> Arc<TaskContext> {
+        self.light.clone()
     }
 
     /// Whether there is a plan made before for this text, using it again is little work, and it was light the last time.

@@ -49,6 +49,8 @@ const LIGHT_TEXT_BYTES: usize = 1 << 10;
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
+/// Of the memory for sorts, joins and groupings an eighth is theirs alone: what heavy statements hold delays none.
+const LIGHT_SHARE: usize = 8;
 /// How often a statement that lost against another writer is run again.
 const ATTEMPTS_MAX: u32 = 8;
 
@@ -68,7 +70,6 @@ struct Shared {
     closed: Arc<AtomicBool>,
     planner: Planner,
     options: Options,
-    memory: Arc<RuntimeEnv>,
     lanes: Lanes,
     light_places: Arc<Semaphore>,
     /// Of statements that are parsed and planned.
@@ -106,28 +107,32 @@ impl Sql {
     /// Starts the threads. Fails if they cannot be started or the options contradict each other.
     pub fn new(engine: Engine, options: Options) -> Result<Sql> {
         prepare_spill_dir(&options.spill_dir)?;
-        let pool = Pool::new(options.memory_bytes);
-        let consumers = std::num::NonZeroUsize::new(3).expect("3 is not 0");
+        let pool = |bytes_max| {
+            let consumers = std::num::NonZeroUsize::new(3).expect("3 is not 0");
+            Arc::new(TrackConsumersPool::new(Pool::new(bytes_max), consumers))
+        };
+        let light_bytes = options.memory_bytes / LIGHT_SHARE;
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![options.spill_dir.clone()]))
             .with_max_temp_directory_size(options.spill_bytes_max);
-        let memory = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, consumers)))
+        let heavy = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool(options.memory_bytes - light_bytes))
             .with_disk_manager_builder(disk)
             .build_arc()
             .map_err(from_datafusion)?;
+        // The same files and the same bound of them.
+        let light = Arc::new(RuntimeEnv { memory_pool: pool(light_bytes), ..RuntimeEnv::clone(&heavy) });
         let runtimes = Runtimes::start(options.threads.max(1))?;
         let closed = Arc::new(AtomicBool::new(false));
         let shared = Shared {
             engine,
             closed: closed.clone(),
-            planner: Planner::new(&options, memory.clone()),
+            planner: Planner::new(&options, light, heavy),
             lanes: runtimes.lanes(),
             light_places: Arc::new(Semaphore::new(LIGHT_PLACES)),
             planning: Arc::new(Semaphore::new(options.threads.max(1))),
             permits: Arc::new(Semaphore::new(options.concurrent_max.max(1))),
             options,
-            memory,
             waiting: AtomicUsize::new(0),
             started: AtomicU64::new(0),
             direct: AtomicU64::new(0),
@@ -233,6 +238,7 @@ impl Sql {
 
     pub fn status(&self) -> Status {
         let shared = &self.0.shared;
+        let (light, heavy) = (shared.planner.light_context(), shared.planner.context());
         Status {
             running: LIGHT_PLACES.saturating_sub(shared.light_places.available_permits())
                 + shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
@@ -241,8 +247,8 @@ impl Sql {
             direct: shared.direct.load(Ordering::Relaxed),
             heavy: shared.heavy.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
-            memory_bytes: shared.memory.memory_pool.reserved(),
-            spilled_bytes: shared.memory.disk_manager.used_disk_space(),
+            memory_bytes: heavy.memory_pool().reserved() + light.memory_pool().reserved(),
+            spilled_bytes: heavy.runtime_env().disk_manager.used_disk_space(),
         }
     }
 
@@ -387,7 +393,7 @@ impl Job {
             return Err(self.deadline.passed());
         }
         let work = self.understand().await?;
-        if work.is_light() { self.begin(work).await.map(Some) } else { Ok(None) }
+        if work.is_light() { self.begin(work, Lane::Light).await.map(Some) } else { Ok(None) }
     }
 
     /// Runs on the threads of heavy statements. What turns out to be light there needs no place among them.
@@ -401,16 +407,16 @@ impl Job {
             let is_light = work.is_light();
             shared.planner.weighed(&job.text, &Params::new(job.params.clone()), is_light);
             if is_light && let Some(place) = shared.light_place() {
-                return Ok((job.begin(work).await?, place, Lane::Light));
+                return Ok((job.begin(work, Lane::Light).await?, place, Lane::Light));
             }
             shared.heavy.fetch_add(1, Ordering::Relaxed);
             if let Ok(place) = shared.permits.clone().try_acquire_owned() {
-                return Ok((job.begin(work).await?, place, Lane::Heavy));
+                return Ok((job.begin(work, Lane::Heavy).await?, place, Lane::Heavy));
             }
             // Who waits holds no snapshot, and reads the newest one then.
             drop(work);
             let place = shared.admit(&shared.permits).await?;
-            Ok((job.begin(job.understand().await?).await?, place, Lane::Heavy))
+            Ok((job.begin(job.understand().await?, Lane::Heavy).await?, place, Lane::Heavy))
         });
         match begun.await {
             Ok((begun, place, lane)) => self.answer(begun, place, &reply, lane).await,
@@ -481,10 +487,17 @@ impl Job {
         }
     }
 
-    /// Starts what was understood, on the threads where this is called.
-    async fn begin(&self, work: Work) -> Result<Begun> {
+    /// Starts what was understood, on the threads where this is called, with the memory of that lane.
+    async fn begin(&self, work: Work, lane: Lane) -> Result<Begun> {
+        let planner = &self.shared.planner;
         match work {
-            Work::Query { plan, lsn } => Ok(Begun::Rows(execute::stream(&self.shared.planner, plan)?, lsn)),
+            Work::Query { plan, lsn } => {
+                let context = match lane {
+                    Lane::Light => planner.light_context(),
+                    Lane::Heavy => planner.context(),
+                };
+                Ok(Begun::Rows(execute::stream(context, plan)?, lsn))
+            }
             Work::Command(statement, view) => {
                 let params = Params::new(self.params.clone());
                 self.command(&statement, &params, &view).await.map(Begun::Done)

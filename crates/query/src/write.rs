@@ -407,10 +407,12 @@ fn assigned<'o>(def: &TableDef, target: &TableWithJoins, object: &'o ObjectName)
 
 fn check_width(columns: &[&Column], width: usize, listed: bool) -> Result<()> {
     if width > columns.len() || (listed && width < columns.len()) {
-        return Err(Error::invalid(format!(
-            "{} columns are to be filled, {width} values are given",
-            columns.len()
-        )));
+        let count = |n: usize, what: &str| match n {
+            1 => format!("1 {what} is"),
+            n => format!("{n} {what}s are"),
+        };
+        let (wanted, given) = (count(columns.len(), "column"), count(width, "value"));
+        return Err(Error::invalid(format!("{wanted} to be filled, {given} given")));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use engine::near;
 use http::{HeaderMap, Method, Uri, header};
 use serde::de::DeserializeOwned;
 use types::{Error, Result, name};
@@ -17,10 +18,18 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
         let Some((parameter, why)) = why.split_once(": ") else {
             return Error::invalid(format!("the query string does not fit: {why}")).hint(hint);
         };
+        let mut hint = hint.to_owned();
         let wanted = match why {
-            _ if is_about_number(why) => "a whole number",
-            "provided string was not `true` or `false`" => "true or false",
-            _ => return Error::invalid(format!("the query string does not fit: {why}")).hint(hint),
+            _ if is_about_number(why) => "a whole number".to_owned(),
+            "provided string was not `true` or `false`" => "true or false".to_owned(),
+            _ => match unknown_word(why) {
+                Some((word, known)) => {
+                    let near = near::near(word, known.iter().copied());
+                    hint = if near.is_empty() { hint } else { near::did_you_mean(&near[..1]) };
+                    near::one_of(&known)
+                }
+                None => return Error::invalid(format!("the query string does not fit: {why}")).hint(hint),
+            },
         };
         let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
         let pairs = pairs.map(|pairs| pairs.0).unwrap_or_default();
@@ -28,6 +37,13 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
         let value = name::printable(value);
         Error::invalid(format!("`{parameter}` is {wanted}, `{value}` was given")).hint(hint)
     })
+}
+
+/// The word that was given and those that may be, of what serde says where it is none of them.
+fn unknown_word(why: &str) -> Option<(&str, Vec<&str>)> {
+    // A word may hold anything; those that may be do not.
+    let (word, known) = why.strip_prefix("unknown variant `")?.rsplit_once("`, expected ")?;
+    Some((word, known.split('`').skip(1).step_by(2).collect()))
 }
 
 /// How the standard library says that a text is no number of the wanted size.
@@ -105,9 +121,10 @@ pub fn in_words(error: &serde_json::Error) -> String {
     if text.starts_with("invalid length ") {
         return format!("an object expected, an array found{place}");
     }
-    let text =
-        text.replace("EOF while parsing", "it ends inside").replace("unknown variant", "unknown value");
-    format!("{text}{place}")
+    if let Some((word, known)) = unknown_word(text) {
+        return format!("{} expected, `{}` found{place}", near::one_of(&known), name::printable(word));
+    }
+    format!("{}{place}", text.replace("EOF while parsing", "it ends inside"))
 }
 
 fn named(wanted: &str) -> &str {
@@ -139,11 +156,20 @@ mod tests {
 
     use super::*;
 
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Mode {
+        Insert,
+        Upsert,
+        InsertIfAbsent,
+    }
+
     #[derive(Debug, Default, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
     struct Asked {
         limit: Option<u64>,
+        mode: Option<Mode>,
         create: Option<bool>,
         #[serde(default)]
         names: Vec<String>,
@@ -160,9 +186,17 @@ mod tests {
                 "`limit` is a whole number, `99999999999999999999999` was given",
             ),
             ("create=x", "`create` is true or false, `x` was given"),
+            ("mode=upsrt", "`mode` is `insert`, `upsert` or `insert_if_absent`, `upsrt` was given"),
+            ("mode=", "`mode` is `insert`, `upsert` or `insert_if_absent`, `` was given"),
         ] {
             let uri: Uri = format!("/v1/tables/t/rows?{given}").parse().unwrap();
             assert_eq!(query::<Asked>(&uri).unwrap_err().message(), said);
+        }
+        for (given, hint) in
+            [("upsrt", "did you mean `upsert`?"), ("x", "/openapi.json lists the parameters")]
+        {
+            let uri: Uri = format!("/v1/tables/t/rows?mode={given}").parse().unwrap();
+            assert_eq!(query::<Asked>(&uri).unwrap_err().hint_text(), Some(hint));
         }
         let uri: Uri = "/v1/tables?wait=1".parse().unwrap();
         assert!(query::<Asked>(&uri).unwrap_err().message().contains("unknown field `wait`"));
@@ -180,6 +214,10 @@ mod tests {
         for (given, said) in [
             (r#"{"limit":"x"}"#, "a whole number from 0 on expected, string \"x\" found at line 1 column 12"),
             (r#"{"limit":-1}"#, "a whole number from 0 on expected, integer `-1` found at line 1 column 11"),
+            (
+                r#"{"mode":"x"}"#,
+                "`insert`, `upsert` or `insert_if_absent` expected, `x` found at line 1 column 11",
+            ),
             (r#"{"names":1}"#, "an array expected, integer `1` found at line 1 column 10"),
             (r#"{"create":1}"#, "true or false expected, integer `1` found at line 1 column 11"),
             ("1", "an object expected, integer `1` found at line 1 column 1"),

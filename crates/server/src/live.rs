@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use types::{Lsn, Principal, Scope, TableDef, TableSet, name};
 
 use crate::app::Shared;
-use crate::telemetry::{Class, Recent, WINDOW_SECONDS, Window};
+use crate::telemetry::{Class, Recent, Telemetry, WINDOW_SECONDS, Window};
 
 /// Tables shown; a page with more would read none of them.
 const TABLES_MAX: usize = 500;
@@ -50,7 +50,7 @@ fn with_tables(figures: &Json, tables: Vec<Json>) -> String {
     whole.to_string()
 }
 
-/// Counters of a second ago.
+/// Counters of a second ago, kept whether or not anybody watches: the first sample tells of its second alone.
 #[derive(Default)]
 struct Before {
     rows_in: u64,
@@ -58,6 +58,29 @@ struct Before {
     ingest_requests: u64,
     errors: u64,
     next_rows: HashMap<String, u64>,
+}
+
+/// What the last second brought, a second.
+struct Rates {
+    rows_in: f64,
+    ingest_bytes: f64,
+    ingest_requests: f64,
+    errors: f64,
+}
+
+impl Before {
+    fn tick(&mut self, telemetry: &Telemetry, seconds: f64) -> Rates {
+        let rate = |now: u64, before: &mut u64| {
+            let more = now.saturating_sub(std::mem::replace(before, now));
+            rounded(more as f64 / seconds)
+        };
+        Rates {
+            rows_in: rate(telemetry.rows_in.load(Relaxed), &mut self.rows_in),
+            ingest_bytes: rate(telemetry.ingest_bytes.load(Relaxed), &mut self.ingest_bytes),
+            ingest_requests: rate(telemetry.ingest_requests.load(Relaxed), &mut self.ingest_requests),
+            errors: rate(telemetry.errors(), &mut self.errors),
+        }
+    }
 }
 
 /// Once a second: keeps the windows, and makes a sample while somebody watches.
@@ -76,6 +99,7 @@ pub async fn run(app: Shared) {
         }
         let seconds = ticked.elapsed().as_secs_f64().max(0.001);
         ticked = Instant::now();
+        let rates = before.tick(&app.telemetry, seconds);
         let write = write.tick(app.telemetry.latency(Class::Write));
         let read = read.tick(app.telemetry.latency(Class::Read));
         let sql = sql.tick(app.telemetry.latency(Class::Sql));
@@ -89,31 +113,26 @@ pub async fn run(app: Shared) {
         }
         let recent = syncs[syncs.len() - 1].since(&syncs[0]);
         let fsync = [0.5, 0.99].map(|q| recent.quantile(q).as_secs_f64() * 1e3);
-        let sample = sample(&app, &mut before, seconds, [write, read, sql], fsync);
+        let sample = sample(&app, &mut before.next_rows, &rates, seconds, [write, read, sql], fsync);
         app.live.send_replace(Arc::new(sample));
     }
 }
 
 fn sample(
     app: &Shared,
-    before: &mut Before,
+    before: &mut HashMap<String, u64>,
+    rates: &Rates,
     seconds: f64,
     recent: [Recent; 3],
     fsync_ms: [f64; 2],
 ) -> Sample {
-    let telemetry = &app.telemetry;
-    let rate = |now: u64, before: &mut u64| {
-        let rate = now.saturating_sub(*before) as f64 / seconds;
-        *before = now;
-        rounded(rate)
-    };
     let root = app.engine.root();
     let mut tables = Vec::new();
     let mut next_rows = HashMap::new();
     for table in root.tables().take(TABLES_MAX) {
         let def = table.def();
         let next = table.next_row().0;
-        let was = before.next_rows.get(&def.name).copied().unwrap_or(next);
+        let was = before.get(&def.name).copied().unwrap_or(next);
         next_rows.insert(def.name.clone(), next);
         tables.push((
             def.clone(),
@@ -127,7 +146,7 @@ fn sample(
             }),
         ));
     }
-    before.next_rows = next_rows;
+    *before = next_rows;
     let ms = |duration: Duration| (duration.as_secs_f64() * 1e6).round() / 1e3;
     let latency = |recent: Recent| json!({ "per_s": rounded(recent.per_second), "p50_ms": ms(recent.p50), "p99_ms": ms(recent.p99), "max_ms": ms(recent.max) });
     let [write, read, sql] = recent;
@@ -136,15 +155,15 @@ fn sample(
         "uptime_s": app.started.elapsed().as_secs(),
         "version": env!("CARGO_PKG_VERSION"),
         "ingest": {
-            "rows_per_s": rate(telemetry.rows_in.load(Relaxed), &mut before.rows_in),
-            "bytes_per_s": rate(telemetry.ingest_bytes.load(Relaxed), &mut before.ingest_bytes),
-            "requests_per_s": rate(telemetry.ingest_requests.load(Relaxed), &mut before.ingest_requests),
+            "rows_per_s": rates.rows_in,
+            "bytes_per_s": rates.ingest_bytes,
+            "requests_per_s": rates.ingest_requests,
             "p50_ms": ms(write.p50), "p99_ms": ms(write.p99), "max_ms": ms(write.max),
         },
         "reads": latency(read),
         "sql": latency(sql),
         "log": { "lsn": root.lsn().0, "fsync_p50_ms": rounded(fsync_ms[0]), "fsync_p99_ms": rounded(fsync_ms[1]) },
-        "errors_per_s": rate(telemetry.errors(), &mut before.errors),
+        "errors_per_s": rates.errors,
     });
     let whole = with_tables(&figures, tables.iter().map(|(_, table)| table.clone()).collect());
     Sample { made: Some(Instant::now()), figures, tables, whole }

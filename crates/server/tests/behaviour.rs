@@ -316,6 +316,28 @@ fn the_live_feed_shows_what_happens() {
     }
 }
 
+/// Whoever looked first after an hour saw that hour's errors and rows as one second's.
+#[test]
+fn the_first_sample_tells_of_a_second_and_not_of_all_since_somebody_watched() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("live-first");
+    for _ in 0..20 {
+        assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
+        assert_eq!(running.ask("GET", "/v1/tables/none", "").status, 404);
+    }
+    // Of these seconds a sample may tell of the last one, in which nothing happened.
+    std::thread::sleep(Duration::from_millis(2_500));
+    let mut client = running.client();
+    client.head("GET", "/_/live", &[]);
+    assert_eq!(client.answer_head().status, 200);
+    let (_, data, _) = event(&mut client, &mut String::new());
+    let sample: serde_json::Value = serde_json::from_str(&data).unwrap();
+    for field in ["rows_per_s", "bytes_per_s", "requests_per_s"] {
+        assert_eq!(sample["ingest"][field], 0.0, "{field}: {sample}");
+    }
+    assert_eq!(sample["errors_per_s"], 0.0, "{sample}");
+}
+
 #[test]
 fn the_page_is_compressed_tagged_and_not_sent_twice() {
     let _limit = testkit::limit(60);

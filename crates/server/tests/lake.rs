@@ -147,6 +147,14 @@ fn a_lake_that_was_removed_is_made_again() {
     ok(&running, "POST", "/v1/tables/events/rows", r#"{"n":3}"#);
     assert_eq!(ok(&running, "POST", "/v1/tables/events/commit", "")["rows"], 3);
     assert!(ok(&running, "GET", "/v1/tables/events/watermarks", "").get("lake_error").is_none());
+    // Also where no row came since that would show it.
+    std::fs::remove_dir_all(running.engine.dir().join("lake/main")).unwrap();
+    let error = ok(&running, "GET", "/v1/tables/events/watermarks", "")["lake_error"].clone();
+    assert!(error.as_str().is_some_and(|error| error.contains("is gone")), "{error}");
+    let landed = ok(&running, "POST", "/v1/tables/events/commit", "");
+    assert_eq!(landed["rows"], 3);
+    assert!(std::path::Path::new(landed["metadata"].as_str().unwrap()).exists());
+    assert!(ok(&running, "GET", "/v1/tables/events/watermarks", "").get("lake_error").is_none());
 }
 
 /// Whoever waits is told why, and not only that it took too long.

@@ -5,7 +5,7 @@ import { followLive, hasKey, useKey, whenLocked } from './api.js';
 import { setCards, showCards } from './cards.js';
 import { $, local, showError, text } from './dom.js';
 import { count, uptime } from './format.js';
-import { setMachine } from './machine.js';
+import { lookAgain, setMachine } from './machine.js';
 import './search.js';
 import { cancelSql } from './sql.js';
 import './storm.js';
@@ -32,6 +32,7 @@ followLive((sample) => {
   setCards(sample.tables ?? []);
   draw();
 }, (state, error) => {
+  if (state === 'live' && $('state').dataset.state !== 'live') lookAgain();
   $('state').dataset.state = state;
   text($('state'), STATES[state]);
   if (error) showError($('error'), error);

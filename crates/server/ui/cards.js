@@ -28,6 +28,8 @@ let word = WORD;
 let hasSite = null;
 
 const quoted = (words) => `'${words.replaceAll("'", "'\\''")}'`;
+/** A port that this server does not listen at. */
+const otherPort = () => { const own = Number(location.port); return own >= 1024 && own < 65535 ? own + 1 : 8485; };
 const keyHeader = () => (hasKey() ? ' -H "authorization: Bearer $POLYNYA_KEY"' : '');
 const within = () => AbortSignal.timeout(ANSWER_MS_MAX);
 const statement = () => (tables.get('polynya.processes')?.rows ? PROCESSES_SQL : tables.get('polynya.requests')?.rows ? REQUESTS_SQL : 'SELECT now() AS time');
@@ -47,7 +49,7 @@ async function lookAtRows() {
   const marks = await json(`${tablePath('hello')}/watermarks`, { signal: within() });
   const landed = marks.lake?.row;
   const lake = marks.lake === undefined ? 'This table has no lake.'
-    : landed === undefined ? 'Not in Iceberg yet: it lands within a minute.'
+    : !landed ? 'Not in Iceberg yet: it lands within a minute.'
       : landed >= marks.acknowledged.row ? 'All of them in Iceberg.' : `In Iceberg up to row ${count(landed)} of ${count(marks.acknowledged.row)}.`;
   return [line(el('b', {}, plural(known.rows, 'row')), ' on disk'), quiet(lake)];
 }
@@ -135,7 +137,7 @@ const CARDS = [
   },
   {
     id: 'site', title: 'Site', promise: 'A folder of notes as a website. A file that you save is live within a second.',
-    command: () => (hasSite === false ? `polynya demo --data ./try --listen 127.0.0.1:8485 ~/notes` : `curl -s --compressed -o /dev/null -w '%{http_code}, %{size_download} bytes in %{time_total} s\\n' ${location.origin}/`),
+    command: () => (hasSite === false ? `polynya demo --data ./try --listen 127.0.0.1:${otherPort()} ~/notes` : `curl -s --compressed -o /dev/null -w '%{http_code}, %{size_download} bytes in %{time_total} s\\n' ${location.origin}/`),
     look: lookAtSite, link: ['Read it', '/', null],
   },
 ];

@@ -37,6 +37,8 @@ let newest = '';
 let there = { metrics: false, processes: false };
 let waiting = () => {};
 let running = false;
+let wait = EVERY_MS;
+let rest = new AbortController();
 let looked = 0;
 
 const charts = CHARTS.map((chart) => {
@@ -135,7 +137,6 @@ const halted = () => document.hidden || !there.metrics || $('machine-pause').get
 
 /** Looks every two seconds for as long as the page lives and somebody sees it. */
 async function follow() {
-  let wait = EVERY_MS;
   for (;;) {
     while (halted()) await new Promise((resolve) => { waiting = resolve; });
     try {
@@ -145,7 +146,8 @@ async function follow() {
       if (error.status === 401) await nextKey();
       wait = Math.min(wait * 2, FAILED_MS_MAX);
     }
-    await pause(wait);
+    rest = new AbortController();
+    await pause(wait, rest.signal).catch(() => {});
   }
 }
 
@@ -160,6 +162,12 @@ export function setMachine(tables) {
     follow();
   }
   wake();
+}
+
+/** The server is there again: what failed while it was away waits no longer. */
+export function lookAgain() {
+  wait = EVERY_MS;
+  rest.abort();
 }
 
 const wake = () => { if (!halted()) waiting(); };

@@ -2,6 +2,8 @@
 // same table here as through `polynya ingest`.
 // Numbers are passed on as they are written, so none loses digits on the way.
 
+import { plural } from './format.js';
+
 export class FileError extends Error {}
 
 // A quote ends a field only before a space or the end: not every server escapes those inside.
@@ -268,7 +270,7 @@ export async function csvShape(chunks, delimiter) {
         shape = { names, types: names.map(() => undefined), header };
         if (header) continue;
       }
-      if (fields.length !== shape.names.length) throw new FileError(`Line ${line} has ${fields.length} fields where ${shape.names.length} are expected. Fields that hold the delimiter need quotes.`);
+      if (fields.length !== shape.names.length) throw new FileError(`Line ${line} has ${plural(fields.length, 'field')} where ${shape.names.length} ${shape.names.length === 1 ? 'is' : 'are'} expected. Fields that hold the delimiter need quotes.`);
       fields.forEach((v, i) => { if (v !== null && shape.types[i] !== 'string') shape.types[i] = join(shape.types[i], typeOf(v)); });
     }
   }

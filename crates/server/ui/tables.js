@@ -8,10 +8,16 @@ import { makeExamples, putSql, runSql } from './sql.js';
 
 // Definitions of all tables come in one answer; beyond this many tables only the chosen one's is fetched.
 const DEFINED_MAX = 2000;
+// `wide`: only where there is room; cut in half it says nothing.
 const COLUMNS = [
-  { name: 'name', chars: 14.5, grow: true }, { name: 'rows', chars: 7.2, end: true }, { name: 'size', chars: 7, end: true },
-  { name: 'rows/s', chars: 6, end: true }, { name: 'cols', title: 'columns', chars: 3.5, end: true }, { name: 'key', chars: 5 },
+  { name: 'name', chars: 14.5, grow: true, of: (t) => t.name },
+  { name: 'rows', chars: 7.2, end: true, of: (t) => rowCount(t.rows) },
+  { name: 'size', chars: 7, end: true, of: (t) => bytes(t.bytes) },
+  { name: 'rows/s', chars: 6, end: true, wide: true, of: (t) => (t.rows_per_s ? short(t.rows_per_s) : '0') },
+  { name: 'cols', title: 'columns', chars: 3.5, end: true, wide: true, of: (t) => String(t.columns) },
+  { name: 'key', chars: 5, wide: true, of: (t) => keys.get(t.name)?.join(', ') || (t.keyed ? 'yes' : '') },
 ];
+const narrow = matchMedia('(max-width: 640px)');
 
 let tables = [];
 let seen = [];
@@ -24,15 +30,12 @@ let started = false;
 const grid = new Grid($('tables'), { label: 'Tables', byRow: true, onMove: (row) => { chosen = seen[row].name; }, onActivate: (row) => choose(seen[row].name) });
 const own = (name) => (name.startsWith('polynya.') ? 1 : 0);
 const rowCount = (n) => (n < 1e6 ? count(n) : short(n));
-grid.show({
-  columns: COLUMNS, rows: 0,
-  cell: (row, column) => {
-    const t = seen[row];
-    const keyNames = keys.get(t.name);
-    return [() => t.name, () => rowCount(t.rows), () => bytes(t.bytes), () => (t.rows_per_s ? short(t.rows_per_s) : '0'),
-      () => String(t.columns), () => (keyNames?.length ? keyNames.join(', ') : t.keyed ? 'yes' : '')][column]();
-  },
-});
+function showColumns() {
+  const columns = COLUMNS.filter((c) => !(c.wide && narrow.matches));
+  grid.show({ columns, rows: seen.length, cell: (row, column) => columns[column].of(seen[row]) });
+}
+showColumns();
+narrow.addEventListener('change', () => { showColumns(); drawTables(); });
 
 /** Takes the tables of a sample; draws unless the page is hidden. */
 export function setTables(list) {

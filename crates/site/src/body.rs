@@ -16,8 +16,6 @@ pub(crate) struct Body {
     pub(crate) text: Vec<Span>,
     /// The text of the first paragraph that has one.
     pub(crate) lead: Vec<Span>,
-    /// Tags in the text, as written, without `#`.
-    pub(crate) tags: Vec<String>,
     /// The first block is a heading of level 1, so the page needs no other.
     pub(crate) has_title: bool,
     pub(crate) warnings: Vec<String>,
@@ -31,7 +29,7 @@ pub(crate) struct Body {
 pub(crate) enum Piece {
     Html(Box<str>),
     /// HTML that the author wrote: an option of the site decides whether it stays.
-    Raw(Box<str>),
+    Raw(Box<[Span]>),
     /// An id of this page. In an embed it gets a prefix, so that no two things have one id.
     Id(Box<str>),
     /// A line break in the source: an option decides what it is.
@@ -40,7 +38,22 @@ pub(crate) enum Piece {
     Open(u32),
     Close(u32),
     /// `links[i]`, shown in place: an image, a note.
-    Show(u32),
+    Show(u32, Place),
+    /// The words of `links[i]`, which is no link here.
+    Say(u32),
+}
+
+/// What may stand where something is shown in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Blocks.
+    Block,
+    /// A paragraph's own text: blocks, if the paragraph ends before them.
+    Paragraph,
+    /// Text within a heading or within marks of its own.
+    Line,
+    /// Text without links: within a link.
+    Link,
 }
 
 /// A piece of text, or what a link shows, which depends on where it leads.
@@ -58,8 +71,8 @@ pub(crate) struct Link {
     /// Heading or `^block`, decoded.
     pub(crate) fragment: Option<String>,
     /// What its author wants shown.
-    pub(crate) label: Option<String>,
-    pub(crate) title: Option<String>,
+    pub(crate) label: Option<Vec<Span>>,
+    pub(crate) title: Option<Vec<Span>>,
     /// Of an image: width and height.
     pub(crate) size: Option<(u32, Option<u32>)>,
 }
@@ -69,10 +82,15 @@ impl Link {
         matches!(self.syntax, Syntax::WikiEmbed | Syntax::Image)
     }
 
-    /// What it shows where nothing is to be hidden.
-    pub(crate) fn shown(&self) -> String {
+    /// Whether it leads anywhere, or is text that may name a note.
+    pub(crate) fn is_link(&self) -> bool {
+        !matches!(self.syntax, Syntax::Named | Syntax::Quoted)
+    }
+
+    /// What it shows where it is not to be hidden, `inner` being what the links in its label show.
+    pub(crate) fn shown(&self, inner: impl FnMut(u32) -> String) -> String {
         match (&self.label, &self.fragment) {
-            (Some(label), _) => label.clone(),
+            (Some(label), _) => joined(label, inner),
             (None, None) => self.target.clone(),
             (None, Some(fragment)) if self.target.is_empty() => fragment.clone(),
             (None, Some(fragment)) => format!("{} › {fragment}", self.target),
@@ -90,6 +108,10 @@ pub(crate) enum Syntax {
     Markdown,
     /// `![x](a.png)`
     Image,
+    /// `[[a]]` where there can be no link: in the text of another, in an attribute, in front matter.
+    Named,
+    /// `[[a]]` that is text: in HTML, in math, escaped. Its label is what stands there.
+    Quoted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +127,12 @@ pub(crate) struct Heading {
 }
 
 impl Body {
+    /// What a link shows where nothing is to be hidden.
+    pub(crate) fn shown(&self, at: u32) -> String {
+        // In the label of a link there may be the names of others, which have no such label.
+        self.links[at as usize].shown(|inner| self.links[inner as usize].shown(|_| String::new()))
+    }
+
     /// The id that a link's fragment leads to.
     pub(crate) fn id_of(&self, fragment: &str) -> Option<String> {
         if fragment.starts_with('^') {
@@ -120,6 +148,15 @@ impl Body {
         let heading = |at: u32| &self.headings[at as usize];
         let exact = found(&self.by_id, last, |at| &heading(at).id);
         exact.or_else(|| found(&self.by_key, &key, |at| &heading(at).key)).map(heading)
+    }
+
+    /// Links in the heading that a fragment names.
+    pub(crate) fn links_of(&self, fragment: &str) -> impl Iterator<Item = &Link> {
+        let heading = self.heading(fragment).filter(|_| !fragment.starts_with('^'));
+        heading.into_iter().flat_map(|heading| &heading.text).filter_map(|span| match span {
+            Span::Link(at) => Some(&self.links[*at as usize]),
+            Span::Text(_) => None,
+        })
     }
 
     fn block(&self, fragment: &str) -> Option<&(Box<str>, usize, usize)> {
@@ -146,6 +183,18 @@ impl Body {
         let headings = self.headings.iter().map(|heading| (heading.id.as_str(), heading.key.as_str()));
         headings.chain(self.blocks.iter().map(|(id, ..)| (&**id, ""))).collect()
     }
+}
+
+/// Spans as text, links through `shown`.
+pub(crate) fn joined(spans: &[Span], mut shown: impl FnMut(u32) -> String) -> String {
+    let mut text = String::new();
+    for span in spans {
+        match span {
+            Span::Text(part) => text.push_str(part),
+            Span::Link(link) => text.push_str(&shown(*link)),
+        }
+    }
+    text
 }
 
 /// Positions in the order of their names, the first of each name.

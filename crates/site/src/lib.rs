@@ -47,6 +47,7 @@ mod raw;
 mod render;
 mod text;
 mod theme;
+mod ticks;
 mod vault;
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::body::{Link, Span};
+use crate::body::{Link, Span, Syntax, joined};
 use crate::names::{self, Attempt, Key, Kind};
 use crate::note::{self, Note};
 use crate::path::{self, Media};
-use crate::text::{fold, mentions};
+use crate::text::{fold, tells};
 use crate::vault::State;
 
 const TITLE_CHARS_MAX: usize = 300;
@@ -34,6 +34,8 @@ pub(crate) struct Linked {
     pub(crate) card: Card,
     /// One for each link of the body.
     pub(crate) targets: Vec<Target>,
+    /// Whether they are links, or names only.
+    are_links: Vec<bool>,
     /// Each name that was looked for: who comes to bear it, or ceases to, may change a target.
     pub(crate) keys: Vec<Key>,
     pub(crate) warnings: Vec<String>,
@@ -46,6 +48,8 @@ pub(crate) enum Target {
         path: Arc<str>,
         url: Arc<str>,
         id: Option<String>,
+        /// The heading that it leads to names an unpublished note, and so would the link.
+        is_veiled: bool,
     },
     Asset {
         path: Arc<str>,
@@ -81,6 +85,7 @@ impl Linked {
                 created: note.created(),
             },
             targets: Vec::with_capacity(note.body.links.len()),
+            are_links: note.body.links.iter().map(Link::is_link).collect(),
             keys: Vec::new(),
             warnings: Vec::new(),
         };
@@ -94,7 +99,11 @@ impl Linked {
         for link in &note.body.links {
             let attempts = names::attempts(folder, link);
             linked.keys.extend(attempts.iter().map(|attempt| attempt.key.clone()));
-            let target = follow(state, path, note, link, &attempts, &mut linked.warnings);
+            let known = linked.warnings.len();
+            let target = follow(state, path, note, link, &attempts, &mut linked);
+            if !link.is_link() && !matches!(target, Target::Withheld { .. }) {
+                linked.warnings.truncate(known);
+            }
             linked.targets.push(target);
         }
         linked.keys.sort_unstable();
@@ -103,10 +112,8 @@ impl Linked {
         let shown =
             |spans: &[Span], chars_max| note::line(spans, chars_max, |at| linked.shown(note, at, withheld));
         let title = shown(&note.title, TITLE_CHARS_MAX);
-        let description = match note.description() {
-            Some(description) => crate::text::shorten(description, DESCRIPTION_CHARS_MAX),
-            None => shown(&note.body.lead, DESCRIPTION_CHARS_MAX),
-        };
+        let description = note.description.as_ref().unwrap_or(&note.body.lead);
+        let description = shown(description, DESCRIPTION_CHARS_MAX);
         linked.card.title = title;
         linked.card.description = description;
         linked
@@ -117,15 +124,23 @@ impl Linked {
         let link = &note.body.links[at as usize];
         match self.targets.get(at as usize) {
             Some(Target::Withheld { label: false }) | None => withheld.to_owned(),
-            _ => link.shown(),
+            Some(Target::Note { is_veiled: true, .. }) => match link.target.as_str() {
+                "" => "…".to_owned(),
+                target => format!("{target} › …"),
+            },
+            _ => link.shown(|inner| self.shown(note, inner, withheld)),
         }
+    }
+
+    /// What is merely named is no link to it, and makes no file public.
+    fn followed(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter().zip(&self.are_links).filter(|(_, is_link)| **is_link).map(|(target, _)| target)
     }
 
     /// Notes that it links to or shows, itself left out; each once.
     pub(crate) fn notes(&self) -> Vec<Arc<str>> {
         let mut notes: Vec<Arc<str>> = self
-            .targets
-            .iter()
+            .followed()
             .filter_map(|target| match target {
                 Target::Note { path, .. } if *path != self.card.path => Some(path.clone()),
                 _ => None,
@@ -153,8 +168,7 @@ impl Linked {
 
     pub(crate) fn assets(&self) -> Vec<Arc<str>> {
         let mut assets: Vec<Arc<str>> = self
-            .targets
-            .iter()
+            .followed()
             .filter_map(|target| match target {
                 Target::Asset { path, .. } => Some(path.clone()),
                 _ => None,
@@ -172,8 +186,9 @@ fn follow(
     note: &Note,
     link: &Link,
     attempts: &[Attempt],
-    warnings: &mut Vec<String>,
+    linked: &mut Linked,
 ) -> Target {
+    let warnings = &mut linked.warnings;
     let (path, kind) = if link.target.trim().is_empty() {
         (from.clone(), Kind::Note)
     } else {
@@ -202,7 +217,7 @@ fn follow(
         },
         Kind::Withheld => {
             warnings.push(format!("`{path}` is linked to and was passed over; the link is plain text"));
-            Target::Withheld { label: may_show_label(link, &path, std::iter::empty()) }
+            Target::Withheld { label: may_show_label(note, link, &path, std::iter::empty()) }
         }
         Kind::Note => {
             let own = *path == **from;
@@ -212,7 +227,7 @@ fn follow(
                 let title = entry.note.title();
                 let names =
                     [title.as_str()].into_iter().chain(entry.note.aliases().iter().map(String::as_str));
-                return Target::Withheld { label: may_show_label(link, &path, names) };
+                return Target::Withheld { label: may_show_label(note, link, &path, names) };
             }
             let body = if own { &note.body } else { &entry.note.body };
             let id = link.fragment.as_deref().and_then(|fragment| body.id_of(fragment));
@@ -221,9 +236,27 @@ fn follow(
                     "`{path}` has no heading or block `{fragment}`; the link leads to its top"
                 ));
             }
-            Target::Note { url: state.url_of(&path).into(), path, id }
+            let is_veiled = link.label.is_none()
+                && link.fragment.as_deref().is_some_and(|fragment| {
+                    let links = body.links_of(fragment);
+                    links.filter(|link| is_private(state, &path, link, &mut linked.keys)).count() > 0
+                });
+            Target::Note { url: state.url_of(&path).into(), path, id, is_veiled }
         }
     }
+}
+
+/// Whether a link of the note at `path` leads to an unpublished note. `keys` are the names that it depends on.
+fn is_private(state: &State, path: &Arc<str>, link: &Link, keys: &mut Vec<Key>) -> bool {
+    let folder = path::split(path).0;
+    let attempts = names::attempts(folder, link);
+    keys.extend(attempts.iter().map(|attempt| attempt.key.clone()));
+    let found = state.names.find(folder, &attempts);
+    found.is_some_and(|named| match named.kind {
+        Kind::Withheld => true,
+        Kind::Note => state.notes.get(&named.path).is_some_and(|entry| !entry.published),
+        Kind::Asset | Kind::Folder => false,
+    })
 }
 
 /// An address from the root that is another part of this server.
@@ -231,10 +264,21 @@ fn is_of_host(state: &State, link: &Link) -> bool {
     link.target.starts_with('/') && !link.is_shown_in_place() && state.site.is_reserved(&link.target[1..])
 }
 
-/// The author's own words are shown, unless they name the note that is to stay private.
-fn may_show_label<'a>(link: &Link, path: &'a str, names: impl Iterator<Item = &'a str>) -> bool {
+/// The author's own words are shown, unless they name the note that is to stay private, or the folder that it is in.
+fn may_show_label<'a>(
+    note: &Note,
+    link: &'a Link,
+    path: &'a str,
+    names: impl Iterator<Item = &'a str>,
+) -> bool {
     let Some(label) = &link.label else { return false };
-    let label = fold(label);
-    let file = path::stem(path::split(path).1);
-    !names.chain([file]).map(|name| fold(name.trim())).any(|name| mentions(&label, &name))
+    if link.syntax == Syntax::Quoted {
+        return false;
+    }
+    let label = fold(&joined(label, |inner| note.body.shown(inner)));
+    let (folder, file) = path::split(path);
+    let in_folder = format!("{folder}/");
+    let has_folder = !folder.is_empty() && label.contains(&fold(&in_folder));
+    let mut names = names.chain([path::stem(file), link.target.trim()]);
+    !has_folder && !names.any(|name| tells(&label, &fold(name.trim())))
 }

@@ -1,10 +1,12 @@
 //! Markdown to [`Body`]: CommonMark with tables, strikethrough, task lists, autolinks, footnotes, callouts, `==marks==`,
-//! math as text, wikilinks, embeds and `#tags`.
+//! math as text, wikilinks, embeds and `#tags`. Wikilinks are found before it is read: see [`wikilinks`].
 //!
 //! The tree is walked with a stack of its own, so that no depth of nesting can exhaust the thread's.
 
 mod inline;
 mod link;
+mod named;
+mod wikilinks;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,16 +14,39 @@ use comrak::nodes::{CalloutFold, ListType, NodeValue, TableAlignment};
 use comrak::{Arena, Node, Options};
 
 use crate::body::{Body, Heading, Piece, Span};
+use crate::note::Tags;
 use crate::text::{escape_into, slug};
+use wikilinks::Item;
 
 pub(crate) use inline::is_tag;
 pub(crate) use link::size_attributes;
 
 /// Reads a note's text, front matter and comments taken out already.
-pub(crate) fn read(text: &str) -> Body {
+pub(crate) fn read(text: &str, tags: &mut Tags) -> Body {
+    let (marked, items) = wikilinks::mark(text);
     let arena = Arena::new();
-    let root = comrak::parse_document(&arena, text, &options());
-    let mut walk = Walk::default();
+    let root = comrak::parse_document(&arena, &marked, &options());
+    let mut walk = Walk {
+        items: &items,
+        said_max: SAID_TIMES_MAX.saturating_mul(text.len()),
+        tags,
+        body: Body::default(),
+        out: String::new(),
+        open_links: Vec::new(),
+        fresh: false,
+        ids: BTreeSet::new(),
+        next_ids: HashMap::new(),
+        started: Vec::new(),
+        alignments: Vec::new(),
+        column: 0,
+        in_table_head: false,
+        in_cell: false,
+        in_paragraph: false,
+        lines: 0,
+        footnotes: 0,
+        content_end: None,
+        block_id: None,
+    };
     walk.body.has_title = starts_with_title(root);
     walk.walk(root);
     walk.finish()
@@ -39,7 +64,6 @@ fn options() -> Options<'static> {
     extension.math_dollars = true;
     extension.math_code = true;
     extension.highlight = true;
-    extension.wikilinks_title_after_pipe = true;
     options.parse.relaxed_tasklist_matching = true;
     // So that `\#` is not taken for a tag.
     options.parse.escaped_char_spans = true;
@@ -51,8 +75,16 @@ fn starts_with_title(root: Node<'_>) -> bool {
     first.is_some_and(|node| matches!(node.data().value, NodeValue::Heading(heading) if heading.level == 1))
 }
 
-#[derive(Default)]
-struct Walk {
+/// How often the text's length what marks stand for may come out in all: a reference's title comes out wherever it is
+/// referred to, and the parser knows the length of a mark alone.
+const SAID_TIMES_MAX: usize = 4;
+
+struct Walk<'t> {
+    /// What the marks in the text stand for.
+    items: &'t [Item<'t>],
+    /// How many bytes of it may still come out.
+    said_max: usize,
+    tags: &'t mut Tags,
     body: Body,
     /// HTML that is not a piece yet.
     out: String,
@@ -68,6 +100,11 @@ struct Walk {
     alignments: Vec<TableAlignment>,
     column: usize,
     in_table_head: bool,
+    in_cell: bool,
+    /// In a `<p>`.
+    in_paragraph: bool,
+    /// Headings, titles and marks that are open, in which no block can be.
+    lines: usize,
     footnotes: usize,
     /// Where the text ends and the footnotes begin.
     content_end: Option<usize>,
@@ -79,7 +116,7 @@ enum Step<'a> {
     Leave(Node<'a>),
 }
 
-impl Walk {
+impl Walk<'_> {
     fn walk<'a>(&mut self, root: Node<'a>) {
         let mut stack = vec![Step::Enter(root)];
         while let Some(step) = stack.pop() {
@@ -182,14 +219,20 @@ impl Walk {
                 let checked = if task.symbol.is_some() { " checked" } else { "" };
                 self.html(&format!("<li class=\"task\"><input type=\"checkbox\" disabled{checked}> "));
             }
-            NodeValue::CodeBlock(code) => self.code_block(&code.info, &code.literal),
+            NodeValue::CodeBlock(code) => {
+                let column = node.data().sourcepos.start.column.saturating_sub(1);
+                self.code_block(&code.info, &code.literal, column);
+            }
             NodeValue::HtmlBlock(html) => self.raw(&html.literal, true),
             NodeValue::Paragraph => self.enter_paragraph(node),
-            NodeValue::Heading(_) => self.mark(),
+            NodeValue::Heading(_) => {
+                self.lines += 1;
+                self.mark();
+            }
             NodeValue::ThematicBreak => self.html("<hr>\n"),
             NodeValue::FootnoteDefinition(_) => self.enter_footnote(),
             NodeValue::Callout(callout) => self.enter_callout(node, &callout),
-            NodeValue::CalloutTitle => {}
+            NodeValue::CalloutTitle => self.lines += 1,
             NodeValue::Table(table) => {
                 self.alignments = table.alignments.clone();
                 self.html("<div class=\"table\" tabindex=\"0\"><table>\n");
@@ -206,6 +249,7 @@ impl Walk {
                     _ => "",
                 };
                 self.column += 1;
+                self.in_cell = true;
                 let name = if self.in_table_head { "th scope=\"col\"" } else { "td" };
                 self.html(&format!("<{name}{class}>"));
             }
@@ -240,6 +284,7 @@ impl Walk {
                 self.html(if callout.fold == CalloutFold::None { "</div>\n" } else { "</details>\n" });
             }
             NodeValue::CalloutTitle => {
+                self.lines -= 1;
                 let folds = node.parent().is_some_and(
                     |up| matches!(&up.data().value, NodeValue::Callout(up) if up.fold != CalloutFold::None),
                 );
@@ -251,6 +296,7 @@ impl Walk {
                 self.span("\n");
             }
             NodeValue::TableCell => {
+                self.in_cell = false;
                 self.html(if self.in_table_head { "</th>" } else { "</td>" });
                 self.span(" ");
             }
@@ -258,7 +304,9 @@ impl Walk {
         }
     }
 
-    fn code_block(&mut self, info: &str, code: &str) {
+    fn code_block(&mut self, info: &str, code: &str, column: usize) {
+        let info = self.address(info);
+        let code = self.written(code, |item| item.lines(column));
         let language = info.split([' ', ',', '\t']).next().unwrap_or_default();
         self.html("<pre tabindex=\"0\"><code");
         if !language.is_empty() {
@@ -267,7 +315,7 @@ impl Walk {
             self.html("\"");
         }
         self.html(">");
-        self.text(code);
+        self.text(&code);
         self.html("</code></pre>\n");
     }
 
@@ -296,6 +344,7 @@ impl Walk {
         self.mark();
         self.block_id = link::take_block_id(node);
         let id = self.block_id.clone();
+        self.in_paragraph = !Self::is_bare(node);
         match (Self::is_bare(node), id) {
             (false, None) => self.html("<p>"),
             (true, None) => {}
@@ -312,6 +361,7 @@ impl Walk {
 
     fn leave_paragraph(&mut self, node: Node<'_>) {
         let bare = Self::is_bare(node);
+        self.in_paragraph = false;
         self.html(if bare { "" } else { "</p>\n" });
         let (piece, span) = self.started.pop().unwrap_or_default();
         if let Some(id) = self.block_id.take() {
@@ -320,13 +370,14 @@ impl Walk {
         }
         let is_text = node.parent().is_some_and(|up| matches!(up.data().value, NodeValue::Document));
         let spans = &self.body.text[span.min(self.body.text.len())..];
-        if is_text && self.body.lead.is_empty() && !is_blank(spans) {
+        if is_text && self.body.lead.is_empty() && !link::is_blank(spans) {
             self.body.lead = spans.to_vec();
         }
         self.span("\n");
     }
 
     fn leave_heading(&mut self, node: Node<'_>, level: u8) {
+        self.lines -= 1;
         // What is inside came after the mark, its own tag comes before: only now the id is known.
         self.cut();
         let (start, span) = self.started.pop().unwrap_or_default();
@@ -340,7 +391,7 @@ impl Walk {
                     own.push_str(text);
                     all.push_str(text);
                 }
-                Span::Link(link) => all.push_str(&self.body.links[*link as usize].shown()),
+                Span::Link(link) => all.push_str(&self.body.shown(*link)),
             }
         }
         let id = self.unique(slug(&own));
@@ -387,15 +438,11 @@ impl Walk {
         self.html(title);
         let first = node.first_child();
         if !first.is_some_and(|first| matches!(first.data().value, NodeValue::CalloutTitle)) {
-            self.text(&callout.default_title());
+            self.words(&callout.default_title());
             self.span("\n");
             self.html(if callout.fold == CalloutFold::None { "</p>\n" } else { "</summary>\n" });
         }
     }
-}
-
-fn is_blank(spans: &[Span]) -> bool {
-    spans.iter().all(|span| matches!(span, Span::Text(text) if text.trim().is_empty()))
 }
 
 /// Obsidian's kinds in five colours. Nothing of the author's text gets into the class.

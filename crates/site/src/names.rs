@@ -86,7 +86,7 @@ pub(crate) struct Attempt {
 /// How a link's target is looked for, in order.
 pub(crate) fn attempts(folder: &str, link: &Link) -> Vec<Attempt> {
     let target = link.target.trim();
-    let target = target.strip_suffix(".md").or(target.strip_suffix(".MD")).unwrap_or(target);
+    let target = path::stem(target);
     let target = target.strip_suffix('/').unwrap_or(target);
     let attempt = |text: String, exact| {
         let usable = !text.is_empty() && text.len() <= path::PATH_BYTES_MAX;

@@ -4,12 +4,17 @@ pub(crate) mod comments;
 pub(crate) mod date;
 pub(crate) mod front;
 
-use crate::body::{Body, Span};
+use std::collections::BTreeSet;
+
+use crate::body::{Body, Span, joined};
 use crate::markdown;
 use crate::text::{fold, shorten};
 
 /// Larger notes stay private.
 pub const NOTE_BYTES_MAX: usize = 4 << 20;
+
+/// Each tag of a note is a page, and stands on the note's own.
+pub(crate) const TAGS_MAX: usize = 1_000;
 
 /// What a file says about itself; what others say of it is the [`crate::Vault`]'s. Depends on path and bytes alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +26,7 @@ pub struct Note {
     /// Folded, sorted, each once.
     tags: Vec<String>,
     publish: Option<bool>,
-    description: Option<String>,
+    pub(crate) description: Option<Vec<Span>>,
     /// Seconds since 1970, UTC.
     created: Option<i64>,
     updated: Option<i64>,
@@ -107,12 +112,19 @@ impl Note {
     }
 
     fn read_body(&mut self, text: &str) {
-        self.body = markdown::read(&comments::strip(text));
+        let mut tags = Tags::default();
+        for tag in std::mem::take(&mut self.tags) {
+            tags.take(&tag);
+        }
+        self.body = markdown::read(&comments::strip(text), &mut tags);
         self.warnings.append(&mut self.body.warnings);
-        self.tags.append(&mut self.body.tags);
-        self.tags = self.tags.iter().map(|tag| fold(tag)).collect();
-        self.tags.sort_unstable();
-        self.tags.dedup();
+        if tags.passed_over {
+            self.warnings.push(format!("it has more than {TAGS_MAX} tags; the first {TAGS_MAX} count"));
+        }
+        self.tags = tags.taken.into_iter().collect();
+        for said in std::iter::once(&mut self.title).chain(&mut self.description) {
+            *said = self.body.named(std::mem::take(said));
+        }
         if self.title.is_empty()
             && let Some(heading) = self.body.headings.first()
         {
@@ -123,11 +135,11 @@ impl Note {
     fn key(&mut self, key: &str, value: &front::Value, tags: &mut Vec<String>) {
         match key {
             "title" => {
-                self.title = value.text().map(|text| Span::Text(text.to_owned())).into_iter().collect()
+                self.title = value.text().map(one).unwrap_or_default();
             }
             "alias" | "aliases" => self.aliases.extend(value.texts().into_iter().map(str::to_owned)),
             "tag" | "tags" => self.tags_from(value, tags),
-            "description" | "summary" => self.description = value.text().map(str::to_owned),
+            "description" | "summary" => self.description = value.text().map(one),
             "publish" => {
                 let yes = value.text().map(|text| matches!(&*text.to_lowercase(), "true" | "yes" | "on"));
                 let said = yes.is_some_and(|yes| yes);
@@ -206,9 +218,14 @@ impl Note {
         if self.broken { Some(false) } else { self.publish }
     }
 
+    /// Whether something about it could not be read, its front matter mostly: it is private then. Its warnings say what.
+    pub fn is_unreadable(&self) -> bool {
+        self.broken
+    }
+
     /// Of its front matter.
-    pub fn description(&self) -> Option<&str> {
-        self.description.as_deref()
+    pub fn description(&self) -> Option<String> {
+        self.description.as_ref().map(|spans| plain(spans, &self.body))
     }
 
     /// Seconds since 1970, UTC.
@@ -230,13 +247,7 @@ impl Note {
     /// Its title and text as everybody may see them, whatever else is in the vault: what links to other notes show is
     /// left out, since it may name one that is private. A page shows more: it knows which are.
     pub fn open_words(&self) -> (String, String) {
-        let open = |spans: &[Span]| {
-            let shown = |span: &Span| match span {
-                Span::Text(text) => text.clone(),
-                Span::Link(_) => "…".to_owned(),
-            };
-            spans.iter().map(shown).collect::<String>().trim().to_owned()
-        };
+        let open = |spans: &[Span]| joined(spans, |_| "…".to_owned()).trim().to_owned();
         (open(&self.title), open(&self.body.text))
     }
 
@@ -246,27 +257,39 @@ impl Note {
     }
 }
 
+/// The tags of a note, as they are found.
+#[derive(Default)]
+pub(crate) struct Tags {
+    /// Folded.
+    taken: BTreeSet<String>,
+    passed_over: bool,
+}
+
+impl Tags {
+    /// Whether it is one of the note's tags.
+    pub(crate) fn take(&mut self, tag: &str) -> bool {
+        let tag = fold(tag);
+        if self.taken.len() < TAGS_MAX {
+            self.taken.insert(tag);
+            return true;
+        }
+        let is_known = self.taken.contains(&tag);
+        self.passed_over |= !is_known;
+        is_known
+    }
+}
+
+fn one(text: &str) -> Vec<Span> {
+    vec![Span::Text(text.to_owned())]
+}
+
 fn plain(spans: &[Span], body: &Body) -> String {
-    spans
-        .iter()
-        .map(|span| match span {
-            Span::Text(text) => text.clone(),
-            Span::Link(link) => body.links[*link as usize].shown(),
-        })
-        .collect::<String>()
-        .trim()
-        .to_owned()
+    joined(spans, |link| body.shown(link)).trim().to_owned()
 }
 
 /// Spans as one line, links through `shown`.
-pub(crate) fn line(spans: &[Span], chars_max: usize, mut shown: impl FnMut(u32) -> String) -> String {
-    let mut text = String::new();
-    for span in spans {
-        match span {
-            Span::Text(part) => text.push_str(part),
-            Span::Link(link) => text.push_str(&shown(*link)),
-        }
-    }
+pub(crate) fn line(spans: &[Span], chars_max: usize, shown: impl FnMut(u32) -> String) -> String {
+    let text = joined(spans, shown);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     shorten(&text, chars_max)
 }
@@ -274,7 +297,7 @@ pub(crate) fn line(spans: &[Span], chars_max: usize, mut shown: impl FnMut(u32) 
 /// The name of the file; of an `index.md`, the folder's.
 fn name_of(path: &str) -> &str {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
-    let stem = file.strip_suffix(".md").unwrap_or(file);
+    let stem = crate::path::stem(file);
     if crate::path::index_rank(stem).is_some() && !folder.is_empty() {
         return folder.rsplit('/').next().unwrap_or(folder);
     }

@@ -51,6 +51,7 @@ pub struct Words {
     pub folders: String,
     pub notes: String,
     pub empty: String,
+    pub no_tags: String,
     pub tagged: String,
     /// Instead of the name of a note that is not published.
     pub withheld: String,
@@ -129,6 +130,7 @@ impl Default for Words {
             folders: words("Folders"),
             notes: words("Notes"),
             empty: words("Nothing is published here yet."),
+            no_tags: words("No note has a tag yet."),
             tagged: words("Tagged"),
             withheld: words("(unpublished)"),
             withheld_hint: words("This note is not published"),

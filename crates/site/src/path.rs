@@ -37,9 +37,9 @@ pub fn is_withholdable(path: &str) -> bool {
         && parts.clone().all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// Whether a file is a note.
+/// Whether a file is a note. Some systems write endings in upper case.
 pub fn is_note(path: &str) -> bool {
-    path.ends_with(".md")
+    stem(path).len() < path.len()
 }
 
 /// Whether a file is of a kind that a site may have beside notes.
@@ -52,8 +52,13 @@ pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
+/// Without the ending of a note.
 pub(crate) fn stem(path: &str) -> &str {
-    path.strip_suffix(".md").unwrap_or(path)
+    const ENDING: &str = ".md";
+    match path.len().checked_sub(ENDING.len()).and_then(|at| path.split_at_checked(at)) {
+        Some((stem, ending)) if ending.eq_ignore_ascii_case(ENDING) => stem,
+        _ => path,
+    }
 }
 
 /// Which of a folder's notes is its index: the lowest. `None` for all others.
@@ -82,7 +87,8 @@ pub(crate) fn join(folder: &str, relative: &str) -> Option<String> {
 pub(crate) fn note_url(path: &str, reserved: &dyn Fn(&str) -> bool) -> String {
     let stem = stem(path);
     // `a.png.md` would stand where `a.png` does, and `b.md.md` where `b.md` does if that keeps its ending.
-    let has_ending = content_type(stem).is_some() || stem.ends_with(".md");
+    // `c.MD` may be beside `c.md`.
+    let has_ending = content_type(stem).is_some() || is_note(stem) || !path.ends_with(".md");
     let kept = if has_ending || reserved(stem) { path } else { stem };
     format!("/{}", encode_path(kept))
 }

@@ -5,6 +5,7 @@ mod hostile;
 mod links;
 mod lists;
 mod markdown;
+mod names;
 mod random;
 
 use bytes::Bytes;

@@ -99,8 +99,18 @@ fn is_mark(c: char) -> bool {
     unicode_normalization::char::is_combining_mark(c) || matches!(c, '\u{200c}' | '\u{200d}')
 }
 
+/// Whether who reads `text` can tell `name` from it, both folded: it stands there, alone or within a word, however its
+/// words are joined. A name of one or two letters is in too many words, and counts where it stands alone.
+pub(crate) fn tells(text: &str, name: &str) -> bool {
+    const LETTERS_MIN: usize = 3;
+    let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
+    let short = letters(name);
+    let is_long = short.chars().nth(LETTERS_MIN - 1).is_some();
+    (is_long && letters(text).contains(&short)) || mentions(text, name)
+}
+
 /// Whether `word` stands in `text` on its own, both folded.
-pub(crate) fn mentions(text: &str, word: &str) -> bool {
+fn mentions(text: &str, word: &str) -> bool {
     if word.is_empty() {
         return false;
     }

@@ -2,7 +2,7 @@
 //!
 //! `[namespace.]table`, default namespace `main`. A part is 1 to 128 characters: letters, digits, `_` and `-`
 //! (letters of any script), not starting with a digit, `-` or `_`. That keeps a name usable as a path component, in
-//! a URL and in Iceberg. Column names are freer: any text of 1 to 255 bytes without control characters that does
+//! a URL and in Iceberg; a new one has at most 200 bytes in a part, so that it fits into a file name. Column names are freer: any text of 1 to 255 bytes without control characters that does
 //! not start with `_`.
 
 use crate::{Error, Result};
@@ -13,6 +13,7 @@ pub const DEFAULT_NAMESPACE: &str = "main";
 pub const RESERVED_NAMESPACE: &str = "polynya";
 
 pub const PART_CHARS_MAX: usize = 128;
+const NEW_PART_BYTES_MAX: usize = 200;
 pub const COLUMN_BYTES_MAX: usize = 255;
 
 /// Splits `[namespace.]table` and checks both parts. Returns the full name `namespace.table`.
@@ -25,6 +26,19 @@ pub fn full_table_name(text: &str) -> Result<String> {
         })?;
     }
     Ok(format!("{namespace}.{table}"))
+}
+
+/// Whether a table may be made of this name, which has passed [`full_table_name`]. Tables that have a longer one keep it.
+pub fn check_new_table(full_name: &str) -> Result<()> {
+    match full_name.split('.').find(|part| part.len() > NEW_PART_BYTES_MAX) {
+        None => Ok(()),
+        Some(part) => Err(Error::invalid(format!(
+            "`{}` has {} bytes, more than the {NEW_PART_BYTES_MAX} of a table's or namespace's name",
+            printable(part),
+            part.len()
+        ))
+        .hint("letters beyond a to z take two to four bytes each")),
+    }
 }
 
 /// What users write for a full name: without the default namespace.
@@ -108,6 +122,17 @@ mod tests {
             assert!(full_table_name(bad).is_err(), "{bad:?}");
         }
         assert!(full_table_name(&"x".repeat(129)).is_err());
+    }
+
+    #[test]
+    fn a_new_table_has_a_name_that_fits_into_a_file_name() {
+        let full_name = |part: &str| full_table_name(part).unwrap();
+        check_new_table(&full_name(&"x".repeat(128))).unwrap();
+        check_new_table(&full_name(&"é".repeat(100))).unwrap();
+        for long in ["é".repeat(101), "語".repeat(67), format!("{}.t", "é".repeat(101))] {
+            let error = check_new_table(&full_name(&long)).unwrap_err();
+            assert!(error.message().contains("more than the 200"), "{error}");
+        }
     }
 
     #[test]

@@ -59,6 +59,9 @@ enum Action {
     },
 }
 
+/// Whoever removes the last key may not know that this opens the server.
+const NO_KEY: &str = "It was the last one: without keys every program of this machine may do everything, and no other machine is answered.\n";
+
 fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
     Scope::parse(text).map_err(|error| error.to_string())
 }
@@ -98,7 +101,10 @@ async fn act(control: &mut Client, action: &Action) -> Result<String> {
         }
         Action::Remove { name } => {
             control.json(Method::DELETE, &format!("/keys/{}", escaped(name)), None).await?;
-            Ok(format!("Key `{name}` is gone.\n"))
+            let left = control.json(Method::GET, "/keys", None).await?;
+            let was_last = left["keys"].as_array().is_some_and(Vec::is_empty);
+            let open = if was_last { NO_KEY } else { "" };
+            Ok(format!("Key `{name}` is gone.\n{open}"))
         }
     }
 }

@@ -60,8 +60,16 @@ pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
 /// How long the first words may wait for the folders to be read.
 const READING_PATIENCE: Duration = Duration::from_secs(20);
 
-/// All notes by path, and whether they are public: once the folders were looked at, and pages are made of what was found.
-async fn notes(service: &Service) -> Option<Vec<(String, bool)>> {
+/// A note as the site has it.
+#[derive(Clone, Debug)]
+struct Found {
+    path: String,
+    is_public: bool,
+    is_unreadable: bool,
+}
+
+/// All notes: once the folders were looked at, and pages are made of what was found.
+async fn notes(service: &Service) -> Option<Vec<Found>> {
     let started = Instant::now();
     while started.elapsed() < READING_PATIENCE {
         let is_read = service.folders().is_some_and(|folders| {
@@ -76,9 +84,12 @@ async fn notes(service: &Service) -> Option<Vec<(String, bool)>> {
             && position.checkpoint.row.next() >= table.next_row()
             && let Some(site) = position.published::<site::Site>()
         {
-            return Some(
-                site.vault.notes().map(|(note, is_public)| (note.path().to_owned(), is_public)).collect(),
-            );
+            let found = |(note, is_public): (&site::Note, bool)| Found {
+                path: note.path().to_owned(),
+                is_public,
+                is_unreadable: note.is_unreadable(),
+            };
+            return Some(site.vault.notes().map(found).collect());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -86,14 +97,14 @@ async fn notes(service: &Service) -> Option<Vec<(String, bool)>> {
 }
 
 /// What is public of one folder, and where.
-fn sentence(place: &vault::Place, notes: &[(String, bool)], all: bool, url: &str) -> String {
-    let of: Vec<bool> =
-        notes.iter().filter(|(path, _)| place.holds(path)).map(|(_, public)| *public).collect();
-    let public = of.iter().filter(|public| **public).count();
+fn sentence(place: &vault::Place, notes: &[Found], all: bool, url: &str) -> String {
+    let of: Vec<&Found> = notes.iter().filter(|note| place.holds(&note.path)).collect();
+    let public = of.iter().filter(|note| note.is_public).count();
     let (name, at) = (&place.shown, format!("{url}{}", place.url()));
-    let others = match all {
-        true => "the others say `publish: false`, or their front matter cannot be read",
-        false => "the others do not say `publish: true`",
+    let others = match (all, of.iter().any(|note| note.is_unreadable)) {
+        (true, _) => "the others say `publish: false`, or their front matter cannot be read",
+        (false, true) => "the others do not say `publish: true`, or their front matter cannot be read",
+        (false, false) => "the others do not say `publish: true`",
     };
     match (of.len(), public) {
         (0, _) => format!("`{name}` has no notes yet; they will be at {at}\n"),
@@ -127,6 +138,8 @@ pub fn take(config: &mut Config, folders: &[String], all: bool) -> Result<()> {
             return Err(Error::not_found(format!("there is no folder or file `{path}`"))
                 .hint("name a folder of Markdown notes"));
         }
+        // Before anything is opened or made.
+        feeds::folder::check_folder(Path::new(path))?;
     }
     config.site.vault.0 = folders.to_vec();
     if all {
@@ -142,9 +155,13 @@ mod tests {
     /// It said "notes is at …" whether none or all of it was public, and the top's address of what is below a place.
     #[test]
     fn what_is_public_is_counted_for_each_folder_and_said_where_it_is() {
-        let notes: Vec<(String, bool)> = [("top/a.md", true), ("top/b.md", false), ("c d/c.md", false)]
-            .map(|(path, public)| (path.to_owned(), public))
-            .to_vec();
+        let found =
+            |path: &str, is_public, is_unreadable| Found { path: path.into(), is_public, is_unreadable };
+        let mut notes = vec![
+            found("top/a.md", true, false),
+            found("top/b.md", false, false),
+            found("c d/c.md", false, false),
+        ];
         let places =
             vault::places(&["top=/none/priv".to_owned(), "c d=/none/e".to_owned(), "/none/f".to_owned()]);
         let said: Vec<String> =
@@ -157,8 +174,14 @@ mod tests {
                 "`/none/f` has no notes yet; they will be at http://h/f/\n",
             ]
         );
+        // Of one that says so and is private all the same, the front matter is why.
+        notes[1].is_unreadable = true;
+        assert_eq!(
+            sentence(&places[0], &notes, false, "http://h"),
+            "1 of 2 notes of `/none/priv` is public at http://h/top/ ; the others do not say `publish: true`, or their front matter cannot be read.\n"
+        );
         let alone = vault::places(&["notes".to_owned()]);
-        let open = [("a.md".to_owned(), true), ("x/b.md".to_owned(), true)];
+        let open = [found("a.md", true, false), found("x/b.md", true, false)];
         assert_eq!(
             sentence(&alone[0], &open, true, "http://h"),
             "All 2 notes of `notes` are public at http://h/\n"

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
-use types::{Error, Result};
+use types::{Error, Kind, Result};
 
 use crate::cli::Reach;
 use crate::client::{Client, escaped};
@@ -68,7 +68,7 @@ impl Options {
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let is_json = options.json || !output::is_terminal();
     let ask = async |door: &mut Door| {
-        let (tables, words) = meant(door.client(), options).await?;
+        let Meant { tables, words, near } = meant(door.client(), options).await?;
         let mut body = json!({
             "q": words.join(" "),
             "limit": options.limit,
@@ -85,36 +85,59 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 "/v1/search".to_owned()
             }
         };
-        door.client().json(Method::POST, &path, Some(&body)).await
+        let answered = door.client().json(Method::POST, &path, Some(&body)).await;
+        let near = near.map(|near| format!("did you mean the table `{near}`?"));
+        match (answered, near) {
+            // No table has an index.
+            (Err(error), Some(near)) if error.kind() == Kind::NotFound => Err(error.hint(near)),
+            (answered, near) => answered.map(|answer| (answer, near)),
+        }
     };
-    let answer = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+    let (answer, near) =
+        super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
     let hits = answer["hits"].as_array().cloned().unwrap_or_default();
     if is_json {
         output::print(&hits.iter().map(|hit| format!("{hit}\n")).collect::<String>());
     } else {
         output::print(&page(&answer, &hits, options.offset));
     }
+    if let Some(near) = near.filter(|_| number(&answer["total"]) == 0) {
+        eprintln!("polynya: {near}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tables and the words that are meant: a first word that names a table is one, if there are more.
-async fn meant(client: &mut Client, options: &Options) -> Result<(Vec<String>, Vec<String>)> {
+/// What the words mean.
+struct Meant {
+    tables: Vec<String>,
+    words: Vec<String>,
+    /// The table whose name is like the first word.
+    near: Option<String>,
+}
+
+/// A first word that names a table is one, if there are more.
+async fn meant(client: &mut Client, options: &Options) -> Result<Meant> {
     let words = options.words.clone();
     if !options.tables.is_empty() || words.len() < 2 {
-        return Ok((options.tables.clone(), words));
+        return Ok(Meant { tables: options.tables.clone(), words, near: None });
     }
     let known = super::tables::list(client).await?;
     let names = known["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
     let first = words[0].as_str();
-    let is_table = names.iter().any(|table| table["name"].as_str() == Some(first));
-    if !is_table {
-        return Ok((Vec::new(), words));
+    let mut names = names.iter().filter_map(|table| table["name"].as_str());
+    if !names.clone().any(|name| name == first) {
+        // Of one or two letters half the words of a language are near.
+        let near = match first.chars().count() {
+            0..=2 => None,
+            _ => engine::near::near(first, &mut names).first().map(|near| output::visible(near).into_owned()),
+        };
+        return Ok(Meant { tables: Vec::new(), words, near });
     }
     let rest = words[1..].to_vec();
     if rest.is_empty() {
         return Err(Error::invalid("say what to look for"));
     }
-    Ok((vec![first.to_owned()], rest))
+    Ok(Meant { tables: vec![first.to_owned()], words: rest, near: None })
 }
 
 /// For a terminal.

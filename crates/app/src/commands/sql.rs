@@ -1,7 +1,7 @@
 //! `polynya sql`.
 
 use std::io::{self, IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -86,7 +86,9 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             };
             let started = Instant::now();
             tokio::select! {
-                outcome = print(door.client(), statement, &params, state.style) => outcome.map(|_| ())?,
+                outcome = print(door.client(), statement, &params, state.style) => {
+                    outcome.map(|_| ()).map_err(|error| as_file(error, statement))?;
+                }
                 _ = tokio::signal::ctrl_c() => {
                     return Err(Error::new(Kind::Timeout, "interrupted; the statement was cancelled"));
                 }
@@ -99,6 +101,15 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     };
     super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The name of a file in place of a statement.
+fn as_file(error: Error, statement: &str) -> Error {
+    let is_name = !statement.contains(char::is_whitespace) && Path::new(statement).is_file();
+    match is_name {
+        true => error.hint(format!("to run the statements in that file: `polynya sql -f {statement}`")),
+        false => error,
+    }
 }
 
 /// A number, `true` or `null` as such, everything else as text.

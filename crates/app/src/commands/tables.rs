@@ -27,7 +27,7 @@ pub struct Options {
     reach: Reach,
 }
 
-/// What follows a table, as the title of a column and of a line.
+/// What follows a table, as the title of a column.
 const FOLLOWING: &str = "index, lake";
 /// Of fewer rows a part in a hundred says less than how many are missing.
 const PERCENT_ROWS_MIN: u64 = 10_000;
@@ -74,7 +74,7 @@ pub fn list_table(answer: &Value) -> String {
             ByteSize(number(&table["bytes"])).to_string(),
             table["columns"].as_array().map_or(0, Vec::len).to_string(),
             key_columns(table),
-            derived(table).join(", "),
+            followers(table),
         ]);
     }
     out.render()
@@ -110,8 +110,9 @@ pub fn description(table: &Value) -> String {
             columns.join(", ")
         );
     }
-    for line in derived(table) {
-        more += &format!("{FOLLOWING}: {line}\n");
+    for (name, state) in derived(table) {
+        let state = if state.is_empty() { "up to date" } else { state.as_str() };
+        more += &format!("{name}: {state}\n");
     }
     let more = output::visible(&more);
     format!(
@@ -123,8 +124,15 @@ pub fn description(table: &Value) -> String {
     )
 }
 
-/// What follows the table, and how far it is.
-fn derived(table: &Value) -> Vec<String> {
+/// What follows the table, in one cell.
+fn followers(table: &Value) -> String {
+    let one =
+        |(name, state): (String, String)| if state.is_empty() { name } else { format!("{name} {state}") };
+    derived(table).into_iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What follows the table, and how far behind it is: nothing, where it is not.
+fn derived(table: &Value) -> Vec<(String, String)> {
     let all = table["derived"].as_array().map(Vec::as_slice).unwrap_or_default();
     let one = |derived: &Value| {
         let missing = number(&derived["missing_rows"]);
@@ -132,12 +140,13 @@ fn derived(table: &Value) -> Vec<String> {
         let state = match (derived["state"].as_str(), missing) {
             (_, 0) => String::new(),
             (Some("building"), _) if done + missing >= PERCENT_ROWS_MIN => {
-                format!(" {} %", done * 100 / (done + missing))
+                format!("{} %", done * 100 / (done + missing))
             }
-            (_, missing) => format!(" {} behind", counted(missing, "row")),
+            (_, missing) => format!("{} behind", counted(missing, "row")),
         };
-        let error = derived["error"].as_str().map(|error| format!(", failing: {error}")).unwrap_or_default();
-        format!("{name}{state}{error}")
+        let error = derived["error"].as_str().map(|error| format!("failing: {error}"));
+        let parts = [Some(state).filter(|state| !state.is_empty()), error];
+        (name, parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     };
     all.iter().map(one).collect()
 }
@@ -169,11 +178,12 @@ mod tests {
                 "derived": [{"name": "text", "state": state, "row_id": done, "missing_rows": rows - done}]})
         };
         let said = description(&table(1, "building", 0));
-        assert!(
-            said.starts_with("t: 1 row, ") && said.contains("index, lake: text 1 row behind\n"),
-            "{said}"
-        );
-        assert!(description(&table(20_000, "building", 5_000)).contains("index, lake: text 25 %\n"));
+        assert!(said.starts_with("t: 1 row, ") && said.ends_with("\ntext: 1 row behind\n"), "{said}");
+        assert!(description(&table(20_000, "building", 5_000)).ends_with("\ntext: 25 %\n"));
+        assert!(description(&table(3, "following", 3)).ends_with("\ntext: up to date\n"));
+        let mut failing = table(3, "following", 1);
+        failing["derived"][0]["error"] = json!("no room");
+        assert!(description(&failing).ends_with("\ntext: 2 rows behind, failing: no room\n"));
         let list = list_table(&json!({"tables": [table(3, "following", 1)]}));
         assert!(list.contains("index, lake") && list.contains("text 2 rows behind"), "{list}");
     }

@@ -1,6 +1,11 @@
 //! Every setting: its place in `polynya.toml`, its environment variable, its default, what it does.
 //! The file reader, the environment reader, the example file and `polynya config` all go through this list.
 
+use engine::near::{near, one_of};
+use types::name::printable;
+
+use crate::logging::{LEVELS, wrong_level};
+
 /// How a setting's value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -16,6 +21,10 @@ pub enum Form {
     /// A whole number.
     Count,
     Switch,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// `info`, or `warn,commitlog=debug`.
+    Level,
 }
 
 /// One setting.
@@ -233,7 +242,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "log.level",
         "POLYNYA_LOG_LEVEL",
-        Form::Text,
+        Form::Level,
         "info",
         None,
         "error, warn, info, debug or trace; `warn,commitlog=debug` names one part.",
@@ -241,7 +250,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "log.format",
         "POLYNYA_LOG_FORMAT",
-        Form::Text,
+        Form::OneOf(&["text", "json"]),
         "text",
         None,
         "text for people, json for one object a line.",
@@ -261,6 +270,22 @@ pub const OTHER_VARIABLES: &[&str] =
     &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE", "POLYNYA_TEST_SEEDS"];
 
 impl Setting {
+    /// What is wrong with a value's form, and a word that was probably meant. Quantities are judged by their ranges.
+    pub fn misread(&self, text: &str) -> Option<(String, Option<&'static str>)> {
+        let near = |word: &str, known: &[&'static str]| near(word, known.iter().copied()).first().copied();
+        match self.form {
+            Form::OneOf(words) if !words.contains(&text) => Some((
+                format!("{} is expected, `{}` was given", one_of(words), printable(text)),
+                near(text, words),
+            )),
+            Form::Level => {
+                let word = wrong_level(text)?;
+                Some((format!("`{}` is no log level", printable(word)), near(word, &LEVELS)))
+            }
+            _ => None,
+        }
+    }
+
     /// What a value of it looks like, for hints.
     pub fn cure(&self) -> String {
         let form = match self.form {
@@ -275,6 +300,11 @@ impl Setting {
             Form::Span => "a time like \"30 s\"",
             Form::Count => "a whole number",
             Form::Switch => return "write true or false".into(),
+            Form::OneOf(words) => return format!("write {}", one_of(words)),
+            Form::Level => {
+                return "write error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`"
+                    .into();
+            }
         };
         match self.range {
             Some((least, most)) => format!("write {form}, from {least} to {most}"),
@@ -320,6 +350,43 @@ mod tests {
         assert_eq!(nearest("server.listn", paths()), Some("server.listen"));
         assert_eq!(nearest("sql.thread", paths()), Some("sql.threads"));
         assert_eq!(nearest("weather.report", paths()), None);
+    }
+
+    /// The page tells this rule in place of the names.
+    #[test]
+    fn a_variables_name_follows_from_the_settings() {
+        for setting in SETTINGS {
+            let name = setting.path.trim_start_matches("server.").trim_end_matches(".enabled");
+            let variable = format!("POLYNYA_{}", name.replace('.', "_").to_uppercase());
+            assert_eq!(setting.env, variable);
+        }
+    }
+
+    #[test]
+    fn the_page_on_configuration_has_each_setting_with_its_form_and_default() {
+        let page = testkit::package().join("../../docs/configuration.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let rows: Vec<&str> =
+            page.lines().filter(|line| line.starts_with("| `") && line.contains("` | ")).collect();
+        let rows: Vec<&str> = rows.into_iter().filter(|row| !row.starts_with("| `POLYNYA_")).collect();
+        assert_eq!(rows.len(), SETTINGS.len());
+        for (setting, row) in SETTINGS.iter().zip(rows) {
+            let form = match setting.form {
+                Form::Text => "text".to_owned(),
+                Form::Address => "address".to_owned(),
+                Form::Size => "size".to_owned(),
+                Form::Span => "time".to_owned(),
+                Form::Texts => "list".to_owned(),
+                Form::Count => "number".to_owned(),
+                Form::Switch => "true or false".to_owned(),
+                Form::OneOf(words) => one_of(words),
+                Form::Level => "level".to_owned(),
+            };
+            let range = setting.range.map(|(least, most)| format!(", {least} to {most}")).unwrap_or_default();
+            let default = if setting.default.is_empty() { "none" } else { &format!("`{}`", setting.default) };
+            let wanted = format!("| `{}` | {form}{range} | {default} | ", setting.path);
+            assert!(row.starts_with(&wanted), "{row}\n{wanted}");
+        }
     }
 
     #[test]

@@ -100,7 +100,13 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
         ("[sql]\nthreads = \"many\"\n", ["sql.threads", "whole number"]),
         ("[server]\nidle_timeout = \"soon\"\n", ["server.idle_timeout", "write a time like"]),
         ("[server]\nlisten = \"nowhere\"\n", ["server.listen", "127.0.0.1:8484"]),
-        ("[log]\nformat = \"xml\"\n", ["log.format", "text"]),
+        (
+            "[log]\nformat = \"xml\"\n",
+            ["`log.format`: `text` or `json` is expected, `xml` was given", "write `text`"],
+        ),
+        ("[log]\nformat = \"jsn\"\n", ["`jsn` was given", "did you mean `json`?"]),
+        ("[log]\nlevel = \"loud\"\n", ["`log.level`: `loud` is no log level", "write error, warn"]),
+        ("[log]\nlevel = \"info,lake=debg\"\n", ["`debg` is no log level", "did you mean `debug`?"]),
         ("[server\n", ["polynya.toml", "line 1"]),
         ("threads = 3\n", ["threads", "no setting"]),
     ] {
@@ -114,6 +120,19 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
         Sources { flags: vec![("sql.threads".into(), "abc".into(), "--set".into())], ..Sources::default() };
     let error = Config::load(&sources).unwrap_err().to_string();
     assert_eq!(error, "--set: `sql.threads`: `abc` is no whole number; write a whole number, from 0 to 1024");
+    for (path, text, said) in [
+        (
+            "log.format",
+            "xml",
+            "--set: `log.format`: `text` or `json` is expected, `xml` was given; write `text` or `json`",
+        ),
+        ("log.level", "loud", "--set: `log.level`: `loud` is no log level; write error, warn, info"),
+        ("log.level", "wran", "--set: `log.level`: `wran` is no log level; did you mean `warn`?"),
+    ] {
+        let flags = vec![(path.to_owned(), text.to_owned(), "--set".to_owned())];
+        let error = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
     let sources = Sources { variables: vec![variable("POLYNYA_SQL_THREADS", "x")], ..Sources::default() };
     let error = Config::load(&sources).unwrap_err().to_string();
     assert!(error.contains("POLYNYA_SQL_THREADS") && error.contains("whole number"), "{error}");

@@ -17,6 +17,8 @@ use csv::{ByteRecord, ReaderBuilder};
 use serde_json::json;
 use types::{ColumnId, DataType, Error, Kind, Result, name};
 
+use crate::units::counted;
+
 use super::arrow_stream;
 use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
 use quotes::{Quotes, Unclosed};
@@ -94,7 +96,12 @@ pub fn first_uneven(prefix: &[u8]) -> Option<String> {
     let width = records.first()?.len();
     let uneven = records.iter().find(|record| record.len() != width)?;
     let line = uneven.position().map_or(0, csv::Position::line);
-    Some(format!("line {line} has {} fields where {width} are expected", uneven.len()))
+    Some(uneven_sentence(line, uneven.len(), width))
+}
+
+fn uneven_sentence(line: u64, found: usize, wanted: usize) -> String {
+    let are = if wanted == 1 { "is" } else { "are" };
+    format!("line {line} has {} where {wanted} {are} expected", counted(found as u64, "field"))
 }
 
 /// The first whole records of a prefix. The last one may be cut by the prefix's end and is left out unless it is the
@@ -276,7 +283,7 @@ impl Pieces for Csv {
             if record.len() != width {
                 return Err(Error::new(
                     Kind::Schema,
-                    format!("line {line} has {} fields where {width} are expected", record.len()),
+                    uneven_sentence(line, record.len(), width),
                 )
                 .hint("is the delimiter right? `--delimiter` names another, and fields that hold it need quotes"));
             }

@@ -131,8 +131,9 @@ impl Pieces for AccessLog {
 
     fn note(&self) -> Option<String> {
         let lines = counted(self.broken, "line");
+        let are = if self.broken == 1 { "is" } else { "are" };
         (self.broken > 0)
-            .then(|| format!("{lines} could not be taken apart and are kept whole in the column `line`"))
+            .then(|| format!("{lines} could not be taken apart and {are} kept whole in the column `line`"))
     }
 }
 
@@ -214,5 +215,9 @@ mod tests {
         let piece = log.next().unwrap().unwrap();
         assert_eq!((piece.rows, piece.line, log.broken), (2, 3, 1));
         assert_eq!(log.next().unwrap(), None);
+        assert_eq!(
+            log.note().unwrap(),
+            "1 line could not be taken apart and is kept whole in the column `line`"
+        );
     }
 }

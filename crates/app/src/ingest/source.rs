@@ -335,6 +335,7 @@ mod tests {
         }
         for (name, text, said) in [
             ("stuff", half.as_str(), "2 lines of an access log among its first 4, but line 2 is `broken`"),
+            ("stuff", "a,b\n1,2\n3\n", "looks like CSV, but line 3 has 1 field where 2 are expected"),
             ("stuff", "a,b\n1,2\n3,4,5\n", "looks like CSV, but line 3 has 3 fields where 2 are expected"),
             (
                 "app.log",

@@ -28,6 +28,23 @@ fn a_wrong_setting_names_the_nearest_one() {
     assert!(said.contains("polynya config --example"), "{said}");
 }
 
+/// The words of HTTP were no help on a command line, and a file's name was a syntax error.
+#[test]
+fn a_hint_names_what_can_be_typed() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("events.ndjson", "{\"a\":1}\n");
+    place.ok(&["ingest", "events.ndjson"]);
+    let said = place.fails(&["tables", "zebra"]);
+    assert!(said.contains("`polynya tables` lists the tables") && !said.contains("/v1"), "{said}");
+    place.write("nix.sql", "SELECT 1;");
+    let said = place.fails(&["sql", "nix.sql"]);
+    assert!(said.contains("`polynya sql -f nix.sql`"), "{said}");
+    assert!(!place.fails(&["sql", "none.sql"]).contains("-f none.sql"));
+    let said = place.fails(&["publish", "polynya-data"]);
+    assert!(said.contains("belongs to a database"), "{said}");
+}
+
 #[test]
 fn a_directory_without_data_says_how_to_make_some() {
     let place = Place::new();

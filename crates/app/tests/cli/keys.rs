@@ -30,8 +30,10 @@ fn from_the_first_key_on_every_request_needs_one() {
     assert!(place.fails(&["key", "create", "reader", "--scope", "read"]).contains("already"));
     let shown = place.ok(&["key", "create", "me", "--scope", "admin"]);
     assert!(shown.starts_with("pk_") && shown.contains("not shown again"), "{shown}");
-    place.ok(&["key", "remove", "reader"]);
-    place.ok(&["key", "remove", "me"]);
+    let said = place.ok(&["key", "remove", "reader"]);
+    assert!(!said.contains("last"), "{said}");
+    let said = place.ok(&["key", "remove", "me"]);
+    assert!(said.contains("the last one") && said.contains("every program of this machine"), "{said}");
     assert!(place.ok(&["key", "list"]).contains("There is no key"));
     assert!(place.fails(&["key", "remove", "me"]).contains("me"));
 }

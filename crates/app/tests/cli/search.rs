@@ -1,6 +1,6 @@
 //! Rows found by words, with and without a server.
 
-use crate::polynya::Place;
+use crate::polynya::{Place, text};
 
 fn place() -> Place {
     let place = Place::new();
@@ -23,11 +23,18 @@ fn rows_are_found_without_an_index_and_with_one() {
     let said = place.fails(&["search", "river"]);
     assert!(said.contains("no table has a text index") && said.contains("CREATE INDEX"), "{said}");
 
+    // A slip in a table's name was a word that nobody wrote.
+    let said = place.fails(&["search", "dosc", "river"]);
+    assert!(said.contains("did you mean the table `docs`?"), "{said}");
+
     // The first word is a table's name.
     let found = hits(&place.ok(&["search", "docs", "river"]));
     assert_eq!(found.len(), 2, "{found:?}");
 
     place.ok(&["sql", "CREATE INDEX ON docs USING text (title, body) WITH (weights = '2,1')"]);
+    let slip = place.run(&["search", "dosc", "zebra"]);
+    assert!(slip.status.success() && slip.stdout.is_empty());
+    assert_eq!(text(&slip.stderr), "polynya: did you mean the table `docs`?\n");
     let found = hits(&place.ok(&["search", "--limit", "1", "water"]));
     assert_eq!(found.len(), 1);
     assert_eq!(found[0]["row"]["path"], "sea.md");
@@ -39,7 +46,7 @@ fn rows_are_found_without_an_index_and_with_one() {
 
     let described = place.ok(&["tables", "docs"]);
     assert!(described.contains("index docs_title_body_idx: text (title, body), weights 2,1"), "{described}");
-    assert!(described.contains("index, lake: text"), "{described}");
+    assert!(described.contains("\ntext: ") && described.contains("\nlake: "), "{described}");
     assert!(place.ok(&["tables"]).contains("text"));
     place.ok(&["sql", "DROP INDEX docs_title_body_idx"]);
     assert!(!place.ok(&["tables", "docs"]).contains("index docs_title_body_idx"));

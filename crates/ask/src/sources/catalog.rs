@@ -14,9 +14,10 @@ pub(crate) fn run(context: &Context) -> Outcome {
             table.def().schema.columns.iter().map(|c| c.name.as_str()).take(50).collect();
         vec![short(&table.def().name).into(), table.rows().into(), columns.join(", ").into()]
     });
+    let are = if tables.len() == 1 { "is" } else { "are" };
     let section = Section {
         title: "Tables".into(),
-        text: format!("There are {}. {}", counted(tables.len() as i64, "table"), help(context)),
+        text: format!("There {are} {}. {}", counted(tables.len() as i64, "table"), help(context)),
         columns: vec![column("table", "string"), column("rows", "int64"), column("columns", "string")],
         rows: rows.collect(),
         source: "tables".into(),

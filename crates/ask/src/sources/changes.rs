@@ -48,6 +48,13 @@ struct Moment {
 }
 
 pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
+    if asked.unseen_notes {
+        let detail = match context.all {
+            true => "there are no notes here",
+            false => "what changed in notes cannot be told with this key",
+        };
+        return Ok(Outcome { detail: Some(detail.into()), ..Outcome::default() });
+    }
     let all = context.view.tables();
     let wanted: Vec<Arc<Snapshot>> = all
         .iter()
@@ -83,13 +90,14 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
 
     let said = &asked.window.said;
     let mut text = match own.len() {
+        _ if asked.others => others(said, &changed, is_record),
         0 => format!("Nothing changed {said}."),
         _ => format!("Changed {said}: {}.", own.iter().map(|c| one_said(c)).collect::<Vec<_>>().join("; ")),
     };
     if asked.default_window {
         text += " (No time was named, so that of the last day is told.)";
     }
-    if records > 0 {
+    if records > 0 && !asked.others {
         text += &format!(
             " Polynya itself recorded {} about this machine and its requests.",
             counted(records, "row")
@@ -104,14 +112,21 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
     let certain = own.iter().any(|c| c.written > 0 || c.ended.is_some_and(|(least, _)| least > 0));
     let open = !own.is_empty() || !unknown.is_empty() || not_read > 0;
     let mut verdict = if certain { Some(true) } else { (!open).then_some(false) };
-    if asked.negated {
+    if asked.others {
+        verdict = None;
+    } else if asked.negated {
         verdict = verdict.map(|holds| !holds);
     }
     if let Some(unknown) = not_understood(&asked.left) {
         text += &format!(" {unknown}");
         verdict = None;
     }
-    let mut sections = vec![overview(text, &changed)];
+    let shown: Vec<&Changed> = match asked.others {
+        true => changed.iter().filter(|c| !is_record(c) && c.is_certainly_same()).collect(),
+        false => changed.iter().filter(|c| c.written > 0 || !c.is_certainly_same()).collect(),
+    };
+    let mut sections = vec![overview(text, &shown)];
+    let own = if asked.others { Vec::new() } else { own };
     let mut examples = own.iter().filter(|c| c.written > 0).take(EXAMPLES_MAX);
     let work = examples.by_ref().map(|c| newest_rows(context, c, &asked.window)).collect();
     for section in few_at_once(work).await {
@@ -144,8 +159,33 @@ fn one_said(changed: &Changed) -> String {
     format!("{name} ({})", parts.join(", "))
 }
 
-fn overview(text: String, changed: &[Changed]) -> Section {
-    let shown = || changed.iter().filter(|c| c.written > 0 || c.ended.is_none_or(|(_, most)| most > 0));
+impl Changed {
+    fn is_certainly_same(&self) -> bool {
+        self.written == 0 && self.ended.is_some_and(|(_, most)| most == 0)
+    }
+}
+
+/// Tables that did not change, and those of which that is open.
+fn others(said: &str, changed: &[Changed], is_record: impl Fn(&Changed) -> bool) -> String {
+    let names = |is: &dyn Fn(&Changed) -> bool| -> Vec<String> {
+        let these = changed.iter().filter(|c| !is_record(c) && is(c));
+        these.map(|c| short(&c.table.def().name).to_owned()).collect()
+    };
+    let same = names(&Changed::is_certainly_same);
+    let is_open = |c: &Changed| c.written == 0 && c.ended.is_some_and(|(least, most)| least == 0 && most > 0);
+    let open = names(&is_open);
+    let mut text = match same.is_empty() {
+        true => format!("No table is known not to have changed {said}."),
+        false => format!("Not changed {said}: {}.", same.join(", ")),
+    };
+    if !open.is_empty() {
+        text += &format!(" Of {} it is open.", open.join(", "));
+    }
+    text
+}
+
+fn overview(text: String, shown: &[&Changed]) -> Section {
+    let shown = || shown.iter();
     let ranges = shown().any(|c| c.ended.is_some_and(|(least, most)| least < most));
     let rows = shown().map(|c| {
         let mut row = vec![Cell::Text(short(&c.table.def().name).to_owned()), Cell::Int(c.written)];

@@ -267,12 +267,12 @@ fn bound(made: &Made, asked: &Metrics, cores: usize) -> (Option<Bound>, Option<S
 
 fn number(made: &Made, comparison: &Comparison) -> Option<f64> {
     match (made.unit, comparison.unit) {
-        (_, None) if !comparison.of_time => Some(comparison.number),
-        (Shown::Percent, Some(Unit::Percent)) => Some(comparison.number),
+        (_, None) if !comparison.of_time => Some(comparison.number.float()),
+        (Shown::Percent, Some(Unit::Percent)) => Some(comparison.number.float()),
         (Shown::Bytes | Shown::BytesPerSecond | Shown::Plain, Some(Unit::Bytes(factor))) => {
-            Some(comparison.number * factor as f64)
+            Some(comparison.number.float() * factor as f64)
         }
-        (Shown::Plain, Some(Unit::Percent)) => Some(comparison.number),
+        (Shown::Plain, Some(Unit::Percent)) => Some(comparison.number.float()),
         _ => None,
     }
 }

@@ -176,6 +176,13 @@ fn section(text: String, texts: &[Shown]) -> Section {
 /// `how many notes are there`: those that the asker may find.
 async fn how_many(context: &Context) -> Result<Outcome> {
     let view = context.view.clone();
+    let mut as_of = None;
+    for table in view.searchables().into_iter().filter(|table| catalog::has_text(table.def())) {
+        // Of notes that are not published even the time is nobody's business.
+        if view.row_filter(&table).is_none() {
+            as_of = as_of.max(context.newest(&table.def().name).await?);
+        }
+    }
     let counts = context.run(move || {
         let searchables = view.searchables().into_iter().filter(|table| catalog::has_text(table.def()));
         let count = |table: std::sync::Arc<table::Snapshot>| {
@@ -192,7 +199,7 @@ async fn how_many(context: &Context) -> Result<Outcome> {
     let text = format!("{}.", counts.await?.join("; "));
     let section =
         Section { title: "Notes and texts".into(), text, source: "notes".into(), ..Section::default() };
-    Ok(Outcome { sections: vec![section], answered: true, ..Outcome::default() })
+    Ok(Outcome { sections: vec![section], answered: true, as_of, ..Outcome::default() })
 }
 
 /// `list my notes`: where texts are.

@@ -4,8 +4,9 @@ use types::{Result, Value};
 
 use crate::compare::Op;
 use crate::evaluate::{Context, Outcome};
+use crate::number::Number;
 use crate::sources::{Statement, counted, figure, not_understood, section, short};
-use crate::task::{Aggregate, Requests};
+use crate::task::{Aggregate, Choice, Requests};
 use crate::time::shown;
 use crate::vocabulary::SLOW_MICROS;
 
@@ -24,18 +25,14 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
     // Everything that is asked about, then what of it fulfils the condition.
     let mut all = Statement::default();
     all.within("time", asked.scope.window.as_ref());
+    let within = all.clone();
     if let Some(table) = &asked.table {
         let (full, short_name) = (all.param(table.to_lowercase()), all.param(short(table).to_lowercase()));
         all.is(format!("(lower(\"table\") = {full} OR lower(\"table\") = {short_name})"));
     }
-    if let Some(method) = &asked.method {
-        let method = all.param(method.as_str());
-        all.is(format!("method = {method}"));
-    }
-    if let Some(route) = &asked.route {
-        let route = all.param(route.as_str());
-        all.is(format!("route = {route}"));
-    }
+    let mut chosen = Vec::new();
+    one_of(&mut all, "method", &asked.methods, &mut chosen);
+    one_of(&mut all, "route", &asked.routes, &mut chosen);
     let mut some = all.clone();
     let mut said = Vec::new();
     if let Some((low, high)) = asked.status {
@@ -45,8 +42,14 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
             (400, 599) => "failed (status 400 or higher)".to_owned(),
             (500, 599) => "failed in the server (status 500 or higher)".to_owned(),
             (400, 499) => "were refused (status 400 to 499)".to_owned(),
-            _ => format!("had status {low}"),
+            _ => format!("had status {low} to {high}"),
         });
+    }
+    one_of(&mut some, "status", &asked.statuses, &mut said);
+    for comparison in &asked.status_bounds {
+        let bound = some.param(comparison.number.float());
+        some.is(format!("status {} {bound}", comparison.op.sql()));
+        said.push(format!("had a status {}", comparison.said));
     }
     for comparison in &asked.duration {
         let Some(micros) = comparison.micros() else { continue };
@@ -67,6 +70,7 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
         || whole.oldest.map_or(String::new(), |oldest| format!(" since {}", shown(oldest))),
         |window| format!(" {}", window.said),
     );
+    let when = if chosen.is_empty() { when } else { format!("{when} ({})", chosen.join(", ")) };
     let of = counted(whole.count, "recorded request");
     let mut text = match (predicate, part.count) {
         (false, count) => format!("{} answered{when}.", counted(count, "request")),
@@ -105,12 +109,12 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
     }
     let mut verdict = match &asked.count {
         Some(comparison) => {
-            let holds = comparison.op.holds((part.count) as f64, comparison.number);
+            let holds = comparison.op.fits(Number::from(part.count).order(comparison.number));
             text += &format!(
                 " That is {}{} {}.",
                 if holds { "" } else { "not " },
                 comparison.op.said(),
-                figure(comparison.number)
+                comparison.number.said()
             );
             Some(holds)
         }
@@ -120,8 +124,35 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
         None if predicate || asked.whether => Some(part.count > 0),
         None => None,
     };
+    // More of them would not turn it.
+    let is_sure = match &asked.count {
+        Some(comparison) => comparison.op.is_upward() && verdict == Some(true),
+        None => part.count > 0,
+    };
     if asked.scope.negated {
         verdict = verdict.map(|holds| !holds);
+    }
+    // Nothing that is recorded is no proof that there was nothing.
+    if let Some(window) = asked.scope.window.as_ref() {
+        let sql = "SELECT min(time) FROM polynya.requests";
+        let oldest = context.rows(sql, &[], 1).await?.rows.first().and_then(|row| row[0].time());
+        let is_early = oldest.is_some_and(|oldest| window.from < oldest);
+        let oldest = oldest.map_or(String::new(), shown);
+        let mut is_empty = whole.count == 0 && uncounted == 0;
+        // Of other methods, routes or tables there may be some.
+        if is_empty && all.conditions.len() > within.conditions.len() {
+            let recorded = figures(context, &within).await?;
+            is_empty = recorded.count == 0 && recorded.others == 0;
+        }
+        if is_empty && (predicate || is_early) {
+            text = format!("No request is recorded {}, so nothing can be told of that time.", window.said);
+            verdict = None;
+        } else if is_early && !is_sure {
+            verdict = None;
+        }
+        if is_early {
+            text += &format!(" The oldest that is recorded is of {oldest}.");
+        }
     }
     if let Some(unknown) = not_understood(&asked.scope.left) {
         text += &format!(" {unknown}");
@@ -133,7 +164,7 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
         Some(Aggregate::Lowest) => "duration_us ASC",
         Some(Aggregate::Latest) => "time DESC",
         Some(Aggregate::Oldest) => "time ASC",
-        _ if asked.status.is_some() && asked.duration.is_empty() && !asked.slow => "time DESC",
+        _ if has_status(asked) && asked.duration.is_empty() && !asked.slow => "time DESC",
         _ => "duration_us DESC",
     };
     let limit = asked.scope.limit.unwrap_or(ROWS);
@@ -179,6 +210,33 @@ fn average(asked: &Requests, whole: &Figures, text: &mut String) -> Option<bool>
         figure(bound / 1e3)
     );
     Some(holds)
+}
+
+fn has_status(asked: &Requests) -> bool {
+    asked.status.is_some() || !asked.statuses.values.is_empty() || !asked.status_bounds.is_empty()
+}
+
+/// `method = …`, or none of several.
+fn one_of<T: Clone + Into<Value> + std::fmt::Display>(
+    statement: &mut Statement,
+    column: &str,
+    choice: &Choice<T>,
+    said: &mut Vec<String>,
+) {
+    if choice.values.is_empty() {
+        return;
+    }
+    let params: Vec<String> = choice.values.iter().map(|value| statement.param(value.clone())).collect();
+    let is_in = format!("{column} IN ({})", params.join(", "));
+    statement.is(if choice.negated { format!("({is_in}) IS NOT TRUE") } else { is_in });
+    let values: Vec<String> = choice.values.iter().map(T::to_string).collect();
+    let values = values.join(" or ");
+    said.push(match (column, choice.negated) {
+        ("status", true) => format!("did not have status {values}"),
+        ("status", false) => format!("had status {values}"),
+        (_, true) => format!("{column} is not {values}"),
+        (_, false) => format!("{column} is {values}"),
+    });
 }
 
 fn took(op: Op) -> &'static str {

@@ -1,14 +1,16 @@
 //! Any table: how many, of which value, in which time, average, highest, latest.
 
-use types::{Column, DataType, Result, TableDef, Value};
+use types::{Column, DataType, Result, TIME_NAME, TableDef};
 
 use crate::cell::Cell;
 use crate::compare::{Comparison, Unit};
 use crate::evaluate::{Context, Outcome, Table as Answer};
+use crate::number::Number;
 use crate::sources::{
     Statement, counted, grouped, not_understood, of_column, quoted, quoted_table, section, short, time_column,
 };
 use crate::task::{Aggregate, Join, Table};
+use crate::time::{self, shown};
 use crate::understand::{is_duration, is_number};
 use crate::vocabulary::singular;
 
@@ -51,20 +53,28 @@ pub(crate) async fn run(context: &Context, asked: &Table) -> Result<Outcome> {
     }
     let mut left = values(context, asked, &mut statement, &mut conditions, &mut said).await?;
     left.extend(missing);
-    let figured = matches!(
-        asked.scope.aggregate,
-        Some(Aggregate::Average | Aggregate::Sum | Aggregate::Highest | Aggregate::Lowest)
-    );
+    for (column, is_missing) in &asked.missing {
+        let name = &def.schema.columns[*column].name;
+        let (is_null, is) = if *is_missing { ("IS NULL", "is") } else { ("IS NOT NULL", "is not") };
+        conditions.push(format!("{} {is_null}", quoted(name)));
+        said.push(format!("{name} {is} missing"));
+    }
+    let figured = asked.figures();
     // `is the average price above 10`: the average is compared, not each row.
-    let compared = if figured { asked.comparisons.first() } else { None };
+    let compared: Vec<&(usize, Comparison)> = asked.compared().collect();
     let mut notes = Vec::new();
-    for (column, comparison) in asked.comparisons.iter().filter(|_| compared.is_none()) {
+    for (column, comparison) in asked.comparisons.iter().filter(|one| !compared.contains(one)) {
         let column = &def.schema.columns[*column];
         match number(column, comparison) {
             Ok((number, note)) => {
-                let number = statement.param(number);
-                conditions.push(format!("{} {} {number}", quoted(&column.name), comparison.op.sql()));
-                said.push(format!("{} is {}", column.name, comparison.said));
+                let number = number_param(&mut statement, column, number);
+                let condition = format!("{} {} {number}", quoted(&column.name), comparison.op.sql());
+                let (condition, is) = match comparison.negated {
+                    true => (one_of(&[condition], true), "is not"),
+                    false => (condition, "is"),
+                };
+                conditions.push(condition);
+                said.push(format!("{} {is} {}", column.name, comparison.said));
                 notes.extend(note);
             }
             Err(why) => notes.push(why),
@@ -95,7 +105,8 @@ pub(crate) async fn run(context: &Context, asked: &Table) -> Result<Outcome> {
     let answer = Asked { context, asked, statement, said: said.join(join) };
     let mut outcome = match (asked.group, figured) {
         (Some(group), _) => answer.grouped(group).await?,
-        (None, true) => answer.figured(compared).await?,
+        (None, true) => answer.figured(&compared).await?,
+        (None, false) if asked.distinct.is_some() => answer.distinct().await?,
         (None, false) => answer.counted().await?,
     };
     if asked.scope.negated {
@@ -107,7 +118,7 @@ pub(crate) async fn run(context: &Context, asked: &Table) -> Result<Outcome> {
     }
     if let Some(section) = outcome.sections.first_mut() {
         if let (Some(holds), true) =
-            (outcome.verdict, asked.whether || compared.is_some() || asked.count.is_some())
+            (outcome.verdict, asked.whether || !compared.is_empty() || asked.count.is_some())
         {
             section.text = format!("{}: {}", if holds { "Yes" } else { "No" }, section.text);
         }
@@ -153,21 +164,43 @@ impl Asked<'_> {
         window + &conditions
     }
 
+    /// The column of times that decides what is new.
+    fn time(&self) -> String {
+        let def = &self.asked.def;
+        self.asked.time.map_or_else(|| time_column(def), |c| quoted(&def.schema.columns[c].name))
+    }
+
+    /// `` by `placed` ``, where the newest or the oldest was asked for and it may be by another column.
+    fn by(&self) -> String {
+        let is_asked = matches!(self.asked.scope.aggregate, Some(Aggregate::Latest | Aggregate::Oldest));
+        let def = &self.asked.def;
+        let is_time = |c: &&Column| matches!(c.data_type, DataType::Timestamp | DataType::Date);
+        let is_open = def.schema.columns.iter().any(|c| is_time(&c)) && !def.name.starts_with("polynya.");
+        match is_asked && is_open {
+            true => format!(" by `{}`", self.time().trim_matches('"')),
+            false => String::new(),
+        }
+    }
+
     /// How many rows there are, and some of them.
     async fn counted(self) -> Result<Outcome> {
         let def = &self.asked.def;
-        let time = self.asked.time.map_or_else(|| time_column(def), |c| quoted(&def.schema.columns[c].name));
+        let time = self.time();
         let sql = format!("SELECT count(*), max({time}) FROM {}{}", self.table(), self.statement.filter());
         let row = self.context.rows(&sql, &self.statement.params, 1).await?.rows.pop().unwrap_or_default();
         let count = row.first().and_then(Cell::int).unwrap_or(0);
-        let newest = row.get(1).and_then(Cell::time);
+        let mut newest = row.get(1).and_then(Cell::time);
+        if newest.is_none() {
+            // None of these is how it stands with the newest row of all.
+            newest = self.context.newest(&def.name).await?;
+        }
         let mut text = format!("{} has {}{}.", self.name(), counted(count, "row"), self.when());
         // `do orders have a price?` asks something of a column that is not known.
         let open = self.asked.whether && self.said.is_empty() && !self.asked.columns.is_empty();
         let mut verdict = ((self.asked.whether && !open) || !self.said.is_empty()).then_some(count > 0);
         if let Some(comparison) = &self.asked.count {
-            let holds = comparison.op.holds(count as f64, comparison.number);
-            text += &format!(" That is {}{}.", if holds { "" } else { "not " }, comparison.said);
+            let holds = comparison.op.fits(Number::from(count).order(comparison.number));
+            text += &fulfils(holds, &comparison.said);
             verdict = Some(holds);
         } else if verdict.is_none() && (self.asked.scope.window.is_some() || self.asked.scope.negated) {
             verdict = Some(count > 0);
@@ -175,10 +208,12 @@ impl Asked<'_> {
         let limit = self.asked.scope.limit.unwrap_or(ROWS);
         let order = if self.asked.scope.aggregate == Some(Aggregate::Oldest) { "ASC" } else { "DESC" };
         let sql = format!(
-            "SELECT {} FROM {}{} ORDER BY {time} {order}, _row_id {order} LIMIT {limit}",
+            "SELECT {} FROM {}{} ORDER BY {time} {order}{}, _row_id {order} LIMIT {limit}",
             self.shown(),
             self.table(),
-            self.statement.filter()
+            self.statement.filter(),
+            // A row without a time is neither the newest nor the oldest.
+            if time == quoted(TIME_NAME) { "" } else { " NULLS LAST" }
         );
         let wants_rows = self.asked.scope.aggregate != Some(Aggregate::Count);
         let (sql, rows) = match count > 0 && wants_rows {
@@ -190,25 +225,53 @@ impl Asked<'_> {
                 (sql, Answer { columns, rows: vec![vec![Cell::Int(count)]] })
             }
         };
+        let which = if order == "ASC" { "oldest" } else { "newest" };
+        let by = self.by();
         if wants_rows && rows.rows.len() < usize::try_from(count).unwrap_or(usize::MAX) {
-            let which = if order == "ASC" { "oldest" } else { "newest" };
             text += &match rows.rows.len() {
-                1 => format!(" The {which} is shown."),
-                shown => format!(" The {} {which} are shown.", grouped(shown as i64)),
+                1 => format!(" The {which}{by} is shown."),
+                shown => format!(" The {} {which}{by} are shown.", grouped(shown as i64)),
             };
         } else if wants_rows && count > 0 && self.asked.scope.limit.is_some() {
-            let which = if order == "ASC" { "oldest" } else { "newest" };
-            text += &format!(" All are shown, the {which} first.");
+            text += &format!(" All are shown, the {which}{by} first.");
+        }
+        if self.asked.when && !by.is_empty() {
+            let at = rows.columns.iter().position(|column| quoted(&column.name) == time);
+            let first = at.and_then(|at| rows.rows.first()?.get(at)?.time());
+            text += &first.map_or(String::new(), |first| format!(" The {which} is of {}.", shown(first)));
         }
         Ok(self.outcome(text, &rows, &sql, verdict, newest))
     }
 
+    /// How many different values a column has.
+    async fn distinct(self) -> Result<Outcome> {
+        let def = &self.asked.def;
+        let name = self.asked.distinct.map_or("", |column| &def.schema.columns[column].name);
+        let sql = format!(
+            "SELECT count(DISTINCT {}) AS count, max(_time) AS newest FROM {}{}",
+            quoted(name),
+            self.table(),
+            self.statement.filter()
+        );
+        let rows = self.context.rows(&sql, &self.statement.params, 1).await?;
+        let row = rows.rows.first().cloned().unwrap_or_default();
+        let count = row.first().and_then(Cell::int).unwrap_or(0);
+        let mut text =
+            format!("{} has {} of {name}{}.", self.name(), counted(count, "different value"), self.when());
+        let verdict = self.asked.count.as_ref().map(|comparison| {
+            let holds = comparison.op.fits(Number::from(count).order(comparison.number));
+            text += &fulfils(holds, &comparison.said);
+            holds
+        });
+        Ok(self.outcome(text, &rows, &sql, verdict, row.get(1).and_then(Cell::time)))
+    }
+
     /// An average, a sum, the highest or the lowest.
-    async fn figured(self, compared: Option<&(usize, Comparison)>) -> Result<Outcome> {
+    async fn figured(self, compared: &[&(usize, Comparison)]) -> Result<Outcome> {
         let def = &self.asked.def;
         let aggregate = self.asked.scope.aggregate;
         let named = self.asked.columns.iter().copied().find(|column| is_number(def, *column));
-        let named = compared.map(|(column, _)| *column).or(named);
+        let named = compared.first().map(|(column, _)| *column).or(named);
         let own: Vec<usize> = (0..def.schema.columns.len())
             .filter(|column| {
                 is_number(def, *column) && !def.primary_key.contains(&def.schema.columns[*column].id)
@@ -245,31 +308,32 @@ impl Asked<'_> {
             Some(Aggregate::Lowest) => (3, "lowest"),
             _ => (4, "highest"),
         };
-        let value = row.get(at).and_then(Cell::number);
+        let value = row.get(at).filter(|cell| cell.number().is_some());
         let of = match word {
             "sum" => format!("The sum of {}", column.name),
             word => format!("The {word} {}", column.name),
         };
-        let value_said = value.map_or("unknown".to_owned(), |value| of_column(&column.name, value));
+        let value_said = value.map_or("unknown".to_owned(), |value| of_column(&column.name, value, at == 1));
         let mut text =
             format!("{of} in {}{} is {value_said}, of {}.", self.name(), self.when(), counted(count, "row"));
-        let mut verdict = None;
-        if let (Some((_, comparison)), Some(value)) = (compared, value) {
+        let mut verdicts = Vec::new();
+        for comparison in compared.iter().map(|(_, comparison)| comparison) {
             match self::number(column, comparison) {
                 Ok((bound, note)) => {
-                    let bound = match bound {
-                        Value::Float64(bound) => bound,
-                        Value::Int64(bound) => bound as f64,
-                        _ => f64::NAN,
-                    };
-                    let holds = comparison.op.holds(value, bound);
-                    text += &format!(" That is {}{}.", if holds { "" } else { "not " }, comparison.said);
+                    let Some(order) = value.and_then(|value| value.order(bound)) else { continue };
+                    let holds = comparison.op.fits(order);
+                    text += &fulfils(holds, &comparison.said);
                     note.into_iter().for_each(|note| text += &format!(" {note}"));
-                    verdict = Some(holds);
+                    verdicts.push(holds);
                 }
                 Err(why) => text += &format!(" {why}"),
             }
         }
+        let holds = match self.asked.join {
+            Join::Any => verdicts.contains(&true),
+            _ => !verdicts.contains(&false),
+        };
+        let verdict = (!verdicts.is_empty() && verdicts.len() == compared.len()).then_some(holds);
         if at >= 3 {
             // The rows themselves say more.
             let order = if at == 3 { "ASC" } else { "DESC" };
@@ -283,6 +347,9 @@ impl Asked<'_> {
                 statement.filter()
             );
             let rows = self.context.rows(&sql, &statement.params, limit).await?;
+            if rows.rows.len() > 1 {
+                text += &format!(" The {} with the {word} are shown.", grouped(rows.rows.len() as i64));
+            }
             return Ok(self.outcome(text, &rows, &sql, verdict, newest));
         }
         Ok(self.outcome(text, &figures, &sql, verdict, newest))
@@ -309,8 +376,10 @@ impl Asked<'_> {
             _ => ("count(*)".to_owned(), "count"),
         };
         let order = if self.asked.scope.aggregate == Some(Aggregate::Lowest) { "ASC" } else { "DESC" };
+        // Of figures it is not clear whether so many groups are meant or so many rows of each.
+        let limit = self.asked.scope.limit.filter(|_| word == "count").unwrap_or(GROUPS);
         let sql = format!(
-            "SELECT {} AS {}, {figure_sql} AS {word}, max({}) AS newest FROM {}{} GROUP BY {} ORDER BY 2 {order}, 1 LIMIT {GROUPS}",
+            "SELECT {} AS {}, {figure_sql} AS {word}, max({}) AS newest FROM {}{} GROUP BY {} ORDER BY 2 {order} NULLS LAST, 1 LIMIT {limit}",
             quoted(&group.name),
             quoted(&group.name),
             time_column(def),
@@ -318,22 +387,29 @@ impl Asked<'_> {
             self.statement.filter(),
             quoted(&group.name)
         );
-        let table = self.context.rows(&sql, &self.statement.params, GROUPS).await?;
+        let table = self.context.rows(&sql, &self.statement.params, limit).await?;
         let unit = number.filter(|_| word != "count").map(|column| def.schema.columns[column].name.as_str());
-        let figure_of = |cell: &Cell| match (unit, cell.number()) {
-            (Some(column), Some(value)) => of_column(column, value),
-            _ => cell.said(),
+        let figure_of = |cell: &Cell| match unit {
+            Some(column) => of_column(column, cell, word == "average"),
+            None => cell.said(),
         };
         let some: Vec<String> = table
             .rows
             .iter()
-            .take(5)
+            .take(5.max(if limit < GROUPS { limit } else { 0 }))
             .map(|row| format!("{}: {}", row[0].said(), figure_of(&row[1])))
             .collect();
-        let more = if table.rows.len() > 5 { ", …" } else { "" };
+        let of = match (word, unit) {
+            ("sum", Some(column)) => format!("The sum of {column} in "),
+            (_, Some(column)) => format!("The {word} {column} in "),
+            (_, None) => String::new(),
+        };
+        let more = if table.rows.len() > some.len() { ", …" } else { "" };
         let text = match some.is_empty() {
             true => format!("{} has no rows{}.", self.name(), self.when()),
-            false => format!("{} by {}{}: {}{more}.", self.name(), group.name, self.when(), some.join(", ")),
+            false => {
+                format!("{of}{} by {}{}: {}{more}.", self.name(), group.name, self.when(), some.join(", "))
+            }
         };
         let newest = table.rows.iter().filter_map(|row| row.last().and_then(Cell::time)).max();
         Ok(self.outcome(text, &table, &sql, None, newest))
@@ -367,14 +443,16 @@ impl Asked<'_> {
 fn within(statement: &mut Statement, asked: &Table) {
     let def = &asked.def;
     let named = asked.time.map(|column| &def.schema.columns[column]);
-    let time = match named {
-        Some(column) if column.data_type == DataType::Date => {
-            format!("CAST({} AS TIMESTAMP)", quoted(&column.name))
-        }
-        Some(column) => quoted(&column.name),
-        None => time_column(def),
-    };
+    let time = named.map_or_else(|| time_column(def), time_of);
     statement.within(&time, asked.scope.window.as_ref());
+}
+
+/// A column of dates or times, to be compared with a time.
+fn time_of(column: &Column) -> String {
+    match column.data_type {
+        DataType::Date => format!("CAST({} AS TIMESTAMP)", quoted(&column.name)),
+        _ => quoted(&column.name),
+    }
 }
 
 /// Whether a column has a value that is a small word too.
@@ -402,7 +480,8 @@ async fn values(
         .take(VALUE_COLUMNS_MAX)
         .collect();
     if asked.bare.is_empty() || texts.is_empty() {
-        return Ok(asked.scope.left.clone());
+        let nots = asked.bare.iter().filter_map(|bare| bare.not.clone());
+        return Ok(asked.scope.left.iter().cloned().chain(nots).collect());
     }
     let mut lookup = Statement::default();
     let mut counts = Vec::new();
@@ -429,21 +508,38 @@ async fn values(
         let columns: Vec<Vec<&str>> = bare.words.iter().map(columns_of).collect();
         // `click or something` is understood whole or not at all.
         if columns.iter().any(Vec::is_empty) {
+            left.extend(bare.not.clone());
             continue;
         }
         let mut any = Vec::new();
         let mut alternatives = Vec::new();
-        let is = if bare.negated { "is not" } else { "is" };
+        let negated = bare.not.is_some();
+        let is = if negated { "is not" } else { "is" };
+        let is_same = columns.windows(2).all(|two| two[0] == two[1]);
         for (word, columns) in bare.words.iter().zip(&columns) {
             let params = one_or_many(statement, word);
             any.extend(columns.iter().map(|name| format!("lower({}) IN ({params})", quoted(name))));
             alternatives.push(format!("{} {is} {word}", columns.join(" or ")));
         }
-        conditions.push(one_of(&any, bare.negated));
-        said.push(alternatives.join(" or "));
+        conditions.push(one_of(&any, negated));
+        said.push(match (negated, is_same) {
+            // `country is not DE or AT`: neither of them.
+            (true, true) => format!("{} is not {}", columns[0].join(" or "), bare.words.join(" or ")),
+            (true, false) => alternatives.join(" and "),
+            (false, _) => alternatives.join(" or "),
+        });
         left.retain(|other| !bare.words.contains(other));
     }
     Ok(left)
+}
+
+/// ` That is above 5.`
+fn fulfils(holds: bool, said: &str) -> String {
+    match (holds, said.strip_prefix("not ")) {
+        (true, _) => format!(" That is {said}."),
+        (false, Some(turned)) => format!(" That is {turned}."),
+        (false, None) => format!(" That is not {said}."),
+    }
 }
 
 /// Any of these conditions, or none of them. A value that is missing is none of those that are named.
@@ -479,12 +575,19 @@ fn is_value(statement: &mut Statement, column: &Column, value: &str) -> String {
             let value = statement.param(value.to_lowercase());
             format!("lower({name}) = {value}")
         }
-        _ => match value.parse::<f64>() {
-            Ok(number) => {
-                let number = statement.param(as_stored(column, number));
+        DataType::Timestamp | DataType::Date => {
+            let mut within =
+                Statement { params: std::mem::take(&mut statement.params), ..Statement::default() };
+            within.within(&time_of(column), time::of_word(value).as_ref());
+            statement.params = within.params;
+            format!("({})", within.conditions.join(" AND "))
+        }
+        _ => match Number::parse(value) {
+            Some(number) => {
+                let number = number_param(statement, column, number);
                 format!("{name} = {number}")
             }
-            Err(_) => {
+            None => {
                 let value = statement.param(value.to_lowercase());
                 format!("lower(CAST({name} AS VARCHAR)) = {value}")
             }
@@ -492,25 +595,27 @@ fn is_value(statement: &mut Statement, column: &Column, value: &str) -> String {
     }
 }
 
-/// A column of integers is compared with an integer, so that its blocks and its key can be looked up by it.
-fn as_stored(column: &Column, number: f64) -> Value {
-    let is_whole = matches!(column.data_type, DataType::Int32 | DataType::Int64);
-    match is_whole && number.fract() == 0.0 && number.abs() < 9e15 {
-        true => Value::Int64(number as i64),
-        false => Value::Float64(number),
+/// A number beside a column. Whole ones as integers, so that blocks and keys can be looked up by them, and nothing as a float
+/// that one would round.
+fn number_param(statement: &mut Statement, column: &Column, number: Number) -> String {
+    let is_float = matches!(column.data_type, DataType::Float32 | DataType::Float64);
+    let is_decimal = matches!(column.data_type, DataType::Decimal { .. });
+    match number.int().filter(|_| !is_float) {
+        Some(int) => statement.param(int),
+        None if is_float || (number.is_short() && !is_decimal) => statement.param(number.float()),
+        // Nothing but digits and a point.
+        None => number.to_string(),
     }
 }
 
 /// The number of a comparison in the unit of a column, and what to say of how it was read.
-fn number(column: &Column, comparison: &Comparison) -> Result<(Value, Option<String>), String> {
+fn number(column: &Column, comparison: &Comparison) -> Result<(Number, Option<String>), String> {
     let cannot = || format!("Cannot compare {} with “{}”.", column.name, comparison.said);
-    let float = |number: f64| as_stored(column, number);
     match comparison.unit {
-        None => Ok((float(comparison.number), None)),
-        Some(Unit::Percent) => Ok((float(comparison.number), None)),
-        Some(Unit::Bytes(factor)) => Ok((float(comparison.number * factor as f64), None)),
+        None | Some(Unit::Percent) => Ok((comparison.number, None)),
+        Some(Unit::Bytes(factor)) => Ok((comparison.number.times(factor).ok_or_else(cannot)?, None)),
         Some(Unit::Time(micros)) => {
-            let micros = comparison.number * micros as f64;
+            let micros = comparison.number.times(micros).ok_or_else(cannot)?;
             let name = column.name.to_lowercase();
             let unit = [
                 ("_us", 1.0, "µs"),
@@ -522,12 +627,13 @@ fn number(column: &Column, comparison: &Comparison) -> Result<(Value, Option<Str
             ]
             .into_iter()
             .find(|(ending, ..)| name.ends_with(ending));
+            let per = |per: f64| Number::parse(&(micros.float() / per).to_string()).ok_or_else(cannot);
             match unit {
-                Some((_, per, _)) => Ok((float(micros / per), None)),
-                None if is_duration(&name) => Ok((
-                    float(micros / 1e3),
-                    Some(format!("({} was taken to be in milliseconds.)", column.name)),
-                )),
+                Some((_, 1.0, _)) => Ok((micros, None)),
+                Some((_, other, _)) => Ok((per(other)?, None)),
+                None if is_duration(&name) => {
+                    Ok((per(1e3)?, Some(format!("({} was taken to be in milliseconds.)", column.name))))
+                }
                 None => Err(cannot()),
             }
         }

@@ -117,6 +117,9 @@ pub(super) fn metrics(measure: Measure, words: &mut Words, found: &Found, severa
     };
     let predicate = found.comparisons.first().cloned().map(Predicate::Compare).or(by_word);
     let mut left = left(words);
+    // What one process uses is not what the machine uses.
+    let own = original.list.iter().find(|word| !word.quoted && word.text == "polynya");
+    left.extend(own.map(|word| word.raw.clone()));
     // One bound is compared; of several it is not clear what they are about.
     if found.comparisons.len() > 1 {
         let of = if several { 0 } else { 1 };

@@ -3,7 +3,10 @@
 use types::TableDef;
 
 use super::is_number;
+use super::negations::{Before, Negations};
+use crate::number::Number;
 use crate::task::*;
+use crate::time;
 use crate::vocabulary as v;
 use crate::words::{Word, Words};
 
@@ -18,7 +21,8 @@ pub(super) fn limit(words: &mut Words) -> Option<usize> {
             continue;
         }
         for beside in [Some(at + 1), at.checked_sub(1)].into_iter().flatten() {
-            let number = words.at(beside).parse::<usize>().ok().filter(|n| (1..=LIMIT_MAX).contains(n));
+            let number = crate::compare::number(words.at(beside)).and_then(Number::int);
+            let number = number.and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=LIMIT_MAX).contains(n));
             if let Some(number) = number.filter(|_| !words.list[beside].used) {
                 words.mark(beside..beside + 1);
                 return Some(number);
@@ -29,6 +33,12 @@ pub(super) fn limit(words: &mut Words) -> Option<usize> {
 }
 
 pub(super) fn aggregate(words: &mut Words) -> Option<Aggregate> {
+    // `most recent` is no number.
+    for at in 0..words.len() {
+        if words.at(at) == "most" && matches!(words.at(at + 1), "recent" | "recently") {
+            words.mark(at..at + 1);
+        }
+    }
     for count in v::COUNT {
         for at in 0..words.len() {
             if words.starts(at, count) {
@@ -57,10 +67,11 @@ pub(super) fn named_values(
     column: usize,
     name: &std::ops::Range<usize>,
     words: &mut Words,
+    negations: &mut Negations,
     is_name: impl Fn(usize) -> bool,
 ) -> Option<(Named, usize)> {
     let is_bool = def.schema.columns[column].data_type == types::DataType::Bool;
-    let wants_number = is_number(def, column);
+    let wants = Wants::of(def, column);
     let before = name.start.checked_sub(1).map_or("", |at| words.at(at)).to_owned();
     let (mut at, mut said) = (name.end, matches!(before.as_str(), "with" | "where" | "whose" | "having"));
     let mut negated = false;
@@ -73,26 +84,39 @@ pub(super) fn named_values(
         }
         match words.at(at) {
             "is" | "was" | "=" | "are" | "equals" => said = true,
+            "!=" | "<>" => (said, negated) = (true, true),
             "of" => {}
-            "not" => negated = true,
-            _ => break,
+            _ => match negations.end_at(at) {
+                Some(end) => {
+                    (at, negated) = (end, !negated);
+                    continue;
+                }
+                None => break,
+            },
         }
         at += 1;
     }
+    let first = at;
     let mut values = Vec::new();
     let mut unsure = Vec::new();
     let mut ors = 0;
-    while let Some(is_sure) = value_at(words, at, said, wants_number).filter(|_| !is_name(at)) {
-        values.push(words.list[at].raw.clone());
+    while let Some(is_sure) = value_at(words, at, said, wants).filter(|_| !is_name(at)) {
+        // `San Francisco` is one value.
+        let goes_on = |at: &usize| {
+            words.list.get(*at).is_some_and(|word| word.is_title() && is_unknown(word)) && !is_name(*at)
+        };
+        let is_open = wants == Wants::Anything && words.list[at].is_title();
+        let end = (at + 1..).take_while(goes_on).last().filter(|_| is_open).map_or(at + 1, |last| last + 1);
+        let raw: Vec<&str> = words.list[at..end].iter().map(|word| word.raw.as_str()).collect();
+        let value = raw.join(" ");
         if !is_sure {
-            unsure.push(words.list[at].raw.clone());
+            unsure.push(value.clone());
         }
-        words.mark(at..at + 1);
+        values.push(value);
+        words.mark(at..end);
+        at = end - 1;
         // Behind `or` stands what was meant before it, whatever word it is.
-        if words.at(at + 1) != "or"
-            || is_name(at + 2)
-            || value_at(words, at + 2, true, wants_number).is_none()
-        {
+        if words.at(at + 1) != "or" || is_name(at + 2) || value_at(words, at + 2, true, wants).is_none() {
             break;
         }
         (at, ors) = (at + 2, ors + 1);
@@ -100,15 +124,88 @@ pub(super) fn named_values(
     if values.is_empty() && is_bool {
         // `paid orders`, `orders that are not paid`.
         values.push("true".into());
-        negated |= before == "not";
+    }
+    if !values.is_empty() {
+        negations.take_in(name.end..first);
+        negated ^= negations.take_before(words, name.start, |before| before.turns()).is_some();
     }
     (!values.is_empty()).then_some((Named { column, values, unsure, negated }, ors))
 }
 
+/// What a column has for values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    Anything,
+    Number,
+    Time,
+}
+
+impl Wants {
+    fn of(def: &TableDef, column: usize) -> Wants {
+        match def.schema.columns[column].data_type {
+            _ if is_number(def, column) => Wants::Number,
+            types::DataType::Timestamp | types::DataType::Date => Wants::Time,
+            _ => Wants::Anything,
+        }
+    }
+
+    fn can_be(self, word: &str) -> bool {
+        match self {
+            Wants::Anything => true,
+            Wants::Number => Number::parse(word).is_some(),
+            Wants::Time => time::of_word(word).is_some(),
+        }
+    }
+}
+
+/// `price is null`, `price is not missing`: whether it is.
+pub(super) fn null(
+    name: &std::ops::Range<usize>,
+    words: &mut Words,
+    negations: &mut Negations,
+) -> Option<bool> {
+    let is = name.end + usize::from(matches!(words.at(name.end), "is" | "are" | "was" | "="));
+    let not = negations.end_at(is);
+    let null = not.unwrap_or(is);
+    let is_null = matches!(words.at(null), "null" | "missing") && !words.list[null].used;
+    is_null.then(|| {
+        words.mark(null..null + 1);
+        negations.take_in(is..null);
+        not.is_none()
+    })
+}
+
+/// Whether rows that have no value in a column are asked for (`Some(true)`), or those that have one.
+pub(super) fn missing(
+    def: &TableDef,
+    column: usize,
+    name: &std::ops::Range<usize>,
+    words: &mut Words,
+    negations: &mut Negations,
+) -> Option<bool> {
+    let before = |at: usize| at.checked_sub(1).map_or("", |at| words.at(at));
+    let article = usize::from(matches!(before(name.start), "a" | "an" | "the" | "any" | "some"));
+    let start = name.start - article;
+    if before(start) == "missing" {
+        words.mark(start - 1..start);
+        return Some(true);
+    }
+    let data_type = &def.schema.columns[column].data_type;
+    let is_time = matches!(data_type, types::DataType::Timestamp | types::DataType::Date);
+    // `not shipped` is a time that there is none of; `not price` means nothing.
+    let none = |not: &Before| not.text == "no" || not.text == "without" || (is_time && not.is_not);
+    if *data_type != types::DataType::Bool && negations.take_before(words, name.start, none).is_some() {
+        return Some(true);
+    }
+    let with = matches!(before(start), "with" | "having");
+    let done = is_time && matches!(before(start), "is" | "are" | "was" | "were" | "been" | "already");
+    (*data_type != types::DataType::Bool && (with || done)).then_some(false)
+}
+
 /// Whether a value stands there behind a column's name, and whether that is sure. `said`: something like `is` leads to it.
-fn value_at(words: &Words, at: usize, said: bool, wants_number: bool) -> Option<bool> {
+fn value_at(words: &Words, at: usize, said: bool, wants: Wants) -> Option<bool> {
     let word = words.list.get(at)?;
-    if wants_number && word.text.parse::<f64>().is_err() {
+    if !wants.can_be(&word.text) {
         return None;
     }
     let text = word.text.as_str();
@@ -138,7 +235,7 @@ pub(super) fn is_negation(words: &Words, at: usize) -> bool {
 }
 
 /// Words that nobody knows, those that `or` joins together.
-pub(super) fn bare(words: &Words) -> Vec<Bare> {
+pub(super) fn bare(words: &Words, mut negation: impl FnMut(usize) -> Option<String>) -> Vec<Bare> {
     let is_unknown = |at: usize| words.list.get(at).is_some_and(is_unknown);
     let mut found: Vec<Bare> = Vec::new();
     for at in (0..words.len()).filter(|at| is_unknown(*at)) {
@@ -147,8 +244,7 @@ pub(super) fn bare(words: &Words) -> Vec<Bare> {
         match found.last_mut().filter(|_| joined) {
             Some(last) => last.words.push(word),
             None => {
-                let negated = at.checked_sub(1).is_some_and(|before| v::NOT.contains(&words.at(before)));
-                found.push(Bare { words: vec![word], negated });
+                found.push(Bare { words: vec![word], not: negation(at) });
             }
         }
     }
@@ -220,7 +316,8 @@ pub(super) fn is_unknown(word: &Word) -> bool {
 /// The same by what `or` joins, for values of tables.
 pub(super) fn alternatives(words: &Words) -> Vec<Vec<String>> {
     let is_sought = |word: &String| !v::ASKING.contains(&word.to_lowercase().as_str());
-    let found = bare(words).into_iter().map(|bare| bare.words.into_iter().filter(is_sought).collect());
+    let found =
+        bare(words, |_| None).into_iter().map(|bare| bare.words.into_iter().filter(is_sought).collect());
     found.filter(|words: &Vec<String>| !words.is_empty()).collect()
 }
 

@@ -5,8 +5,10 @@ extern crate polynya_ask as ask;
 
 mod changes;
 mod conditions;
+mod exact;
 mod honesty;
 mod machine;
+mod plain;
 mod requests;
 mod rights;
 mod sharing;

@@ -71,13 +71,14 @@ fn a_look_tells_what_changed_and_reads_nothing_else() {
         ("x/.hidden/c.md", "c"),
         (".obsidian/d.md", "d"),
         ("run.exe", "e"),
+        ("x/UPPER.MD", "f"),
     ] {
         fs::write(root.join(path), text).unwrap();
     }
     let mut tree = tree(root);
     let first = look(&mut tree);
-    assert_eq!(names(&first.changes), ["+a.md", "+x/b.md", "+x/p.png"]);
-    assert_eq!(first.read, 3);
+    assert_eq!(names(&first.changes), ["+a.md", "+x/UPPER.MD", "+x/b.md", "+x/p.png"]);
+    assert_eq!(first.read, 4);
     let second = look(&mut tree);
     assert!(second.changes.is_empty() && second.read == 0);
     fs::write(root.join("a.md"), "longer").unwrap();

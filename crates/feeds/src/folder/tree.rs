@@ -409,11 +409,7 @@ impl Tree {
     }
 
     fn database(&self) -> Error {
-        Error::invalid(format!(
-            "`{}` belongs to a database, with its owner's secret",
-            self.root.path.display()
-        ))
-        .hint("name a folder of notes; the database is better off outside of it")
+        database(&self.root.path)
     }
 
     fn stamped(&self, file: &Path) -> Option<Stamp> {
@@ -538,6 +534,16 @@ fn target(top: &Path, link: &Path) -> Option<PathBuf> {
     let hidden = inner.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
     let secret = || target.ancestors().skip(1).take_while(|above| above.starts_with(top)).any(is_database);
     (!hidden && target.is_file() && !secret()).then_some(target)
+}
+
+fn database(path: &Path) -> Error {
+    Error::invalid(format!("`{}` belongs to a database, with its owner's secret", path.display()))
+        .hint("name a folder of notes; the database is better off outside of it")
+}
+
+/// Refuses a folder of which nothing would be taken in, since it is a database itself; for whoever can still name another.
+pub fn check(path: &Path) -> Result<()> {
+    if is_database(path) { Err(database(path)) } else { Ok(()) }
 }
 
 /// Whether a directory is where a database is, this server's own or another.

@@ -1,6 +1,6 @@
-//! What the planner makes more of than stands in the text: names of WITH, which it replaces by their queries, and what
-//! stands in CASE and COALESCE, through which it goes twice. Both double with every level, so both are bounded here,
-//! on a tree whose depth [`bounds`](super::bounds) has bounded.
+//! What the planner makes more of than stands in the text: names of WITH, which it replaces by their queries, what
+//! stands in CASE and COALESCE, through which it goes twice, and CUBE, of which it makes every subset. All three double
+//! with every level or column, so all are bounded here, on a tree whose depth [`bounds`](super::bounds) has bounded.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,6 +15,9 @@ use types::{Error, Kind, Result};
 const EXPANDED_MAX: usize = 2_000;
 /// CASE and COALESCE, those within one another counted double for each level. This is half a second.
 const CONDITIONS_MAX: usize = 1 << 16;
+/// Columns of all the groups that the planner writes out for CUBE, ROLLUP and GROUPING SETS. CUBE of 12 columns, the most
+/// that PostgreSQL takes, is 49,152.
+const GROUPED_MAX: usize = 1 << 16;
 
 /// Refuses a statement of which the planner would make too much.
 pub(super) fn check(statement: &Statement) -> Result<()> {
@@ -33,7 +36,38 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
             "write further WHENs in one CASE instead of a CASE in each ELSE, or look values up in a table",
         ));
     }
+    let mut grouped = Grouped(0);
+    if statement.visit(&mut grouped).is_break() {
+        return Err(Error::new(
+            Kind::TooLarge,
+            "CUBE, ROLLUP and GROUPING SETS make too many groups to be planned",
+        )
+        .hint("CUBE takes up to 12 columns; name the groups that you want in GROUPING SETS"));
+    }
     Ok(())
+}
+
+/// Counts columns of groups.
+struct Grouped(usize);
+
+impl Visitor for Grouped {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        let columns = |groups: &[Vec<Expr>]| groups.iter().map(Vec::len).sum::<usize>();
+        let written_out = match expr {
+            Expr::Cube(of) => {
+                let groups = u32::try_from(of.len()).ok().and_then(|of| 1usize.checked_shl(of));
+                groups.unwrap_or(usize::MAX).saturating_mul(columns(of))
+            }
+            Expr::Rollup(of) => (of.len() + 1).saturating_mul(columns(of)),
+            // Each group has a place for each column of all of them.
+            Expr::GroupingSets(of) => of.len().saturating_mul(columns(of)),
+            _ => 0,
+        };
+        self.0 = self.0.saturating_add(written_out);
+        if self.0 > GROUPED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
 }
 
 /// Counts tables: ten queries that each read the one before twice are a thousand.

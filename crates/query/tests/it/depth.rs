@@ -15,6 +15,14 @@ fn around(open: &str, inner: &str, close: &str, levels: usize) -> String {
     format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
 }
 
+fn differing(n: usize) -> String {
+    (0..n).map(|i| format!("a + {i}")).collect::<Vec<_>>().join(", ")
+}
+
+fn grouped_by(kind: &str, columns: &str) -> String {
+    format!("select count(*) from t group by {kind} ({columns})")
+}
+
 /// Every form in which a statement can nest, `n` times.
 fn forms(n: usize) -> Vec<(&'static str, String)> {
     let select = |expr: String| format!("select {expr} from t");
@@ -88,6 +96,9 @@ fn forms(n: usize) -> Vec<(&'static str, String)> {
             format!("select {} from t", repeated("sum(a) over (order by a)", "+sum(a) over (order by a)", n)),
         ),
         ("default", format!("create table v{n} (a int default {})", repeated("1", "+1", n))),
+        ("cube", grouped_by("cube", &differing(n))),
+        ("rollup", grouped_by("rollup", &differing(n))),
+        ("grouping sets", grouped_by("grouping sets", &repeated("(a, s)", ", (s)", n))),
     ]
 }
 
@@ -167,6 +178,29 @@ fn long_chains_of_one_operator_work() {
     run(&database, &format!("values {}", rows[..5_000].join(","))).unwrap();
     database.execute("create table many (a int, b float)");
     assert_eq!(database.execute(&format!("insert into many values {}", rows.join(","))), 20_000);
+}
+
+/// CUBE of thirty columns is a thousand million groups, and the planner would write all of them out.
+#[test]
+fn groups_without_number_are_refused_before_they_are_planned() {
+    let _limit = testkit::limit(240);
+    let _alone = alone();
+    let database = open();
+    let columns = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>().join(", ");
+    database.execute(&format!("create table t ({} int)", columns(300).replace(',', " int,")));
+    database.execute("insert into t (c0) values (1)");
+    let groups = |kind: &str, n: usize| {
+        let text = grouped_by(kind, &columns(n));
+        database.query(&format!("select count(*) from ({text}) g"))[0][0].clone()
+    };
+    assert_eq!(groups("cube", 12), "4096");
+    assert_eq!(groups("rollup", 60), "61");
+    for (kind, n) in [("cube", 13), ("cube", 40), ("cube", 70), ("rollup", 300), ("rollup", 50_000)] {
+        let start = Instant::now();
+        let error = run(&database, &grouped_by(kind, &columns(n))).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooLarge, "{kind} of {n}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(2), "{kind} of {n}: {:?}", start.elapsed());
+    }
 }
 
 #[test]

@@ -193,6 +193,69 @@ fn a_light_statement_does_not_wait_for_heavy_ones() {
     wait_until_idle(&database);
 }
 
+/// R3: a join that holds all the memory there is for heavy statements leaves light ones theirs.
+#[test]
+fn what_heavy_statements_hold_is_not_taken_from_light_ones() {
+    let _limit = testkit::limit(120);
+    let _alone = alone();
+    let database = open_with(|options| {
+        options.memory_bytes = 32 << 20;
+        options.concurrent_max = 64;
+    });
+    database.numbers("n", 20_000, true);
+    // Each has read one side of a join into memory and goes through the other for hours.
+    let mut several = Vec::new();
+    while database.sql.status().running == several.len() {
+        assert!(several.len() < 64, "{:?}", database.sql.status());
+        several.push(database.rows(ENDLESS, vec![], limits(Duration::from_secs(100))).unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let error = database.runtime.block_on(several.pop().unwrap().collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge, "there is no room for another: {error}");
+    let before = database.sql.status();
+    let grouped = "select id, count(*) from n where id < 8000 group by id order by id";
+    for _ in 0..3 {
+        let rows = database.query(grouped);
+        assert_eq!((rows.len(), rows[7_999].join(" ").as_str()), (8_000, "7999 1"));
+    }
+    assert_eq!((database.sql.status().heavy, database.sql.status().spilled_bytes), (before.heavy, 0));
+    drop(several);
+    wait_until_idle(&database);
+}
+
+/// A light statement whose text was planned before, and everything that can happen to it.
+#[test]
+fn a_light_statement_meets_its_limits_too() {
+    let _limit = testkit::limit(120);
+    let _alone = alone();
+    let database = open();
+    database.numbers("n", 50_000, true);
+    let lookup = "select x from n where id = 7";
+    assert_eq!(database.query(lookup), [["49"]]);
+    let error = database.run(lookup, vec![], limits(Duration::ZERO)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+
+    // Answers of several batches that nobody reads keep their places.
+    let many = ["select 1 as x"; 8].join(" union all ");
+    let heavy = database.sql.status().heavy;
+    let whole = vec![["1".to_owned()]; 8];
+    let mut held = Vec::new();
+    for _ in 0..256 {
+        held.push(database.rows(&many, vec![], Limits::default()).unwrap());
+    }
+    let status = database.sql.status();
+    assert_eq!((status.running, status.heavy), (256, heavy), "all of them are light");
+    assert_eq!(database.query(lookup), [["49"]], "a further one is answered");
+    assert_eq!(database.sql.status().heavy, heavy + 1, "among the heavy ones");
+    for mut rows in held {
+        let batches = database.runtime.block_on(rows.collect()).unwrap();
+        assert_eq!(crate::database::texts(&batches), whole);
+    }
+    wait_until_idle(&database);
+    assert_eq!(database.query(lookup), [["49"]]);
+    assert_eq!(database.sql.status().heavy, heavy + 1, "the places are free again");
+}
+
 #[test]
 fn what_is_light_is_known_before_it_runs() {
     let _limit = testkit::limit(120);

@@ -48,6 +48,7 @@ pub async fn commit(
     let failed_before = standing(&app, &wanted).map_or(0, |standing| standing.failures);
     let landing = async {
         let mut lsn = app.lsn.subscribe();
+        let mut is_rebuilt = false;
         loop {
             // Seen before the root is taken, so that what comes behind it wakes us.
             lsn.borrow_and_update();
@@ -58,9 +59,16 @@ pub async fn commit(
             }
             if let Some(position) = root.derived(lake::NAME, id).cloned() {
                 let (wanted, found) = (wanted.clone(), position.clone());
-                let lacks = app.work.run(move || Lacks::at(&found, &wanted)).await??;
-                if !lacks.any() {
-                    return shown(&position, &principal);
+                let look = move || Ok::<_, Error>((Lacks::at(&found, &wanted)?, is_there(&found)?));
+                let (lacks, is_there) = app.work.run(look).await??;
+                match lacks.any() {
+                    false if is_there => return shown(&position, &principal),
+                    // Somebody removed it. Without new rows nobody else would notice.
+                    false if !is_rebuilt => {
+                        is_rebuilt = true;
+                        app.engine.rebuild(lake::NAME, id);
+                    }
+                    _ => {}
                 }
             }
             // A log that takes no more writes takes no checkpoint either.
@@ -108,6 +116,14 @@ pub async fn watermarks(
             Some(position) => shown(&position, &principal)?,
             None => Json::Null,
         };
+        let position = view.derived(lake::NAME, &table);
+        let gone = match position {
+            Some(position) => !app.work.run(move || is_there(&position)).await??,
+            None => false,
+        };
+        if gone {
+            marks["lake_error"] = json!("its newest metadata file is gone; a commit lands the table anew");
+        }
         if let Some(error) = standing(&app, &table).and_then(|standing| standing.error) {
             let is_admin = principal.require(Scope::Admin).is_ok();
             marks["lake_error"] =
@@ -115,6 +131,11 @@ pub async fn watermarks(
         }
     }
     Ok(json(&marks))
+}
+
+/// Whether the files that a position speaks of are there.
+fn is_there(position: &Position) -> types::Result<bool> {
+    position.published::<Lake>().map_or(Ok(true), |lake| lake.is_there())
 }
 
 /// Why a table does not land. Paths and places are for those who own the machine; for others the kind will do.

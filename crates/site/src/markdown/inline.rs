@@ -4,13 +4,14 @@ use comrak::Node;
 use comrak::nodes::NodeValue;
 
 use super::Walk;
-use crate::body::Piece;
+use super::wikilinks::{Item, Kind, Part, parts};
+use crate::body::{Piece, Span};
 use crate::text::{encode_path, escape_into, fold};
 
-impl Walk {
+impl Walk<'_> {
     pub(super) fn enter_inline(&mut self, node: Node<'_>, value: NodeValue) -> bool {
         match value {
-            NodeValue::Text(text) => self.text_with_tags(node, &text),
+            NodeValue::Text(text) => self.running(node, &text),
             NodeValue::SoftBreak => {
                 self.piece(Piece::Break);
                 self.span(" ");
@@ -21,7 +22,8 @@ impl Walk {
             }
             NodeValue::Code(code) => {
                 self.html("<code>");
-                self.text(&code.literal);
+                let code = self.line_of_code(&code.literal);
+                self.text(&code);
                 self.html("</code>");
             }
             NodeValue::Math(math) => {
@@ -30,14 +32,14 @@ impl Walk {
                 } else {
                     "<code class=\"math\">"
                 });
-                self.text(math.literal.trim());
+                self.words(math.literal.trim());
                 self.html("</code>");
             }
             NodeValue::HtmlInline(html) => self.raw(&html, false),
-            NodeValue::Emph => self.html("<em>"),
-            NodeValue::Strong => self.html("<strong>"),
-            NodeValue::Strikethrough => self.html("<del>"),
-            NodeValue::Highlight => self.html("<mark>"),
+            NodeValue::Emph => self.open_mark("<em>"),
+            NodeValue::Strong => self.open_mark("<strong>"),
+            NodeValue::Strikethrough => self.open_mark("<del>"),
+            NodeValue::Highlight => self.open_mark("<mark>"),
             NodeValue::FootnoteReference(reference) => {
                 let number = reference.ix;
                 self.html("<sup class=\"footnote\"><a");
@@ -53,7 +55,6 @@ impl Walk {
                 self.image(node, &image.url, &image.title);
                 return false;
             }
-            NodeValue::WikiLink(link) => return self.enter_wikilink(node, &link.url, link.embed),
             // Everything else is a container without a form of its own, or an extension that is off.
             _ => {}
         }
@@ -62,13 +63,23 @@ impl Walk {
 
     pub(super) fn leave_inline(&mut self, value: NodeValue) {
         match value {
-            NodeValue::Emph => self.html("</em>"),
-            NodeValue::Strong => self.html("</strong>"),
-            NodeValue::Strikethrough => self.html("</del>"),
-            NodeValue::Highlight => self.html("</mark>"),
-            NodeValue::Link(_) | NodeValue::WikiLink(_) => self.leave_link(),
+            NodeValue::Emph => self.close_mark("</em>"),
+            NodeValue::Strong => self.close_mark("</strong>"),
+            NodeValue::Strikethrough => self.close_mark("</del>"),
+            NodeValue::Highlight => self.close_mark("</mark>"),
+            NodeValue::Link(_) => self.leave_link(),
             _ => {}
         }
+    }
+
+    fn open_mark(&mut self, tag: &str) {
+        self.lines += 1;
+        self.html(tag);
+    }
+
+    fn close_mark(&mut self, tag: &str) {
+        self.lines -= 1;
+        self.html(tag);
     }
 
     /// HTML that the author wrote. Whether it is shown as it is or as text, the vault decides.
@@ -78,20 +89,41 @@ impl Walk {
         if html.trim().is_empty() {
             return;
         }
-        self.piece(Piece::Raw(html.into()));
+        let spans = self.quoted(html);
+        self.piece(Piece::Raw(spans.into()));
         self.html(if is_block { "\n" } else { "" });
     }
 
+    /// Text with what is found in it by this crate: wikilinks and tags.
+    fn running(&mut self, node: Node<'_>, text: &str) {
+        let mut begins = node
+            .previous_sibling()
+            .is_none_or(|before| matches!(before.data().value, NodeValue::SoftBreak | NodeValue::LineBreak));
+        for part in parts(text, self.items) {
+            match part {
+                Part::Text(text) => self.text_with_tags(text, begins),
+                Part::Item(item) => self.item(item),
+            }
+            begins = false;
+        }
+    }
+
+    fn item(&mut self, item: Item<'_>) {
+        match item.kind {
+            _ if !self.may_say(&item) => self.text("…"),
+            Kind::Literal => self.text(item.source),
+            Kind::Link if self.open_links.is_empty() => self.wikilink(&item),
+            Kind::Embed if self.open_links.is_empty() || item.is_file() => self.embed(&item),
+            Kind::Link | Kind::Embed | Kind::Quoted => self.say(item.named()),
+        }
+    }
+
     /// `#tags` become links to the page of the tag, which exists since this note is in it.
-    fn text_with_tags(&mut self, node: Node<'_>, text: &str) {
+    fn text_with_tags(&mut self, text: &str, mut begins: bool) {
         if !self.open_links.is_empty() || !text.contains('#') {
             return self.text(text);
         }
-        let after_space = node
-            .previous_sibling()
-            .is_none_or(|before| matches!(before.data().value, NodeValue::SoftBreak | NodeValue::LineBreak));
         let mut rest = text;
-        let mut begins = after_space;
         while let Some(at) = rest.find('#') {
             let before = rest[..at].chars().next_back();
             begins = before.map_or(begins, |c| c.is_whitespace() || matches!(c, '(' | ',' | ';'));
@@ -99,7 +131,7 @@ impl Walk {
             let tail = &rest[at + 1..];
             let end = tail.find(|c: char| !is_tag_char(c)).unwrap_or(tail.len());
             let tag = tail[..end].trim_end_matches(['/', '-']);
-            if begins && is_tag(tag) {
+            if begins && is_tag(tag) && self.tags.take(tag) {
                 self.html("<a class=\"tag\" href=\"/tags/");
                 let address = encode_path(&fold(tag));
                 self.html(&address);
@@ -107,7 +139,6 @@ impl Walk {
                 self.text("#");
                 self.text(tag);
                 self.html("</a>");
-                self.body.tags.push(tag.to_owned());
                 rest = &tail[tag.len()..];
             } else {
                 self.text("#");
@@ -119,11 +150,16 @@ impl Walk {
     }
 
     /// An attribute with a value from outside.
-    pub(super) fn attribute(&mut self, name: &str, value: &str) {
+    pub(super) fn attribute(&mut self, name: &str, value: &[Span]) {
         self.html(" ");
         self.html(name);
         self.html("=\"");
-        escape_into(&mut self.out, value);
+        for span in value {
+            match span {
+                Span::Text(text) => escape_into(&mut self.out, text),
+                Span::Link(at) => self.piece(Piece::Say(*at)),
+            }
+        }
         self.html("\"");
     }
 }

@@ -5,7 +5,8 @@ use comrak::Node;
 use comrak::nodes::NodeValue;
 
 use super::Walk;
-use crate::body::{Link, Piece, Span, Syntax};
+use super::wikilinks::{Item, Kind, Part, Said, parts};
+use crate::body::{Link, Piece, Place, Span, Syntax};
 use crate::text::{decode, encode_address};
 
 /// Schemes that a link may have. Everything else, `javascript:` first of all, is shown as text.
@@ -58,34 +59,36 @@ fn classify(url: &str) -> Address {
     }
 }
 
-impl Walk {
-    fn open(&mut self, link: Link) {
-        let at = self.body.links.len() as u32;
-        self.body.links.push(link);
-        if self.open_links.is_empty() {
+impl Walk<'_> {
+    /// What a link shows, among the text.
+    pub(super) fn link_span(&mut self, at: u32) {
+        // The text of a link into the vault is the link's.
+        if !self.open_links.iter().any(|open| matches!(open, Open::Vault(_))) {
             self.body.text.push(Span::Link(at));
             self.fresh = true;
         }
+    }
+
+    fn open(&mut self, link: Link) {
+        let at = self.body.links.len() as u32;
+        self.body.links.push(link);
+        self.link_span(at);
         self.piece(Piece::Open(at));
         self.open_links.push(Open::Vault(at));
     }
 
     /// `[text](url)`.
     pub(super) fn enter_link(&mut self, node: Node<'_>, url: &str, title: &str) -> bool {
-        match classify(url) {
+        match classify(&self.address(url)) {
             Address::Vault { target, fragment } => {
-                let label = Some(text_of(node)).filter(|label| !label.trim().is_empty());
-                let title = Some(title.to_owned()).filter(|title| !title.is_empty());
+                let label = Some(self.text_of(node)).filter(|label| !is_blank(label));
+                let title = Some(self.named(title)).filter(|title| !title.is_empty());
                 self.open(Link { syntax: Syntax::Markdown, target, fragment, label, title, size: None });
             }
             Address::Outside => {
-                self.html("<a class=\"outside\"");
-                self.attribute("href", &encode_address(url.trim()));
-                if !title.is_empty() {
-                    self.attribute("title", title);
-                }
-                self.html(" rel=\"noopener\">");
-                self.open_links.push(Open::Tag("</a>"));
+                let title = self.named(title);
+                let url = self.outside(url);
+                self.enter_outside(&url, &title);
             }
             Address::Unsafe => {
                 self.body
@@ -98,41 +101,90 @@ impl Walk {
         true
     }
 
-    /// `[[target#fragment|label]]`, `![[target|200x100]]`.
-    pub(super) fn enter_wikilink(&mut self, node: Node<'_>, url: &str, embed: bool) -> bool {
-        let shown = text_of(node);
-        let is_outside = url.contains("://") && matches!(classify(url), Address::Outside);
-        if is_outside && !embed {
-            return self.enter_link(node, url, "");
+    fn enter_outside(&mut self, url: &[Span], title: &[Span]) {
+        self.html("<a class=\"outside\"");
+        self.attribute("href", url);
+        if !title.is_empty() {
+            self.attribute("title", title);
         }
-        let (target, fragment) = match url.split_once('#') {
-            Some((target, fragment)) => (target, Some(fragment.trim().to_owned())),
-            None => (url, None),
-        };
-        let label = Some(shown.trim()).filter(|label| !label.is_empty() && *label != url.trim());
-        let (label, size) = match label {
-            Some(label) if embed => size_of(label),
-            Some(label) => (Some(label.to_owned()), None),
-            None => (None, None),
-        };
-        let syntax = if embed { Syntax::WikiEmbed } else { Syntax::Wiki };
-        let fragment = fragment.filter(|fragment| !fragment.is_empty());
-        let link = Link { syntax, target: target.trim().to_owned(), fragment, label, title: None, size };
-        if embed {
-            self.show(link);
-            return false;
+        self.html(" rel=\"noopener\">");
+        self.open_links.push(Open::Tag("</a>"));
+    }
+
+    /// An address of another site, encoded.
+    fn outside(&mut self, url: &str) -> Vec<Span> {
+        let mut spans = self.spans(url.trim(), |item| item.quoted(encode_address(item.source)));
+        for span in &mut spans {
+            if let Span::Text(text) = span {
+                *text = encode_address(text);
+            }
         }
-        let label = link.shown();
-        self.open(link);
-        self.text(&label);
+        spans
+    }
+
+    /// An address, or the name of a language, without wikilinks, which are in none.
+    pub(super) fn address(&mut self, url: &str) -> String {
+        let said = |part| match part {
+            Part::Text(text) => text,
+            Part::Item(Item { kind: Kind::Literal, source }) => source,
+            Part::Item(_) => "…",
+        };
+        parts(url, self.items).map(said).collect()
+    }
+
+    /// `[[target#fragment|label]]`
+    pub(super) fn wikilink(&mut self, item: &Item<'_>) {
+        let said = item.said();
+        if said.address.contains("://") && matches!(classify(&said.address), Address::Outside) {
+            self.enter_outside(&[Span::Text(encode_address(said.address.trim()))], &[]);
+            self.text(said.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&said.address));
+        } else {
+            let link = of(&said, false);
+            let label = link.shown(|_| String::new());
+            self.open(link);
+            self.text(&label);
+        }
         self.leave_link();
-        false
+    }
+
+    /// `![[target|200x100]]`
+    pub(super) fn embed(&mut self, item: &Item<'_>) {
+        self.show(of(&item.said(), true));
     }
 
     fn show(&mut self, link: Link) {
         let at = self.body.links.len() as u32;
         self.body.links.push(link);
-        self.piece(Piece::Show(at));
+        let place = match () {
+            () if !self.open_links.is_empty() => Place::Link,
+            () if self.lines > 0 => Place::Line,
+            () if self.in_paragraph => Place::Paragraph,
+            () => Place::Block,
+        };
+        self.piece(Piece::Show(at, place));
+    }
+
+    /// The text in a node, without marks of Markdown.
+    fn text_of(&mut self, node: Node<'_>) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for node in node.descendants() {
+            let found = match &node.data().value {
+                NodeValue::Text(part) => self.named(part),
+                NodeValue::Math(math) => self.named(&math.literal),
+                NodeValue::Code(code) => {
+                    vec![Span::Text(self.line_of_code(&code.literal))]
+                }
+                NodeValue::SoftBreak | NodeValue::LineBreak => vec![Span::Text(" ".to_owned())],
+                _ => continue,
+            };
+            for span in found {
+                match (spans.last_mut(), span) {
+                    (Some(Span::Text(last)), Span::Text(text)) => last.push_str(&text),
+                    (_, span) => spans.push(span),
+                }
+            }
+        }
+        spans
     }
 
     pub(super) fn leave_link(&mut self) {
@@ -145,25 +197,27 @@ impl Walk {
 
     /// `![alt|200](url)`.
     pub(super) fn image(&mut self, node: Node<'_>, url: &str, title: &str) {
-        let alt = text_of(node);
-        let (label, size) = match alt.rsplit_once('|') {
-            Some((alt, size)) => match size_of(size) {
-                (None, Some(size)) => (Some(alt.to_owned()), Some(size)),
-                _ => (Some(alt.to_owned() + "|" + size), None),
-            },
-            None => (Some(alt), None),
-        };
-        let title = Some(title.to_owned()).filter(|title| !title.is_empty());
+        let mut alt = self.text_of(node);
+        let mut size = None;
+        if let Some(Span::Text(last)) = alt.last_mut()
+            && let Some((before, after)) = last.rsplit_once('|')
+            && let (None, Some(found)) = size_of(after)
+        {
+            *last = before.to_owned();
+            size = Some(found);
+        }
+        let title = Some(self.named(title)).filter(|title| !title.is_empty());
         let is_data = DATA_IMAGES.iter().any(|kind| url.starts_with(kind));
-        match classify(url) {
+        match classify(&self.address(url)) {
             Address::Vault { target, fragment } => {
-                let label = label.filter(|label| !label.trim().is_empty());
+                let label = Some(alt).filter(|label| !is_blank(label));
                 self.show(Link { syntax: Syntax::Image, target, fragment, label, title, size });
             }
             Address::Outside | Address::Unsafe if is_data || is_web(url) => {
                 self.html("<img");
-                self.attribute("src", &encode_address(url.trim()));
-                self.attribute("alt", label.as_deref().unwrap_or_default());
+                let url = self.outside(url);
+                self.attribute("src", &url);
+                self.attribute("alt", &alt);
                 if let Some(title) = &title {
                     self.attribute("title", title);
                 }
@@ -174,10 +228,41 @@ impl Walk {
                 self.body
                     .warnings
                     .push("an image has an address that is not allowed; its text is shown".to_owned());
-                self.text(label.as_deref().unwrap_or_default());
+                for span in alt {
+                    match span {
+                        Span::Text(text) => self.text(&text),
+                        Span::Link(at) => self.say_at(at),
+                    }
+                }
             }
         }
     }
+}
+
+/// The link that a wikilink is.
+pub(super) fn of(said: &Said, embed: bool) -> Link {
+    let (target, fragment) = match said.address.split_once('#') {
+        Some((target, fragment)) => (target, Some(fragment.trim().to_owned())),
+        None => (said.address.as_str(), None),
+    };
+    let label = said.label.as_deref().filter(|label| !label.is_empty() && *label != said.address);
+    let (label, size) = match label {
+        Some(label) if embed => size_of(label),
+        Some(label) => (Some(label.to_owned()), None),
+        None => (None, None),
+    };
+    Link {
+        syntax: if embed { Syntax::WikiEmbed } else { Syntax::Wiki },
+        target: target.trim().to_owned(),
+        fragment: fragment.filter(|fragment| !fragment.is_empty()),
+        label: label.map(|label| vec![Span::Text(label)]),
+        title: None,
+        size,
+    }
+}
+
+pub(super) fn is_blank(spans: &[Span]) -> bool {
+    spans.iter().all(|span| matches!(span, Span::Text(text) if text.trim().is_empty()))
 }
 
 fn is_web(url: &str) -> bool {
@@ -204,21 +289,6 @@ pub(crate) fn size_attributes(size: Option<(u32, Option<u32>)>) -> String {
         Some((width, None)) => format!(" width=\"{width}\""),
         None => String::new(),
     }
-}
-
-/// The text in a node, without marks.
-pub(super) fn text_of(node: Node<'_>) -> String {
-    let mut text = String::new();
-    for node in node.descendants() {
-        match &node.data().value {
-            NodeValue::Text(part) => text.push_str(part),
-            NodeValue::Code(code) => text.push_str(&code.literal),
-            NodeValue::Math(math) => text.push_str(&math.literal),
-            NodeValue::SoftBreak | NodeValue::LineBreak => text.push(' '),
-            _ => {}
-        }
-    }
-    text
 }
 
 /// Takes ` ^id` from the end of a paragraph.

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use crate::ticks::{Ticks, run_at};
+
 pub(crate) fn strip(text: &str) -> Cow<'_, str> {
     if !text.contains("%%") {
         return Cow::Borrowed(text);
@@ -48,6 +50,7 @@ fn fence_of(line: &str) -> Option<(u8, usize, bool)> {
 
 /// Returns whether a comment goes on behind this line.
 fn strip_line(line: &str, mut hidden: bool, out: &mut String) -> bool {
+    let ticks = Ticks::of(line.as_bytes());
     let mut rest = line;
     loop {
         if hidden {
@@ -76,28 +79,10 @@ fn strip_line(line: &str, mut hidden: bool, out: &mut String) -> bool {
             out.push('%');
             rest = &rest[1..];
         } else {
-            let ticks = rest.bytes().take_while(|byte| *byte == b'`').count();
-            let end = code_span_end(rest, ticks).unwrap_or(ticks);
-            out.push_str(&rest[..end]);
-            rest = &rest[end..];
+            let (at, run) = (line.len() - rest.len(), run_at(rest.as_bytes()));
+            let end = ticks.span_end(at, run).unwrap_or(at + run);
+            out.push_str(&line[at..end]);
+            rest = &line[end..];
         }
     }
-}
-
-/// Where the code span ends that begins with so many backticks at the start of `text`, if it ends on this line.
-fn code_span_end(text: &str, ticks: usize) -> Option<usize> {
-    let bytes = text.as_bytes();
-    let mut at = ticks;
-    while at < bytes.len() {
-        if bytes[at] != b'`' {
-            at += 1;
-            continue;
-        }
-        let run = bytes[at..].iter().take_while(|byte| **byte == b'`').count();
-        if run == ticks {
-            return Some(at + run);
-        }
-        at += run;
-    }
-    None
 }

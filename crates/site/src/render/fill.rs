@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::body::{Link, Piece, Syntax};
+use crate::body::{Link, Piece, Place, Span, Syntax, joined};
 use crate::linked::{Linked, Target};
 use crate::markdown::size_attributes;
 use crate::note::Note;
@@ -16,6 +16,9 @@ const EMBED_DEPTH_MAX: usize = 4;
 /// On one page, so that a few notes that show each other cannot make an endless one.
 const EMBEDS_MAX: usize = 200;
 const PAGE_BYTES_MAX: usize = 16 << 20;
+
+/// How what is shown in place ends.
+const EMBED_END: &str = "</div></div>\n";
 
 pub(super) struct Filled {
     pub(super) html: String,
@@ -61,17 +64,19 @@ impl Fill<'_> {
             }
             match piece {
                 Piece::Html(html) => {
-                    match html.strip_prefix("</p>\n").filter(|_| self.out.ends_with("</div></div>\n<p>")) {
-                        // Nothing followed the embed in its paragraph.
-                        Some(rest) => {
-                            self.out.truncate(self.out.len() - "<p>".len());
-                            self.out.push_str(rest);
-                        }
-                        None => self.out.push_str(html),
+                    let ends = html.strip_prefix("</p>\n").filter(|_| self.follows_embed());
+                    if ends.is_some() {
+                        self.drop_empty_paragraph();
+                    }
+                    self.out.push_str(ends.unwrap_or(html));
+                }
+                Piece::Raw(spans) => {
+                    let html = joined(spans, |at| linked.shown(note, at, &options.words.withheld));
+                    match options.raw_html {
+                        true => crate::raw::keep_into(&mut self.out, &html),
+                        false => escape_into(&mut self.out, &html),
                     }
                 }
-                Piece::Raw(html) if options.raw_html => crate::raw::keep_into(&mut self.out, html),
-                Piece::Raw(html) => escape_into(&mut self.out, html),
                 Piece::Id(id) => {
                     // In `href`, `#` stands before: browsers decode before they compare.
                     let is_reference = self.out.ends_with('#');
@@ -86,7 +91,10 @@ impl Fill<'_> {
                     }
                 }
                 Piece::Close(at) => self.out.push_str(closing(target(linked, *at))),
-                Piece::Show(at) => self.show(linked, note, *at),
+                Piece::Show(at, place) => self.show(linked, note, *at, *place),
+                Piece::Say(at) => {
+                    escape_into(&mut self.out, &linked.shown(note, *at, &options.words.withheld));
+                }
             }
         }
         self.stack.pop();
@@ -114,16 +122,19 @@ impl Fill<'_> {
         let address = self.address(target);
         escape_into(&mut self.out, &address);
         self.out.push('"');
-        if let Some(title) = &link.title {
-            let _ = write!(self.out, " title=\"{}\"", escape(title));
-        }
+        self.out.push_str(&title_attribute(linked, note, link, &words.withheld));
         self.out.push('>');
+        if matches!(target, Target::Note { is_veiled: true, .. }) {
+            let shown = linked.shown(note, at, &words.withheld);
+            let _ = write!(self.out, "{}</a>", escape(&shown));
+            return false;
+        }
         true
     }
 
     fn address(&self, target: &Target) -> String {
         match target {
-            Target::Note { path, url, id } => {
+            Target::Note { path, url, id, .. } => {
                 let fragment = id.as_ref().map(|id| format!("#{}", encode_part(id)));
                 match fragment {
                     Some(fragment) if path == self.page => fragment,
@@ -136,41 +147,45 @@ impl Fill<'_> {
         }
     }
 
-    fn show(&mut self, linked: &Linked, note: &Note, at: u32) {
+    fn show(&mut self, linked: &Linked, note: &Note, at: u32, place: Place) {
         let link = &note.body.links[at as usize];
         let words = &self.state.site.options.words;
+        let shown = linked.shown(note, at, &words.withheld);
         match target(linked, at) {
-            Target::Asset { url, media, .. } => self.asset(link, url, *media),
-            Target::Note { path, url, .. } => self.embed(link, path, url),
-            Target::Folder { url } | Target::Host { url } => {
-                let _ = write!(self.out, "<a href=\"{}\">{}</a>", escape(url), escape(&link.shown()));
+            Target::Asset { url, media, .. } => self.asset(linked, note, link, url, *media),
+            Target::Note { .. } | Target::Folder { .. } if place == Place::Link => {
+                escape_into(&mut self.out, &shown);
             }
+            Target::Note { path, url, .. } => self.embed(link, path, url, &shown, place),
+            Target::Folder { url } | Target::Host { url } => self.link(url, &shown),
             Target::Withheld { .. } => {
                 let (hint, text) = (escape(&words.withheld_hint), escape(&words.withheld));
                 let _ = write!(self.out, "<span class=\"withheld\" title=\"{hint}\">{text}</span>");
             }
             Target::Broken => {
                 let hint = escape(&words.broken_hint);
-                let _ = write!(
-                    self.out,
-                    "<span class=\"broken\" title=\"{hint}\">{}</span>",
-                    escape(&link.shown())
-                );
+                let _ = write!(self.out, "<span class=\"broken\" title=\"{hint}\">{}</span>", escape(&shown));
             }
         }
     }
 
-    fn asset(&mut self, link: &Link, url: &str, media: Media) {
+    fn link(&mut self, url: &str, shown: &str) {
+        let _ = write!(self.out, "<a href=\"{}\">{}</a>", escape(url), escape(shown));
+    }
+
+    fn asset(&mut self, linked: &Linked, note: &Note, link: &Link, url: &str, media: Media) {
         let url = escape(url);
+        let withheld = &self.state.site.options.words.withheld;
+        let said = |label: &Vec<Span>| joined(label, |at| linked.shown(note, at, withheld));
+        let label = link.label.as_ref().map(said);
         let name = link.target.rsplit('/').next().unwrap_or(&link.target);
         // A name of a file says nothing to who cannot see the picture; no text at all says that it adorns.
         let alt = match link.syntax {
-            Syntax::WikiEmbed => link.label.as_deref().unwrap_or(name),
-            _ => link.label.as_deref().unwrap_or_default(),
+            Syntax::WikiEmbed => label.as_deref().unwrap_or(name),
+            _ => label.as_deref().unwrap_or_default(),
         };
         let (label, size) = (escape(alt), size_attributes(link.size));
-        let title =
-            link.title.as_ref().map_or(String::new(), |title| format!(" title=\"{}\"", escape(title)));
+        let title = title_attribute(linked, note, link, withheld);
         let _ = match media {
             Media::Image => {
                 write!(self.out, "<img src=\"{url}\" alt=\"{label}\"{title}{size} loading=\"lazy\">")
@@ -190,14 +205,14 @@ impl Fill<'_> {
         };
     }
 
-    fn embed(&mut self, link: &Link, path: &Arc<str>, url: &str) {
+    fn embed(&mut self, link: &Link, path: &Arc<str>, url: &str, shown: &str, place: Place) {
         let found = self.state.linked.get(path).zip(self.state.notes.get(path));
         let too_much =
             self.stack.len() > EMBED_DEPTH_MAX || self.count >= EMBEDS_MAX || self.out.len() > PAGE_BYTES_MAX;
-        let Some((inner, entry)) = found.filter(|_| !too_much && !self.stack.contains(path)) else {
-            // What shows itself, or too much, is linked to.
-            let _ = write!(self.out, "<a href=\"{}\">{}</a>", escape(url), escape(&link.shown()));
-            return;
+        let fits = !too_much && place != Place::Line && !self.stack.contains(path);
+        let Some((inner, entry)) = found.filter(|_| fits) else {
+            // What shows itself, or too much, or stands where no block can, is linked to.
+            return self.link(url, shown);
         };
         self.count += 1;
         self.shown.push(path.clone());
@@ -206,10 +221,10 @@ impl Fill<'_> {
         let (start, end) =
             link.fragment.as_deref().and_then(|fragment| body.section_of(fragment)).unwrap_or(all);
         let (inner, note) = (inner.clone(), entry.note.clone());
-        // An embed may stand within a paragraph, where no block element can: `<p>` ends there, and its rest is text.
-        let closes = self.out.ends_with("<p>");
-        if closes {
-            self.out.truncate(self.out.len() - "<p>".len());
+        // A paragraph, which can hold no block, ends here, and begins again behind it.
+        let splits = place == Place::Paragraph;
+        if splits && !self.drop_empty_paragraph() {
+            self.out.push_str("</p>\n");
         }
         let _ = write!(
             self.out,
@@ -219,11 +234,37 @@ impl Fill<'_> {
         );
         let prefix = format!("embed:{}:", self.count);
         self.pieces(&inner, &note, start, end, &prefix);
-        self.out.push_str("</div></div>\n");
-        if closes {
+        self.out.push_str(EMBED_END);
+        if splits {
             self.out.push_str("<p>");
         }
     }
+
+    /// What the page ends with, blanks left out.
+    fn written(&self) -> &str {
+        let mut out = self.out.trim_end();
+        while let Some(rest) = out.strip_suffix("<br>") {
+            out = rest.trim_end();
+        }
+        out
+    }
+
+    /// Whether nothing followed an embed in its paragraph.
+    fn follows_embed(&self) -> bool {
+        self.written().strip_suffix("<p>").is_some_and(|out| out.ends_with(EMBED_END))
+    }
+
+    /// Takes a paragraph back in which there is nothing.
+    fn drop_empty_paragraph(&mut self) -> bool {
+        let kept = self.written().strip_suffix("<p>").map(str::len);
+        self.out.truncate(kept.unwrap_or(self.out.len()));
+        kept.is_some()
+    }
+}
+
+fn title_attribute(linked: &Linked, note: &Note, link: &Link, withheld: &str) -> String {
+    let said = |title: &Vec<Span>| joined(title, |at| linked.shown(note, at, withheld));
+    link.title.as_ref().map_or(String::new(), |title| format!(" title=\"{}\"", escape(&said(title))))
 }
 
 fn target(linked: &Linked, at: u32) -> &Target {

@@ -207,7 +207,8 @@ fn all_tags(state: &State) -> Page {
     }
     main.push_str("</ul>\n");
     if count == 0 {
-        let _ = writeln!(main, "<p>{}</p>", escape(&words.empty));
+        let why = if state.linked.is_empty() { &words.empty } else { &words.no_tags };
+        let _ = writeln!(main, "<p>{}</p>", escape(why));
     }
     page(state, &words.tags, String::new(), main)
 }

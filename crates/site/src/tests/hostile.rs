@@ -306,6 +306,21 @@ fn what_a_note_costs_grows_with_its_length() {
         numbered(&|at| format!("# h{at}\n[[#h{at}]]\n")),
         numbered(&|at| format!("a [[#^b{at}]] ^b{at}\n\n")),
         numbered(&|at| format!("[[none{at}]] ")),
+        // Open brackets, of which each could look for its end.
+        "[[".repeat(many),
+        "[[a|".repeat(many),
+        "[[a|b\n".repeat(many),
+        "[[a [b".repeat(many),
+        "![[a\\]".repeat(many),
+        "[x [[a]] ".repeat(many),
+        "[[a&amp;b]] ".repeat(many),
+        format!("{} {}", "> ".repeat(1_000), "[[a]] ".repeat(many)),
+        "> [[a\n> b]] ".repeat(many),
+        // What is long and comes out again and again.
+        format!("[r]: https://example.org \"[[{}]]\"\n\n{}", "x".repeat(many), "[r] ".repeat(many)),
+        format!("[[{}]] {}", "x".repeat(many), "&#x2045;0&#x2046;".repeat(many)),
+        // No two runs of backticks are alike.
+        format!("%% [[ {}", (1..1_500).map(|run| format!("{} ", "`".repeat(run))).collect::<String>()),
     ] {
         let vault = vault(&[("a.md", &text)]);
         assert!(vault.page("/a").is_some());

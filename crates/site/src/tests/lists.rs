@@ -18,6 +18,16 @@ fn numbers_in_titles_are_sorted_as_numbers() {
     assert_eq!(sorted, ["1 Sea", "2 Water", "2 Water 9", "2 Water 10", "007 Bond", "10 Ice"]);
 }
 
+/// It said that nothing is published.
+#[test]
+fn a_vault_without_tags_says_that_it_has_none() {
+    let untagged = page(&vault(&[("a.md", "# A\n")]), "/tags/");
+    assert!(untagged.contains("<p>No note has a tag yet.</p>"), "{untagged}");
+    let tagged = page(&vault(&[("a.md", "# A\n\n#ice\n")]), "/tags/");
+    assert!(!tagged.contains("No note has a tag yet."), "{tagged}");
+    assert!(page(&vault(&[]), "/tags/").contains("<p>Nothing is published here yet.</p>"));
+}
+
 #[test]
 fn the_search_box_keeps_the_words_and_the_number_has_a_noun() {
     let options = Options { search: Some("/".to_owned()), ..options() };

@@ -169,7 +169,7 @@ fn front_matter_says_what_it_means_whatever_its_types() {
         b"---\r\ntitle: 2024\r\ndescription: 5\r\naliases: one\r\npublish: yes\r\ndate: 2024-05-01\r\nupdated: 2024-05-02T01:00:00+01:00\r\nnested: {a: [1, {b: c}]}\r\n---\r\ntext",
     );
     assert_eq!(note.title(), "2024");
-    assert_eq!(note.description(), Some("5"));
+    assert_eq!(note.description().as_deref(), Some("5"));
     assert_eq!(note.aliases(), ["one"]);
     assert_eq!(note.publish(), Some(true));
     assert_eq!((note.created(), note.updated()), (Some(1_714_521_600), Some(1_714_608_000)));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use types::Result;
 
 use super::{Asset, Change, Entry, File, Known, State};
+use crate::body::Span;
 use crate::linked::Linked;
 use crate::names::{self, Key, Named};
 use crate::note::Note;
@@ -154,10 +155,7 @@ impl Work {
         };
         let was = old.as_ref().is_some_and(|old| old.published);
         let is = entry.as_ref().is_some_and(|entry| entry.published);
-        let names = |entry: Option<&Arc<Entry>>| {
-            let note = entry.map(|entry| &entry.note);
-            note.map(|note| names::of_note(path, &note.title(), note.aliases())).unwrap_or_default()
-        };
+        let names = |entry: Option<&Arc<Entry>>| entry.map(|entry| names_of(path, entry)).unwrap_or_default();
         let (old_names, new_names) = (names(old.as_ref()), names(entry.as_ref()));
         let targets = |entry: &Option<Arc<Entry>>| {
             let note = entry.as_ref().map(|entry| entry.note.clone());
@@ -203,8 +201,7 @@ impl Work {
             };
             for other in others.into_iter().chain([path.clone()]) {
                 if let Some(entry) = self.state.notes.get(&other) {
-                    let names = names::of_note(&other, &entry.note.title(), entry.note.aliases());
-                    self.touched.extend(names.into_iter().map(|(key, _)| key));
+                    self.touched.extend(names_of(&other, entry).into_iter().map(|(key, _)| key));
                 }
                 self.relink.insert(other);
             }
@@ -483,6 +480,15 @@ impl Work {
             }
         }
     }
+}
+
+/// What links find a note by. By a title in which others are named only a private one is found: a link to a published one
+/// would show that title, and in it the name of a note that may be private.
+fn names_of(path: &Arc<str>, entry: &Entry) -> Vec<(Key, Named)> {
+    let note = &entry.note;
+    let is_told = entry.published && note.title.iter().any(|span| matches!(span, Span::Link(_)));
+    let title = if is_told { String::new() } else { note.title() };
+    names::of_note(path, &title, note.aliases())
 }
 
 fn folded(url: &str) -> Option<Arc<str>> {

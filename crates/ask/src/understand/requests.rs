@@ -1,0 +1,139 @@
+//! Questions about requests: of which method, route and status, how slow, how many.
+
+use super::negations::Negations;
+use super::phrases::*;
+use super::{Found, World};
+use crate::compare::Unit;
+use crate::task::*;
+use crate::vocabulary as v;
+use crate::words::{METHODS, Words};
+
+impl World<'_> {
+    pub(super) fn requests(&self, words: &mut Words, found: Found) -> Task {
+        let mut asked = Requests::default();
+        words.take(v::REQUESTS);
+        asked.whether = is_whether(words);
+        let server_side = words.take(&["5xx"]) | (words.any(v::ERRORS) && words.any(&["server", "internal"]));
+        let client_side = words.take(&["4xx"]) | (words.any(v::ERRORS) && words.any(&["client"]));
+        let errors = words.take(v::ERRORS);
+        asked.status = match (server_side, client_side, errors) {
+            (true, false, _) => Some((500, 599)),
+            (false, true, _) => Some((400, 499)),
+            (_, _, true) | (true, true, _) => Some((400, 599)),
+            _ => None,
+        };
+        words.take(&["internal", "client", "code", "codes"]);
+        let mut negations = Negations::of(words, &found);
+        let mut before = false;
+        for at in 0..words.len() {
+            let word = &words.list[at];
+            // `not GET or POST` is neither of them.
+            let goes_on =
+                at >= 2 && matches!(words.at(at - 1), "or" | "nor" | "and") && words.list[at - 2].used;
+            if word.used || word.quoted {
+                continue;
+            }
+            let (raw, number) = (word.raw.clone(), word.text.trim_end_matches('s').parse::<i64>());
+            let status = number.ok().filter(|status| (100..600).contains(status));
+            if status.is_none() && !METHODS.contains(&raw.as_str()) && !raw.starts_with('/') {
+                continue;
+            }
+            let negated = is_negated(words, at, &mut negations) || (goes_on && before);
+            before = negated;
+            let fits = match status {
+                Some(status) => asked.statuses.add(status, negated),
+                None if raw.starts_with('/') => asked.routes.add(raw, negated),
+                None => asked.methods.add(raw, negated),
+            };
+            if fits {
+                words.mark(at..at + 1);
+            }
+        }
+        // The name of what was chosen: `a method other than POST`.
+        if !asked.methods.values.is_empty() {
+            words.take(&["method", "methods"]);
+        }
+        if !asked.routes.values.is_empty() {
+            words.take(&["route", "routes", "path", "paths", "url", "urls"]);
+        }
+        let other = found
+            .tables
+            .iter()
+            .map(|(table, _)| &self.def(*table).name)
+            .find(|name| *name != "polynya.requests");
+        asked.table = other.cloned();
+        asked.group = grouped(words);
+        asked.slow = words.take(v::SLOW);
+        let slowest = words.take(v::SLOWEST);
+        let fastest = words.take(v::FASTEST);
+        let (nots, is_nothing) = negations.left(words);
+        for comparison in found.comparisons {
+            // `status above 400`.
+            let named = comparison.before.map_or("", |at| words.at(at));
+            if matches!(named, "status" | "code" | "codes") && comparison.unit.is_none() {
+                asked.status_bounds.push(comparison);
+                continue;
+            }
+            let of_time = comparison.of_time || matches!(comparison.unit, Some(Unit::Time(_)));
+            match of_time {
+                true => asked.duration.push(comparison),
+                false if comparison.unit.is_none() && asked.count.is_none() => asked.count = Some(comparison),
+                // Bytes and shares of requests are not compared.
+                false => asked.scope.left.push(comparison.said),
+            }
+        }
+        asked.scope.aggregate = aggregate(words);
+        if slowest {
+            asked.scope.aggregate = Some(Aggregate::Highest);
+        } else if fastest {
+            asked.scope.aggregate = Some(Aggregate::Lowest);
+        }
+        words.take(&[
+            "took",
+            "take",
+            "takes",
+            "taking",
+            "lasted",
+            "duration",
+            "durations",
+            "answered",
+            "served",
+            "made",
+            "there",
+            "response",
+            "latency",
+        ]);
+        asked.scope.window = found.window;
+        asked.scope.limit = found.limit;
+        asked.scope.left.extend(left(words));
+        let states = usize::from(asked.status.is_some())
+            + usize::from(!asked.statuses.values.is_empty())
+            + asked.status_bounds.len();
+        let conditions = asked.duration.len() + usize::from(asked.slow) + states;
+        if words.any(&["or"]) && conditions > 1 {
+            asked.scope.left.push("or".into());
+        }
+        // `did requests not fail` is whether none did. `did any not fail`, and how many did not, is something else.
+        let is_turned = asked.whether
+            && conditions > 0
+            && nots.len() == 1
+            && !words.any(&["any", "some", "all", "every"]);
+        asked.scope.negated = is_nothing != is_turned;
+        if !is_turned {
+            asked.scope.left.extend(nots);
+        }
+        Task { source: "requests".into(), kind: "requests", what: What::Requests(asked) }
+    }
+}
+
+/// Whether a method, a route or a status is one that is not meant: `not POST`, `status other than 404`, `method != GET`.
+fn is_negated(words: &Words, at: usize, negations: &mut Negations) -> bool {
+    const NAMES: [&str; 7] = ["status", "code", "codes", "method", "route", "path", "url"];
+    let Some(before) = at.checked_sub(1) else { return false };
+    let sign = matches!(words.at(before), "!=" | "<>");
+    // `no status 404`, and `a status of not 404`.
+    let name = NAMES.contains(&words.at(before)).then_some(before);
+    let places = [Some(at), name].into_iter().flatten();
+    let taken = places.filter(|at| negations.take_before(words, *at, |not| not.turns()).is_some()).count();
+    sign != (taken % 2 == 1)
+}
