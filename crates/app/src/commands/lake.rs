@@ -107,9 +107,9 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             let ask = async |door: &mut Door| {
                 let mut reports = Vec::new();
                 for table in followed(door.client(), &options.tables).await? {
-                    // One that cannot be read says nothing of the others.
+                    // One that cannot be compared says nothing of the others.
                     let report = verify(door.client(), &table).await;
-                    reports.push(report.unwrap_or_else(|error| unreadable(&table, &error)));
+                    reports.push(report.unwrap_or_else(|error| not_compared(&table, &error)));
                 }
                 Ok(reports)
             };
@@ -319,7 +319,7 @@ async fn in_sql(client: &mut Client, table: &str, last: u64) -> Result<Digest> {
     }
 }
 
-fn unreadable(table: &str, error: &Error) -> Value {
+fn not_compared(table: &str, error: &Error) -> Value {
     json!({ "table": table, "equal": false, "error": error.to_string() })
 }
 
@@ -329,7 +329,7 @@ fn report(report: &Value) -> String {
     let columns = report["columns"].as_object().map_or(0, serde_json::Map::len);
     let text = match report["equal"] == Value::Bool(true) {
         _ if report["error"].is_string() => {
-            format!("{table}: CANNOT BE READ\n  {}\n", report["error"].as_str().unwrap_or_default())
+            format!("{table}: NOT COMPARED\n  {}\n", report["error"].as_str().unwrap_or_default())
         }
         true => format!(
             "{table}: equal. {}, {}, every value the same in the lake and in SQL, up to row {}\n",
