@@ -196,7 +196,8 @@ fn an_index_is_declared_waited_for_and_there_after_a_restart() {
     let patience = std::time::Duration::from_secs(60);
     let db = Database::open(dir.path()).unwrap();
     let table = NewTable::new("sales").column("id", DataType::Int64).column("customer", DataType::String);
-    db.create_table(table.column("amount", DataType::Float64).primary_key(["id"]).index(["customer"])).unwrap();
+    db.create_table(table.column("amount", DataType::Float64).primary_key(["id"]).index(["customer"]))
+        .unwrap();
     let rows = (0..20_000i64).map(|id| {
         let customer = format!("cust_{}", id % 2_000);
         [Value::Int64(id), customer.into(), Value::Float64(id as f64 / 4.0)]

@@ -338,7 +338,10 @@ mod tests {
         assert!(found(Next::Between(Bound::Included(&b), Bound::Included(&b)), &b));
         assert!(found(Next::Between(Bound::Excluded(&b), Bound::Unbounded), &c));
         assert!(found(Next::Between(Bound::Unbounded, Bound::Excluded(&b)), &a));
-        assert!(holds(&of.range(&[b.clone()], Next::Any).unwrap(), &entry(&of, &[b])));
+        assert!(holds(
+            &of.range(std::slice::from_ref(&b), Next::Any).unwrap(),
+            &entry(&of, std::slice::from_ref(&b))
+        ));
         let short = Value::String("x".into());
         assert!(!found(Next::Between(Bound::Excluded(&a), Bound::Unbounded), &short));
         assert!(!found(Next::Between(Bound::Unbounded, Bound::Included(&short)), &a));

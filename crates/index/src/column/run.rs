@@ -128,8 +128,8 @@ impl<'a> Block<'a> {
     /// Whether its parts fit together: then nothing above can go beyond them.
     fn is_whole(&self, rows_span: u64) -> bool {
         let ascends = |ends: &[u8], last: usize| {
-            let ends = ends.chunks_exact(4).map(|c| u32_at(c, 0) as usize);
-            ends.clone().is_sorted() && ends.last() == Some(last)
+            let mut ends = ends.chunks_exact(4).map(|c| u32_at(c, 0) as usize);
+            ends.clone().is_sorted() && ends.next_back() == Some(last)
         };
         let entries = match self.width {
             0 => ascends(self.entry_ends, self.entries.len()),
