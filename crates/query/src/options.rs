@@ -9,8 +9,8 @@ pub struct Options {
     /// Threads for light statements, in class `Interactive`, and as many in class `Work` for the others. Also the number of
     /// parts into which a scan is split.
     pub threads: usize,
-    /// What sorts, joins and groupings of all statements together may hold before they spill; an eighth of it is for light
-    /// statements alone.
+    /// What sorts, joins and groupings of all heavy statements together may hold before they spill; those of light ones may
+    /// hold an eighth as much besides.
     pub memory_bytes: usize,
     /// Where they spill to. Belongs to this SQL alone: what a killed process left there is removed at the start. Spill
     /// files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.

@@ -2,6 +2,8 @@
 
 mod jobs;
 mod lanes;
+#[cfg(test)]
+mod tests;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::panic::AssertUnwindSafe;
@@ -49,7 +51,8 @@ const LIGHT_TEXT_BYTES: usize = 1 << 10;
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
-/// Of the memory for sorts, joins and groupings an eighth is theirs alone: what heavy statements hold delays none.
+/// Beside the memory for sorts, joins and groupings of heavy statements, an eighth as much is theirs alone: what heavy ones
+/// hold delays none. Not out of it: a sort that spills in a small pool needs all of that.
 const LIGHT_SHARE: usize = 8;
 /// How often a statement that lost against another writer is run again.
 const ATTEMPTS_MAX: u32 = 8;
@@ -111,17 +114,19 @@ impl Sql {
             let consumers = std::num::NonZeroUsize::new(3).expect("3 is not 0");
             Arc::new(TrackConsumersPool::new(Pool::new(bytes_max), consumers))
         };
-        let light_bytes = options.memory_bytes / LIGHT_SHARE;
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![options.spill_dir.clone()]))
             .with_max_temp_directory_size(options.spill_bytes_max);
         let heavy = RuntimeEnvBuilder::new()
-            .with_memory_pool(pool(options.memory_bytes - light_bytes))
+            .with_memory_pool(pool(options.memory_bytes))
             .with_disk_manager_builder(disk)
             .build_arc()
             .map_err(from_datafusion)?;
         // The same files and the same bound of them.
-        let light = Arc::new(RuntimeEnv { memory_pool: pool(light_bytes), ..RuntimeEnv::clone(&heavy) });
+        let light = Arc::new(RuntimeEnv {
+            memory_pool: pool(options.memory_bytes / LIGHT_SHARE),
+            ..RuntimeEnv::clone(&heavy)
+        });
         let runtimes = Runtimes::start(options.threads.max(1))?;
         let closed = Arc::new(AtomicBool::new(false));
         let shared = Shared {

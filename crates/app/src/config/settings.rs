@@ -116,7 +116,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Size,
         "512 MiB",
         Some(("1 MiB", "16 TB")),
-        "Memory of all running statements together; beyond it they spill to disk.",
+        "Memory of all running heavy statements together, and an eighth as much besides for light ones; beyond it they spill to disk.",
     ),
     setting(
         "sql.concurrent_max",

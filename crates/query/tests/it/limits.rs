@@ -193,36 +193,6 @@ fn a_light_statement_does_not_wait_for_heavy_ones() {
     wait_until_idle(&database);
 }
 
-/// R3: a join that holds all the memory there is for heavy statements leaves light ones theirs.
-#[test]
-fn what_heavy_statements_hold_is_not_taken_from_light_ones() {
-    let _limit = testkit::limit(120);
-    let _alone = alone();
-    let database = open_with(|options| {
-        options.memory_bytes = 32 << 20;
-        options.concurrent_max = 64;
-    });
-    database.numbers("n", 20_000, true);
-    // Each has read one side of a join into memory and goes through the other for hours.
-    let mut several = Vec::new();
-    while database.sql.status().running == several.len() {
-        assert!(several.len() < 64, "{:?}", database.sql.status());
-        several.push(database.rows(ENDLESS, vec![], limits(Duration::from_secs(100))).unwrap());
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    let error = database.runtime.block_on(several.pop().unwrap().collect()).unwrap_err();
-    assert_eq!(error.kind(), Kind::TooLarge, "there is no room for another: {error}");
-    let before = database.sql.status();
-    let grouped = "select id, count(*) from n where id < 8000 group by id order by id";
-    for _ in 0..3 {
-        let rows = database.query(grouped);
-        assert_eq!((rows.len(), rows[7_999].join(" ").as_str()), (8_000, "7999 1"));
-    }
-    assert_eq!((database.sql.status().heavy, database.sql.status().spilled_bytes), (before.heavy, 0));
-    drop(several);
-    wait_until_idle(&database);
-}
-
 /// A light statement whose text was planned before, and everything that can happen to it.
 #[test]
 fn a_light_statement_meets_its_limits_too() {
