@@ -47,7 +47,10 @@ phase "$seeds seeds: log, crashes" run_seeds polynya-commitlog 300 acknowledged_
 phase "$seeds seeds: log, failing I/O" run_seeds polynya-commitlog 300 a_failing_disk_loses_nothing
 # A third to half a second each.
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: engine, every kind of change" run_seeds polynya-engine 50 every_kind_of_change
-seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index, the contract" run_seeds polynya-index 50 an_index_killed_at_any_step_ends_as_one_built_from_nothing
+seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text and column indexes, the contract" run_seeds polynya-index 50 an_index_killed_at_any_step_ends_as_one_built_from_nothing
+seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: column indexes, against a scan" run_seeds polynya-index 50 index_and_tail_find_what_a_scan_finds
+seeds=$((seeds / 20)) phase "$((seeds / 20)) seeds: SQL with and without indexes" run_seeds polynya-query 25 a_query_finds_the_same_with_and_without_indexes
+seeds=$((seeds / 20)) phase "$((seeds / 20)) seeds: lookups with and without a plan" run_seeds polynya-query 25 a_lookup_without_a_plan_answers_as_the_plan_does
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index, against BM25 over every row" run_seeds polynya-index 50 scores_are_those_of_bm25
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index and tail, against a fresh index" run_seeds polynya-index 25 index_and_tail_answer_as_a_fresh_index
 seeds=$((seeds / 4)) phase "$((seeds / 4)) seeds: table, against a model" run_seeds polynya-table 25 tests::model

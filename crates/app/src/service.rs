@@ -85,6 +85,7 @@ impl Service {
                 data.display()
             );
         }
+        engine.register(index::column::Column::new())?;
         let text = index::text::Text::new();
         engine.register(text.clone())?;
         engine.register(Arc::new(lake::Materializer::new(lake_options(config)?)))?;

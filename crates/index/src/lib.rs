@@ -1,7 +1,8 @@
 //! What Polynya derives from a table so that it is found quickly: indexes, each a
 //! [`table::materializer::Materializer`] with its readers.
 //!
-//! Here is [`text`], keyword search. Column, vector and space indexes will stand beside it.
+//! Here are [`text`], keyword search, and [`column`], rows by the values of columns. Vector and space indexes will stand
+//! beside them.
 //!
 //! Not here: threads (the engine calls), truth (the table; everything here can be rebuilt), principals (`engine` says
 //! which tables a reader sees, a filter which rows), HTTP.
@@ -12,8 +13,16 @@
 //! - R1: a search takes no lock that a writer or the background can hold.
 //! - G1: a file is removed only when no reader holds it.
 //!
-//! Start at [`text`].
+//! Start at [`column`], the simpler one, or at [`text`].
 
 #![deny(unsafe_code)]
 
+pub mod column;
+mod levels;
+mod progress;
+mod rows;
+mod store;
+#[cfg(feature = "text")]
 pub mod text;
+
+pub use progress::{Progress, materializer, progress};

@@ -30,7 +30,6 @@ mod files;
 mod fresh;
 mod leaf;
 mod mapped;
-mod merge;
 mod parse;
 mod piece;
 mod postings;

@@ -41,6 +41,7 @@ impl Database {
 
     pub fn open_with(dir: impl AsRef<Path>, options: Options) -> Result<Database> {
         let engine = Engine::open(Env::real(), dir.as_ref(), options.engine)?;
+        engine.register(index::column::Column::new())?;
         #[cfg(feature = "text")]
         let text = index::text::Text::new();
         #[cfg(feature = "text")]

@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod database;
+mod indexes;
 mod new_table;
 mod row;
 #[cfg(feature = "text")]
@@ -41,6 +42,7 @@ mod sql;
 pub use arrow;
 pub use database::{Database, Options};
 pub use engine::{Ack, Committed, Mode, Op, Status, Transaction};
+pub use indexes::IndexStatus;
 pub use new_table::NewTable;
 pub use row::Row;
 #[cfg(feature = "text")]

@@ -1,6 +1,6 @@
 //! A table to be made.
 
-use types::{ColumnId, DataType, Result, TableDef, TableId, Value, name};
+use types::{ColumnId, DataType, NewIndex, Result, TableDef, TableId, Value, name};
 
 /// Describes a table for [`crate::Database::create_table`]. What is wrong with it is said there.
 #[derive(Clone, Debug)]
@@ -10,6 +10,7 @@ pub struct NewTable {
     columns: Vec<(String, DataType, bool, Option<Value>)>,
     primary_key: Vec<String>,
     if_absent: bool,
+    indexes: Vec<Vec<String>>,
     #[cfg(feature = "text")]
     text: Vec<Vec<String>>,
 }
@@ -22,6 +23,7 @@ impl NewTable {
             columns: Vec::new(),
             primary_key: Vec::new(),
             if_absent: false,
+            indexes: Vec::new(),
             #[cfg(feature = "text")]
             text: Vec::new(),
         }
@@ -55,6 +57,12 @@ impl NewTable {
         self
     }
 
+    /// Columns by whose values SQL finds rows: [`crate::Database::create_index`].
+    pub fn index<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.indexes.push(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// String columns in which [`crate::Database::search`] finds words.
     #[cfg(feature = "text")]
     pub fn text_index<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
@@ -74,9 +82,17 @@ impl NewTable {
             def.add_column(column, data_type, *nullable, default.clone())?;
         }
         def.set_primary_key(&self.primary_key)?;
+        let declared = |kind: &str, columns: &[String]| NewIndex {
+            kind: kind.to_owned(),
+            columns: columns.to_vec(),
+            ..NewIndex::default()
+        };
+        for columns in &self.indexes {
+            def.add_index(&declared(index::column::KIND, columns))?;
+        }
         #[cfg(feature = "text")]
         for columns in &self.text {
-            def.add_index(&crate::search::declared(columns))?;
+            def.add_index(&declared(index::text::KIND, columns))?;
         }
         Ok((def, self.if_absent))
     }

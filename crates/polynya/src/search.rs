@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::{Committed, Op, Root, Transaction};
+use engine::Root;
 use index::text::{self, Marker, Query, Searcher};
 use table::materializer::Position;
-use types::{Error, Lsn, NewIndex, Result, Value, name};
+use types::{Error, Lsn, Result, Value, name};
 
 use crate::{Database, Row, Snapshot};
 
@@ -77,7 +77,7 @@ pub struct Hit {
 
 impl Database {
     /// The best rows of a table for some words: what was acknowledged before is found, what was deleted is not. The table
-    /// needs a text index ([`crate::NewTable::text_index`], [`Database::create_index`]).
+    /// needs a text index ([`crate::NewTable::text_index`], [`Database::create_text_index`]).
     ///
     /// [`crate::Kind::IndexBuilding`] while so much is missing from the index that the answer would be late; its hint says
     /// how far it is.
@@ -113,25 +113,6 @@ impl Database {
         }
         Ok(Found { hits, total: found.total, exact: found.exact, lsn: snapshot.lsn() })
     }
-
-    /// Adds a text index over string columns, with options such as `("language", "none")` or `("weights", "2,1")`. It is built
-    /// in the background; the table stays readable, writable and, unless it is large, searchable meanwhile.
-    pub fn create_index(&self, table: &str, columns: &[&str], options: &[(&str, &str)]) -> Result<Committed> {
-        let index = NewIndex {
-            name: String::new(),
-            kind: text::KIND.to_owned(),
-            columns: columns.iter().map(|c| (*c).to_owned()).collect(),
-            options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-        };
-        let op = Op::AlterIndexes { table: table.into(), drop: Vec::new(), add: vec![index] };
-        self.commit(Transaction::new(vec![op]))
-    }
-
-    /// Removes an index by its name, which is the table's, the columns' and `idx`: `notes_title_body_idx`.
-    pub fn drop_index(&self, table: &str, index: &str) -> Result<Committed> {
-        let op = Op::AlterIndexes { table: table.into(), drop: vec![index.to_owned()], add: Vec::new() };
-        self.commit(Transaction::new(vec![op]))
-    }
 }
 
 fn position(root: &Root, table: &table::Snapshot) -> Option<Arc<Position>> {
@@ -148,9 +129,4 @@ fn snippets(searcher: &Searcher, marker: &Marker, row: &Row) -> Result<Vec<(Stri
         }
     }
     Ok(snippets)
-}
-
-/// A table's indexes as it is made.
-pub(crate) fn declared(columns: &[String]) -> NewIndex {
-    NewIndex { kind: text::KIND.to_owned(), columns: columns.to_vec(), ..NewIndex::default() }
 }

@@ -177,13 +177,58 @@ fn rows_are_found_by_words_as_soon_as_they_are_committed() {
 
     db.drop_index("notes", "notes_body_idx").unwrap();
     assert_eq!(db.search("notes", "lake").unwrap_err().kind(), Kind::NotFound);
-    db.create_index("notes", &["body"], &[("language", "none")]).unwrap();
+    db.create_text_index("notes", &["body"], &[("language", "none")]).unwrap();
     assert_eq!(db.search("notes", "lakes").unwrap().total, 0);
     assert_eq!(db.search("notes", "lake").unwrap().total, 1);
     db.close().unwrap();
 
     let db = Database::open(dir.path()).unwrap();
     assert_eq!(db.search("notes", "lake").unwrap().total, 1, "after a restart");
-    assert!(db.create_index("notes", &["id"], &[]).unwrap_err().to_string().contains("no string"));
+    assert!(db.create_text_index("notes", &["id"], &[]).unwrap_err().to_string().contains("no string"));
+    db.close().unwrap();
+}
+
+#[cfg(feature = "sql")]
+#[test]
+fn an_index_is_declared_waited_for_and_there_after_a_restart() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("library-index");
+    let patience = std::time::Duration::from_secs(60);
+    let db = Database::open(dir.path()).unwrap();
+    let table = NewTable::new("sales").column("id", DataType::Int64).column("customer", DataType::String);
+    db.create_table(table.column("amount", DataType::Float64).primary_key(["id"]).index(["customer"]))
+        .unwrap();
+    let rows = (0..20_000i64).map(|id| {
+        let customer = format!("cust_{}", id % 2_000);
+        [Value::Int64(id), customer.into(), Value::Float64(id as f64 / 4.0)]
+    });
+    db.insert_rows("sales", &["id", "customer", "amount"], rows).unwrap();
+    db.wait_for_indexes("sales", patience).unwrap();
+    let of = |db: &Database, customer: &str| {
+        let text = "SELECT count(*) FROM sales WHERE customer = $1";
+        db.sql(text, &[customer.into()]).unwrap().value().unwrap()
+    };
+    assert_eq!(of(&db, "cust_17"), Value::Int64(10));
+    let [index] = &db.indexes("sales").unwrap()[..] else { panic!("one index") };
+    assert_eq!((index.name.as_str(), index.kind.as_str()), ("sales_customer_idx", "column"));
+    assert_eq!((index.columns.as_slice(), index.missing_rows), (["customer".to_owned()].as_slice(), 0));
+    assert!(index.bytes > 40_000, "{index:?}");
+    db.create_index("sales", &["amount", "id"]).unwrap();
+    assert!(db.create_index("sales", &["nothing"]).is_err());
+    db.close().unwrap();
+
+    let db = Database::open(dir.path()).unwrap();
+    assert_eq!(of(&db, "cust_17"), Value::Int64(10), "whether the index is open by now or not");
+    db.insert_rows("sales", &["id", "customer"], [[Value::Int64(-1), "cust_17".into()]]).unwrap();
+    assert_eq!(of(&db, "cust_17"), Value::Int64(11));
+    db.wait_for_indexes("sales", patience).unwrap();
+    let plan = db.sql("EXPLAIN SELECT id FROM sales WHERE amount BETWEEN 10 AND 12", &[]).unwrap();
+    assert!(format!("{:?}", plan.batches).contains("index=sales_amount_id_idx"), "{plan:?}");
+    let lookup = "SELECT id FROM sales WHERE customer = $1";
+    for _ in 0..3 {
+        assert_eq!(db.sql(lookup, &["cust_17".into()]).unwrap().count, 11);
+    }
+    db.drop_index("sales", "sales_customer_idx").unwrap();
+    assert_eq!(db.sql(lookup, &["cust_17".into()]).unwrap().count, 11);
     db.close().unwrap();
 }

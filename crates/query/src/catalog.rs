@@ -1,4 +1,5 @@
-//! What tables there are, as tables: `information_schema`, SHOW TABLES, DESCRIBE. Only what the principal may see (A1).
+//! What tables and indexes there are, as tables: `information_schema`, `polynya.indexes`, SHOW TABLES, DESCRIBE. Only what the
+//! principal may see (A1).
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::error::from_datafusion;
 use crate::names::Written;
 
 const NAMESPACE: &str = "information_schema";
+const INDEXES: &str = "indexes";
 
 /// The information table of this name, if it is one.
 pub(crate) fn information(
@@ -21,10 +23,13 @@ pub(crate) fn information(
     written: &Written,
 ) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
     let Some((namespace, _)) = &written.namespace else { return Ok(None) };
+    let name = written.table.0.to_ascii_lowercase();
+    if namespace.eq_ignore_ascii_case(types::name::RESERVED_NAMESPACE) && name == INDEXES {
+        return table(&format!("{}.{INDEXES}", types::name::RESERVED_NAMESPACE), indexes(view)?);
+    }
     if !namespace.eq_ignore_ascii_case(NAMESPACE) {
         return Ok(None);
     }
-    let name = written.table.0.to_ascii_lowercase();
     let batch = match name.as_str() {
         "tables" => tables(view),
         "columns" => columns(view),
@@ -37,8 +42,12 @@ pub(crate) fn information(
             .hint("information_schema has tables, columns and schemata"));
         }
     }?;
+    table(&format!("{NAMESPACE}.{name}"), batch)
+}
+
+fn table(full_name: &str, batch: RecordBatch) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
     let provider = MemTable::try_new(batch.schema(), vec![vec![batch]]).map_err(from_datafusion)?;
-    Ok(Some((format!("{NAMESPACE}.{name}"), Arc::new(provider))))
+    Ok(Some((full_name.to_owned(), Arc::new(provider))))
 }
 
 fn split(snapshot: &Snapshot) -> (String, String) {
@@ -88,6 +97,44 @@ fn columns(view: &View) -> Result<RecordBatch> {
         ("ordinal_position", Arc::new(Int64Array::from(positions))),
         ("data_type", texts(types)),
         ("is_nullable", texts(nullable)),
+    ])
+}
+
+/// How far each declared index has come. Rows that an index lacks are found all the same.
+fn indexes(view: &View) -> Result<RecordBatch> {
+    let (mut namespaces, mut tables, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut kinds, mut columns) = (Vec::new(), Vec::new());
+    let (mut states, mut missing, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    for snapshot in view.tables() {
+        let def = snapshot.def();
+        let (namespace, table) = split(&snapshot);
+        for index in &def.indexes {
+            let materializer = index::materializer(&index.kind);
+            let position = materializer.and_then(|name| view.derived(name, &snapshot));
+            let progress = index::progress(def, index, position.as_deref());
+            let lacks = progress.map(|at| (snapshot.next_row().0 - 1).saturating_sub(at.reached.0) as i64);
+            let column = |id: &types::ColumnId| def.schema.column(*id).map(|column| column.name.as_str());
+            namespaces.push(namespace.clone());
+            tables.push(table.clone());
+            names.push(index.name.clone());
+            kinds.push(index.kind.clone());
+            columns.push(index.columns.iter().filter_map(column).collect::<Vec<_>>().join(", "));
+            // A few that the next step takes in are always missing.
+            let state = lacks.map(|rows| if rows <= table::BATCH_ROWS as i64 { "ready" } else { "building" });
+            states.push(state.map(str::to_owned));
+            missing.push(lacks);
+            bytes.push(progress.map(|at| at.bytes as i64));
+        }
+    }
+    batch(vec![
+        ("table_schema", texts(namespaces)),
+        ("table_name", texts(tables)),
+        ("index_name", texts(names)),
+        ("kind", texts(kinds)),
+        ("columns", texts(columns)),
+        ("state", Arc::new(StringArray::from(states))),
+        ("missing_rows", Arc::new(Int64Array::from(missing))),
+        ("bytes", Arc::new(Int64Array::from(bytes))),
     ])
 }
 

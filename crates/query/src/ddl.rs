@@ -177,25 +177,31 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
     if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
         return Err(later(what));
     }
-    let example = "write CREATE INDEX ON notes USING text (title, body) WITH (language = 'english')";
+    let example = "write CREATE INDEX ON goods (price), or CREATE INDEX ON notes USING text (title, body) WITH (language = 'english')";
     let kind = match &create.using {
         Some(IndexType::Custom(kind)) => kind.value.to_ascii_lowercase(),
+        // What others call an index of sorted values.
+        None | Some(IndexType::BTree) => "column".to_owned(),
         Some(other) => {
             return Err(Error::invalid(format!(
-                "there are no {other} indexes: keys and zone maps need none"
+                "there are no {other} indexes; one of columns finds single values and ranges"
             ))
             .hint(example));
         }
-        None => return Err(Error::invalid("CREATE INDEX says which kind with USING").hint(example)),
     };
+    let is_ordered = kind == "column";
     let mut columns = Vec::with_capacity(create.columns.len());
     for IndexColumn { column, operator_class } in &create.columns {
-        let plain = operator_class.is_none() && column.options.asc.is_none();
+        // An index of columns is read from either end.
+        let plain = is_ordered || column.options.asc.is_none() && column.options.nulls_first.is_none();
         match &column.expr {
-            Expr::Identifier(ident) if plain && column.options.nulls_first.is_none() => {
-                columns.push(ident.value.clone());
+            Expr::Identifier(ident) if plain && operator_class.is_none() => columns.push(ident.value.clone()),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "`{column}` cannot be indexed: an index is made of columns"
+                ))
+                .hint(example));
             }
-            _ => return Err(Error::invalid(format!("`{column}` cannot be indexed as text")).hint(example)),
         }
     }
     let mut options = Vec::with_capacity(create.with.len());

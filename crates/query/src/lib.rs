@@ -52,6 +52,7 @@
 
 mod answer;
 mod bounded;
+mod by_index;
 mod cancel;
 mod catalog;
 mod checked;
@@ -59,6 +60,7 @@ mod coerce;
 mod convert;
 mod ddl;
 mod deadline;
+mod direct;
 mod error;
 mod execute;
 mod guard;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
@@ -42,13 +43,14 @@ use crate::bounded::Bounds;
 use crate::catalog;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
+use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::names::{self, Named, Tables, Written};
 use crate::options::Options;
 use crate::params::Params;
 use crate::parse::merge_coalesce;
-use crate::provider::Provider;
+use crate::provider::{Provider, Table};
 use crate::recursive;
 use crate::single;
 use crate::sql_type;
@@ -81,6 +83,8 @@ struct Key {
 struct Kept {
     plan: LogicalPlan,
     tables: Vec<(Written, TableId, SchemaVersion)>,
+    /// If it is no more than a lookup.
+    direct: Option<Direct>,
     /// [`weight::is_plain`].
     plain: bool,
     /// What it came to the last time: then it is not weighed where readers wait, and once more where it is run.
@@ -101,7 +105,7 @@ impl Planned {
             if let LogicalPlan::TableScan(scan) = plan {
                 let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
                 let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
-                match provider.is_some_and(|p| p.snapshot().def().name.starts_with("polynya.")) {
+                match provider.is_some_and(|p| is_record(p.snapshot())) {
                     true => own += 1,
                     false => others += 1,
                 }
@@ -188,19 +192,37 @@ impl Planner {
         self.plans.load().get(&key).cloned()
     }
 
+    /// The answer of a text that was planned before, and found to be a lookup; `None` if it is none, or too large a one. Takes no
+    /// lock and waits for nothing. And whether it is made of Polynya's own records.
+    pub fn direct(&self, text: &str, params: &Params, view: &View) -> Result<Option<(RecordBatch, bool)>> {
+        let Some(kept) = self.kept(text, params) else { return Ok(None) };
+        let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else {
+            return Ok(None);
+        };
+        let Some(snapshot) = view.table(&written.text()).ok().filter(|snapshot| {
+            let def = snapshot.def();
+            def.id == *id && def.schema.version == *version && written.admits(&def.name)
+        }) else {
+            return Ok(None);
+        };
+        let is_record = is_record(&snapshot);
+        let rows = direct.run(&Table::of(view, snapshot), params)?;
+        Ok(rows.map(|rows| (rows, is_record)))
+    }
+
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
         let Some(kept) = self.kept(text, params) else { return Ok(None) };
-        let mut snapshots: HashMap<TableId, Arc<Snapshot>> = HashMap::new();
+        let mut tables: HashMap<TableId, Table> = HashMap::new();
         for (written, id, version) in &kept.tables {
             let Ok(snapshot) = view.table(&written.text()) else { return Ok(None) };
             let def = snapshot.def();
             if def.id != *id || def.schema.version != *version || !written.admits(&def.name) {
                 return Ok(None);
             }
-            snapshots.insert(*id, snapshot);
+            tables.insert(*id, Table::of(view, snapshot));
         }
-        let plan = rebind(kept.plan.clone(), &snapshots).map_err(from_datafusion)?;
+        let plan = rebind(kept.plan.clone(), &tables).map_err(from_datafusion)?;
         let plan = self.fill(plan, params)?;
         Ok(Some(Planned { plan, state: None }))
     }
@@ -247,7 +269,11 @@ impl Planner {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
-            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, plain, heavy });
+            let direct = match &written[..] {
+                [(written, ..)] => Direct::of(&plan, &*table(view, written)?, &key.types),
+                _ => None,
+            };
+            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, direct, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };
@@ -342,17 +368,25 @@ fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
     Ok(found)
 }
 
-/// Puts today's snapshots into a plan.
-fn rebind(plan: LogicalPlan, snapshots: &HashMap<TableId, Arc<Snapshot>>) -> DfResult<LogicalPlan> {
+fn is_record(table: &Snapshot) -> bool {
+    table
+        .def()
+        .name
+        .split_once('.')
+        .is_some_and(|(namespace, _)| namespace == types::name::RESERVED_NAMESPACE)
+}
+
+/// Puts the tables of today into a plan.
+fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<LogicalPlan> {
     let bound = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::TableScan(mut scan) = plan else { return Ok(Transformed::no(plan)) };
         let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
         let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
         let Some(provider) = provider else { return Ok(Transformed::no(LogicalPlan::TableScan(scan))) };
-        let snapshot = snapshots.get(&provider.snapshot().def().id).ok_or_else(|| {
+        let table = tables.get(&provider.snapshot().def().id).ok_or_else(|| {
             DataFusionError::Internal("a kept plan reads a table that it does not list".into())
         })?;
-        scan.source = provider_as_source(Arc::new(provider.at(snapshot.clone())));
+        scan.source = provider_as_source(Arc::new(provider.at(table.clone())));
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
     Ok(bound.data)
@@ -368,14 +402,14 @@ struct ViewTables<'a> {
 }
 
 enum Found {
-    Table(Arc<Snapshot>),
+    Table(Table),
     Information(Arc<dyn TableProvider>),
 }
 
 impl ViewTables<'_> {
     fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
         let source = |found: Found| match found {
-            Found::Table(snapshot) => provider_as_source(Arc::new(Provider::new(snapshot, system))),
+            Found::Table(table) => provider_as_source(Arc::new(Provider::new(table, system))),
             Found::Information(provider) => provider_as_source(provider),
         };
         Ok(self.found.drain().map(|(name, found)| (name, source(found))).collect())
@@ -395,7 +429,7 @@ impl Tables for ViewTables<'_> {
         self.written.push((written.clone(), def.id, def.schema.version));
         // Stored batches begin with the system columns.
         let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
-        self.found.insert(def.name.clone(), Found::Table(snapshot));
+        self.found.insert(def.name.clone(), Found::Table(Table::of(self.view, snapshot)));
         Ok((def.name.clone(), columns))
     }
 }

@@ -10,16 +10,33 @@ use datafusion::common::{Constraint, Constraints, Result};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use engine::View;
+use index::column::{self, Indexes};
 use table::{Piece, Projection, Snapshot};
 use types::{ColumnId, ROW_ID, RowId, TIME};
 
+use crate::by_index;
 use crate::prune::{self, Place};
 use crate::scan::{Part, Scan};
+
+/// A table of a view, with what the same root holds of its indexes (S2).
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub snapshot: Arc<Snapshot>,
+    pub indexes: Option<Arc<Indexes>>,
+}
+
+impl Table {
+    pub fn of(view: &View, snapshot: Arc<Snapshot>) -> Table {
+        let position = view.derived(column::NAME, &snapshot);
+        Table { indexes: position.and_then(|position| position.published::<Indexes>()), snapshot }
+    }
+}
 
 /// One table at one lsn. Its columns are the user's; the system columns follow in statements that name one of them.
 #[derive(Debug)]
 pub(crate) struct Provider {
-    snapshot: Arc<Snapshot>,
+    table: Table,
     schema: SchemaRef,
     /// The column ids of `schema`.
     columns: Vec<ColumnId>,
@@ -28,27 +45,32 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    pub fn new(snapshot: Arc<Snapshot>, system: bool) -> Self {
-        let (schema, columns) = visible(&snapshot, system);
-        let key: Vec<usize> =
-            snapshot.def().primary_key.iter().filter_map(|id| columns.iter().position(|c| c == id)).collect();
+    pub fn new(table: Table, system: bool) -> Self {
+        let (schema, columns) = visible(&table.snapshot, system);
+        let key: Vec<usize> = table
+            .snapshot
+            .def()
+            .primary_key
+            .iter()
+            .filter_map(|id| columns.iter().position(|c| c == id))
+            .collect();
         let mut constraints = Vec::new();
         if !key.is_empty() {
             constraints.push(Constraint::PrimaryKey(key));
         }
         let constraints = Constraints::new_unverified(constraints);
-        Provider { snapshot, schema, columns, constraints, system }
+        Provider { table, schema, columns, constraints, system }
     }
 
     pub fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.snapshot
+        &self.table.snapshot
     }
 
     /// The same table at another lsn. Its definition must be the same.
-    pub fn at(&self, snapshot: Arc<Snapshot>) -> Self {
-        debug_assert_eq!(snapshot.def().schema.version, self.snapshot.def().schema.version);
+    pub fn at(&self, table: Table) -> Self {
+        debug_assert_eq!(table.snapshot.def().schema.version, self.snapshot().def().schema.version);
         Provider {
-            snapshot,
+            table,
             schema: self.schema.clone(),
             columns: self.columns.clone(),
             constraints: self.constraints.clone(),
@@ -104,19 +126,38 @@ impl TableProvider for Provider {
             None => self.columns.clone(),
         };
         let ours = |error| DataFusionError::External(Box::new(error));
-        let projection = self.snapshot.projection(&columns).map_err(ours)?;
-        let tests = prune::tests(filters, self.snapshot.def());
-        let parts = match prune::place(&self.snapshot, &tests).map_err(ours)? {
+        let snapshot = self.snapshot();
+        let projection = snapshot.projection(&columns).map_err(ours)?;
+        let tests = prune::tests(filters, snapshot.def());
+        let fits = |piece: &Piece| tests.is_empty() || prune::may_match(piece, &tests);
+        let scan = |parts, exact, limit| Scan::new(snapshot.clone(), projection.clone(), parts, exact, limit);
+        let place = prune::place(snapshot, &tests).map_err(ours)?;
+        let found = match &place {
+            Place::Range(first, end) if first < end && !tests.is_empty() => {
+                self.table.indexes.as_ref().and_then(|indexes| by_index::find(snapshot, indexes, &tests))
+            }
+            _ => None,
+        };
+        if let Some(found) = found {
+            let mut parts: Vec<Part> =
+                found.rows.chunks(table::BATCH_ROWS).map(|rows| Part::Rows(rows.to_vec())).collect();
+            let tail: Vec<Piece> = snapshot.pieces_after(found.reached).into_iter().filter(fits).collect();
+            if !tail.is_empty() || parts.is_empty() {
+                parts.extend(split(tail, state.config().target_partitions()));
+            }
+            return Ok(Arc::new(scan(parts, false, None).found_by(found.name)));
+        }
+        let parts = match place {
             Place::Rows(rows) => vec![Part::Rows(rows)],
             Place::Range(first, end) => {
                 let fits = |piece: &Piece| {
                     let (low, high) = piece.row_range();
-                    high >= first && low < end && (tests.is_empty() || prune::may_match(piece, &tests))
+                    high >= first && low < end && fits(piece)
                 };
                 let pieces: Vec<Piece> = if first >= end {
                     Vec::new()
                 } else {
-                    self.snapshot.pieces().into_iter().filter(fits).collect()
+                    snapshot.pieces().into_iter().filter(fits).collect()
                 };
                 // A limit that comes this far applies to all rows: no filter stands above.
                 let pieces = if filters.is_empty() { enough(pieces, limit) } else { pieces };
@@ -124,8 +165,8 @@ impl TableProvider for Provider {
             }
         };
         // How many rows of an unreadable segment are live is not known: such a count must meet the error.
-        let exact = filters.is_empty() && self.snapshot.segments().all(|segment| segment.check().is_ok());
-        Ok(Arc::new(Scan::new(self.snapshot.clone(), projection, parts, exact, limit.filter(|_| exact))))
+        let exact = filters.is_empty() && snapshot.segments().all(|segment| segment.check().is_ok());
+        Ok(Arc::new(scan(parts, exact, limit.filter(|_| exact))))
     }
 }
 

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
 use table::{Piece, Snapshot, Zone};
 use types::{ColumnId, DataType, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value, key};
 
@@ -16,8 +16,20 @@ const LOOKUPS_MAX: usize = 1_024;
 /// What is known about a filter's result before it is evaluated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
-    Compare { column: ColumnId, op: Operator, value: Value },
-    OneOf { column: ColumnId, values: Vec<Value> },
+    Compare {
+        column: ColumnId,
+        op: Operator,
+        value: Value,
+    },
+    OneOf {
+        column: ColumnId,
+        values: Vec<Value>,
+    },
+    /// A text that begins so.
+    StartsWith {
+        column: ColumnId,
+        prefix: String,
+    },
     IsNull(ColumnId),
     IsNotNull(ColumnId),
     And(Vec<Test>),
@@ -70,6 +82,7 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
             let high = compare(&between.expr, Operator::LtEq, &between.high, def).unwrap_or(Test::Unknown);
             Test::And(vec![low, high])
         }
+        Expr::Like(like) => starts_with(like, def).unwrap_or(Test::Unknown),
         Expr::IsNull(inner) => column(inner, def).map_or(Test::Unknown, |(id, _)| Test::IsNull(id)),
         Expr::IsNotNull(inner) => column(inner, def).map_or(Test::Unknown, |(id, _)| Test::IsNotNull(id)),
         Expr::Alias(alias) => test(&alias.expr, def),
@@ -83,6 +96,15 @@ fn compare(left: &Expr, op: Operator, right: &Expr, def: &TableDef) -> Option<Te
     }
     let (id, data_type) = column(left, def)?;
     Some(Test::Compare { column: id, op, value: literal(right, &data_type)? })
+}
+
+/// Of `LIKE 'abc%d_'` what stands before the first sign that stands for others.
+fn starts_with(like: &Like, def: &TableDef) -> Option<Test> {
+    let plain = !like.negated && !like.case_insensitive && like.escape_char.is_none();
+    let (id, DataType::String) = column(&like.expr, def)? else { return None };
+    let Value::String(pattern) = literal(&like.pattern, &DataType::String)? else { return None };
+    let end = pattern.find(['%', '_', '\\'])?;
+    (plain && end > 0).then(|| Test::StartsWith { column: id, prefix: pattern[..end].to_owned() })
 }
 
 fn one_of(expr: &Expr, list: &[Expr], def: &TableDef) -> Option<Test> {
@@ -100,14 +122,28 @@ fn column(expr: &Expr, def: &TableDef) -> Option<(ColumnId, DataType)> {
     }
 }
 
-/// A literal as a value of the column's type. Types without a total order that zones share (floats have NaN) and
-/// those without an order are left out.
+/// A literal as a value of the column's type. Types without an order are left out.
 fn literal(expr: &Expr, data_type: &DataType) -> Option<Value> {
     let Expr::Literal(scalar, _) = expr else { return None };
+    value(scalar, data_type)
+}
+
+/// The same of a value that is compared with a column.
+pub(crate) fn value_of(scalar: &ScalarValue, column: ColumnId, def: &TableDef) -> Option<Value> {
+    match column {
+        ROW_ID => value(scalar, &DataType::Int64),
+        TIME => value(scalar, &DataType::Timestamp),
+        id => value(scalar, &def.schema.column(id)?.data_type),
+    }
+}
+
+fn value(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
     Some(match (scalar, data_type) {
         (ScalarValue::Boolean(Some(v)), DataType::Bool) => Value::Bool(*v),
         (ScalarValue::Int32(Some(v)), DataType::Int32) => Value::Int32(*v),
         (ScalarValue::Int64(Some(v)), DataType::Int64) => Value::Int64(*v),
+        (ScalarValue::Float32(Some(v)), DataType::Float32) => Value::Float32(*v),
+        (ScalarValue::Float64(Some(v)), DataType::Float64) => Value::Float64(*v),
         (ScalarValue::Date32(Some(v)), DataType::Date) => Value::Date(*v),
         (ScalarValue::TimestampMicrosecond(Some(v), Some(_)), DataType::Timestamp) => Value::Timestamp(*v),
         (ScalarValue::Decimal128(Some(v), _, scale), DataType::Decimal { scale: wanted, .. })
@@ -211,7 +247,7 @@ fn by_key(snapshot: &Snapshot, tests: &[Test]) -> Result<Option<Vec<RowId>>> {
 }
 
 /// The only values that a column can have, if the tests say so.
-fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
+pub(crate) fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
     tests.iter().find_map(|test| match test {
         Test::Compare { column, op: Operator::Eq, value } if *column == wanted => Some(vec![value.clone()]),
         Test::OneOf { column, values } if *column == wanted => Some(values.clone()),
@@ -249,6 +285,15 @@ fn possible(test: &Test, zone: &dyn Fn(ColumnId) -> Option<Zone>) -> bool {
         Test::OneOf { column, values } => {
             zone(*column).is_none_or(|zone| values.iter().any(|value| in_zone(&zone, Operator::Eq, value)))
         }
+        Test::StartsWith { column, prefix } => zone(*column).is_none_or(|zone| {
+            let is_above = |min: &str| min > prefix.as_str() && !min.starts_with(prefix.as_str());
+            match (&zone.min, &zone.max) {
+                (None, _) => false,
+                (Some(Value::String(min)), _) if is_above(min) => false,
+                (_, Some(Value::String(max))) => max.as_str() >= prefix.as_str(),
+                _ => true,
+            }
+        }),
     }
 }
 
@@ -274,6 +319,8 @@ fn order(a: &Value, b: &Value) -> Option<Ordering> {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
         (Value::Int32(a), Value::Int32(b)) => Some(a.cmp(b)),
         (Value::Int64(a), Value::Int64(b)) => Some(a.cmp(b)),
+        (Value::Float32(a), Value::Float32(b)) => float_order((*a).into(), (*b).into()),
+        (Value::Float64(a), Value::Float64(b)) => float_order(*a, *b),
         (Value::Date(a), Value::Date(b)) => Some(a.cmp(b)),
         (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
         (Value::Decimal(a), Value::Decimal(b)) => Some(a.cmp(b)),
@@ -282,6 +329,11 @@ fn order(a: &Value, b: &Value) -> Option<Ordering> {
         (Value::Uuid(a), Value::Uuid(b)) => Some(a.cmp(b)),
         _ => None,
     }
+}
+
+/// Zones do not tell one zero from the other, and know nothing of NaN.
+fn float_order(a: f64, b: f64) -> Option<Ordering> {
+    if a == 0.0 && b == 0.0 { None } else { a.partial_cmp(&b) }
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub(crate) struct Scan {
     snapshot: Arc<Snapshot>,
     projection: Projection,
     parts: Arc<Vec<Part>>,
+    /// The index that found rows, by its name.
+    index: Option<String>,
     /// Whether every row read is wanted: then the counts are exact.
     exact: bool,
     /// Rows that are wanted of each part at most.
@@ -54,7 +56,12 @@ impl Scan {
         limit: Option<usize>,
     ) -> Self {
         let properties = properties(&projection, parts.len(), false);
-        Scan { snapshot, projection, parts: Arc::new(parts), exact, limit, newest_first: false, properties }
+        let parts = Arc::new(parts);
+        Scan { snapshot, projection, parts, index: None, exact, limit, newest_first: false, properties }
+    }
+
+    pub fn found_by(self, index: String) -> Self {
+        Scan { index: Some(index), ..self }
     }
 
     fn with(&self, limit: Option<usize>, newest_first: bool) -> Self {
@@ -67,6 +74,7 @@ impl Scan {
             snapshot: self.snapshot.clone(),
             projection: self.projection.clone(),
             parts: self.parts.clone(),
+            index: self.index.clone(),
             exact: self.exact,
             limit,
             newest_first,
@@ -74,9 +82,16 @@ impl Scan {
         }
     }
 
-    /// Whether rows are looked up one by one.
-    pub fn is_lookup(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Rows(_)))
+    /// Rows that are looked up one by one.
+    pub fn lookups(&self) -> usize {
+        self.found().map(<[RowId]>::len).sum()
+    }
+
+    fn found(&self) -> impl Iterator<Item = &[RowId]> {
+        self.parts.iter().map(|part| match part {
+            Part::Rows(rows) => rows.as_slice(),
+            Part::Pieces(_) => &[],
+        })
     }
 
     pub fn is_newest_first(&self) -> bool {
@@ -92,7 +107,8 @@ impl Scan {
 
     /// What is read of files for the first time, with all columns: so much is checked.
     pub fn untouched_bytes(&self) -> u64 {
-        self.pieces().map(Piece::untouched_bytes).sum()
+        let looked_up = self.found().map(|rows| self.snapshot.untouched_bytes(rows)).sum::<u64>();
+        looked_up + self.pieces().map(Piece::untouched_bytes).sum::<u64>()
     }
 
     /// About what a row takes, with all columns.
@@ -134,12 +150,15 @@ impl DisplayAs for Scan {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.projection.schema().fields().iter().map(|f| f.name().as_str()).collect();
         write!(f, "Scan: table={}, columns=[{}]", self.snapshot.def().name, names.join(", "))?;
-        match self.parts.as_slice() {
-            [Part::Rows(rows)] => write!(f, ", lookup={} rows", rows.len())?,
-            parts => {
-                let pieces = parts.iter().map(|p| if let Part::Pieces(p) = p { p.len() } else { 0 });
-                write!(f, ", pieces={}", pieces.sum::<usize>())?;
-            }
+        if let Some(index) = &self.index {
+            write!(f, ", index={index}")?;
+        }
+        if self.parts.iter().any(|part| matches!(part, Part::Rows(_))) {
+            write!(f, ", lookup={} rows", self.lookups())?;
+        }
+        if self.parts.iter().any(|part| matches!(part, Part::Pieces(_))) {
+            let label = if self.index.is_some() { "tail" } else { "pieces" };
+            write!(f, ", {label}={}", self.pieces().count())?;
         }
         if self.newest_first {
             f.write_str(", newest first")?;

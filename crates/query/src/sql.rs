@@ -80,6 +80,7 @@ struct Shared {
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     started: AtomicU64,
+    direct: AtomicU64,
     heavy: AtomicU64,
     refused: AtomicU64,
 }
@@ -93,7 +94,9 @@ pub struct Status {
     pub waiting: usize,
     /// Statements since the start.
     pub started: u64,
-    /// Of those, the ones that were no light work.
+    /// Of those, lookups that needed no plan.
+    pub direct: u64,
+    /// Of those that started, the ones that were no light work.
     pub heavy: u64,
     /// Statements that were refused with `Busy`.
     pub refused: u64,
@@ -137,6 +140,7 @@ impl Sql {
             options,
             waiting: AtomicUsize::new(0),
             started: AtomicU64::new(0),
+            direct: AtomicU64::new(0),
             heavy: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         };
@@ -186,6 +190,12 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        if let Some(rows) = self.0.shared.direct(&principal, view.as_ref(), text, &params, &limits)? {
+            return Ok(Answer::Rows(rows));
+        }
         let (sender, receiver) = oneshot::channel();
         let longest = self.0.shared.options.deadline;
         let deadline = Deadline::after(limits.deadline.map_or(longest, |asked| asked.min(longest)));
@@ -202,9 +212,6 @@ impl Sql {
             params,
             limits,
         });
-        if self.0.closed.load(Ordering::Acquire) {
-            return Err(closed());
-        }
         let reply = Arc::new(Reply::new(sender));
         let watch = self.0.watchdog.watch(deadline.at() + GRACE, {
             let (reply, job) = (reply.clone(), job.clone());
@@ -242,6 +249,7 @@ impl Sql {
                 + shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
             waiting: shared.waiting.load(Ordering::Relaxed),
             started: shared.started.load(Ordering::Relaxed),
+            direct: shared.direct.load(Ordering::Relaxed),
             heavy: shared.heavy.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             memory_bytes: heavy.memory_pool().reserved() + light.memory_pool().reserved(),
@@ -639,6 +647,33 @@ fn query_only(reads_only: bool) -> Result<bool> {
 }
 
 impl Shared {
+    /// The answer of a lookup, here and now: it takes less than waking another thread.
+    fn direct(
+        &self,
+        principal: &Principal,
+        view: Option<&View>,
+        text: &str,
+        params: &[Value],
+        limits: &Limits,
+    ) -> Result<Option<Rows>> {
+        if text.len() > LIGHT_TEXT_BYTES || limits.deadline.is_some_and(|deadline| deadline.is_zero()) {
+            return Ok(None);
+        }
+        let view = match view {
+            Some(view) => view.clone(),
+            None => self.engine.view(principal)?,
+        };
+        let found = self.planner.direct(text, &Params::new(params.to_vec()), &view)?;
+        let rows_max = limits.rows_max.unwrap_or(self.options.rows_max);
+        let Some((batch, only_records)) = found.filter(|(batch, _)| batch.num_rows() as u64 <= rows_max)
+        else {
+            return Ok(None);
+        };
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.direct.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Rows::of(batch, view.lsn()).of_records(only_records)))
+    }
+
     fn light_place(&self) -> Option<OwnedSemaphorePermit> {
         self.light_places.clone().try_acquire_owned().ok()
     }

@@ -42,8 +42,8 @@ const SIMPLE: f64 = 1.0;
 const CASE: f64 = 32.0;
 const FUNCTION: f64 = 128.0;
 const PLACE: f64 = 32.0;
-/// Of a row that is looked up by itself, in a block that may be touched first.
-const LOOKUP: f64 = 20_000.0;
+/// Of a row that is looked up by itself.
+const LOOKUP: f64 = 500.0;
 /// Of a byte: of a file that is read first, or of a text that is looked through.
 const BYTE: f64 = 0.5;
 /// Functions that cost a row no more than its text is long.
@@ -133,8 +133,7 @@ fn of_scan(scan: &Scan, wanted: usize) -> Estimate {
     let rows = scan.rows(None);
     let read = rows.min(wanted.saturating_mul(parts)) as f64;
     let share = if rows == 0 { 0.0 } else { read / rows as f64 };
-    let each = if scan.is_lookup() { LOOKUP } else { SIMPLE };
-    let cost = read * each + scan.untouched_bytes() as f64 * share * BYTE;
+    let cost = read * SIMPLE + scan.lookups() as f64 * LOOKUP + scan.untouched_bytes() as f64 * share * BYTE;
     Estimate { rows: read, row_bytes: scan.row_bytes() as f64, cost }
 }
 

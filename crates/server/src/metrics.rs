@@ -199,6 +199,7 @@ fn sql(t: &mut Text, app: &App) {
     t.gauge("sql_running", "Statements that execute.", s.running);
     t.gauge("sql_waiting", "Heavy statements that wait for one of their kind to end.", s.waiting);
     t.counter("sql_statements_total", "Statements.", s.started);
+    t.counter("sql_direct_statements_total", "Those that were lookups without a plan.", s.direct);
     t.counter("sql_heavy_statements_total", "Those that were no light work.", s.heavy);
     t.counter("sql_refused_total", "Statements refused because too many waited.", s.refused);
     t.gauge("sql_memory_bytes", "Bytes that sorts, joins and groupings hold.", s.memory_bytes);

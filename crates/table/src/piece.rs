@@ -80,6 +80,13 @@ impl Piece {
         }
     }
 
+    /// Without the rows before `from`. [`Piece::rows`] may be more than are left.
+    pub(crate) fn starting_at(mut self, from: u64) -> Piece {
+        self.first = self.first.max(from);
+        self.live = self.live.min((self.last + 1).saturating_sub(self.first));
+        self
+    }
+
     /// Live rows.
     pub fn rows(&self) -> usize {
         self.live as usize

@@ -179,11 +179,17 @@ impl Segment {
         }))
     }
 
-    /// Where a row version stands: block and place in it. `None` if the segment does not store it.
-    pub(crate) fn locate(&self, row: u64) -> Result<Option<(usize, usize)>> {
+    /// The block that stores a row version, if it is stored.
+    pub(crate) fn block_of(&self, row: u64) -> Result<Option<usize>> {
         let blocks = &self.body()?.table.blocks;
         let block = blocks.partition_point(|b| b.last_row < row);
-        let Some(info) = blocks.get(block).filter(|b| b.first_row <= row) else { return Ok(None) };
+        Ok(blocks.get(block).filter(|b| b.first_row <= row).map(|_| block))
+    }
+
+    /// Where a row version stands: block and place in it. `None` if the segment does not store it.
+    pub(crate) fn locate(&self, row: u64) -> Result<Option<(usize, usize)>> {
+        let Some(block) = self.block_of(row)? else { return Ok(None) };
+        let info = self.block_info(block)?;
         if info.last_row - info.first_row + 1 == u64::from(info.rows) {
             return Ok(Some((block, (row - info.first_row) as usize)));
         }

@@ -102,6 +102,30 @@ impl Snapshot {
         self.pieces_from(0).collect()
     }
 
+    /// [`Snapshot::pieces`] of the rows after `row`, and of those alone. [`Piece::rows`] of the first may be too many.
+    pub fn pieces_after(&self, row: RowId) -> Vec<Piece> {
+        let from = row.next().0;
+        self.pieces_from(from).map(|piece| piece.starting_at(from)).filter(|piece| piece.rows() > 0).collect()
+    }
+
+    /// About how many bytes are read of files for the first time when these rows are fetched. They ascend.
+    pub fn untouched_bytes(&self, rows: &[RowId]) -> u64 {
+        let (mut bytes, mut known) = (0, 0..0);
+        for row in rows.iter().map(|row| row.0) {
+            if known.contains(&row) || row >= self.parts.sealed_next {
+                continue;
+            }
+            let Some((_, entry)) = self.parts.entry_of(row) else { continue };
+            let Ok(Some(block)) = entry.segment.block_of(row) else { continue };
+            let Ok(info) = entry.segment.block_info(block) else { continue };
+            known = info.first_row..info.last_row + 1;
+            if !entry.segment.is_touched(block) {
+                bytes += info.len();
+            }
+        }
+        bytes
+    }
+
     /// The pieces that may hold live rows from `from` on.
     pub(crate) fn pieces_from(&self, from: u64) -> impl Iterator<Item = Piece> + '_ {
         let parts = &self.parts;
@@ -198,6 +222,23 @@ impl Snapshot {
                 Error::internal(format!("joining rows failed: {e}")).hint("ask for fewer rows at once")
             }),
         }
+    }
+
+    /// Live rows with ids from `first` to `last`.
+    pub fn rows_between(&self, first: RowId, last: RowId) -> Result<u64> {
+        let projection = self.projection(&[types::ROW_ID])?;
+        let mut rows = 0;
+        for piece in self.pieces_from(first.0) {
+            let (low, high) = piece.row_range();
+            if low > last {
+                break;
+            }
+            rows += match low >= first && high <= last {
+                true => piece.rows(),
+                false => piece.read_rows(first.0, last.next().0, usize::MAX, &projection)?.num_rows(),
+            } as u64;
+        }
+        Ok(rows)
     }
 
     /// The first row id whose `_time` is `time` or later; [`Snapshot::next_row`] if there is none.

@@ -6,7 +6,7 @@ use crate::name::{self, printable};
 use crate::{Error, INDEX_SITE, IndexDef, Kind, Result, TableDef};
 
 /// The kinds that users may declare.
-pub const KINDS: [&str; 2] = ["text", INDEX_SITE];
+pub const KINDS: [&str; 3] = ["column", "text", INDEX_SITE];
 pub const INDEXES_MAX: usize = 32;
 /// Names and values of one index's options.
 const OPTION_BYTES_MAX: usize = 4_096;
@@ -36,7 +36,7 @@ impl TableDef {
         }
         if !KINDS.contains(&new.kind.as_str()) {
             return Err(wrong(format!("there is no index of kind `{}`", printable(&new.kind)))
-                .hint(r#"for keyword search: {"kind":"text","columns":["title","body"]}"#));
+                .hint(r#"for values: {"kind":"column","columns":["price"]}; for keyword search: {"kind":"text","columns":["title","body"]}"#));
         }
         let mut columns = Vec::with_capacity(new.columns.len());
         for wanted in &new.columns {

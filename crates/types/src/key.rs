@@ -1,4 +1,4 @@
-//! Primary keys as bytes that compare as the key's values do, and their hash.
+//! Values as bytes that compare as the values do: primary keys and their hash, entries of column indexes.
 //!
 //! A key's bytes are its columns' one after the other:
 //!
@@ -6,13 +6,16 @@
 //! |---|---|
 //! | bool | 0 or 1 |
 //! | int32, int64, date, timestamp, decimal | big-endian with the sign bit flipped (4, 8, 4, 8, 16 bytes) |
+//! | float32, float64 | big-endian bits (4, 8 bytes) in IEEE 754's total order: the sign bit flipped, all bits of a negative number. Not in primary keys |
 //! | uuid | its 16 bytes |
 //! | string, binary | its bytes, each 0 followed by 0xff, then 0 0 |
 //!
-//! Both this encoding and [`hash`] are part of the stored format: key runs hold hashes.
+//! Both this encoding and [`hash`] are part of the stored format: key runs hold hashes, indexes hold the bytes.
 
 use arrow::array::{Array, AsArray};
-use arrow::datatypes::{Date32Type, Decimal128Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow::datatypes::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
 
 use crate::{DataType, Error, Result, Value};
 
@@ -21,19 +24,27 @@ use crate::{DataType, Error, Result, Value};
 pub fn encode_row(types: &[DataType], columns: &[&dyn Array], row: usize, out: &mut Vec<u8>) {
     assert_eq!(types.len(), columns.len(), "one type for each key column");
     for (data_type, column) in types.iter().zip(columns) {
-        debug_assert!(column.is_valid(row), "key columns are NOT NULL");
-        match data_type {
-            DataType::Bool => out.push(u8::from(column.as_boolean().value(row))),
-            DataType::Int32 => int32(column.as_primitive::<Int32Type>().value(row), out),
-            DataType::Date => int32(column.as_primitive::<Date32Type>().value(row), out),
-            DataType::Int64 => int64(column.as_primitive::<Int64Type>().value(row), out),
-            DataType::Timestamp => int64(column.as_primitive::<TimestampMicrosecondType>().value(row), out),
-            DataType::Decimal { .. } => int128(column.as_primitive::<Decimal128Type>().value(row), out),
-            DataType::Uuid => out.extend_from_slice(column.as_fixed_size_binary().value(row)),
-            DataType::String => text(column.as_string::<i32>().value(row).as_bytes(), out),
-            DataType::Binary => text(column.as_binary::<i32>().value(row), out),
-            other => unreachable!("{other} is no key type; TableDef::set_primary_key refuses it"),
-        }
+        append(data_type, *column, row, out);
+    }
+}
+
+/// Appends the bytes of one value, which must not be null. `column` holds values of `data_type`, which is a type of the
+/// table above.
+pub fn append(data_type: &DataType, column: &dyn Array, row: usize, out: &mut Vec<u8>) {
+    debug_assert!(column.is_valid(row), "key columns are NOT NULL");
+    match data_type {
+        DataType::Bool => out.push(u8::from(column.as_boolean().value(row))),
+        DataType::Int32 => int32(column.as_primitive::<Int32Type>().value(row), out),
+        DataType::Date => int32(column.as_primitive::<Date32Type>().value(row), out),
+        DataType::Int64 => int64(column.as_primitive::<Int64Type>().value(row), out),
+        DataType::Timestamp => int64(column.as_primitive::<TimestampMicrosecondType>().value(row), out),
+        DataType::Float32 => float32(column.as_primitive::<Float32Type>().value(row), out),
+        DataType::Float64 => float64(column.as_primitive::<Float64Type>().value(row), out),
+        DataType::Decimal { .. } => int128(column.as_primitive::<Decimal128Type>().value(row), out),
+        DataType::Uuid => out.extend_from_slice(column.as_fixed_size_binary().value(row)),
+        DataType::String => text(column.as_string::<i32>().value(row).as_bytes(), out),
+        DataType::Binary => text(column.as_binary::<i32>().value(row), out),
+        other => unreachable!("{other} is no key type; a definition with such a key is refused"),
     }
 }
 
@@ -48,19 +59,39 @@ pub fn encode_values(types: &[DataType], values: &[Value]) -> Result<Vec<u8>> {
     }
     let mut out = Vec::new();
     for (data_type, value) in types.iter().zip(values) {
-        match value.clone().cast(data_type)? {
-            Value::Bool(v) => out.push(u8::from(v)),
-            Value::Int32(v) | Value::Date(v) => int32(v, &mut out),
-            Value::Int64(v) | Value::Timestamp(v) => int64(v, &mut out),
-            Value::Decimal(v) => int128(v, &mut out),
-            Value::Uuid(v) => out.extend_from_slice(&v),
-            Value::String(v) => text(v.as_bytes(), &mut out),
-            Value::Binary(v) => text(&v, &mut out),
-            Value::Null => return Err(Error::invalid("a key value is null")),
-            other => return Err(Error::invalid(format!("{other:?} cannot be part of a key"))),
+        if data_type.is_key() {
+            append_value(data_type, value, &mut out)?;
+        } else {
+            return Err(Error::invalid(format!("{value:?} cannot be part of a key")));
         }
     }
     Ok(out)
+}
+
+/// As [`append`]; the value is cast to `data_type`. [`Kind::Invalid`](crate::Kind::Invalid) for null, and for what has no
+/// order.
+pub fn append_value(data_type: &DataType, value: &Value, out: &mut Vec<u8>) -> Result<()> {
+    match value.clone().cast(data_type)? {
+        Value::Bool(v) => out.push(u8::from(v)),
+        Value::Int32(v) | Value::Date(v) => int32(v, out),
+        Value::Int64(v) | Value::Timestamp(v) => int64(v, out),
+        Value::Float32(v) => float32(v, out),
+        Value::Float64(v) => float64(v, out),
+        Value::Decimal(v) => int128(v, out),
+        Value::Uuid(v) => out.extend_from_slice(&v),
+        Value::String(v) => text(v.as_bytes(), out),
+        Value::Binary(v) => text(&v, out),
+        Value::Null => return Err(Error::invalid("a key value is null")),
+        other => return Err(Error::invalid(format!("{other:?} cannot be part of a key"))),
+    }
+    Ok(())
+}
+
+/// The bytes with which all texts begin that begin with this one.
+pub fn append_prefix(prefix: &str, out: &mut Vec<u8>) {
+    text(prefix.as_bytes(), out);
+    // Without the end.
+    out.truncate(out.len() - 2);
 }
 
 /// The hash under which key runs hold a key: XXH3, 64 bits, seed 0.
@@ -74,6 +105,17 @@ fn int32(value: i32, out: &mut Vec<u8>) {
 
 fn int64(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&(value ^ i64::MIN).to_be_bytes());
+}
+
+fn float32(value: f32, out: &mut Vec<u8>) {
+    let bits = value.to_bits() as i32;
+    // All bits but the sign of a negative number are turned around, as `f32::total_cmp` does.
+    int32(bits ^ (((bits >> 31) as u32) >> 1) as i32, out);
+}
+
+fn float64(value: f64, out: &mut Vec<u8>) {
+    let bits = value.to_bits() as i64;
+    int64(bits ^ (((bits >> 63) as u64) >> 1) as i64, out);
 }
 
 fn int128(value: i128, out: &mut Vec<u8>) {
@@ -112,6 +154,39 @@ mod tests {
             let b = key(&[Value::String(pair[1].into()), Value::Int32(-9)], &types);
             assert!(a < b, "{pair:?}");
         }
+    }
+
+    #[test]
+    fn floats_sort_in_total_order() {
+        let floats = [
+            -f64::NAN,
+            f64::NEG_INFINITY,
+            -2.5,
+            -f64::MIN_POSITIVE,
+            -0.0,
+            0.0,
+            1e-300,
+            2.5,
+            f64::INFINITY,
+            f64::NAN,
+        ];
+        let bytes = |data_type: &DataType, value: &Value| {
+            let mut out = Vec::new();
+            append_value(data_type, value, &mut out).unwrap();
+            let array = Value::to_array(std::slice::from_ref(value), data_type).unwrap();
+            let mut of_column = Vec::new();
+            append(data_type, array.as_ref(), 0, &mut of_column);
+            assert_eq!(out, of_column);
+            out
+        };
+        for pair in floats.windows(2) {
+            let [a, b] = [pair[0], pair[1]].map(|v| bytes(&DataType::Float64, &Value::Float64(v)));
+            assert!(a < b, "{pair:?}");
+            let (a, b) = (pair[0] as f32, pair[1] as f32);
+            let [x, y] = [a, b].map(|v| bytes(&DataType::Float32, &Value::Float32(v)));
+            assert_eq!(x.cmp(&y), a.total_cmp(&b), "{pair:?}");
+        }
+        assert!(encode_values(&[DataType::Float64], &[Value::Float64(1.0)]).is_err(), "no primary key");
     }
 
     #[test]

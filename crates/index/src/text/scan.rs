@@ -22,7 +22,7 @@ use super::postings::text_of;
 use super::query::{Hit, Hits, Query};
 use super::search::check_window;
 use super::snippet::Marker;
-use super::tail::last_row;
+use crate::rows;
 
 /// Rows between two questions whether to go on.
 const READ_ROWS: usize = 512;
@@ -80,7 +80,7 @@ impl Scanner {
         loop {
             query.check.map_or(Ok(()), |check| check())?;
             let batch = table.scan_from(next, READ_ROWS, &projection)?;
-            let Some(last) = last_row(&batch) else { break };
+            let Some(last) = rows::last(&batch) else { break };
             self.rows(&batch, &groups, &mut analyzer, query, &mut best);
             next = last.next();
         }

@@ -1,22 +1,21 @@
 //! What is published, and how a checkpoint names it.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use table::materializer::{Checkpoint, Place};
+use table::materializer::{Budget, Checkpoint, Place};
 use types::codec::{Decoder, Encoder};
-use types::{Error, Kind, Lsn, Result, RowId};
-use vfs::Access;
+use types::{Error, Kind, Lsn, Result, RowId, TableDef};
 
 use super::bundle;
 use super::dead::{Dead, View};
-use super::fields::Fields;
-use super::merge::Size;
+use super::fields::{Fields, fields};
 use super::piece::Piece;
+use crate::levels::Size;
+use crate::store::Files;
 
 const VERSION: u8 = 1;
-const EXTENSION: &str = ".piece";
+pub(super) const FILES: Files = Files { extension: ".piece" };
 
 /// A text index up to its position: an immutable value.
 pub struct Index {
@@ -51,6 +50,11 @@ impl Index {
             PieceInfo { id: head.id, first: head.first, last: head.last, live: view.live(), dead, bytes }
         };
         self.pieces.iter().map(info).collect()
+    }
+
+    /// Whether it was built for a table as it is defined.
+    pub fn is_of(&self, def: &TableDef) -> bool {
+        fields(def).is_some_and(|fields| fields.fingerprint() == self.fingerprint)
     }
 
     /// Live rows of all pieces.
@@ -116,15 +120,8 @@ impl Index {
 }
 
 fn read(place: &Place, id: u64, fields: &Fields) -> Result<Piece> {
-    let path = place.dir.join(file_name(id));
-    let failed = |e| Error::io(format!("reading {}", path.display()), e);
-    let file = place.env.disk.open(&path, Access::Read).map_err(failed)?;
-    let bytes = file.map().map_err(failed)?;
-    Piece::open(bytes, fields).map_err(|e| e.with("file", path.display()))
+    Piece::open(FILES.map(place, id)?, fields).map_err(|e| e.with("file", FILES.path(place, id).display()))
 }
-
-/// Bytes between two syncs of a file that grows: one large flush would stall the log's.
-const SYNC_BYTES: usize = 4 << 20;
 
 /// Writes a bundle so that it survives a crash, then opens it.
 pub(super) fn store(
@@ -132,38 +129,11 @@ pub(super) fn store(
     id: u64,
     bytes: &Bytes,
     fields: &Fields,
-    tick: &mut dyn FnMut(u64) -> Result<()>,
+    budget: &mut Budget<'_>,
 ) -> Result<Piece> {
-    let path = place.dir.join(file_name(id));
-    let failed = |e| Error::io(format!("writing {}", path.display()), e);
-    let file = place.env.disk.create(&path).map_err(failed)?;
-    for (at, part) in bytes.chunks(SYNC_BYTES).enumerate() {
-        file.write_at(&[std::io::IoSlice::new(part)], (at * SYNC_BYTES) as u64).map_err(failed)?;
-        file.sync().map_err(failed)?;
-        tick(part.len() as u64)?;
-    }
-    place.env.disk.sync_dir(&place.dir).map_err(failed)?;
-    let mapped = file.map().map_err(failed)?;
+    let mut output = FILES.create(place, id)?;
+    output.write(bytes, budget)?;
+    let mapped = output.finish(place, budget)?;
     debug_assert_eq!(bundle::crc(&mapped), bundle::crc(bytes));
-    Piece::open(mapped, fields).map_err(|e| e.with("file", path.display()))
-}
-
-fn file_name(id: u64) -> String {
-    format!("{id}{EXTENSION}")
-}
-
-/// The pieces in a directory. Only names that this module gives: whatever else is there belongs to somebody.
-pub(super) fn list(place: &Place) -> Result<Vec<u64>> {
-    let entries = place.env.disk.list(&place.dir).map_err(|e| failed_listing(&place.dir, e))?;
-    let id = |name: &str| name.strip_suffix(EXTENSION)?.parse().ok().filter(|id| file_name(*id) == name);
-    Ok(entries.iter().filter(|entry| !entry.is_dir).filter_map(|entry| id(&entry.name)).collect())
-}
-
-pub(super) fn remove(place: &Place, id: u64) -> Result<()> {
-    let path = place.dir.join(file_name(id));
-    place.env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))
-}
-
-fn failed_listing(dir: &Path, error: std::io::Error) -> Error {
-    Error::io(format!("listing {}", dir.display()), error)
+    Piece::open(mapped, fields).map_err(|e| e.with("file", FILES.path(place, id).display()))
 }

@@ -1,22 +1,22 @@
 //! The materializer: gathers rows into pieces and keeps the pieces few.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
-use types::{Error, Lsn, Result, RowId, TableDef, TableId};
+use types::{Error, Result, RowId, TableDef};
 use vfs::{Mutex, Rank};
 
 use super::build::{self, Builder};
 use super::dead::{Dead, Deaths, View};
 use super::fields::{Fields, KIND, check, fields};
-use super::merge;
 use super::piece::Piece;
 use super::search::{self, Searcher};
-use super::state::{self, Index};
+use super::state::{self, FILES, Index};
 use super::tail::{self, Tails};
+use crate::levels::{self, Largest};
+use crate::store::{Memory, table_of};
 
 /// The name of its checkpoints and directory.
 pub const NAME: &str = "text";
@@ -36,26 +36,19 @@ const LAG_ROWS_MAX: u64 = tail::READER_ROWS_MAX / 2;
 const LAG_TEXT_BYTES_MAX: usize = tail::READER_TEXT_BYTES_MAX / 2;
 /// Text of one piece.
 const PIECE_TEXT_BYTES: usize = 32 << 20;
+/// No merge makes more: it is one step, and while it lasts the tail grows.
+const LARGEST: Largest = Largest { rows: 1 << 18, bytes: 64 << 20 };
 
 /// Follows tables with a text index, and makes searchers. One for each engine; searchers of an engine must all come
 /// from the one that is registered with it, since it keeps their common tails.
 pub struct Text {
     tails: Tails,
-    state: Mutex<State>,
-}
-
-/// Only the background touches it.
-#[derive(Default)]
-struct State {
-    /// Since when a table has had less to take in than pays.
-    waiting: HashMap<TableId, (Lsn, Duration)>,
-    /// Pieces that somebody may hold still.
-    open: HashMap<(TableId, u64), Weak<Piece>>,
+    memory: Mutex<Memory<Piece>>,
 }
 
 impl Default for Text {
     fn default() -> Self {
-        Text { tails: Tails::default(), state: Mutex::new(Rank::new(69, "text index"), State::default()) }
+        Text { tails: Tails::default(), memory: Mutex::new(Rank::new(69, "text index"), Memory::default()) }
     }
 }
 
@@ -81,33 +74,22 @@ impl Text {
         Searcher::new(&self.tails, snapshot, position)
     }
 
-    fn remember(&self, table: TableId, index: &Index) {
-        let mut state = self.state.lock();
+    fn remember(&self, table: &Snapshot, index: &Index) {
+        let mut memory = self.memory.lock();
         for view in &index.pieces {
-            state.open.insert((table, view.piece.head.id), Arc::downgrade(&view.piece));
+            memory.remember(table.def().id, view.piece.head.id, &view.piece);
         }
     }
 
     /// How long to wait for more rows; `None`: begin.
     fn gather(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
-        let missing = table.next_row().0.saturating_sub(from.row.0 + 1);
-        let now = place.env.clock.monotonic();
-        let mut state = self.state.lock();
-        let waiting = &mut state.waiting;
-        let id = table.def().id;
-        let since = match waiting.get(&id) {
-            Some((lsn, since)) if *lsn == from.lsn => *since,
-            _ => {
-                waiting.insert(id, (from.lsn, now));
-                now
-            }
-        };
-        let left = GATHER_TIME.saturating_sub(now.saturating_sub(since));
-        if missing >= GATHER_ROWS || left.is_zero() {
-            waiting.remove(&id);
+        let (id, now) = (table.def().id, place.env.clock.monotonic());
+        let mut memory = self.memory.lock();
+        if from.missing(table) >= GATHER_ROWS {
+            memory.waited(id);
             return None;
         }
-        Some(left)
+        memory.wait(id, from.lsn, now, GATHER_TIME)
     }
 }
 
@@ -145,12 +127,12 @@ impl Materializer for Text {
             *view = Deaths::Unknown.apply(table, view.clone())?;
         }
         index.lsn = table.lsn();
-        for id in state::list(place)? {
+        for id in FILES.list(place)? {
             if index.pieces.iter().all(|view| view.piece.head.id != id) {
-                state::remove(place, id)?;
+                FILES.remove(place, id)?;
             }
         }
-        self.remember(table.def().id, &index);
+        self.remember(table, &index);
         Ok(Arc::new(index))
     }
 
@@ -170,15 +152,13 @@ impl Materializer for Text {
         });
         let (mut index, mut row) = match &begun {
             None => {
-                let used = state::list(place)?.into_iter().max().map_or(1, |id| id + 1);
-                let next_id =
-                    from.and_then(|from| from.published::<Index>()).map_or(0, |i| i.next_id).max(used);
+                let next_id = from.and_then(|from| from.published::<Index>()).map_or(1, |i| i.next_id);
                 (Index { fingerprint, pieces: Vec::new(), lsn: table.lsn(), next_id }, RowId(0))
             }
             Some(from) => {
                 let deaths = Deaths::since(table, from.checkpoint)?;
                 let up_to_date = from.checkpoint.row.next() >= table.next_row() && deaths.is_none();
-                let merge = merge::plan(&from.index.sizes()).is_some();
+                let merge = levels::plan(&from.index.sizes(), LARGEST).is_some();
                 if up_to_date && !merge {
                     return Ok(Progress::UpToDate);
                 }
@@ -194,31 +174,28 @@ impl Materializer for Text {
                 (Index { fingerprint, pieces, lsn: table.lsn(), next_id }, from.checkpoint.row)
             }
         };
-        index.next_id =
-            state::list(place)?.into_iter().max().map_or(index.next_id, |id| index.next_id.max(id + 1));
+        index.next_id = FILES.next(place, index.next_id)?;
         // What readers have to take in themselves costs them more than a few pieces too many.
         let is_behind = table.next_row().0.saturating_sub(row.0 + 1) > BEHIND_ROWS;
-        match merge::plan(&index.sizes()) {
+        match levels::plan(&index.sizes(), LARGEST) {
             Some(range) if !is_behind || index.pieces.len() >= PIECES_MAX => {
                 self.merge(place, &fields, &mut index, range, budget)?;
             }
             _ => self.take_in(place, table, &fields, &mut index, &mut row, budget)?,
         }
-        self.remember(table.def().id, &index);
+        self.remember(table, &index);
         let checkpoint = Checkpoint { row, lsn: table.lsn(), state: index.encode() };
         Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(index) }))
     }
 
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
         let Some(index) = newest.published::<Index>() else { return Ok(()) };
-        let table = table_of(place);
-        if let Some(table) = table {
-            self.tails.passed(table, newest.checkpoint.row);
-        }
-        for id in state::list(place)? {
+        let Some(table) = table_of(place) else { return Ok(()) };
+        self.tails.passed(table, newest.checkpoint.row);
+        for id in FILES.list(place)? {
             let named = index.pieces.iter().any(|view| view.piece.head.id == id);
-            if !named && !self.is_held(table, id) {
-                state::remove(place, id)?;
+            if !named && !self.memory.lock().is_held(table, id) {
+                FILES.remove(place, id)?;
             }
         }
         Ok(())
@@ -227,11 +204,9 @@ impl Materializer for Text {
     fn dropped(&self, place: &Place) -> Result<()> {
         if let Some(table) = table_of(place) {
             self.tails.forget(table);
-            let mut state = self.state.lock();
-            state.waiting.remove(&table);
-            state.open.retain(|(of, _), _| *of != table);
+            self.memory.lock().forget(table);
         }
-        state::list(place)?.into_iter().try_for_each(|id| state::remove(place, id))
+        FILES.list(place)?.into_iter().try_for_each(|id| FILES.remove(place, id))
     }
 }
 
@@ -257,7 +232,7 @@ impl Text {
         while (builder.docs() as usize) < budget.rows.max(1) && builder.bytes() < PIECE_TEXT_BYTES {
             let limit = READ_ROWS.min(budget.rows.max(1) - builder.docs() as usize);
             let batch = table.scan_from(row.next(), limit, &projection)?;
-            match super::tail::last_row(&batch) {
+            match crate::rows::last(&batch) {
                 Some(newest) => *row = newest,
                 // Whatever lies beyond is dead already.
                 None => {
@@ -272,7 +247,7 @@ impl Text {
             let id = index.next_id;
             index.next_id += 1;
             let bytes = builder.finish(id, first, *row)?;
-            let piece = state::store(place, id, &bytes, fields, budget.tick)?;
+            let piece = state::store(place, id, &bytes, fields, budget)?;
             index.pieces.push(View::new(Arc::new(piece)));
         }
         Ok(())
@@ -293,29 +268,13 @@ impl Text {
             let id = index.next_id;
             index.next_id += 1;
             let (bytes, _) = build::merge(id, &inputs)?;
-            merged = Some(View::new(Arc::new(state::store(place, id, &bytes, fields, budget.tick)?)));
+            merged = Some(View::new(Arc::new(state::store(place, id, &bytes, fields, budget)?)));
         }
         index.pieces.splice(range, merged);
         Ok(())
-    }
-
-    /// Whether a reader still has a piece in hand.
-    fn is_held(&self, table: Option<TableId>, id: u64) -> bool {
-        let mut state = self.state.lock();
-        let Some(key) = table.map(|table| (table, id)) else { return false };
-        let held = state.open.get(&key).is_some_and(|piece| piece.strong_count() > 0);
-        if !held {
-            state.open.remove(&key);
-        }
-        held
     }
 }
 
 fn followed(table: &Snapshot) -> Result<Fields> {
     fields(table.def()).ok_or_else(|| Error::internal("a table without a text index is not to be indexed"))
-}
-
-/// A place's directory is named after its table.
-fn table_of(place: &Place) -> Option<TableId> {
-    Some(TableId(place.dir.file_name()?.to_str()?.parse().ok()?))
 }

@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::Int64Type;
 use table::Snapshot;
 use table::materializer::Checkpoint;
 use types::{Error, Kind, Lsn, Result, RowId, TableId};
@@ -19,6 +17,7 @@ use super::dead::{Deaths, View};
 use super::fields::Fields;
 use super::fresh::Builder;
 use super::piece::Piece;
+use crate::rows;
 
 /// Rows that a reader indexes itself, at most. A database that keeps up has about 2,000, most of them indexed already.
 pub(super) const READER_ROWS_MAX: u64 = 100_000;
@@ -269,8 +268,8 @@ fn build(
     let mut next = first;
     while next <= last {
         let batch = table.scan_from(next, READ_ROWS, &projection)?;
-        let Some(newest) = last_row(&batch) else { break };
-        if !builder.add(&up_to(&batch, last), text_bytes_max)? {
+        let Some(newest) = rows::last(&batch) else { break };
+        if !builder.add(&rows::up_to(&batch, last), text_bytes_max)? {
             return Err(building(table, first));
         }
         next = newest.next();
@@ -297,15 +296,4 @@ fn building(table: &Snapshot, first: RowId) -> Error {
     Error::new(Kind::IndexBuilding, "the text index of this table is still being built")
         .with("table", types::name::short_table_name(&table.def().name))
         .hint(format!("{done} of {all} rows are indexed ({} %); ask again later", done * 100 / all.max(1)))
-}
-
-/// The last row id of a batch whose first column they are.
-pub(super) fn last_row(batch: &RecordBatch) -> Option<RowId> {
-    let ids = batch.column(0).as_primitive_opt::<Int64Type>()?;
-    (!ids.is_empty()).then(|| RowId(ids.value(ids.len() - 1) as u64))
-}
-
-fn up_to(batch: &RecordBatch, last: RowId) -> RecordBatch {
-    let ids = batch.column(0).as_primitive::<Int64Type>();
-    batch.slice(0, ids.values().partition_point(|id| *id as u64 <= last.0))
 }

@@ -41,6 +41,7 @@ pub fn open_engine(engine: engine::Options, change: impl FnOnce(&mut Options)) -
 pub fn open_on(env: vfs::Env, engine: engine::Options, change: impl FnOnce(&mut Options)) -> Database {
     let dir = testkit::temp_dir("query");
     let engine = Engine::open(env, &dir.join("data"), engine).unwrap();
+    engine.register(index::column::Column::new()).unwrap();
     let mut options = Options::new(dir.join("spill"));
     options.threads = 2;
     change(&mut options);
@@ -97,6 +98,24 @@ impl Database {
                 RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int64Array::from(ids)), kinds, x])
                     .unwrap();
             self.engine.commit(&Principal::local(), Transaction::insert(name, batch, Mode::Append)).unwrap();
+        }
+    }
+}
+
+impl Database {
+    /// Waits until the indexes of a table hold all of its rows, at most ten seconds.
+    pub fn wait_for_indexes(&self, table: &str) {
+        let start = std::time::Instant::now();
+        let principal = Principal::local();
+        loop {
+            let snapshot = self.engine.view(&principal).unwrap().table(table).unwrap();
+            self.engine.hurry(index::column::NAME, snapshot.def().id);
+            let standing = self.engine.standing(&snapshot);
+            if standing.iter().all(|s| s.missing == 0 && s.lsn > types::Lsn(0)) {
+                return;
+            }
+            assert!(start.elapsed() < std::time::Duration::from_secs(10), "{standing:?}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 }

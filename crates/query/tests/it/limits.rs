@@ -201,9 +201,13 @@ fn a_light_statement_meets_its_limits_too() {
     let database = open();
     database.numbers("n", 50_000, true);
     let lookup = "select x from n where id = 7";
+    let sum = "select sum(x) from n where id < 7";
     assert_eq!(database.query(lookup), [["49"]]);
-    let error = database.run(lookup, vec![], limits(Duration::ZERO)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    assert_eq!(database.query(sum), [["147"]]);
+    for text in [lookup, sum] {
+        let error = database.run(text, vec![], limits(Duration::ZERO)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    }
 
     // Answers of several batches that nobody reads keep their places.
     let many = ["select 1 as x"; 8].join(" union all ");
@@ -215,14 +219,16 @@ fn a_light_statement_meets_its_limits_too() {
     }
     let status = database.sql.status();
     assert_eq!((status.running, status.heavy), (256, heavy), "all of them are light");
-    assert_eq!(database.query(lookup), [["49"]], "a further one is answered");
+    assert_eq!(database.query(lookup), [["49"]], "a lookup needs no place");
+    assert_eq!(database.sql.status().heavy, heavy);
+    assert_eq!(database.query(sum), [["147"]], "a further one is answered");
     assert_eq!(database.sql.status().heavy, heavy + 1, "among the heavy ones");
     for mut rows in held {
         let batches = database.runtime.block_on(rows.collect()).unwrap();
         assert_eq!(crate::database::texts(&batches), whole);
     }
     wait_until_idle(&database);
-    assert_eq!(database.query(lookup), [["49"]]);
+    assert_eq!(database.query(sum), [["147"]]);
     assert_eq!(database.sql.status().heavy, heavy + 1, "the places are free again");
 }
 

@@ -153,7 +153,7 @@ impl IndexDefinition {
         if kind == types::INDEX_SITE {
             // Notes come from a folder that is followed; a table that only looks so would hide its rows for nothing.
             return Err(Error::invalid("there is no index of kind `site` here")
-                .hint("indexes are of kind `text`; `polynya publish FOLDER` makes a site"));
+                .hint("indexes are of kind `column` or `text`; `polynya publish FOLDER` makes a site"));
         }
         Ok(NewIndex {
             name: self.name.clone().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Which neighbours become one piece.
+//! Which neighbours become one: pieces of an index in row-id order, few and large in the end.
 
 use std::ops::Range;
 
@@ -6,20 +6,24 @@ use std::ops::Range;
 const WINDOWS: [usize; 2] = [8, 16];
 /// Fewer suffice if what they make is so large that no merge will take it again.
 const WINDOWS_LAST: std::ops::Range<usize> = 2..8;
-/// No merge makes more: it is one step, and while it lasts the tail grows.
-const MERGE_ROWS_MAX: u64 = 1 << 18;
-const MERGE_BYTES_MAX: u64 = 64 << 20;
+
+/// What no merge makes more of: it is one step, and while it lasts the tail grows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Largest {
+    pub rows: u64,
+    pub bytes: u64,
+}
 
 /// What the plan looks at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
+pub(crate) struct Size {
     pub live: u64,
     pub dead: u64,
     pub bytes: u64,
 }
 
 /// The next merge: neighbours only, so that pieces stay in row-id order.
-pub(super) fn plan(sizes: &[Size]) -> Option<Range<usize>> {
+pub(crate) fn plan(sizes: &[Size], largest: Largest) -> Option<Range<usize>> {
     // The dead cost each search their check, and their room.
     if let Some(at) = sizes.iter().position(|s| s.dead > 0 && s.dead * 10 > (s.live + s.dead) * 3) {
         return Some(at..at + 1);
@@ -27,16 +31,16 @@ pub(super) fn plan(sizes: &[Size]) -> Option<Range<usize>> {
     let fits = |window: &[Size]| {
         let live: u64 = window.iter().map(|s| s.live).sum();
         let bytes: u64 = window.iter().map(|s| s.bytes).sum();
-        let largest = window.iter().map(|s| s.live).max().unwrap_or(0);
+        let most = window.iter().map(|s| s.live).max().unwrap_or(0);
         // Every row must come into a piece at least twice as large as its own.
-        (live <= MERGE_ROWS_MAX && bytes <= MERGE_BYTES_MAX && largest * 2 <= live).then_some(live)
+        (live <= largest.rows && bytes <= largest.bytes && most * 2 <= live).then_some(live)
     };
     let windows = |len: usize| {
         let sized = move |(at, window)| Some((fits(window)?, at, at + len));
         sizes.windows(len).enumerate().filter_map(sized)
     };
     let best = WINDOWS.into_iter().flat_map(windows).min();
-    let last = || WINDOWS_LAST.flat_map(windows).filter(|(live, ..)| *live > MERGE_ROWS_MAX / 2).max();
+    let last = || WINDOWS_LAST.flat_map(windows).filter(|(live, ..)| *live > largest.rows / 2).max();
     let (_, from, to) = best.or_else(last)?;
     Some(from..to)
 }
@@ -44,6 +48,8 @@ pub(super) fn plan(sizes: &[Size]) -> Option<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LARGEST: Largest = Largest { rows: 1 << 18, bytes: 64 << 20 };
 
     fn live(live: u64) -> Size {
         Size { live, dead: 0, bytes: live * 100 }
@@ -56,7 +62,7 @@ mod tests {
         for _ in 0..4_000 {
             sizes.push(live(50));
             written += 50;
-            while let Some(range) = plan(&sizes) {
+            while let Some(range) = plan(&sizes, LARGEST) {
                 let merged: u64 = sizes[range.clone()].iter().map(|s| s.live).sum();
                 written += merged;
                 sizes.splice(range, [live(merged)]);
@@ -69,19 +75,19 @@ mod tests {
     #[test]
     fn a_piece_with_many_dead_rows_is_written_anew_alone() {
         let sizes = [live(10), Size { live: 60, dead: 40, bytes: 1 }, live(5)];
-        assert_eq!(plan(&sizes), Some(1..2));
-        assert_eq!(plan(&[Size { live: 70, dead: 30, bytes: 1 }]), None);
+        assert_eq!(plan(&sizes, LARGEST), Some(1..2));
+        assert_eq!(plan(&[Size { live: 70, dead: 30, bytes: 1 }], LARGEST), None);
     }
 
     #[test]
     fn no_merge_is_larger_than_one_step_should_be() {
-        assert_eq!(plan(&vec![live(MERGE_ROWS_MAX / 2 + 1); 50]), None);
+        assert_eq!(plan(&vec![live(LARGEST.rows / 2 + 1); 50], LARGEST), None);
     }
 
     #[test]
     fn pieces_of_a_first_build_are_joined_to_the_largest() {
         let mut sizes = vec![live(1 << 16); 50];
-        while let Some(range) = plan(&sizes) {
+        while let Some(range) = plan(&sizes, LARGEST) {
             let merged: u64 = sizes[range.clone()].iter().map(|s| s.live).sum();
             sizes.splice(range, [live(merged)]);
         }

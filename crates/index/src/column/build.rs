@@ -1,0 +1,165 @@
+//! Runs from rows, and one run from several.
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use table::Snapshot;
+use table::materializer::{Budget, Place};
+use types::{Error, Result, RowId};
+
+use super::codec::Columns;
+use super::run::{Block, Run, Writer};
+
+/// Entries of rows that are to become a run.
+pub(super) struct Builder<'a> {
+    columns: &'a Columns,
+    entries: Vec<u8>,
+    /// Where each entry ends.
+    ends: Vec<usize>,
+    rows: Vec<RowId>,
+}
+
+impl<'a> Builder<'a> {
+    pub fn new(columns: &'a Columns) -> Builder<'a> {
+        Builder { columns, entries: Vec::new(), ends: Vec::new(), rows: Vec::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Of the entries.
+    pub fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Rows later than all before. `batch` holds row ids first; `places` say where the index's columns are in it.
+    pub fn add(&mut self, batch: &RecordBatch, places: &[usize]) -> Result<()> {
+        let rows = batch
+            .column(0)
+            .as_primitive_opt::<Int64Type>()
+            .ok_or_else(|| Error::internal("a column index was given rows without their ids"))?;
+        let columns: Vec<&dyn Array> = places.iter().map(|at| batch.column(*at).as_ref()).collect();
+        for row in 0..batch.num_rows() {
+            self.columns.append(&columns, row, &mut self.entries);
+            self.ends.push(self.entries.len());
+            self.rows.push(RowId(rows.value(row) as u64));
+        }
+        Ok(())
+    }
+
+    fn entry(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.entries[start..self.ends[at]]
+    }
+
+    /// A run of these rows, which are all that live between `first` and `last`.
+    pub fn finish(
+        self,
+        place: &Place,
+        id: u64,
+        first: RowId,
+        last: RowId,
+        budget: &mut Budget<'_>,
+    ) -> Result<Run> {
+        // Most entries differ in their first bytes, which are compared without going to them.
+        let mut order: Vec<(u64, u32)> =
+            (0..self.len()).map(|at| (beginning(self.entry(at)), at as u32)).collect();
+        order.sort_unstable_by(|a, b| {
+            let by_entry = || self.entry(a.1 as usize).cmp(self.entry(b.1 as usize));
+            a.0.cmp(&b.0).then_with(by_entry).then(a.1.cmp(&b.1))
+        });
+        let mut writer = Writer::create(place, id, first, last, self.columns.width(), budget)?;
+        for (_, at) in order {
+            writer.push(self.entry(at as usize), self.rows[at as usize], budget)?;
+        }
+        writer.finish(place, budget)
+    }
+}
+
+/// Eight bytes that sort as the entries do, as far as they go. The first byte of an entry, which says that it is no null,
+/// is left out.
+fn beginning(entry: &[u8]) -> u64 {
+    match entry {
+        [1, rest @ ..] => {
+            let mut bytes = [0; 8];
+            let len = rest.len().min(8);
+            bytes[..len].copy_from_slice(&rest[..len]);
+            u64::from_be_bytes(bytes)
+        }
+        _ => u64::MAX,
+    }
+}
+
+/// One run of neighbours, without the rows that are dead in `table`.
+pub(super) fn merge(
+    place: &Place,
+    id: u64,
+    runs: &[&Run],
+    columns: &Columns,
+    table: &Snapshot,
+    budget: &mut Budget<'_>,
+) -> Result<Option<Run>> {
+    let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(None) };
+    let (first, last) = (first.head.first, last.head.last);
+    let mut writer = Writer::create(place, id, first, last, columns.width(), budget)?;
+    let mut cursors: Vec<Cursor> = runs.iter().map(|run| Cursor::new(run)).collect::<Result<_>>()?;
+    // Runs are in row-id order, so the rows of an entry ascend if earlier runs come first.
+    while let Some(least) = cursors.iter().filter_map(|cursor| cursor.entry).min() {
+        for cursor in &mut cursors {
+            while cursor.entry == Some(least) {
+                for row in cursor.rows() {
+                    if table.is_live(row)? {
+                        writer.push(least, row, budget)?;
+                    }
+                }
+                cursor.advance()?;
+            }
+        }
+    }
+    let run = writer.finish(place, budget)?;
+    Ok((run.head.rows > 0).then_some(run))
+}
+
+/// Goes over the entries of a run.
+struct Cursor<'a> {
+    run: &'a Run,
+    /// The block after this one.
+    next: usize,
+    block: Option<Block<'a>>,
+    at: usize,
+    /// That of the block at `at`; `None` at the end.
+    entry: Option<&'a [u8]>,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(run: &'a Run) -> Result<Cursor<'a>> {
+        let mut cursor = Cursor { run, next: 0, block: None, at: 0, entry: None };
+        cursor.settle()?;
+        Ok(cursor)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = RowId> + use<'a> {
+        let (first, block) = (self.run.head.first.0, self.block);
+        let rows = block.map_or(0..0, |block| block.rows_of(self.at..self.at + 1));
+        rows.filter_map(move |at| Some(RowId(first + u64::from(block?.row(at)))))
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.at += 1;
+        self.settle()
+    }
+
+    /// Goes on to the next block at the end of one.
+    fn settle(&mut self) -> Result<()> {
+        while self.block.is_none_or(|block| self.at >= block.len()) {
+            if self.next >= self.run.block_count() {
+                self.entry = None;
+                return Ok(());
+            }
+            self.block = Some(self.run.block(self.next)?);
+            (self.next, self.at) = (self.next + 1, 0);
+        }
+        self.entry = self.block.map(|block| block.entry(self.at));
+        Ok(())
+    }
+}

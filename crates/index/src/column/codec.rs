@@ -1,0 +1,379 @@
+//! Entries of an index as bytes: the values of its columns, one after the other, each behind a byte that says whether it
+//! is null. They sort as the values do, nulls last, floats in total order.
+//!
+//! An entry is cut at [`KEY_BYTES_MAX`]. What is found by a cut entry may be more than was asked for, never less: whoever
+//! reads the rows compares them anyway.
+
+use std::ops::Bound;
+
+use arrow::array::Array;
+use types::codec::Encoder;
+use types::{ColumnId, DataType, Error, IndexDef, Result, TableDef, Value, key, name};
+
+/// The kind of an index definition that this module builds.
+pub const KIND: &str = "column";
+pub const COLUMNS_MAX: usize = 16;
+/// Entries are cut here.
+pub const KEY_BYTES_MAX: usize = 1_024;
+
+const VALUE: u8 = 1;
+const NULL: u8 = 2;
+
+/// What an index of a table is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Columns {
+    list: Vec<(ColumnId, DataType)>,
+}
+
+/// Entries between two byte strings: from `low` on, and before `high` where there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub(super) low: Vec<u8>,
+    pub(super) high: Option<Vec<u8>>,
+}
+
+/// What is asked of the column behind those that are known.
+#[derive(Clone, Copy, Debug)]
+pub enum Next<'a> {
+    /// Anything, null too.
+    Any,
+    /// A value between these; never null.
+    Between(Bound<&'a Value>, Bound<&'a Value>),
+    /// A text that begins so.
+    StartsWith(&'a str),
+}
+
+/// What is wrong with an index over such columns.
+pub fn check(def: &TableDef, index: &IndexDef) -> Result<()> {
+    let wrong = |what: String| Error::invalid(what).with("table", name::short_table_name(&def.name));
+    if let Some((option, _)) = index.options.first() {
+        return Err(wrong(format!("an index of columns has no option `{}`", name::printable(option))));
+    }
+    if index.columns.len() > COLUMNS_MAX {
+        return Err(wrong(format!("an index has at most {COLUMNS_MAX} columns")));
+    }
+    for id in &index.columns {
+        let Some(column) = def.schema.column(*id) else { continue };
+        if !is_ordered(&column.data_type) {
+            return Err(wrong(format!(
+                "column `{}` is {}, which has no order to be indexed by",
+                name::printable(&column.name),
+                column.data_type
+            ))
+            .hint("bool, numbers, strings, binary, dates, timestamps and uuids have one"));
+        }
+    }
+    Ok(())
+}
+
+fn is_ordered(data_type: &DataType) -> bool {
+    data_type.is_key() || matches!(data_type, DataType::Float32 | DataType::Float64)
+}
+
+/// Bytes of each value of a type; `None` if they differ.
+fn width(data_type: &DataType) -> Option<usize> {
+    Some(match data_type {
+        DataType::Bool => 1,
+        DataType::Int32 | DataType::Date | DataType::Float32 => 4,
+        DataType::Int64 | DataType::Timestamp | DataType::Float64 => 8,
+        DataType::Decimal { .. } | DataType::Uuid => 16,
+        _ => return None,
+    })
+}
+
+impl Columns {
+    /// `None` if a column is not there any more, or cannot be indexed.
+    pub fn of(def: &TableDef, index: &IndexDef) -> Option<Columns> {
+        let column = |id: &ColumnId| {
+            let column = def.schema.column(*id)?;
+            is_ordered(&column.data_type).then(|| (*id, column.data_type.clone()))
+        };
+        Some(Columns { list: index.columns.iter().map(column).collect::<Option<_>>()? })
+    }
+
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = ColumnId> + '_ {
+        self.list.iter().map(|(id, _)| *id)
+    }
+
+    pub fn data_type(&self, at: usize) -> &DataType {
+        &self.list[at].1
+    }
+
+    /// Equal for columns whose entries are the same bytes.
+    pub fn fingerprint(&self) -> u64 {
+        let mut e = Encoder::new();
+        e.list(&self.list, |e, (id, data_type)| {
+            e.varint(id.0.into());
+            e.str(&data_type.to_string());
+        });
+        xxhash_rust::xxh3::xxh3_64(&e.bytes)
+    }
+
+    /// Bytes of each entry; `None` if they differ.
+    pub fn width(&self) -> Option<usize> {
+        let all: Option<usize> = self.list.iter().map(|(_, data_type)| Some(1 + width(data_type)?)).sum();
+        all.filter(|width| *width <= KEY_BYTES_MAX)
+    }
+
+    /// Appends the entry of a row. `columns` hold the values in the order of the index.
+    pub fn append(&self, columns: &[&dyn Array], row: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        for ((_, data_type), column) in self.list.iter().zip(columns) {
+            if column.is_null(row) {
+                self.append_null(data_type, out);
+            } else {
+                out.push(VALUE);
+                key::append(data_type, *column, row, out);
+            }
+        }
+        out.truncate(start + KEY_BYTES_MAX);
+    }
+
+    fn append_null(&self, data_type: &DataType, out: &mut Vec<u8>) {
+        out.push(NULL);
+        // As long as a value, so that all entries stay of one length.
+        out.resize(out.len() + width(data_type).unwrap_or(0), 0);
+    }
+
+    /// The entries whose first columns have these values (null is one of them), and whose next column is as asked.
+    /// A value that is none of its column's type is an error; so are more columns than there are.
+    pub fn range(&self, equal: &[Value], next: Next<'_>) -> Result<Range> {
+        let mut prefix = Vec::new();
+        let mut types = self.list.iter().map(|(_, data_type)| data_type);
+        let no_such = || Error::internal("an index was asked for more columns than it has");
+        for value in equal {
+            let data_type = types.next().ok_or_else(no_such)?;
+            if *value == Value::Null {
+                self.append_null(data_type, &mut prefix);
+            } else {
+                prefix.push(VALUE);
+                key::append_value(data_type, value, &mut prefix)?;
+            }
+        }
+        let with = |value: &Value| {
+            let data_type = self.list.get(equal.len()).map(|(_, data_type)| data_type).ok_or_else(no_such)?;
+            let mut bytes = prefix.clone();
+            bytes.push(VALUE);
+            key::append_value(data_type, value, &mut bytes)?;
+            Ok::<_, Error>(bytes)
+        };
+        let tagged = |tag: u8| {
+            let mut bytes = prefix.clone();
+            bytes.push(tag);
+            bytes
+        };
+        let (low, high) = match next {
+            Next::Any => (prefix.clone(), after(&cut(prefix))),
+            Next::StartsWith(text) => {
+                let mut bytes = tagged(VALUE);
+                key::append_prefix(text, &mut bytes);
+                (bytes.clone(), after(&cut(bytes)))
+            }
+            Next::Between(low, high) => {
+                let low = match low {
+                    Bound::Unbounded => tagged(VALUE),
+                    Bound::Included(value) => with(value)?,
+                    // Of a cut entry nobody knows whether it is this value or a greater one.
+                    Bound::Excluded(value) => match with(value)? {
+                        long if long.len() > KEY_BYTES_MAX => long,
+                        bytes => after(&bytes).unwrap_or(bytes),
+                    },
+                };
+                let high = match high {
+                    Bound::Unbounded => Some(tagged(NULL)),
+                    Bound::Included(value) => after(&cut(with(value)?)),
+                    Bound::Excluded(value) => match with(value)? {
+                        long if long.len() > KEY_BYTES_MAX => after(&cut(long)),
+                        bytes => Some(bytes),
+                    },
+                };
+                (low, high)
+            }
+        };
+        Ok(Range { low: cut(low), high })
+    }
+}
+
+fn cut(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(KEY_BYTES_MAX);
+    bytes
+}
+
+/// The first byte string after all that begin so; `None`: there is none.
+fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+    let at = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut bytes = prefix[..=at].to_vec();
+    bytes[at] += 1;
+    Some(bytes)
+}
+
+impl Range {
+    /// Everything.
+    pub fn all() -> Range {
+        Range { low: Vec::new(), high: None }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.high.as_ref().is_some_and(|high| *high <= self.low)
+    }
+
+    /// What lies in both.
+    pub fn and(self, other: Range) -> Range {
+        let high = match (self.high, other.high) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Range { low: self.low.max(other.low), high }
+    }
+
+    /// The same entries by ranges that do not overlap, ascending.
+    pub fn apart(mut ranges: Vec<Range>) -> Vec<Range> {
+        ranges.sort_by(|a, b| a.low.cmp(&b.low));
+        let mut apart: Vec<Range> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match apart.last_mut() {
+                Some(last) if last.high.as_ref().is_none_or(|high| *high > range.low) => {
+                    last.high = match (last.high.take(), range.high) {
+                        (Some(a), Some(b)) => Some(a.max(b)),
+                        _ => None,
+                    };
+                }
+                _ => apart.push(range),
+            }
+        }
+        apart
+    }
+
+    pub(super) fn ends_before(&self, entry: &[u8]) -> bool {
+        self.high.as_ref().is_some_and(|high| entry >= high.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::ArrayRef;
+
+    fn columns(types: &[DataType]) -> Columns {
+        Columns { list: types.iter().zip(16..).map(|(t, id)| (ColumnId(id), t.clone())).collect() }
+    }
+
+    fn entry(columns: &Columns, values: &[Value]) -> Vec<u8> {
+        let arrays: Vec<ArrayRef> = values
+            .iter()
+            .zip(&columns.list)
+            .map(|(value, (_, t))| Value::to_array(std::slice::from_ref(value), t).unwrap())
+            .collect();
+        let arrays: Vec<&dyn Array> = arrays.iter().map(|a| a.as_ref()).collect();
+        let mut out = Vec::new();
+        columns.append(&arrays, 0, &mut out);
+        out
+    }
+
+    fn holds(range: &Range, entry: &[u8]) -> bool {
+        entry >= range.low.as_slice() && !range.ends_before(entry)
+    }
+
+    #[test]
+    fn a_range_holds_what_lies_between_its_bounds_and_no_null() {
+        let of = columns(&[DataType::Int32]);
+        let values = [i32::MIN, -7, -1, 0, 1, 7, i32::MAX];
+        let null = entry(&of, &[Value::Null]);
+        for low in values {
+            for high in values {
+                let bounds =
+                    |v: &Value| [Bound::Unbounded, Bound::Included(v.clone()), Bound::Excluded(v.clone())];
+                for from in bounds(&Value::Int32(low)) {
+                    for to in bounds(&Value::Int32(high)) {
+                        let range = of.range(&[], Next::Between(from.as_ref(), to.as_ref())).unwrap();
+                        for value in values {
+                            use std::ops::RangeBounds;
+                            let int = |bound: &Bound<Value>, int: i32| bound.as_ref().map(|_| int);
+                            let wanted = (int(&from, low), int(&to, high)).contains(&value);
+                            let found = holds(&range, &entry(&of, &[Value::Int32(value)]));
+                            assert_eq!(found, wanted, "{value} in {from:?} {to:?}");
+                        }
+                        assert!(!holds(&range, &null));
+                    }
+                }
+            }
+        }
+        assert!(holds(&of.range(&[Value::Null], Next::Any).unwrap(), &null));
+        assert!(holds(&of.range(&[], Next::Any).unwrap(), &null));
+        assert!(!holds(&of.range(&[Value::Int32(i32::MAX)], Next::Any).unwrap(), &null));
+    }
+
+    #[test]
+    fn several_columns_are_found_by_the_first_ones() {
+        let of = columns(&[DataType::String, DataType::Int64]);
+        assert_eq!(of.width(), None);
+        let row = |text: Option<&str>, n: Option<i64>| {
+            let text = text.map_or(Value::Null, |text| Value::String(text.into()));
+            entry(&of, &[text, n.map_or(Value::Null, Value::Int64)])
+        };
+        let a = Value::String("a".into());
+        let range = of.range(std::slice::from_ref(&a), Next::Any).unwrap();
+        assert!(holds(&range, &row(Some("a"), Some(-5))) && holds(&range, &row(Some("a"), None)));
+        for other in [row(Some("a\0"), Some(1)), row(Some("aa"), None), row(Some(""), None), row(None, None)]
+        {
+            assert!(!holds(&range, &other));
+        }
+        let zero = Value::Int64(0);
+        let range = of.range(&[a], Next::Between(Bound::Unbounded, Bound::Excluded(&zero))).unwrap();
+        assert!(holds(&range, &row(Some("a"), Some(-1))));
+        assert!(!holds(&range, &row(Some("a"), Some(0))) && !holds(&range, &row(Some("a"), None)));
+        let range = of.range(&[], Next::StartsWith("a")).unwrap();
+        assert!(holds(&range, &row(Some("a"), None)) && holds(&range, &row(Some("a\0b"), None)));
+        assert!(!holds(&range, &row(Some("b"), None)) && !holds(&range, &row(None, None)));
+    }
+
+    #[test]
+    fn of_long_texts_more_may_be_found_but_never_less() {
+        let of = columns(&[DataType::String]);
+        let text = |end: &str| Value::String("x".repeat(KEY_BYTES_MAX + 5) + end);
+        let (a, b, c) = (text("a"), text("b"), text("c"));
+        let found = |next: Next<'_>, value: &Value| {
+            holds(&of.range(&[], next).unwrap(), &entry(&of, std::slice::from_ref(value)))
+        };
+        assert!(found(Next::Between(Bound::Included(&b), Bound::Included(&b)), &b));
+        assert!(found(Next::Between(Bound::Excluded(&b), Bound::Unbounded), &c));
+        assert!(found(Next::Between(Bound::Unbounded, Bound::Excluded(&b)), &a));
+        assert!(holds(
+            &of.range(std::slice::from_ref(&b), Next::Any).unwrap(),
+            &entry(&of, std::slice::from_ref(&b))
+        ));
+        let short = Value::String("x".into());
+        assert!(!found(Next::Between(Bound::Excluded(&a), Bound::Unbounded), &short));
+        assert!(!found(Next::Between(Bound::Unbounded, Bound::Included(&short)), &a));
+    }
+
+    #[test]
+    fn entries_of_fixed_types_have_one_length() {
+        let of = columns(&[DataType::Int32, DataType::Uuid, DataType::Float64]);
+        let width = of.width().unwrap();
+        assert_eq!(width, 5 + 17 + 9);
+        assert_eq!(entry(&of, &[Value::Null, Value::Null, Value::Null]).len(), width);
+        assert_eq!(entry(&of, &[Value::Int32(1), Value::Uuid([9; 16]), Value::Float64(0.5)]).len(), width);
+    }
+
+    #[test]
+    fn ranges_are_cut_and_joined() {
+        let range =
+            |low: &[u8], high: Option<&[u8]>| Range { low: low.to_vec(), high: high.map(<[u8]>::to_vec) };
+        assert_eq!(range(b"a", None).and(range(b"b", Some(b"d"))), range(b"b", Some(b"d")));
+        assert_eq!(range(b"c", Some(b"e")).and(range(b"b", Some(b"d"))), range(b"c", Some(b"d")));
+        let apart = |ranges: &[Range]| Range::apart(ranges.to_vec());
+        let (ab, bc, bd) = (range(b"a", Some(b"b")), range(b"b", Some(b"c")), range(b"b", Some(b"d")));
+        assert_eq!(apart(&[bc.clone(), ab.clone()]), [ab.clone(), bc.clone()]);
+        assert_eq!(apart(&[bd.clone(), ab.clone(), bc.clone(), bc]), [ab.clone(), bd]);
+        assert_eq!(apart(&[range(b"", None), ab]), [range(b"", None)]);
+    }
+
+    #[test]
+    fn the_first_after_a_prefix_is_the_smallest_that_does_not_begin_so() {
+        assert_eq!(after(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(after(&[255]), None);
+        assert_eq!(after(&[]), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! What is published of a table's column indexes, how a checkpoint names it, and how readers look rows up.
+
+use std::fmt;
+use std::sync::Arc;
+
+use table::Snapshot;
+use table::materializer::{Checkpoint, Place};
+use types::codec::{Decoder, Encoder};
+use types::{Error, IndexDef, Kind, Result, RowId, TableDef};
+
+use super::codec::{Columns, KIND, Range};
+use super::run::{FILES, Head, Run};
+use crate::levels::Size;
+
+const VERSION: u8 = 1;
+
+/// All column indexes of a table: an immutable value.
+#[derive(Clone, Default)]
+pub struct Indexes {
+    pub(super) list: Vec<Index>,
+    /// No run has had this id yet.
+    pub(super) next_id: u64,
+}
+
+/// One index, up to a row of its table. Rows that died since are found in it still; those after [`Index::reached`] are not in
+/// it, and readers look for them in the table itself.
+#[derive(Clone)]
+pub struct Index {
+    columns: Columns,
+    fingerprint: u64,
+    pub(super) row: RowId,
+    /// In row-id order.
+    pub(super) runs: Vec<Arc<Run>>,
+}
+
+/// One run of an index, for those who look after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunInfo {
+    pub id: u64,
+    /// The rows that it covers, and how many of them it holds.
+    pub first: RowId,
+    pub last: RowId,
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+impl Index {
+    pub(super) fn new(columns: Columns) -> Index {
+        Index { fingerprint: columns.fingerprint(), columns, row: RowId(0), runs: Vec::new() }
+    }
+
+    pub fn columns(&self) -> &Columns {
+        &self.columns
+    }
+
+    /// The last row taken in.
+    pub fn reached(&self) -> RowId {
+        self.row
+    }
+
+    /// How many rows have entries in these ranges, which do not overlap. Rows that are dead by now count.
+    pub fn count(&self, ranges: &[Range]) -> Result<u64> {
+        let mut count = 0;
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            for run in &self.runs {
+                count += run.count(range)?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Those rows, ascending. Some may be dead, and where long values were cut, some may have another value.
+    pub fn rows(&self, ranges: &[Range]) -> Result<Vec<RowId>> {
+        let mut rows = Vec::new();
+        for run in &self.runs {
+            for range in ranges.iter().filter(|range| !range.is_empty()) {
+                run.rows(range, &mut rows)?;
+            }
+        }
+        if !rows.is_sorted() {
+            rows.sort_unstable();
+        }
+        rows.dedup();
+        Ok(rows)
+    }
+
+    pub fn runs(&self) -> Vec<RunInfo> {
+        let info = |run: &Arc<Run>| {
+            let head = run.head;
+            RunInfo { id: head.id, first: head.first, last: head.last, rows: head.rows, bytes: run.bytes() }
+        };
+        self.runs.iter().map(info).collect()
+    }
+
+    pub(super) fn is_damaged(&self) -> bool {
+        self.runs.iter().any(|run| run.is_damaged())
+    }
+
+    /// For [`levels::plan`](crate::levels::plan). Which runs hold the dead is looked up only if there are many of them.
+    pub(super) fn sizes(&self, table: &Snapshot) -> Result<Vec<Size>> {
+        let rows: u64 = self.runs.iter().map(|run| run.head.rows).sum();
+        // At most so many of them live.
+        let has_many_dead = rows.saturating_sub(table.rows()) * 10 > rows * 3;
+        let size = |run: &Arc<Run>| {
+            let Head { first, last, rows, .. } = run.head;
+            let live = if has_many_dead { table.rows_between(first, last)?.min(rows) } else { rows };
+            Ok(Size { live, dead: rows - live, bytes: run.bytes() })
+        };
+        self.runs.iter().map(size).collect()
+    }
+}
+
+impl fmt::Debug for Indexes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list.iter().map(|index| (index.row, index.runs.len()))).finish()
+    }
+}
+
+impl Indexes {
+    /// The indexes that are published of those that the table declares.
+    pub fn list(&self) -> &[Index] {
+        &self.list
+    }
+
+    /// The index of a definition, if it has begun.
+    pub fn of(&self, def: &TableDef, index: &IndexDef) -> Option<&Index> {
+        let fingerprint = Columns::of(def, index)?.fingerprint();
+        self.list.iter().find(|index| index.fingerprint == fingerprint)
+    }
+
+    /// The last row that all of them have taken in.
+    pub(super) fn reached(&self) -> RowId {
+        self.list.iter().map(|index| index.row).min().unwrap_or_default()
+    }
+
+    /// As a table declares them now: new ones begin with nothing, others go. Two over the same columns are one.
+    pub(super) fn declared(&self, def: &TableDef) -> Indexes {
+        let mut list: Vec<Index> = Vec::new();
+        for columns in declared(def) {
+            let index = Index::new(columns);
+            if list.iter().all(|other| other.fingerprint != index.fingerprint) {
+                let known = self.list.iter().find(|known| known.fingerprint == index.fingerprint);
+                list.push(known.cloned().unwrap_or(index));
+            }
+        }
+        Indexes { list, next_id: self.next_id }
+    }
+
+    pub(super) fn is_as_declared(&self, def: &TableDef) -> bool {
+        let wanted = self.declared(def);
+        let names = |indexes: &Indexes| indexes.list.iter().map(|i| i.fingerprint).collect::<Vec<_>>();
+        names(&wanted) == names(self)
+    }
+
+    pub(super) fn names(&self, run: u64) -> bool {
+        self.list.iter().flat_map(|index| &index.runs).any(|known| known.head.id == run)
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::new();
+        e.u8(VERSION);
+        e.varint(self.next_id);
+        e.list(&self.list, |e, index| {
+            e.u64(index.fingerprint);
+            e.varint(index.row.0);
+            e.list(&index.runs, |e, run| {
+                e.varint(run.head.id);
+                e.u32(run.crc());
+            });
+        });
+        e.bytes
+    }
+
+    /// Finds the runs of a checkpoint again. Of each only the footer is read.
+    pub(super) fn open(place: &Place, def: &TableDef, checkpoint: &Checkpoint) -> Result<Indexes> {
+        let mut d = Decoder::new(&checkpoint.state);
+        let version = d.u8()?;
+        if version != VERSION {
+            return Err(Error::new(
+                Kind::Newer,
+                format!("a checkpoint of column indexes has version {version}"),
+            ));
+        }
+        let next_id = d.varint()?;
+        let declared: Vec<Index> = declared(def).map(Index::new).collect();
+        let list = d.list(|d| {
+            let (fingerprint, row) = (d.u64()?, RowId(d.varint()?));
+            let runs = d.list(|d| Ok((d.varint()?, d.u32()?)))?;
+            // Dropped since: its files go with the next step.
+            let Some(index) = declared.iter().find(|index| index.fingerprint == fingerprint) else {
+                return Ok(None);
+            };
+            let runs = runs.into_iter().map(|(id, crc)| open(place, id, crc)).collect::<Result<Vec<_>>>()?;
+            let neighbours = runs.iter().zip(runs.iter().skip(1));
+            if neighbours.into_iter().any(|(a, b)| a.head.last >= b.head.first) {
+                return Err(Error::damaged("the runs of a column index are out of order"));
+            }
+            Ok(Some(Index { row, runs, ..index.clone() }))
+        })?;
+        d.finish()?;
+        Ok(Indexes { list: list.into_iter().flatten().collect(), next_id })
+    }
+}
+
+fn open(place: &Place, id: u64, crc: u32) -> Result<Arc<Run>> {
+    let run = Run::open(FILES.map(place, id)?);
+    let run = run.map_err(|e| e.with("file", FILES.path(place, id).display()))?;
+    if run.head.id != id || run.crc() != crc {
+        return Err(Error::damaged("a run of a column index is not the one that the checkpoint names")
+            .with("file", FILES.path(place, id).display()));
+    }
+    Ok(Arc::new(run))
+}
+
+/// The indexes that a table declares, as far as they can be built.
+pub(super) fn declared(def: &TableDef) -> impl Iterator<Item = Columns> + '_ {
+    def.indexes.iter().filter(|index| index.kind == KIND).filter_map(|index| Columns::of(def, index))
+}

@@ -1,0 +1,392 @@
+//! A run: the entries of neighbouring rows, sorted, in one file that never changes.
+//!
+//! ```text
+//! magic (8) · block … · footer · footer length u32 · crc32c u32 of the footer and its length
+//! block:  entries u32 · rows u32 · bytes of the entries u32 · bytes of each entry u32, 0 if they differ
+//!         · end of each entry u32 …, if they differ · end of each entry's rows u32 … · entries · rows u32 …
+//! footer: version u8 · run id · first row · last row · rows · [first entry, offset, length, crc32c, rows] of each block
+//! ```
+//!
+//! Numbers are little-endian. An entry stands once, with the rows that have it, ascending, as distances from the first
+//! row that the run covers. An entry of many rows goes on in the next block.
+//!
+//! The footer is read when a run is opened; a block is checked when it is touched first, by whoever comes first, and
+//! two that come at once do it twice (R1).
+
+use std::ops;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use table::materializer::{Budget, Place};
+use types::codec::{Decoder, Encoder};
+use types::{Error, Kind, Result, RowId};
+
+use super::codec::Range;
+use crate::store::{Files, Output};
+
+pub(super) const FILES: Files = Files { extension: ".run" };
+const MAGIC: &[u8; 8] = b"PNCOLM\r\n";
+const VERSION: u8 = 1;
+/// A block is written when its entries and rows take so many bytes.
+const BLOCK_BYTES: usize = 16 << 10;
+const BLOCK_HEAD: usize = 16;
+
+/// See the module.
+pub(super) struct Run {
+    pub head: Head,
+    crc: u32,
+    bytes: Bytes,
+    blocks: Vec<Fence>,
+    /// First entries of the blocks, one after the other.
+    first_entries: Vec<u8>,
+    /// One bit for each block.
+    checked: Vec<AtomicU64>,
+    damaged: AtomicBool,
+}
+
+/// What a run says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub id: u64,
+    /// The rows that it covers: all that were live then.
+    pub first: RowId,
+    pub last: RowId,
+    pub rows: u64,
+}
+
+struct Fence {
+    /// Where the first entry ends in [`Run::first_entries`].
+    entry_end: usize,
+    offset: usize,
+    len: usize,
+    crc: u32,
+    /// Rows of the blocks before.
+    rows_before: u64,
+}
+
+/// The entries of one block.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    width: usize,
+    entry_ends: &'a [u8],
+    row_ends: &'a [u8],
+    entries: &'a [u8],
+    rows: &'a [u8],
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let four = bytes.get(at * 4..at * 4 + 4).and_then(|four| four.first_chunk::<4>());
+    four.map_or(0, |four| u32::from_le_bytes(*four))
+}
+
+impl<'a> Block<'a> {
+    pub fn len(&self) -> usize {
+        self.row_ends.len() / 4
+    }
+
+    pub fn entry(&self, at: usize) -> &'a [u8] {
+        let (start, end) = match (self.width, at) {
+            (0, 0) => (0, u32_at(self.entry_ends, 0) as usize),
+            (0, at) => (u32_at(self.entry_ends, at - 1) as usize, u32_at(self.entry_ends, at) as usize),
+            (width, at) => (at * width, (at + 1) * width),
+        };
+        self.entries.get(start..end).unwrap_or_default()
+    }
+
+    /// Which of [`Block::row`] have the entries `at`.
+    pub fn rows_of(&self, at: ops::Range<usize>) -> ops::Range<usize> {
+        let end = |entries: usize| match entries {
+            0 => 0,
+            entries => u32_at(self.row_ends, entries - 1) as usize,
+        };
+        end(at.start)..end(at.end)
+    }
+
+    /// A distance from the run's first row.
+    pub fn row(&self, at: usize) -> u32 {
+        u32_at(self.rows, at)
+    }
+
+    /// The entries within a range.
+    fn within(&self, range: &Range) -> ops::Range<usize> {
+        let first = |is_before: &dyn Fn(&[u8]) -> bool| {
+            let (mut low, mut high) = (0, self.len());
+            while low < high {
+                let middle = (low + high) / 2;
+                if is_before(self.entry(middle)) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            low
+        };
+        let start = first(&|entry| entry < range.low.as_slice());
+        start..first(&|entry| !range.ends_before(entry)).max(start)
+    }
+
+    /// Whether its parts fit together: then nothing above can go beyond them.
+    fn is_whole(&self, rows_span: u64) -> bool {
+        let ascends = |ends: &[u8], last: usize| {
+            let mut ends = ends.chunks_exact(4).map(|c| u32_at(c, 0) as usize);
+            ends.clone().is_sorted() && ends.next_back() == Some(last)
+        };
+        let entries = match self.width {
+            0 => ascends(self.entry_ends, self.entries.len()),
+            width => self.entries.len() == width * self.len(),
+        };
+        let in_span = |row: &[u8]| u64::from(u32_at(row, 0)) < rows_span;
+        entries && ascends(self.row_ends, self.rows.len() / 4) && self.rows.chunks_exact(4).all(in_span)
+    }
+}
+
+impl Run {
+    pub fn open(bytes: Bytes) -> Result<Run> {
+        let damaged = |what: &str| Error::damaged(format!("a run of a column index: {what}"));
+        let end = bytes.len().checked_sub(8).filter(|end| *end >= MAGIC.len());
+        let end = end.ok_or_else(|| damaged("it is too short"))?;
+        if !bytes.starts_with(MAGIC) {
+            return Err(damaged("it does not begin as one"));
+        }
+        let (footer_len, crc) = (u32_at(&bytes[end..], 0) as usize, u32_at(&bytes[end..], 1));
+        let start = end.checked_sub(footer_len).filter(|start| *start >= MAGIC.len());
+        let start = start.ok_or_else(|| damaged("its footer is longer than it"))?;
+        if crc32c::crc32c(&bytes[start..end + 4]) != crc {
+            return Err(damaged("its checksum is wrong"));
+        }
+        let mut d = Decoder::new(&bytes[start..end]);
+        let version = d.u8()?;
+        if version != VERSION {
+            return Err(Error::new(Kind::Newer, format!("a run of a column index has version {version}")));
+        }
+        let (id, first, last, rows) = (d.varint()?, RowId(d.varint()?), RowId(d.varint()?), d.varint()?);
+        let (mut first_entries, mut rows_before) = (Vec::new(), 0u64);
+        let blocks = d.list(|d| {
+            first_entries.extend_from_slice(d.blob()?);
+            let (offset, len, crc) = (d.varint()? as usize, d.varint()? as usize, d.u32()?);
+            if offset.checked_add(len).is_none_or(|to| to > start) || len < BLOCK_HEAD {
+                return Err(d.damaged("a block outside the run"));
+            }
+            let fence = Fence { entry_end: first_entries.len(), offset, len, crc, rows_before };
+            rows_before = rows_before.saturating_add(d.varint()?);
+            Ok(fence)
+        })?;
+        d.finish()?;
+        if rows != rows_before || first > last {
+            return Err(damaged("its blocks are not those of its rows"));
+        }
+        let checked = (0..blocks.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let head = Head { id, first, last, rows };
+        Ok(Run { head, crc, bytes, blocks, first_entries, checked, damaged: AtomicBool::new(false) })
+    }
+
+    /// Names the content.
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Whether a block was found damaged so far.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn first_entry(&self, block: usize) -> &[u8] {
+        let start = block.checked_sub(1).map_or(0, |before| self.blocks[before].entry_end);
+        &self.first_entries[start..self.blocks[block].entry_end]
+    }
+
+    /// A block, checked when it is touched first.
+    pub fn block(&self, at: usize) -> Result<Block<'_>> {
+        let fence = &self.blocks[at];
+        let bytes = &self.bytes[fence.offset..fence.offset + fence.len];
+        let (word, bit) = (&self.checked[at / 64], 1u64 << (at % 64));
+        let is_checked = word.load(Ordering::Relaxed) & bit != 0;
+        let block = split(bytes);
+        if !is_checked {
+            let span = self.head.last.0 - self.head.first.0 + 1;
+            let is_right = crc32c::crc32c(bytes) == fence.crc && block.is_some_and(|b| b.is_whole(span));
+            if !is_right {
+                self.damaged.store(true, Ordering::Relaxed);
+                return Err(Error::damaged("a block of a column index does not match its checksum")
+                    .with("run", self.head.id)
+                    .with("offset", fence.offset));
+            }
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        block.ok_or_else(|| Error::internal("a block that was checked cannot be read"))
+    }
+
+    /// The blocks that may hold entries of a range.
+    fn blocks_of(&self, range: &Range) -> ops::Range<usize> {
+        let first = |is_before: &dyn Fn(&[u8]) -> bool| {
+            let (mut low, mut high) = (0, self.blocks.len());
+            while low < high {
+                let middle = (low + high) / 2;
+                if is_before(self.first_entry(middle)) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            low
+        };
+        // The block before may end with such entries.
+        let start = first(&|entry| entry < range.low.as_slice()).saturating_sub(1);
+        start..first(&|entry| !range.ends_before(entry)).max(start)
+    }
+
+    /// Rows with entries of a range. Reads two blocks at most.
+    pub fn count(&self, range: &Range) -> Result<u64> {
+        let blocks = self.blocks_of(range);
+        let Some(last) = blocks.end.checked_sub(1).filter(|last| *last >= blocks.start) else { return Ok(0) };
+        let place = |at: usize, within: &dyn Fn(ops::Range<usize>) -> usize| {
+            let block = self.block(at)?;
+            let rows = within(block.rows_of(block.within(range)));
+            Ok::<_, Error>(self.blocks[at].rows_before + rows as u64)
+        };
+        let (from, to) = (place(blocks.start, &|rows| rows.start)?, place(last, &|rows| rows.end)?);
+        Ok(to.saturating_sub(from))
+    }
+
+    /// Appends the rows with entries of a range, in the order of entries, ascending within each.
+    pub fn rows(&self, range: &Range, out: &mut Vec<RowId>) -> Result<()> {
+        let first = self.head.first.0;
+        for at in self.blocks_of(range) {
+            let block = self.block(at)?;
+            let rows = block.rows_of(block.within(range));
+            out.extend(rows.map(|row| RowId(first + u64::from(block.row(row)))));
+        }
+        Ok(())
+    }
+}
+
+fn split(bytes: &[u8]) -> Option<Block<'_>> {
+    let (head, rest) = bytes.split_at_checked(BLOCK_HEAD)?;
+    let [entries, rows, entry_bytes, width] = [0, 1, 2, 3].map(|at| u32_at(head, at) as usize);
+    let (entry_ends, rest) = rest.split_at_checked(if width == 0 { entries.checked_mul(4)? } else { 0 })?;
+    let (row_ends, rest) = rest.split_at_checked(entries.checked_mul(4)?)?;
+    let (entries, rest) = rest.split_at_checked(entry_bytes)?;
+    (rest.len() == rows.checked_mul(4)?).then_some(Block { width, entry_ends, row_ends, entries, rows: rest })
+}
+
+/// Writes a run, entry by entry.
+pub(super) struct Writer {
+    head: Head,
+    width: usize,
+    output: Output,
+    fences: Encoder,
+    fence_count: u64,
+    entry_ends: Vec<u32>,
+    row_ends: Vec<u32>,
+    entries: Vec<u8>,
+    rows: Vec<u32>,
+    buffer: Vec<u8>,
+}
+
+impl Writer {
+    /// `width` is that of all entries, if they have one. Rows are between `first` and `last`, which are at most
+    /// `u32::MAX` apart.
+    pub fn create(
+        place: &Place,
+        id: u64,
+        first: RowId,
+        last: RowId,
+        width: Option<usize>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Writer> {
+        let mut output = FILES.create(place, id)?;
+        output.write(MAGIC, budget)?;
+        Ok(Writer {
+            head: Head { id, first, last, rows: 0 },
+            width: width.unwrap_or(0),
+            output,
+            fences: Encoder::new(),
+            fence_count: 0,
+            entry_ends: Vec::new(),
+            row_ends: Vec::new(),
+            entries: Vec::new(),
+            rows: Vec::new(),
+            buffer: Vec::new(),
+        })
+    }
+
+    /// The next row with this entry: entries ascend, and the rows of each.
+    pub fn push(&mut self, entry: &[u8], row: RowId, budget: &mut Budget<'_>) -> Result<()> {
+        debug_assert!(self.width == 0 || entry.len() == self.width);
+        debug_assert!(self.head.first <= row && row <= self.head.last);
+        if self.entries.len() + 4 * self.rows.len() >= BLOCK_BYTES {
+            self.end_block(budget)?;
+        }
+        if self.entry_ends.is_empty() || self.last_entry() != entry {
+            debug_assert!(self.entry_ends.is_empty() || self.last_entry() < entry);
+            self.entries.extend_from_slice(entry);
+            self.entry_ends.push(self.entries.len() as u32);
+            self.row_ends.push(self.rows.len() as u32);
+        }
+        self.rows.push((row.0 - self.head.first.0) as u32);
+        if let Some(end) = self.row_ends.last_mut() {
+            *end += 1;
+        }
+        Ok(())
+    }
+
+    fn last_entry(&self) -> &[u8] {
+        let ends = &self.entry_ends;
+        let start = ends.len().checked_sub(2).map_or(0, |before| ends[before] as usize);
+        &self.entries[start..]
+    }
+
+    fn end_block(&mut self, budget: &mut Budget<'_>) -> Result<()> {
+        let Some(first_end) = self.entry_ends.first().copied() else { return Ok(()) };
+        self.buffer.clear();
+        let head = [self.entry_ends.len(), self.rows.len(), self.entries.len(), self.width];
+        let entry_ends = if self.width == 0 { self.entry_ends.as_slice() } else { &[] };
+        let numbers = head.iter().map(|n| *n as u32).chain(entry_ends.iter().copied());
+        for number in numbers.chain(self.row_ends.iter().copied()) {
+            self.buffer.extend_from_slice(&number.to_le_bytes());
+        }
+        self.buffer.extend_from_slice(&self.entries);
+        self.rows.iter().for_each(|row| self.buffer.extend_from_slice(&row.to_le_bytes()));
+        self.fences.blob(&self.entries[..first_end as usize]);
+        self.fences.varint(self.output.len());
+        self.fences.varint(self.buffer.len() as u64);
+        self.fences.u32(crc32c::crc32c(&self.buffer));
+        self.fences.varint(self.rows.len() as u64);
+        self.fence_count += 1;
+        self.head.rows += self.rows.len() as u64;
+        self.output.write(&self.buffer, budget)?;
+        for list in [&mut self.entry_ends, &mut self.row_ends, &mut self.rows] {
+            list.clear();
+        }
+        self.entries.clear();
+        Ok(())
+    }
+
+    /// The run, which survives a crash from now on.
+    pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<Run> {
+        self.end_block(budget)?;
+        let mut footer = Encoder::new();
+        footer.u8(VERSION);
+        footer.varint(self.head.id);
+        footer.varint(self.head.first.0);
+        footer.varint(self.head.last.0);
+        footer.varint(self.head.rows);
+        footer.varint(self.fence_count);
+        footer.bytes.extend_from_slice(&self.fences.bytes);
+        let len = footer.bytes.len() as u32;
+        footer.u32(len);
+        let crc = crc32c::crc32c(&footer.bytes);
+        footer.u32(crc);
+        self.output.write(&footer.bytes, budget)?;
+        let path = FILES.path(place, self.head.id);
+        Run::open(self.output.finish(place, budget)?).map_err(|e| e.with("file", path.display()))
+    }
+}

@@ -1,0 +1,247 @@
+//! The materializer: sorts rows into runs and keeps the runs few.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use table::Snapshot;
+use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use types::{ColumnId, Error, ROW_ID, Result, RowId, TableDef};
+use vfs::{Mutex, Rank};
+
+use super::build::{self, Builder};
+use super::codec::{KIND, check};
+use super::index::{Indexes, declared};
+use super::run::{FILES, Run};
+use crate::levels::{self, Largest};
+use crate::store::{Memory, table_of};
+
+/// The name of its checkpoints and directory.
+pub const NAME: &str = "column";
+
+/// Rows that make a step worth while: readers compare so many in some microseconds.
+const GATHER_ROWS: u64 = 8_192;
+/// How long fewer wait.
+const GATHER_TIME: Duration = Duration::from_millis(500);
+/// With more rows missing, taking them in comes before merging, unless there are many runs already.
+const BEHIND_ROWS: u64 = 8 * GATHER_ROWS;
+const RUNS_MAX: usize = 64;
+const READ_ROWS: usize = 8_192;
+/// Entries of one run are sorted in memory.
+const SORTED_BYTES: usize = 32 << 20;
+/// No merge makes more: it is one step, and while it lasts the tail grows.
+const LARGEST: Largest = Largest { rows: 1 << 21, bytes: 256 << 20 };
+
+/// Builds the column indexes of tables that declare some.
+pub struct Column {
+    memory: Mutex<Memory<Run>>,
+}
+
+impl Default for Column {
+    fn default() -> Self {
+        Column { memory: Mutex::new(Rank::new(68, "column index"), Memory::default()) }
+    }
+}
+
+impl Column {
+    pub fn new() -> Arc<Column> {
+        Arc::default()
+    }
+
+    fn remember(&self, table: &Snapshot, indexes: &Indexes) {
+        let mut memory = self.memory.lock();
+        for run in indexes.list.iter().flat_map(|index| &index.runs) {
+            memory.remember(table.def().id, run.head.id, run);
+        }
+    }
+
+    /// How long to wait for more rows; `None`: begin.
+    fn gather(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
+        let (id, now) = (table.def().id, place.env.clock.monotonic());
+        let mut memory = self.memory.lock();
+        if from.missing(table) >= GATHER_ROWS {
+            memory.waited(id);
+            return None;
+        }
+        memory.wait(id, from.lsn, now, GATHER_TIME)
+    }
+}
+
+impl Materializer for Column {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn follows(&self, def: &TableDef) -> bool {
+        declared(def).next().is_some()
+    }
+
+    fn check(&self, def: &TableDef) -> Result<()> {
+        def.indexes.iter().filter(|index| index.kind == KIND).try_for_each(|index| check(def, index))
+    }
+
+    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+        let indexes = Indexes::open(place, table.def(), checkpoint)?;
+        for id in FILES.list(place)? {
+            if !indexes.names(id) {
+                FILES.remove(place, id)?;
+            }
+        }
+        self.remember(table, &indexes);
+        Ok(Arc::new(indexes))
+    }
+
+    fn step(
+        &self,
+        place: &Place,
+        table: &Arc<Snapshot>,
+        from: Option<&Arc<Position>>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        let known = from.and_then(|from| Some((&from.checkpoint, from.published::<Indexes>()?)));
+        let before = known.as_ref().map_or_else(Arc::default, |(_, indexes)| indexes.clone());
+        if before.list.iter().any(|index| index.is_damaged()) {
+            return Err(Error::damaged("a run of a column index is damaged"));
+        }
+        let mut indexes = before.declared(table.def());
+        indexes.next_id = FILES.next(place, indexes.next_id)?;
+        let last = RowId(table.next_row().0 - 1);
+        let missing = last.0.saturating_sub(indexes.reached().0);
+        let merge = next_merge(&indexes, table)?;
+        if let Some((checkpoint, before)) = &known
+            && before.is_as_declared(table.def())
+        {
+            if missing == 0 && merge.is_none() {
+                return Ok(Progress::UpToDate);
+            }
+            if !budget.urgent
+                && merge.is_none()
+                && let Some(left) = self.gather(place, table, checkpoint)
+            {
+                return Ok(Progress::Later(left));
+            }
+        }
+        let runs = indexes.list.iter().map(|index| index.runs.len()).max().unwrap_or(0);
+        match merge {
+            Some((at, range)) if missing <= BEHIND_ROWS || runs >= RUNS_MAX => {
+                self.merge(place, table, &mut indexes, at, range, budget)?;
+            }
+            _ => self.take_in(place, table, &mut indexes, last, budget)?,
+        }
+        self.remember(table, &indexes);
+        let checkpoint = Checkpoint { row: indexes.reached(), lsn: table.lsn(), state: indexes.encode() };
+        Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(indexes) }))
+    }
+
+    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+        let Some(indexes) = newest.published::<Indexes>() else { return Ok(()) };
+        let Some(table) = table_of(place) else { return Ok(()) };
+        for id in FILES.list(place)? {
+            if !indexes.names(id) && !self.memory.lock().is_held(table, id) {
+                FILES.remove(place, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn dropped(&self, place: &Place) -> Result<()> {
+        if let Some(table) = table_of(place) {
+            self.memory.lock().forget(table);
+        }
+        FILES.list(place)?.into_iter().try_for_each(|id| FILES.remove(place, id))
+    }
+}
+
+/// Which index, and which of its runs.
+fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std::ops::Range<usize>)>> {
+    for (at, index) in indexes.list.iter().enumerate() {
+        let Some(range) = levels::plan(&index.sizes(table)?, LARGEST) else { continue };
+        let (first, last) = (index.runs[range.start].head.first, index.runs[range.end - 1].head.last);
+        // Rows stand in a run as distances.
+        if last.0 - first.0 <= u64::from(u32::MAX) {
+            return Ok(Some((at, range)));
+        }
+    }
+    Ok(None)
+}
+
+impl Column {
+    /// Rows become a run of each index that is furthest behind, up to where the next ones stand: what several lack is
+    /// read once.
+    fn take_in(
+        &self,
+        place: &Place,
+        table: &Snapshot,
+        indexes: &mut Indexes,
+        last: RowId,
+        budget: &mut Budget<'_>,
+    ) -> Result<()> {
+        let from = indexes.reached();
+        if from >= last {
+            return Ok(());
+        }
+        let others = indexes.list.iter().map(|index| index.row).filter(|row| *row > from);
+        // In a run rows stand as distances.
+        let end = others.min().unwrap_or(last).min(last).min(RowId(from.0.saturating_add(u32::MAX.into())));
+        let behind: Vec<usize> = (0..indexes.list.len()).filter(|at| indexes.list[*at].row == from).collect();
+        let mut wanted: Vec<ColumnId> = vec![ROW_ID];
+        for id in behind.iter().flat_map(|at| indexes.list[*at].columns().ids()) {
+            if !wanted.contains(&id) {
+                wanted.push(id);
+            }
+        }
+        let projection = table.projection(&wanted)?;
+        let place_of = |id: ColumnId| wanted.iter().position(|other| *other == id).unwrap_or_default();
+        let all_columns: Vec<_> = behind.iter().map(|at| indexes.list[*at].columns().clone()).collect();
+        let mut builders: Vec<(Builder<'_>, Vec<usize>)> = all_columns
+            .iter()
+            .map(|columns| (Builder::new(columns), columns.ids().map(place_of).collect()))
+            .collect();
+        let (mut row, mut taken) = (from, 0);
+        let has_room = |builders: &[(Builder<'_>, Vec<usize>)]| {
+            builders.iter().map(|(builder, _)| builder.bytes()).sum::<usize>() < SORTED_BYTES
+        };
+        while taken < budget.rows.max(1) && row < end && has_room(&builders) {
+            let limit = READ_ROWS.min(budget.rows.max(1) - taken);
+            let batch = table.scan_from(row.next(), limit, &projection)?;
+            let batch = crate::rows::up_to(&batch, end);
+            let Some(newest) = crate::rows::last(&batch) else {
+                // Whatever lies between is dead already.
+                row = end;
+                break;
+            };
+            (row, taken) = (newest, taken + batch.num_rows());
+            for (builder, places) in &mut builders {
+                builder.add(&batch, places)?;
+            }
+            (budget.tick)(0)?;
+        }
+        for (at, (builder, _)) in behind.into_iter().zip(builders) {
+            if builder.len() > 0 {
+                let id = indexes.next_id;
+                indexes.next_id += 1;
+                let run = builder.finish(place, id, from.next(), row, budget)?;
+                indexes.list[at].runs.push(Arc::new(run));
+            }
+            indexes.list[at].row = row;
+        }
+        Ok(())
+    }
+
+    fn merge(
+        &self,
+        place: &Place,
+        table: &Snapshot,
+        indexes: &mut Indexes,
+        at: usize,
+        range: std::ops::Range<usize>,
+        budget: &mut Budget<'_>,
+    ) -> Result<()> {
+        let id = indexes.next_id;
+        indexes.next_id += 1;
+        let index = &mut indexes.list[at];
+        let inputs: Vec<&Run> = index.runs[range.clone()].iter().map(|run| &**run).collect();
+        let merged = build::merge(place, id, &inputs, index.columns(), table, budget)?;
+        index.runs.splice(range, merged.map(Arc::new));
+        Ok(())
+    }
+}

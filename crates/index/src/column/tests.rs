@@ -1,0 +1,4 @@
+//! Column indexes as a whole: the contract of all materializers, lookups against a scan, damage, definitions.
+
+mod lookups;
+mod support;

@@ -1,0 +1,181 @@
+//! What all indexes of this crate do with their files: each is written once, has a number for a name, and goes when
+//! nobody holds it.
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use table::materializer::{Budget, Place};
+use types::{Error, Lsn, Result, TableId};
+use vfs::{Access, File};
+
+/// Bytes between two syncs of a file that grows: one large flush would stall the log's.
+const SYNC_BYTES: usize = 4 << 20;
+
+/// The files of one kind in a place: `<number><extension>`.
+#[derive(Clone, Copy)]
+pub(crate) struct Files {
+    pub extension: &'static str,
+}
+
+impl Files {
+    fn name(self, id: u64) -> String {
+        format!("{id}{}", self.extension)
+    }
+
+    pub fn path(self, place: &Place, id: u64) -> PathBuf {
+        place.dir.join(self.name(id))
+    }
+
+    /// Those in a directory. Only names that are given here: whatever else is there belongs to somebody.
+    pub fn list(self, place: &Place) -> Result<Vec<u64>> {
+        let failed = |e| Error::io(format!("listing {}", place.dir.display()), e);
+        let entries = place.env.disk.list(&place.dir).map_err(failed)?;
+        let id =
+            |name: &str| name.strip_suffix(self.extension)?.parse().ok().filter(|id| self.name(*id) == name);
+        Ok(entries.iter().filter(|entry| !entry.is_dir).filter_map(|entry| id(&entry.name)).collect())
+    }
+
+    pub fn remove(self, place: &Place, id: u64) -> Result<()> {
+        let path = self.path(place, id);
+        place.env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))
+    }
+
+    /// The first number that no file here has, and none before `least`.
+    pub fn next(self, place: &Place, least: u64) -> Result<u64> {
+        Ok(self.list(place)?.into_iter().max().map_or(least, |id| least.max(id + 1)))
+    }
+
+    pub fn map(self, place: &Place, id: u64) -> Result<Bytes> {
+        let path = self.path(place, id);
+        let failed = |e| Error::io(format!("reading {}", path.display()), e);
+        place.env.disk.open(&path, Access::Read).map_err(failed)?.map().map_err(failed)
+    }
+
+    /// A new file.
+    pub fn create(self, place: &Place, id: u64) -> Result<Output> {
+        let path = self.path(place, id);
+        let file = place.env.disk.create(&path).map_err(|e| in_writing(&path, e))?;
+        Ok(Output { file, path, written: 0, waiting: Vec::new() })
+    }
+}
+
+fn in_writing(path: &Path, error: std::io::Error) -> Error {
+    Error::io(format!("writing {}", path.display()), error)
+}
+
+/// A file that is being written from its beginning to its end.
+pub(crate) struct Output {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    written: u64,
+    waiting: Vec<u8>,
+}
+
+impl Output {
+    /// Bytes so far.
+    pub fn len(&self) -> u64 {
+        self.written + self.waiting.len() as u64
+    }
+
+    pub fn write(&mut self, mut bytes: &[u8], budget: &mut Budget<'_>) -> Result<()> {
+        while !bytes.is_empty() {
+            let room = SYNC_BYTES - self.waiting.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.waiting.extend_from_slice(now);
+            if self.waiting.len() == SYNC_BYTES {
+                self.flush(budget)?;
+            }
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, budget: &mut Budget<'_>) -> Result<()> {
+        let failed = |e| in_writing(&self.path, e);
+        self.file.write_at(&[IoSlice::new(&self.waiting)], self.written).map_err(failed)?;
+        self.file.sync().map_err(failed)?;
+        let bytes = self.waiting.len() as u64;
+        self.written += bytes;
+        self.waiting.clear();
+        (budget.tick)(bytes)
+    }
+
+    /// The whole file, which survives a crash from now on.
+    pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<Bytes> {
+        if !self.waiting.is_empty() {
+            self.flush(budget)?;
+        }
+        place.env.disk.sync_dir(&place.dir).map_err(|e| in_writing(&self.path, e))?;
+        self.file.map().map_err(|e| in_writing(&self.path, e))
+    }
+}
+
+/// What a materializer remembers of tables and files between its steps. Only the background touches it.
+pub(crate) struct Memory<T> {
+    /// Since when a table has had less to take in than pays.
+    waiting: HashMap<TableId, (Lsn, Duration)>,
+    /// Files that somebody may hold still.
+    open: HashMap<(TableId, u64), Weak<T>>,
+}
+
+impl<T> Default for Memory<T> {
+    fn default() -> Self {
+        Memory { waiting: HashMap::new(), open: HashMap::new() }
+    }
+}
+
+impl<T> Memory<T> {
+    /// How long rows wait for more, if they have waited since this position for less than `longest`.
+    pub fn wait(
+        &mut self,
+        table: TableId,
+        position: Lsn,
+        now: Duration,
+        longest: Duration,
+    ) -> Option<Duration> {
+        let since = match self.waiting.get(&table) {
+            Some((lsn, since)) if *lsn == position => *since,
+            _ => {
+                self.waiting.insert(table, (position, now));
+                now
+            }
+        };
+        let left = longest.saturating_sub(now.saturating_sub(since));
+        if left.is_zero() {
+            self.waited(table);
+            return None;
+        }
+        Some(left)
+    }
+
+    pub fn waited(&mut self, table: TableId) {
+        self.waiting.remove(&table);
+    }
+
+    pub fn remember(&mut self, table: TableId, id: u64, file: &Arc<T>) {
+        self.open.insert((table, id), Arc::downgrade(file));
+    }
+
+    /// Whether a reader still has a file in hand.
+    pub fn is_held(&mut self, table: TableId, id: u64) -> bool {
+        let held = self.open.get(&(table, id)).is_some_and(|file| file.strong_count() > 0);
+        if !held {
+            self.open.remove(&(table, id));
+        }
+        held
+    }
+
+    pub fn forget(&mut self, table: TableId) {
+        self.waiting.remove(&table);
+        self.open.retain(|(of, _), _| *of != table);
+    }
+}
+
+/// A place's directory is named after its table.
+pub(crate) fn table_of(place: &Place) -> Option<TableId> {
+    Some(TableId(place.dir.file_name()?.to_str()?.parse().ok()?))
+}

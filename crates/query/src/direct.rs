@@ -1,0 +1,243 @@
+//! Lookups that need no plan: columns of one table's rows, found by key or by an index.
+//!
+//! `SELECT a, b FROM t WHERE key = $1 AND c > $2 LIMIT 10` is planned once as any other statement. If its plan turns out to
+//! be that and nothing more, it is remembered as a [`Direct`], and further values are looked up where the caller stands: no
+//! thread is woken, nothing is planned. Whatever does not fit, or would be much work, goes the common way, with the same
+//! answer: conditions are evaluated by the same kernels over the same types.
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, Scalar};
+use arrow::compute::kernels::cmp;
+use arrow::compute::{and, concat_batches, filter_record_batch};
+use arrow::datatypes::{DataType as Arrow, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType};
+use table::{Piece, Projection, Snapshot};
+use types::{ColumnId, Error, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef};
+
+use crate::by_index;
+use crate::params::Params;
+use crate::provider::Table;
+use crate::prune::{self, Place, Test};
+
+/// More rows than these are no lookup: found ones, and those of the tail, which are compared one after the other.
+const ROWS_MAX: usize = 1_024;
+const TAIL_ROWS_MAX: usize = 2 * table::BATCH_ROWS;
+/// What may be read of files for the first time.
+const UNTOUCHED_BYTES_MAX: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    /// What is read: the columns of the answer, then those of the conditions.
+    projection: Projection,
+    schema: SchemaRef,
+    terms: Vec<Term>,
+    limit: usize,
+}
+
+/// A condition; all must hold.
+#[derive(Debug)]
+struct Term {
+    column: ColumnId,
+    /// In [`Direct::projection`].
+    place: usize,
+    op: Operator,
+    operand: Operand,
+}
+
+#[derive(Debug)]
+enum Operand {
+    Value(ScalarValue),
+    /// From 0.
+    Param(usize),
+}
+
+impl Direct {
+    /// `None` of a plan that is anything else. `params` are the types of the values that it will be given.
+    pub fn of(plan: &LogicalPlan, table: &Snapshot, params: &[Arrow]) -> Option<Direct> {
+        let schema: SchemaRef = plan.schema().inner().clone();
+        let (plan, limit) = match plan {
+            LogicalPlan::Limit(limit) => {
+                let (SkipType::Literal(0), FetchType::Literal(fetch)) =
+                    (limit.get_skip_type().ok()?, limit.get_fetch_type().ok()?)
+                else {
+                    return None;
+                };
+                (&*limit.input, fetch.unwrap_or(usize::MAX))
+            }
+            plan => (plan, usize::MAX),
+        };
+        let (plan, output) = match plan {
+            LogicalPlan::Projection(projection) => (&*projection.input, projection.expr.as_slice()),
+            plan => (plan, [].as_slice()),
+        };
+        let LogicalPlan::Filter(filter) = plan else { return None };
+        let mut below = &*filter.input;
+        while let LogicalPlan::SubqueryAlias(alias) = below {
+            below = &alias.input;
+        }
+        let LogicalPlan::TableScan(scan) = below else { return None };
+        if scan.fetch.is_some() {
+            return None;
+        }
+        let def = table.def();
+        let column_of = |expr: &Expr| column(expr, def);
+        let mut columns: Vec<ColumnId> = match output {
+            [] => {
+                filter.input.schema().fields().iter().map(|f| id_of(f.name(), def)).collect::<Option<_>>()?
+            }
+            output => output.iter().map(column_of).collect::<Option<_>>()?,
+        };
+        if columns.len() != schema.fields().len() {
+            return None;
+        }
+        let mut terms = Vec::new();
+        for condition in split_conjunction(&filter.predicate) {
+            let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return None };
+            let (id, op, operand) = match (column(left, def), column(right, def)) {
+                (Some(id), None) => (id, *op, right),
+                (None, Some(id)) => (id, op.swap()?, left),
+                _ => return None,
+            };
+            if !matches!(op, Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
+                return None;
+            }
+            let operand = match &**operand {
+                Expr::Literal(value, _) => Operand::Value(value.clone()),
+                Expr::Placeholder(placeholder) => {
+                    Operand::Param(placeholder.id.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)?)
+                }
+                _ => return None,
+            };
+            let wanted = data_type(id, def)?;
+            let given = match &operand {
+                Operand::Value(value) => value.data_type(),
+                Operand::Param(at) => params.get(*at)?.clone(),
+            };
+            if given != wanted {
+                return None;
+            }
+            let place = columns.len();
+            columns.push(id);
+            terms.push(Term { column: id, place, op, operand });
+        }
+        let projection = table.projection(&columns).ok()?;
+        Some(Direct { projection, schema, terms, limit })
+    }
+
+    /// The answer; `None` if this is no lookup, or too much of one.
+    pub fn run(&self, table: &Table, params: &Params) -> Result<Option<RecordBatch>> {
+        let snapshot = &*table.snapshot;
+        let scalars = params.scalars()?;
+        let mut tests = Vec::with_capacity(self.terms.len());
+        let mut values = Vec::with_capacity(self.terms.len());
+        for term in &self.terms {
+            let scalar = match &term.operand {
+                Operand::Value(value) => value,
+                Operand::Param(at) => match scalars.get(*at) {
+                    Some(value) => value,
+                    None => return Ok(None),
+                },
+            };
+            let Some(value) = prune::value_of(scalar, term.column, snapshot.def()) else { return Ok(None) };
+            values.push(scalar);
+            tests.push(Test::Compare { column: term.column, op: term.op, value });
+        }
+        let _reading = vfs::read_path();
+        let (rows, tail) = match prune::place(snapshot, &tests)? {
+            Place::Rows(rows) => (rows, Vec::new()),
+            Place::Range(first, end) if first >= end => (Vec::new(), Vec::new()),
+            Place::Range(..) => {
+                let found = table.indexes.as_ref().and_then(|i| by_index::find(snapshot, i, &tests));
+                let Some(found) = found else { return Ok(None) };
+                let mut tail = snapshot.pieces_after(found.reached);
+                tail.retain(|piece| prune::may_match(piece, &tests));
+                (found.rows, tail)
+            }
+        };
+        if !self.is_small(snapshot, &rows, &tail) {
+            return Ok(None);
+        }
+        let mut batches = Vec::with_capacity(1 + tail.len());
+        if !rows.is_empty() {
+            batches.push(self.kept(snapshot.fetch(&rows, &self.projection)?, &values)?);
+        }
+        for piece in &tail {
+            batches.push(self.kept(piece.read(&self.projection)?, &values)?);
+        }
+        self.answer(batches).map(Some)
+    }
+
+    fn is_small(&self, table: &Snapshot, rows: &[RowId], tail: &[Piece]) -> bool {
+        let tail_rows: usize = tail.iter().map(Piece::rows).sum();
+        let untouched = || {
+            let tail: u64 = tail.iter().map(Piece::untouched_bytes).sum();
+            tail + table.untouched_bytes(rows)
+        };
+        rows.len() <= ROWS_MAX && tail_rows <= TAIL_ROWS_MAX && untouched() <= UNTOUCHED_BYTES_MAX
+    }
+
+    /// The rows that meet all conditions.
+    fn kept(&self, batch: RecordBatch, values: &[&ScalarValue]) -> Result<RecordBatch> {
+        let failed = |e| Error::internal(format!("comparing the rows of a lookup failed: {e}"));
+        let mut mask: Option<BooleanArray> = None;
+        for (term, value) in self.terms.iter().zip(values) {
+            let value: ArrayRef = value.to_array().map_err(crate::error::from_datafusion)?;
+            let (column, value) = (batch.column(term.place), Scalar::new(value));
+            let met = match term.op {
+                Operator::Eq => cmp::eq(column, &value),
+                Operator::Lt => cmp::lt(column, &value),
+                Operator::LtEq => cmp::lt_eq(column, &value),
+                Operator::Gt => cmp::gt(column, &value),
+                _ => cmp::gt_eq(column, &value),
+            }
+            .map_err(failed)?;
+            mask = Some(match mask {
+                None => met,
+                Some(before) => and(&before, &met).map_err(failed)?,
+            });
+        }
+        match mask {
+            Some(mask) => filter_record_batch(&batch, &mask).map_err(failed),
+            None => Ok(batch),
+        }
+    }
+
+    fn answer(&self, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
+        let failed = |e| Error::internal(format!("the rows of a lookup make no batch: {e}"));
+        let whole = match &batches[..] {
+            [] => return Ok(RecordBatch::new_empty(self.schema.clone())),
+            [only] => only.clone(),
+            several => concat_batches(&several[0].schema(), several).map_err(failed)?,
+        };
+        let rows = whole.num_rows().min(self.limit);
+        let columns =
+            whole.columns()[..self.schema.fields().len()].iter().map(|c| c.slice(0, rows)).collect();
+        RecordBatch::try_new(self.schema.clone(), columns).map_err(failed)
+    }
+}
+
+fn column(expr: &Expr, def: &TableDef) -> Option<ColumnId> {
+    match expr {
+        Expr::Column(column) => id_of(&column.name, def),
+        Expr::Alias(alias) => column(&alias.expr, def),
+        _ => None,
+    }
+}
+
+fn id_of(name: &str, def: &TableDef) -> Option<ColumnId> {
+    match name {
+        ROW_ID_NAME => Some(ROW_ID),
+        TIME_NAME => Some(TIME),
+        name => def.schema.columns.iter().find(|column| column.name == name).map(|column| column.id),
+    }
+}
+
+fn data_type(id: ColumnId, def: &TableDef) -> Option<Arrow> {
+    Some(match id {
+        ROW_ID => Arrow::Int64,
+        TIME => types::DataType::Timestamp.to_arrow(),
+        id => def.schema.column(id)?.data_type.to_arrow(),
+    })
+}

@@ -1,0 +1,232 @@
+//! Indexes of columns in SQL: what they find is what a scan finds, and EXPLAIN says which one was asked.
+
+use query::{Answer, Limits};
+use testkit::Rng;
+use types::Value;
+
+use crate::database::{Database, open};
+
+const COLUMNS: &str = "(id bigint, i int, b bigint, t text, f double, r real, d decimal(12, 2), at timestamp, day date, ok boolean)";
+const INDEXES: [&str; 9] = ["i", "b, t", "t", "f", "r, i", "d", "at", "day, ok", "ok, d"];
+
+/// Values of each column of [`COLUMNS`] but the first, as SQL writes them: extreme ones, equal ones, none.
+fn values(column: usize) -> &'static [&'static str] {
+    match column {
+        0 => &["null", "-2147483648", "-7", "0", "1", "2", "2147483647"],
+        1 => &["null", "-9223372036854775808", "-1", "0", "3", "4", "9223372036854775807"],
+        2 => &["null", "''", "'a'", "'ab'", "'abc'", "'b%'", "'é'", "'zz'", "'A'"],
+        3 => &[
+            "null",
+            "-1e300",
+            "-2.5",
+            "-0.0",
+            "0.0",
+            "1e-300",
+            "2.5",
+            "1e300",
+            "'NaN'::double",
+            "'-inf'::double",
+        ],
+        4 => &["null", "-1.5", "0", "0.25", "3e20"],
+        5 => &["null", "-9999999999.99", "-0.01", "0", "0.01", "12.5", "9999999999.99"],
+        6 => &["null", "'1969-12-31 23:59:59'", "'2024-02-29 00:00:00'", "'2026-01-01 00:00:00.000001'"],
+        7 => &["null", "'1900-01-01'", "'1970-01-01'", "'2024-02-29'"],
+        _ => &["null", "true", "false"],
+    }
+}
+
+const NAMES: [&str; 9] = ["i", "b", "t", "f", "r", "d", "at", "day", "ok"];
+
+fn one_of<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
+    of[rng.below(of.len() as u64) as usize]
+}
+
+/// A value of a column, or null.
+fn any(rng: &mut Rng, column: usize) -> String {
+    if column < 3 && rng.below(4) > 0 {
+        let number = rng.below(80) as i64 - 40;
+        return if column == 2 { format!("'{number}'") } else { number.to_string() };
+    }
+    one_of(rng, values(column)).to_owned()
+}
+
+fn value(rng: &mut Rng, column: usize) -> String {
+    loop {
+        let value = any(rng, column);
+        // It compares with nothing.
+        if value != "null" {
+            return value;
+        }
+    }
+}
+
+fn condition(rng: &mut Rng, depth: u64) -> String {
+    if depth > 0 && rng.below(3) > 0 {
+        let join = if rng.below(4) == 0 { "or" } else { "and" };
+        return format!("({} {join} {})", condition(rng, depth - 1), condition(rng, depth - 1));
+    }
+    let column = rng.below(NAMES.len() as u64) as usize;
+    let name = NAMES[column];
+    match rng.below(12) {
+        0 => format!("{name} is null"),
+        1 => format!("{name} is not null"),
+        2 => format!("{name} in ({}, {})", value(rng, column), value(rng, column)),
+        3 => format!("{name} between {} and {}", value(rng, column), value(rng, column)),
+        4 => format!("not ({name} = {})", value(rng, column)),
+        5 if name == "t" => format!("t like '{}%'", one_of(rng, &["a", "ab", "b\\%", "", "a_", "é", "A"])),
+        6 => format!("{} {} {name}", value(rng, column), one_of(rng, &["=", "<", ">="])),
+        7 => format!("{name} <> {}", value(rng, column)),
+        _ => format!("{name} {} {}", one_of(rng, &["=", "=", "<", "<=", ">", ">="]), value(rng, column)),
+    }
+}
+
+fn insert(database: &Database, rng: &mut Rng, first: u64, count: u64) {
+    let rows: Vec<String> = (first..first + count)
+        .map(|id| {
+            let cells: Vec<String> = (0..NAMES.len()).map(|column| any(rng, column)).collect();
+            format!("({id}, {})", cells.join(", "))
+        })
+        .collect();
+    for table in ["with_indexes", "without"] {
+        database.execute(&format!("insert into {table} values {}", rows.join(", ")));
+    }
+}
+
+/// M2: before, during and after the indexes are built, while rows come, change and go.
+#[test]
+fn a_query_finds_the_same_with_and_without_indexes() {
+    let _limit = testkit::limit(570);
+    testkit::for_each_seed(3, |seed| {
+        let mut rng = Rng::new(seed);
+        let database = open();
+        for table in ["with_indexes", "without"] {
+            database.execute(&format!("create table {table} {COLUMNS}"));
+        }
+        let (mut next, mut declared, mut used) = (0, 0, 0);
+        for round in 0..12 {
+            let count = 1 + rng.below(400);
+            insert(&database, &mut rng, next, count);
+            next += count;
+            if let Some(index) = INDEXES.get(declared).filter(|_| rng.below(4) > 0) {
+                database.execute(&format!("create index on with_indexes ({index})"));
+                declared += 1;
+            }
+            if rng.below(2) == 0 {
+                let gone = condition(&mut rng, 1);
+                for table in ["with_indexes", "without"] {
+                    database.execute(&format!("delete from {table} where {gone} and id % 3 = 0"));
+                    database
+                        .execute(&format!("update {table} set i = 2, t = 'ab' where {gone} and id % 5 = 0"));
+                }
+            }
+            if rng.below(2) == 0 {
+                database.wait_for_indexes("with_indexes");
+            }
+            for _ in 0..25 {
+                let filter = condition(&mut rng, 2);
+                let select = |table: &str| format!("select * from {table} where {filter} order by id");
+                let (text, expected) = (select("with_indexes"), database.query(&select("without")));
+                let found = database.query(&text);
+                assert_eq!(found, expected, "seed {seed}, round {round}: {filter}");
+                let plan = database.query(&format!("explain {text}"));
+                used += u64::from(plan.iter().flatten().any(|line| line.contains("index=")));
+            }
+        }
+        assert!(used > 10, "an index was asked {used} times only");
+    });
+}
+
+#[test]
+fn explain_says_which_index_was_asked_and_a_lookup_is_light_work() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 60_000, true);
+    let plan = |text: &str| {
+        let rows = database.query(&format!("explain {text}"));
+        rows.into_iter().flatten().collect::<Vec<_>>().join("\n")
+    };
+    assert!(!plan("select * from n where x = 5").contains("index="));
+    database.execute("create index by_x on n (x)");
+    database.execute("create index by_kind on n (kind, x)");
+    database.wait_for_indexes("n");
+    let found = plan("select * from n where x = 5");
+    assert!(found.contains("index=by_x, lookup=60 rows"), "{found}");
+    let found = plan("select * from n where x in (5, 6, 7) and kind = 'kind 5'");
+    assert!(found.contains("index=by_kind, lookup=60 rows"), "{found}");
+    let found = plan("select * from n where kind = 'kind 5' and x >= 997");
+    assert!(found.contains("index=by_kind"), "{found}");
+    let found = plan("select * from n where kind = 'kind 5'");
+    assert!(!found.contains("index="), "a tenth of the table is read as it stands: {found}");
+    let heavy = database.sql.status().heavy;
+    for x in 0..50 {
+        let rows = database.try_query("select id from n where x = $1", vec![Value::Int64(x)]).unwrap();
+        assert_eq!(rows.len(), 60);
+    }
+    assert_eq!(database.sql.status().heavy, heavy);
+    // What came since stands in the tail.
+    database.execute("insert into n values (1000000, 'new', 5)");
+    let rows = database.query("select count(*), max(id) from n where x = 5");
+    assert_eq!(rows, [["61", "1000000"]]);
+    database.execute("drop index by_x");
+    assert!(!plan("select * from n where x = 5").contains("by_x"));
+}
+
+/// The first time it is planned, the second time it is looked up without a plan, and with a condition beside it that says
+/// nothing it is planned each time: all three are the same, types and names too.
+#[test]
+fn a_lookup_without_a_plan_answers_as_the_plan_does() {
+    let _limit = testkit::limit(570);
+    testkit::for_each_seed(2, |seed| {
+        let mut rng = Rng::new(seed);
+        let database = open();
+        database.execute(&format!("create table with_indexes {COLUMNS}"));
+        database.execute(&format!("create table without {COLUMNS}"));
+        insert(&database, &mut rng, 0, 1_500);
+        for index in INDEXES {
+            database.execute(&format!("create index on with_indexes ({index})"));
+        }
+        database.wait_for_indexes("with_indexes");
+        insert(&database, &mut rng, 1_500, 300);
+        database.execute("delete from with_indexes where id % 11 = 0");
+        let answer = |text: &str| {
+            let Answer::Rows(mut rows) = database.run(text, vec![], Limits::default()).unwrap() else {
+                panic!("{text}")
+            };
+            let fields: Vec<_> =
+                rows.schema().fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect();
+            let mut rows = crate::database::texts(&database.runtime.block_on(rows.collect()).unwrap());
+            rows.sort();
+            (fields, rows)
+        };
+        let before = database.sql.status().direct;
+        for round in 0..300 {
+            let column = rng.below(NAMES.len() as u64) as usize;
+            let op = one_of(&mut rng, &["=", "=", "=", "<", ">="]);
+            let mut filter = format!("{} {op} {}", NAMES[column], value(&mut rng, column));
+            if rng.below(2) == 0 {
+                let other = rng.below(NAMES.len() as u64) as usize;
+                filter = format!("{filter} and {} <= {}", NAMES[other], value(&mut rng, other));
+            }
+            let columns = one_of(&mut rng, &["*", "id, t", "t as words, id", "f, d, _row_id, day, ok"]);
+            let text = format!("select {columns} from with_indexes where {filter}");
+            let planned = answer(&text);
+            assert_eq!(answer(&text), planned, "round {round}: {text}");
+            assert_eq!(answer(&format!("{text} and id + 0 >= 0")), planned, "round {round}: {text}");
+        }
+        let direct = database.sql.status().direct - before;
+        assert!(direct > 50, "{direct} lookups without a plan");
+    });
+}
+
+#[test]
+fn indexes_are_listed_with_how_far_they_have_come() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 30_000, true);
+    database.execute("create index by_x on n (x, kind)");
+    database.wait_for_indexes("n");
+    let text = "select table_schema, table_name, index_name, kind, columns, state, missing_rows from polynya.indexes";
+    assert_eq!(database.query(text), [["main", "n", "by_x", "column", "x, kind", "ready", "0"]]);
+    let bytes: i64 = database.query("select bytes from polynya.indexes")[0][0].parse().unwrap();
+    assert!((100_000..2_000_000).contains(&bytes), "{bytes}");
+}
