@@ -2,60 +2,46 @@
 
 mod jobs;
 mod lanes;
+mod statement;
 #[cfg(test)]
 mod tests;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
-use engine::{Committed, Engine, Op, Transaction, View};
-use futures::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use engine::{Engine, View};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
-use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
+use types::{Error, Kind, Principal, Result, Scope, Value};
 
-use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
+use crate::answer::{Answer, Rows};
 use crate::cancel::{Cancel, CancelOnDrop};
-use crate::ddl::later;
 use crate::deadline::{Deadline, Phase};
 use crate::error::from_datafusion;
-use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
 use crate::memory::Pool;
-use crate::names::{self, Written};
 use crate::options::{Limits, Options};
-use crate::params::{self, Params};
-use crate::planner::{Planned, Planner, table};
-use crate::watchdog::{GRACE, Reply, Watch, Watchdog, Why};
-use crate::write::Writer;
-use crate::{catalog, parse, weight};
+use crate::params::Params;
+use crate::planner::Planner;
+use crate::watchdog::{GRACE, Reply, Watchdog, Why};
 
-use lanes::{Lane, Lanes, Runtimes};
+use lanes::{Lanes, Runtimes};
+use statement::Job;
 
 /// How DataFusion calls the directories that it makes for spill files.
 const SPILL_PREFIX: &str = "datafusion-";
-/// How long beyond its deadline a statement waits to hear whether its transaction was committed.
-const COMMIT_WAIT: Duration = Duration::from_secs(60);
-/// A longer text, or one with a longer value, is no light statement's.
+/// A longer text is no light statement's.
 const LIGHT_TEXT_BYTES: usize = 1 << 10;
-const LIGHT_VALUE_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
 /// Beside the memory for sorts, joins and groupings of heavy statements, an eighth as much is theirs alone: what heavy ones
 /// hold delays none. Not out of it: a sort that spills in a small pool needs all of that.
 const LIGHT_SHARE: usize = 8;
-/// How often a statement that lost against another writer is run again.
-const ATTEMPTS_MAX: u32 = 8;
 
 /// SQL over an engine. Cheap to clone; all clones share threads, memory and limits.
 #[derive(Clone)]
@@ -315,335 +301,6 @@ impl Drop for AbortOnDrop {
             task.abort();
         }
     }
-}
-
-/// One statement. What is little work is done on the threads of light statements from the beginning to the end; what turns
-/// out to be much, and what is known to be, waits for a place among the heavy ones (R3).
-struct Job {
-    deadline: Deadline,
-    phase: Phase,
-    cancel: Arc<Cancel>,
-    /// Found out by planning: [`Rows::reads_only_records`].
-    only_records: AtomicBool,
-    shared: Arc<Shared>,
-    principal: Principal,
-    /// What it reads, and then it only reads; `None`: the newest that its principal may see.
-    view: Option<View>,
-    text: String,
-    params: Vec<Value>,
-    limits: Limits,
-}
-
-/// What planning came to.
-enum Work {
-    Query {
-        plan: Arc<dyn ExecutionPlan>,
-        lsn: Lsn,
-    },
-    /// Anything else, with what it is understood against.
-    Command(Box<Statement>, View),
-}
-
-impl Work {
-    fn is_light(&self) -> bool {
-        matches!(self, Work::Query { plan, .. } if weight::is_light(plan))
-    }
-}
-
-/// A statement that has begun to give rows, or was carried out.
-enum Begun {
-    Rows(SendableRecordBatchStream, Lsn),
-    Done(Answer),
-}
-
-impl Job {
-    /// Runs on the threads of light statements.
-    async fn run(self: Arc<Self>, reply: Arc<Reply>, _watch: Watch) {
-        if self.is_known()
-            && let Some(place) = self.shared.light_place()
-        {
-            // Here and now: another task would be another thread to wake.
-            let begun = AssertUnwindSafe(self.begin_if_light()).catch_unwind().await;
-            match begun.unwrap_or_else(|_| Err(bug())) {
-                Ok(Some(begun)) => return self.answer(begun, place, &reply, Lane::Light).await,
-                Ok(None) => {}
-                Err(error) => {
-                    reply.give(Err(error), None);
-                    return;
-                }
-            }
-        }
-        let mut task = self.shared.lanes.heavy.spawn(self.clone().run_heavy(reply));
-        let _guard = AbortOnDrop(Some(task.abort_handle()));
-        // It has answered itself.
-        let _ = (&mut task).await;
-    }
-
-    /// Whether the text was planned before, putting the values into that plan is little work, and it was light.
-    fn is_known(&self) -> bool {
-        let is_small = |value: &Value| match value {
-            Value::String(text) | Value::Json(text) => text.len() <= LIGHT_VALUE_BYTES,
-            Value::Binary(bytes) => bytes.len() <= LIGHT_VALUE_BYTES,
-            Value::List(_) | Value::Struct(_) | Value::Vector(_) => false,
-            _ => true,
-        };
-        self.text.len() <= LIGHT_TEXT_BYTES
-            && self.params.iter().all(is_small)
-            && self.shared.planner.is_light(&self.text, &Params::new(self.params.clone()))
-    }
-
-    /// `None` if it is no light work.
-    async fn begin_if_light(&self) -> Result<Option<Begun>> {
-        if self.deadline.has_passed() {
-            return Err(self.deadline.passed());
-        }
-        let work = self.understand().await?;
-        if work.is_light() { self.begin(work, Lane::Light).await.map(Some) } else { Ok(None) }
-    }
-
-    /// Runs on the threads of heavy statements. What turns out to be light there needs no place among them.
-    async fn run_heavy(self: Arc<Self>, reply: Arc<Reply>) {
-        let job = self.clone();
-        let begun = self.within(async move {
-            let shared = &job.shared;
-            let turn = shared.admit(&shared.planning).await?;
-            let work = job.understand().await?;
-            drop(turn);
-            let is_light = work.is_light();
-            shared.planner.weighed(&job.text, &Params::new(job.params.clone()), is_light);
-            if is_light && let Some(place) = shared.light_place() {
-                return Ok((job.begin(work, Lane::Light).await?, place, Lane::Light));
-            }
-            shared.heavy.fetch_add(1, Ordering::Relaxed);
-            if let Ok(place) = shared.permits.clone().try_acquire_owned() {
-                return Ok((job.begin(work, Lane::Heavy).await?, place, Lane::Heavy));
-            }
-            // Who waits holds no snapshot, and reads the newest one then.
-            drop(work);
-            let place = shared.admit(&shared.permits).await?;
-            Ok((job.begin(job.understand().await?, Lane::Heavy).await?, place, Lane::Heavy))
-        });
-        match begun.await {
-            Ok((begun, place, lane)) => self.answer(begun, place, &reply, lane).await,
-            // A receiver that is gone has cancelled the statement.
-            Err(error) => drop(reply.give(Err(error), None)),
-        }
-    }
-
-    /// The outcome of work in a task of its own: it does not yield while it parses and plans, and the deadline holds all
-    /// the same.
-    async fn within<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let mut task = tokio::spawn(work);
-        let _guard = AbortOnDrop(Some(task.abort_handle()));
-        let ended = match self.deadline.limit(&mut task).await {
-            Ok(ended) => Ok(ended),
-            Err(passed) if self.phase.expire() => Err(passed),
-            // The transaction is on its way: only its outcome is an answer.
-            Err(_) => tokio::time::timeout(COMMIT_WAIT, &mut task).await.map_err(|_| {
-                Error::new(Kind::Timeout, "whether the statement was carried out is not known yet: it was handed over in time, and the disk has not answered since")
-                    .hint("look whether its rows are there before you send it again")
-            }),
-        };
-        ended.and_then(|ended| {
-            ended.unwrap_or_else(|e| match e.is_panic() {
-                true => Err(bug()),
-                false => Err(closed()),
-            })
-        })
-    }
-
-    /// Gives the answer, and its rows as long as somebody reads them. The statement keeps its place until then.
-    async fn answer(&self, begun: Begun, _place: OwnedSemaphorePermit, reply: &Reply, lane: Lane) {
-        let (stream, lsn) = match begun {
-            Begun::Rows(stream, lsn) => (stream, lsn),
-            Begun::Done(answer) => {
-                reply.give(Ok(answer), None);
-                return;
-            }
-        };
-        let (batches, waiting) = mpsc::channel(WAITING_BATCHES_MAX);
-        let end = Arc::new(End::default());
-        let rows = Rows::new(stream.schema(), lsn, waiting, end.clone(), Some(self.cancel.clone()))
-            .of_records(self.only_records.load(Ordering::Acquire));
-        let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
-        let source = batches.downgrade();
-        let sink = Sink {
-            batches,
-            end,
-            rows_max,
-            overflow: self.limits.overflow,
-            closed: self.shared.closed.clone(),
-        };
-        let mut pump = Box::pin(sink.pump(stream, self.deadline));
-        // A small answer is whole before its reader is woken, who would otherwise be woken once more for its rows.
-        let first = match lane {
-            Lane::Light => futures::poll!(AssertUnwindSafe(&mut pump).catch_unwind()),
-            Lane::Heavy => Poll::Pending,
-        };
-        if let Poll::Ready(Err(_)) = first {
-            reply.give(Err(bug()), None);
-            return;
-        }
-        if reply.give(Ok(Answer::Rows(rows)), Some(source)) && first.is_pending() {
-            pump.await;
-        }
-    }
-
-    /// Starts what was understood, on the threads where this is called, with the memory of that lane.
-    async fn begin(&self, work: Work, lane: Lane) -> Result<Begun> {
-        let planner = &self.shared.planner;
-        match work {
-            Work::Query { plan, lsn } => {
-                let context = match lane {
-                    Lane::Light => planner.light_context(),
-                    Lane::Heavy => planner.context(),
-                };
-                Ok(Begun::Rows(execute::stream(context, plan)?, lsn))
-            }
-            Work::Command(statement, view) => {
-                let params = Params::new(self.params.clone());
-                self.command(&statement, &params, &view).await.map(Begun::Done)
-            }
-        }
-    }
-
-    /// Parses and plans, over the newest view.
-    async fn understand(&self) -> Result<Work> {
-        let shared = &self.shared;
-        let view = match &self.view {
-            Some(view) => view.clone(),
-            None => shared.engine.view(&self.principal)?,
-        };
-        let params = Params::new(self.params.clone());
-        if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
-            return self.query(planned, view.lsn()).await;
-        }
-        let statement = heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
-        let parameters = names::parameters(&statement)?;
-        if parameters != params.values.len() {
-            return Err(params::count_differs("statement", parameters, params.values.len()));
-        }
-        let is_query = match &statement {
-            Statement::Query(query) => query_only(parse::reads_only(query))?,
-            Statement::Explain { statement, .. } => match statement.as_ref() {
-                Statement::Query(query) => query_only(parse::reads_only(query))?,
-                _ => return Err(later("EXPLAIN of a statement that writes")),
-            },
-            _ => false,
-        };
-        if !is_query {
-            return Ok(Work::Command(Box::new(statement), view));
-        }
-        let planned =
-            heavy(self.long(), || shared.planner.plan(statement, &params, &view, Some(&self.text)))?;
-        self.query(planned, view.lsn()).await
-    }
-
-    async fn query(&self, planned: Planned, lsn: Lsn) -> Result<Work> {
-        // Most texts need no second look.
-        if self.text.to_ascii_lowercase().contains("polynya") {
-            self.only_records.store(planned.reads_only_records(), Ordering::Release);
-        }
-        let plan = execute::physical(&self.shared.planner, &planned, &self.cancel, self.long()).await?;
-        Ok(Work::Query { plan, lsn })
-    }
-
-    /// Whether parsing and planning may take long.
-    fn long(&self) -> bool {
-        self.text.len() > LONG_TEXT_BYTES
-    }
-
-    /// Statements that are no queries.
-    async fn command(&self, statement: &Statement, params: &Params, view: &View) -> Result<Answer> {
-        match statement {
-            Statement::ShowTables { .. } => {
-                Ok(Answer::Rows(Rows::of(catalog::show_tables(view)?, view.lsn())))
-            }
-            Statement::ExplainTable { table_name, .. } => {
-                let snapshot = table(view, &Written::of(table_name)?)?;
-                Ok(Answer::Rows(Rows::of(catalog::describe(&snapshot)?, view.lsn())))
-            }
-            Statement::CreateTable(_) => self.write(DoneKind::CreateTable, statement, params).await,
-            Statement::Drop { object_type: ObjectType::Table, .. } => {
-                self.write(DoneKind::DropTable, statement, params).await
-            }
-            Statement::CreateIndex(_) => self.write(DoneKind::CreateIndex, statement, params).await,
-            Statement::Drop { object_type: ObjectType::Index, .. } => {
-                self.write(DoneKind::DropIndex, statement, params).await
-            }
-            Statement::Insert(_) => self.write(DoneKind::Insert, statement, params).await,
-            Statement::Update(_) => self.write(DoneKind::Update, statement, params).await,
-            Statement::Delete(_) => self.write(DoneKind::Delete, statement, params).await,
-            other => {
-                let text = other.to_string();
-                let words: Vec<&str> = text.split_whitespace().take(2).collect();
-                Err(later(&words.join(" ")))
-            }
-        }
-    }
-
-    /// Makes a change over a view and commits it; again over a newer one if another writer was faster.
-    async fn write(&self, kind: DoneKind, statement: &Statement, params: &Params) -> Result<Answer> {
-        if self.view.is_some() {
-            return Err(Error::new(
-                Kind::Forbidden,
-                format!("{} writes, and here is only read", kind.name()),
-            )
-            .hint("SELECT, EXPLAIN, SHOW TABLES and DESCRIBE read; POST /v1/sql writes"));
-        }
-        self.principal.require(Scope::Write)?;
-        let shared = &self.shared;
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let view = shared.engine.view(&self.principal)?;
-            let writer = Writer {
-                planner: &shared.planner,
-                view: &view,
-                params,
-                cancel: &self.cancel,
-                long: self.long(),
-            };
-            let change = writer.change(statement).await?;
-            if change.ops.is_empty() {
-                return Ok(Answer::Done(Done { kind, count: change.count, lsn: view.lsn() }));
-            }
-            let count = change.count;
-            if !self.phase.begin_commit() {
-                return Err(self.deadline.passed());
-            }
-            let committed = self.commit(change.ops).await;
-            drop(change.memory);
-            match committed {
-                Ok(committed) => return Ok(Answer::Done(Done { kind, count, lsn: committed.lsn })),
-                Err(error) if error.kind() == Kind::Conflict && attempt < ATTEMPTS_MAX => {
-                    self.phase.refused();
-                    if self.deadline.has_passed() {
-                        return Err(self.deadline.passed());
-                    }
-                    // The other writer's commit is durable within a sync or two; look again then.
-                    tokio::time::sleep(Duration::from_millis(1 << attempt.min(5))).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    async fn commit(&self, ops: Vec<Op>) -> Result<Committed> {
-        let (sender, receiver) = oneshot::channel();
-        self.shared.engine.submit(&self.principal, Transaction::new(ops), move |result| {
-            // Nobody waits any more if the statement was cancelled.
-            let _ = sender.send(result);
-        });
-        receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
-    }
-}
-
-fn query_only(reads_only: bool) -> Result<bool> {
-    if reads_only { Ok(true) } else { Err(later("a query that writes")) }
 }
 
 impl Shared {
