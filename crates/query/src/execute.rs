@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::StreamExt;
 use futures::future::FutureExt;
+use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use types::{Error, Kind, Result};
 
@@ -17,8 +21,9 @@ use crate::answer::End;
 use crate::cancel::Cancel;
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
+use crate::memory::Counted;
 use crate::options::Overflow;
-use crate::planner::{Planned, Planner};
+use crate::planner::{Joins, Planned, Planner};
 
 /// What a statement that writes may hold in memory before it commits; it is one transaction.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 20;
@@ -36,14 +41,15 @@ pub(crate) fn heavy<T>(long: bool, work: impl FnOnce() -> T) -> T {
 pub(crate) async fn physical(
     planner: &Planner,
     planned: &Planned,
+    joins: Joins,
     cancel: &Arc<Cancel>,
     long: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let guarded = |plan| cancel.guard(plan).map_err(from_datafusion);
     if !long {
-        return guarded(planner.physical(planned).await?);
+        return guarded(planner.physical(planned, joins).await?);
     }
-    heavy(long, || guarded(tokio::runtime::Handle::current().block_on(planner.physical(planned))?))
+    heavy(long, || guarded(tokio::runtime::Handle::current().block_on(planner.physical(planned, joins))?))
 }
 
 /// Its batches. What it does beside the one who reads them, it does on this runtime.
@@ -54,14 +60,58 @@ pub(crate) fn stream(
     execute_stream(plan, context).map_err(from_datafusion)
 }
 
-/// A plan that is ready to give batches.
-pub(crate) async fn start(
-    planner: &Planner,
-    planned: &Planned,
-    cancel: &Arc<Cancel>,
-    long: bool,
+/// The same for a plan that may join more than fits into memory. A hash join holds one side, has given no row when that
+/// turns out to be too much, and cannot spill: then the plan that `sorted` makes takes its place ([`Joins::BySorting`]).
+pub(crate) fn stream_or_sorted(
+    context: Arc<TaskContext>,
+    plan: Arc<dyn ExecutionPlan>,
+    sorted: impl Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'static,
 ) -> Result<SendableRecordBatchStream> {
-    stream(planner.context(), physical(planner, planned, cancel, long).await?)
+    if !joins_by_hash(&plan) {
+        return stream(context, plan);
+    }
+    let (counting, memory) = counted(&context);
+    let mut first = stream(counting, plan.clone())?;
+    let schema = first.schema();
+    let batches = async move {
+        match first.next().await {
+            Some(Err(error)) if is_out_of_memory(&error) => {
+                drop((first, plan));
+                memory.all_gone().await;
+                let plan = sorted.await.map_err(|e| DataFusionError::External(Box::new(e)))?;
+                Ok::<_, DataFusionError>(execute_stream(plan, context)?.left_stream())
+            }
+            next => Ok(futures::stream::iter(next).chain(first).right_stream()),
+        }
+    };
+    let batches = futures::stream::once(batches).try_flatten();
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+}
+
+/// A context of one plan, which tells when the plan holds nothing any more.
+fn counted(context: &TaskContext) -> (Arc<TaskContext>, Arc<Counted>) {
+    let memory = Arc::new(Counted::new(context.memory_pool().clone()));
+    let runtime = RuntimeEnv { memory_pool: memory.clone(), ..RuntimeEnv::clone(&context.runtime_env()) };
+    let counting = TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        context.session_config().clone(),
+        context.scalar_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        Arc::new(runtime),
+    );
+    (Arc::new(counting), memory)
+}
+
+fn joins_by_hash(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    // That of NOT IN has no other form.
+    let here = plan.as_any().downcast_ref::<HashJoinExec>().is_some_and(|join| !join.null_aware);
+    here || plan.children().into_iter().any(joins_by_hash)
+}
+
+fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 /// All rows of a plan, for a statement that writes. What they hold counts towards the memory that all statements share
@@ -72,20 +122,58 @@ pub(crate) async fn collect(
     cancel: &Arc<Cancel>,
     long: bool,
 ) -> Result<(RecordBatch, MemoryReservation)> {
-    let mut stream = start(planner, planned, cancel, long).await?;
+    let plan = physical(planner, planned, Joins::ByHash, cancel, long).await?;
+    let by_hash = joins_by_hash(&plan);
+    let (context, memory) = counted(&planner.context());
+    match collect_plan(context, plan).await {
+        Err(Stopped::OutOfMemory(_)) if by_hash => memory.all_gone().await,
+        Err(stopped) => return Err(stopped.into_error()),
+        Ok(collected) => return Ok(collected),
+    }
+    // As in `stream_or_sorted`.
+    let plan = physical(planner, planned, Joins::BySorting, cancel, long).await?;
+    collect_plan(planner.context(), plan).await.map_err(Stopped::into_error)
+}
+
+enum Stopped {
+    OutOfMemory(Error),
+    Other(Error),
+}
+
+impl Stopped {
+    fn into_error(self) -> Error {
+        let (Stopped::OutOfMemory(error) | Stopped::Other(error)) = self;
+        error
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Stopped::Other(error)
+    }
+}
+
+async fn collect_plan(
+    context: Arc<TaskContext>,
+    plan: Arc<dyn ExecutionPlan>,
+) -> std::result::Result<(RecordBatch, MemoryReservation), Stopped> {
+    let memory = MemoryConsumer::new("rows to be written").register(context.memory_pool());
+    let mut stream = stream(context, plan)?;
     let schema = stream.schema();
-    let memory = MemoryConsumer::new("rows to be written").register(planner.context().memory_pool());
     let (mut batches, mut rows_bytes) = (Vec::new(), 0);
     while let Some(batch) = stream.next().await {
-        let batch = batch.map_err(from_datafusion)?;
+        let batch = batch.map_err(|e| match is_out_of_memory(&e) {
+            true => Stopped::OutOfMemory(from_datafusion(e)),
+            false => Stopped::Other(from_datafusion(e)),
+        })?;
         rows_bytes += own_bytes(&batch);
         memory.try_grow(batch.get_array_memory_size()).map_err(from_datafusion)?;
         if memory.size() > WRITE_BYTES_MAX {
-            return Err(Error::new(
+            let error = Error::new(
                 Kind::TooLarge,
                 format!("the statement writes more than {} MiB in one transaction", WRITE_BYTES_MAX >> 20),
-            )
-            .hint("split it by a WHERE over the key or _row_id"));
+            );
+            return Err(error.hint("split it by a WHERE over the key or _row_id").into());
         }
         batches.push(batch);
     }

@@ -63,6 +63,7 @@ mod deadline;
 mod direct;
 mod error;
 mod execute;
+mod floats;
 mod guard;
 mod literal;
 mod memory;

@@ -5,9 +5,13 @@
 //! merges its files takes all that is left, and its neighbour, or the merge above both, finds nothing: a statement
 //! fails although every part of it could have done with less.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use tokio::sync::Notify;
 use vfs::{Mutex, MutexGuard, Rank};
 
 /// How DataFusion's sort calls its merge of spill files.
@@ -104,10 +108,69 @@ impl MemoryPool for Pool {
     }
 }
 
+/// The same memory, for one plan whose part in it has to be known: when a plan is dropped, some of its tasks end a little
+/// later, on other threads.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pool: Arc<dyn MemoryPool>,
+    consumers: AtomicUsize,
+    gone: Notify,
+}
+
+impl Counted {
+    pub fn new(pool: Arc<dyn MemoryPool>) -> Self {
+        Counted { pool, consumers: AtomicUsize::new(0), gone: Notify::new() }
+    }
+
+    /// Waits until nothing is held any more.
+    pub async fn all_gone(&self) {
+        loop {
+            let gone = self.gone.notified();
+            if self.consumers.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            gone.await;
+        }
+    }
+}
+
+impl MemoryPool for Counted {
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.consumers.fetch_add(1, Ordering::AcqRel);
+        self.pool.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.pool.unregister(consumer);
+        if self.consumers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.gone.notify_waiters();
+        }
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.pool.grow(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.pool.shrink(reservation, shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        self.pool.try_grow(reservation, additional)
+    }
+
+    fn reserved(&self) -> usize {
+        self.pool.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.pool.memory_limit()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn spillers_leave_a_quarter_to_those_that_cannot() {

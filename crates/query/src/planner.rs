@@ -54,9 +54,9 @@ use crate::provider::{Provider, Table};
 use crate::recursive;
 use crate::single;
 use crate::sql_type;
-use crate::sum;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::weight;
+use crate::{floats, sum};
 
 /// Plans kept; beyond it all are forgotten at once.
 const PLANS_MAX: usize = 512;
@@ -116,6 +116,13 @@ impl Planned {
     }
 }
 
+/// How equal values of two sides find each other. A hash join is faster, but holds one side in memory; sorts spill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joins {
+    ByHash,
+    BySorting,
+}
+
 impl Planner {
     /// `light` is where light statements are executed, `heavy` where all others are.
     pub fn new(options: &Options, light: Arc<RuntimeEnv>, heavy: Arc<RuntimeEnv>) -> Self {
@@ -153,7 +160,9 @@ impl Planner {
         for function in [UuidFunction::from_text(), UuidFunction::to_text()] {
             state.register_udf(function).expect("the registry takes functions");
         }
-        state.register_udaf(sum::function()).expect("the registry takes functions");
+        for function in floats::functions().into_iter().chain([sum::function()]) {
+            state.register_udaf(function).expect("the registry takes functions");
+        }
         let bounds = Bounds::register(&mut state).expect("these functions are there");
         state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
         state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
@@ -285,8 +294,17 @@ impl Planner {
     }
 
     /// The physical plan.
-    pub async fn physical(&self, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
-        let state = planned.state.as_ref().unwrap_or(&self.state);
+    pub async fn physical(&self, planned: &Planned, joins: Joins) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut state = planned.state.as_ref().unwrap_or(&self.state);
+        let mut sorting;
+        if joins == Joins::BySorting {
+            sorting = state.clone();
+            let options = sorting.config_mut().options_mut();
+            options.optimizer.prefer_hash_join = false;
+            // In one part DataFusion joins by hash all the same.
+            options.execution.target_partitions = options.execution.target_partitions.max(2);
+            state = &sorting;
+        }
         let plan = guard::guarded(&planned.plan, state.execution_props()).map_err(from_datafusion)?;
         state.query_planner().create_physical_plan(&plan, state).await.map_err(from_datafusion)
     }

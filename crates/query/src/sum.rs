@@ -1,4 +1,5 @@
-//! `sum` of integers and decimals that is right or an error: DataFusion's own wraps around.
+//! `sum` of integers and decimals that is right or an error: DataFusion's own wraps around. Those of floats are in
+//! [`crate::floats`].
 //!
 //! Totals are held in 128 bits and become the answer's type at the end, so that a partial sum beyond it does not matter.
 
@@ -20,6 +21,8 @@ use datafusion::logical_expr::{
     SetMonotonicity, Signature,
 };
 use types::Error;
+
+use crate::floats::{self, Figure};
 
 /// `sum`, in place of DataFusion's.
 pub(crate) fn function() -> Arc<AggregateUDF> {
@@ -58,6 +61,7 @@ impl AggregateUDFImpl for CheckedSum {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let data_type = args.return_field.data_type();
         Ok(match (wide(data_type), args.is_distinct) {
+            (None, distinct) if *data_type == Arrow::Float64 => floats::accumulator(Figure::Sum, distinct),
             (None, _) => return self.0.accumulator(args),
             (Some(wide), true) => {
                 Box::new(Distinct { counts: HashMap::new(), data_type: data_type.clone(), wide })
@@ -67,13 +71,18 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        match wide(args.return_field.data_type()) {
-            Some(_) => self.accumulator(args),
-            None => self.0.create_sliding_accumulator(args),
+        let data_type = args.return_field.data_type();
+        if wide(data_type).is_some() || *data_type == Arrow::Float64 {
+            self.accumulator(args)
+        } else {
+            self.0.create_sliding_accumulator(args)
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if *args.return_type() == Arrow::Float64 {
+            return Ok(floats::state_fields(Figure::Sum, args.name, args.is_distinct));
+        }
         let Some(wide) = wide(args.return_type()) else { return self.0.state_fields(args) };
         let field = if args.is_distinct {
             let item = ArrowField::new_list_field(wide, true);
@@ -91,6 +100,7 @@ impl AggregateUDFImpl for CheckedSum {
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         let data_type = args.return_field.data_type();
         match wide(data_type) {
+            None if *data_type == Arrow::Float64 => Ok(floats::groups_accumulator(Figure::Sum)),
             None => self.0.create_groups_accumulator(args),
             Some(wide) => Ok(Box::new(Totals {
                 sums: Vec::new(),

@@ -17,6 +17,7 @@ use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::execute::{self, LONG_TEXT_BYTES, heavy};
 use crate::params::{self, Params};
+use crate::planner::Joins;
 use crate::{names, write};
 
 impl Sql {
@@ -44,7 +45,8 @@ impl Sql {
                 return Err(params::count_differs("filter", named, params.values.len()));
             }
             let planned = heavy(long, || shared.planner.plan(statement, &params, &view, None))?;
-            let mut stream = execute::start(&shared.planner, &planned, &cancel, long).await?;
+            let plan = execute::physical(&shared.planner, &planned, Joins::ByHash, &cancel, long).await?;
+            let mut stream = execute::stream(shared.planner.context(), plan)?;
             let mut rows = RoaringTreemap::new();
             while let Some(batch) = stream.next().await {
                 let batch = batch.map_err(from_datafusion)?;

@@ -24,7 +24,7 @@ use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
 use crate::names::{self, Written};
 use crate::options::Limits;
 use crate::params::{self, Params};
-use crate::planner::{Planned, table};
+use crate::planner::{Joins, Planned, table};
 use crate::watchdog::{Reply, Watch};
 use crate::write::Writer;
 use crate::{catalog, parse, weight};
@@ -57,6 +57,8 @@ pub(super) struct Job {
 enum Work {
     Query {
         plan: Arc<dyn ExecutionPlan>,
+        /// What it was made of.
+        planned: Box<Planned>,
         lsn: Lsn,
     },
     /// Anything else, with what it is understood against.
@@ -215,12 +217,19 @@ impl Job {
     async fn begin(&self, work: Work, lane: Lane) -> Result<Begun> {
         let planner = &self.shared.planner;
         match work {
-            Work::Query { plan, lsn } => {
-                let context = match lane {
-                    Lane::Light => planner.light_context(),
-                    Lane::Heavy => planner.context(),
+            Work::Query { plan, planned, lsn } => {
+                let stream = match lane {
+                    Lane::Light => execute::stream(planner.light_context(), plan)?,
+                    Lane::Heavy => {
+                        let (shared, cancel, long) = (self.shared.clone(), self.cancel.clone(), self.long());
+                        let sorted = async move {
+                            execute::physical(&shared.planner, &planned, Joins::BySorting, &cancel, long)
+                                .await
+                        };
+                        execute::stream_or_sorted(planner.context(), plan, sorted)?
+                    }
                 };
-                Ok(Begun::Rows(execute::stream(context, plan)?, lsn))
+                Ok(Begun::Rows(stream, lsn))
             }
             Work::Command(statement, view) => {
                 let params = Params::new(self.params.clone());
@@ -266,8 +275,9 @@ impl Job {
         if self.text.to_ascii_lowercase().contains("polynya") {
             self.only_records.store(planned.reads_only_records(), Ordering::Release);
         }
-        let plan = execute::physical(&self.shared.planner, &planned, &self.cancel, self.long()).await?;
-        Ok(Work::Query { plan, lsn })
+        let planner = &self.shared.planner;
+        let plan = execute::physical(planner, &planned, Joins::ByHash, &self.cancel, self.long()).await?;
+        Ok(Work::Query { plan, planned: Box::new(planned), lsn })
     }
 
     /// Whether parsing and planning may take long.

@@ -1,0 +1,330 @@
+//! A sum of float64 that is held exactly and rounded once, when it is asked for: the same to the bit, whatever the order
+//! and the grouping in which the values came.
+//!
+//! Every finite float64 is a whole number of 2^-1074. Values of like size, nearly all there are, are added up as integers in
+//! a window of 128 bits of that number line. What does not fit makes it the whole line: a superaccumulator as in
+//! R. M. Neal, "Fast exact summation using small and large superaccumulators" (2015), here with digits of 32 bits.
+
+use std::cmp::Ordering;
+
+/// Where the window begins before the first value: no exponent is within reach of it.
+const NOWHERE: u16 = 1 << 15;
+/// How far below the first value the window begins, in bits: as far may later values reach below it.
+const ROOM_BELOW: u16 = 36;
+/// The highest shift of a mantissa, which has 53 bits, within the window: two bits are left for the sign and a carry.
+const SHIFT_MAX: u16 = 72;
+const WINDOW_BYTES: usize = 18;
+
+/// Digits of the whole line: 2^-1074 to 2^1024, and 2^64 values of that size.
+const DIGITS: usize = (1074 + 1024 + 64) / 32 + 2;
+/// Each addition changes a digit by less than 2^32, and a digit holds 2^63.
+const ADDITIONS_MAX: u32 = 1 << 30;
+const WHOLE_BYTES: usize = DIGITS * 8 + 24;
+
+/// Values can be taken out again as well ([`Exact::remove`]).
+#[derive(Clone, Debug)]
+pub(super) struct Exact {
+    /// In units of 2^(base - 1074). 0 once `whole` holds the sum.
+    window: i128,
+    base: u16,
+    whole: Option<Box<Whole>>,
+}
+
+#[derive(Clone, Debug)]
+struct Whole {
+    /// Signed digits, the lowest first; digit `i` counts 2^(32 i - 1074).
+    digits: [i64; DIGITS],
+    /// Since the last carry.
+    additions: u32,
+    /// Infinities and values that are no numbers.
+    positive: i64,
+    negative: i64,
+    nan: i64,
+}
+
+/// A finite value as mantissa and exponent: `mantissa * 2^(exponent - 1074)`.
+#[inline]
+fn parts(value: f64) -> Option<(i64, u16)> {
+    let bits = value.to_bits();
+    let exponent = (bits >> 52 & 0x7ff) as u16;
+    let fraction = (bits & ((1 << 52) - 1)) as i64;
+    let (magnitude, exponent) = match exponent {
+        0x7ff => return None,
+        0 => (fraction, 0),
+        exponent => (fraction | 1 << 52, exponent - 1),
+    };
+    // Without a branch: signs are as good as random.
+    let sign = (bits as i64) >> 63;
+    Some(((magnitude ^ sign) - sign, exponent))
+}
+
+/// `value * 2^exponent`, exact where the outcome is a float64.
+fn scaled(value: f64, exponent: i32) -> f64 {
+    let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
+    let half = exponent / 2;
+    value * power(half) * power(exponent - half)
+}
+
+impl Default for Exact {
+    fn default() -> Self {
+        Exact { window: 0, base: NOWHERE, whole: None }
+    }
+}
+
+impl Exact {
+    #[inline]
+    pub fn add(&mut self, value: f64) {
+        if let Some((mantissa, exponent)) = parts(value) {
+            // Far off where there is no window, since no exponent reaches it.
+            let shift = exponent.wrapping_sub(self.base);
+            if shift <= SHIFT_MAX
+                && let Some(sum) = self.window.checked_add(i128::from(mantissa) << shift)
+            {
+                self.window = sum;
+                return;
+            }
+        }
+        self.add_anywhere(value);
+    }
+
+    pub fn remove(&mut self, value: f64) {
+        if value.is_finite() {
+            self.add(-value);
+        } else {
+            self.whole().special(value, -1);
+        }
+    }
+
+    #[cold]
+    fn add_anywhere(&mut self, value: f64) {
+        let Some((mantissa, exponent)) = parts(value) else {
+            self.whole().special(value, 1);
+            return;
+        };
+        if mantissa == 0 {
+            return;
+        }
+        if self.whole.is_some() {
+            self.whole().add(i128::from(mantissa), exponent);
+            return;
+        }
+        if self.base == NOWHERE {
+            self.base = exponent.saturating_sub(ROOM_BELOW);
+            self.window = i128::from(mantissa) << (exponent - self.base);
+            return;
+        }
+        // Decimals of few digits and whole numbers end in zeros.
+        let zeros = mantissa.trailing_zeros() as u16;
+        self.add_integer(i128::from(mantissa >> zeros), exponent + zeros);
+    }
+
+    /// Adds `mantissa * 2^(exponent - 1074)` in the window if it fits there or the window can be moved down.
+    fn add_integer(&mut self, mantissa: i128, exponent: u16) {
+        if self.whole.is_none() {
+            if self.base == NOWHERE {
+                (self.window, self.base) = (mantissa, exponent);
+                return;
+            }
+            let base = self.base.min(exponent);
+            let sum = shifted(self.window, self.base - base)
+                .zip(shifted(mantissa, exponent - base))
+                .and_then(|(a, b)| a.checked_add(b));
+            if let Some(sum) = sum {
+                (self.window, self.base) = (sum, base);
+                return;
+            }
+        }
+        self.whole().add(mantissa, exponent);
+    }
+
+    /// From here on the sum is held on the whole line.
+    fn whole(&mut self) -> &mut Whole {
+        let (window, base) = (std::mem::take(&mut self.window), std::mem::replace(&mut self.base, NOWHERE));
+        let whole = self.whole.get_or_insert_with(Box::default);
+        if window != 0 {
+            whole.add(window, base);
+        }
+        whole
+    }
+
+    pub fn merge(&mut self, other: &Exact) {
+        match &other.whole {
+            None if other.base == NOWHERE => {}
+            None => self.add_integer(other.window, other.base),
+            Some(theirs) => self.whole().merge(theirs),
+        }
+    }
+
+    /// The float64 nearest to the sum, of two that are as near the even one. Infinite beyond the largest one.
+    pub fn value(&self) -> f64 {
+        match &self.whole {
+            None if self.window == 0 => 0.0,
+            // The first step rounds and the second does not: a sum below the least normal number has no more bits than a
+            // subnormal one holds, since both count in 2^-1074.
+            None => scaled(self.window as f64, i32::from(self.base) - 1074),
+            Some(whole) => whole.value(),
+        }
+    }
+
+    /// Whether infinities or values that are no numbers are among what was added.
+    pub fn is_finite(&self) -> bool {
+        self.whole.as_ref().is_none_or(|whole| (whole.positive, whole.negative, whole.nan) == (0, 0, 0))
+    }
+
+    /// Numbers whose exact sum is this one, each at most half the last bit of the one before. Only of finite sums.
+    pub fn components(&self) -> Vec<f64> {
+        let mut rest = self.clone();
+        let mut components = Vec::new();
+        loop {
+            let value = rest.value();
+            if value == 0.0 || !value.is_finite() {
+                return components;
+            }
+            components.push(value);
+            rest.add(-value);
+        }
+    }
+
+    /// Bytes beyond the value's own.
+    pub fn heap_bytes(&self) -> usize {
+        if self.whole.is_some() { size_of::<Whole>() } else { 0 }
+    }
+
+    /// For partial sums that travel between the parts of a plan, and to files where they spill.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match &self.whole {
+            None => {
+                out.extend(self.base.to_le_bytes());
+                out.extend(self.window.to_le_bytes());
+            }
+            Some(whole) => {
+                out.extend(whole.digits.iter().flat_map(|digit| digit.to_le_bytes()));
+                out.extend([whole.positive, whole.negative, whole.nan].iter().flat_map(|n| n.to_le_bytes()));
+            }
+        }
+    }
+
+    /// `None` for bytes that [`Exact::encode`] did not make.
+    pub fn decode(bytes: &[u8]) -> Option<Exact> {
+        if bytes.len() == WINDOW_BYTES {
+            let (base, window) = bytes.split_at(2);
+            return Some(Exact {
+                base: u16::from_le_bytes(base.try_into().ok()?),
+                window: i128::from_le_bytes(window.try_into().ok()?),
+                whole: None,
+            });
+        }
+        if bytes.len() != WHOLE_BYTES {
+            return None;
+        }
+        let mut numbers =
+            bytes.chunks_exact(8).map(|bytes| i64::from_le_bytes(bytes.try_into().expect("8 bytes")));
+        let mut whole = Box::<Whole>::default();
+        whole.digits.iter_mut().zip(&mut numbers).for_each(|(digit, number)| *digit = number);
+        // How often was added is not in it: as if it were as often as may be.
+        whole.additions = ADDITIONS_MAX;
+        (whole.positive, whole.negative, whole.nan) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        Some(Exact { whole: Some(whole), ..Exact::default() })
+    }
+}
+
+/// `None` if bits or the sign would be lost.
+fn shifted(value: i128, by: u16) -> Option<i128> {
+    if value == 0 {
+        return Some(0);
+    }
+    let free = value.unsigned_abs().leading_zeros().saturating_sub(1);
+    (u32::from(by) < free).then(|| value << by)
+}
+
+impl Default for Whole {
+    fn default() -> Self {
+        Whole { digits: [0; DIGITS], additions: 0, positive: 0, negative: 0, nan: 0 }
+    }
+}
+
+impl Whole {
+    fn special(&mut self, value: f64, count: i64) {
+        if value.is_nan() {
+            self.nan += count;
+        } else if value > 0.0 {
+            self.positive += count;
+        } else {
+            self.negative += count;
+        }
+    }
+
+    fn add(&mut self, mantissa: i128, exponent: u16) {
+        if self.additions >= ADDITIONS_MAX {
+            self.carry();
+        }
+        // A digit may take part twice.
+        self.additions += 2;
+        let (first, shift) = (usize::from(exponent / 32), exponent % 32);
+        let sign = if mantissa < 0 { -1 } else { 1 };
+        let mut rest = mantissa.unsigned_abs();
+        let mut at = first;
+        while rest != 0 {
+            let part = (rest as u32 as u64) << shift;
+            self.digits[at] += sign * (part as u32 as i64);
+            self.digits[at + 1] += sign * (part >> 32) as i64;
+            rest >>= 32;
+            at += 1;
+        }
+    }
+
+    fn merge(&mut self, other: &Whole) {
+        let mut other = other.clone();
+        self.carry();
+        other.carry();
+        self.digits.iter_mut().zip(&other.digits).for_each(|(mine, theirs)| *mine += theirs);
+        self.additions += 1;
+        self.positive += other.positive;
+        self.negative += other.negative;
+        self.nan += other.nan;
+    }
+
+    /// Brings all digits but the highest to 0 to 2^32 - 1. The sign is that of the highest then.
+    fn carry(&mut self) {
+        let mut carry = 0;
+        let last = DIGITS - 1;
+        for digit in &mut self.digits[..last] {
+            let sum = *digit + carry;
+            *digit = sum & 0xffff_ffff;
+            carry = sum >> 32;
+        }
+        self.digits[last] += carry;
+        self.additions = 1;
+    }
+
+    fn value(&self) -> f64 {
+        match (self.nan != 0, self.positive != 0, self.negative != 0) {
+            (true, ..) | (_, true, true) => return f64::NAN,
+            (_, true, _) => return f64::INFINITY,
+            (_, _, true) => return f64::NEG_INFINITY,
+            _ => {}
+        }
+        let mut sum = self.clone();
+        sum.carry();
+        let sign = match sum.digits[DIGITS - 1].cmp(&0) {
+            Ordering::Less => {
+                sum.digits.iter_mut().for_each(|digit| *digit = -*digit);
+                sum.carry();
+                -1.0
+            }
+            _ => 1.0,
+        };
+        let Some(top) = sum.digits.iter().rposition(|digit| *digit != 0) else { return 0.0 };
+        // 97 bits at least, if the number has so many; that there is more below them is all that rounding needs to know.
+        let low = top.saturating_sub(3);
+        let mut bits =
+            sum.digits[low..=top].iter().rev().fold(0u128, |bits, digit| bits << 32 | *digit as u128);
+        if sum.digits[..low].iter().any(|digit| *digit != 0) {
+            bits |= 1;
+        }
+        sign * scaled(bits as f64, 32 * low as i32 - 1074)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Figures of floats are the same to the bit, wherever the rows lie and however they are read.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use engine::{Mode, Transaction};
+use testkit::Rng;
+use types::Principal;
+
+use crate::database::{Database, open, open_with};
+
+fn insert(database: &Database, table: &str, rows: &[(i64, f64)]) {
+    let schema =
+        Schema::new(vec![Field::new("g", DataType::Int64, false), Field::new("x", DataType::Float64, false)]);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0))),
+        Arc::new(Float64Array::from_iter_values(rows.iter().map(|row| row.1))),
+    ];
+    let batch = RecordBatch::try_new(Arc::new(schema), columns).unwrap();
+    database.engine.commit(&Principal::local(), Transaction::insert(table, batch, Mode::Append)).unwrap();
+}
+
+const FIGURES: &str = "sum(x), avg(x), var_samp(x), var_pop(x), stddev(x), stddev_pop(x), \
+    sum(distinct x), avg(distinct x), sum(x) filter (where x > 0)";
+
+#[test]
+fn what_plain_addition_loses_is_in_the_answer() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    let sum = |values: &str| database.query(&format!("select sum(x), avg(x) from (values {values}) v(x)"));
+    assert_eq!(sum("(1e16), (1.0), (-1e16)"), [["1.0", "0.3333333333333333"]]);
+    assert_eq!(sum("(1e308), (1e308), (-1e308)")[0][0], "1e308");
+    assert_eq!(
+        database
+            .query("select sum(x), avg(x) from (select 0.1::float8 as x from generate_series(1, 10000000))"),
+        [["1000000.0", "0.1"]]
+    );
+    // Around 1e9 a variance by plain squares has no digit left.
+    let spread = "select var_pop(x), var_samp(x), stddev_pop(x) \
+        from (values (1e9 + 4), (1e9 + 7), (1e9 + 13), (1e9 + 16)) v(x)";
+    assert_eq!(database.query(spread), [["22.5", "30.0", "4.743416490252569"]]);
+    let none = "select sum(x), avg(x), var_pop(x), var_samp(x) from (values (1.5)) v(x) where x > 2";
+    assert_eq!(database.query(none), [["NULL", "NULL", "NULL", "NULL"]]);
+    let one = "select var_pop(x), var_samp(x), stddev(x) from (values (1.5)) v(x)";
+    assert_eq!(database.query(one), [["0.0", "NULL", "NULL"]]);
+    let odd =
+        "select sum(x), avg(x), stddev(x) from (values (float8 '1.5'), (float8 'inf'), (float8 '-inf')) v(x)";
+    assert_eq!(database.query(odd), [["NaN", "NaN", "NaN"]]);
+    // A frame that values leave again.
+    let frame = "select sum(x) over (order by i rows between 1 preceding and current row) as s \
+        from (values (1, 1e16), (2, 1.0), (3, -1e16), (4, 2.0), (5, 0.5)) v(i, x) order by i";
+    assert_eq!(database.query(frame).concat(), ["1e16", "1e16", "-1e16", "-9999999999999998.0", "2.5"]);
+}
+
+/// The same rows: in one commit, in many, after deletes, in the other order; read by one thread and by several, in one
+/// step and in partial ones that spill.
+#[test]
+fn neither_place_nor_order_nor_threads_change_a_bit() {
+    let _limit = testkit::limit(240);
+    let mut rng = Rng::new(1);
+    let mut rows: Vec<(i64, f64)> = (0..60_000)
+        .map(|i| {
+            let size = 10f64.powi(rng.below(30) as i32 - 15);
+            (i % 97, (rng.unit() - 0.5) * if i % 3 == 0 { size } else { 1_000.0 })
+        })
+        .collect();
+    let answers = |database: &Database, table: &str| {
+        let whole = database.query(&format!("select {FIGURES} from {table}"));
+        let groups = database.query(&format!("select g, {FIGURES} from {table} group by g order by g"));
+        let fine = database
+            .query(&format!("select g, x < 0, {FIGURES} from {table} group by g, x < 0 order by 1, 2"));
+        (whole, groups, fine)
+    };
+
+    let one = open_with(|options| options.threads = 1);
+    one.execute("create table t (g bigint, x double precision)");
+    insert(&one, "t", &rows);
+    let expected = answers(&one, "t");
+
+    let several = open_with(|options| options.threads = 4);
+    several.execute("create table t (g bigint, x double precision)");
+    rng.shuffle(&mut rows);
+    let mut rest = &rows[..];
+    while !rest.is_empty() {
+        let (some, others) = rest.split_at(rest.len().min(1 + rng.index(9_000)));
+        insert(&several, "t", some);
+        insert(&several, "t", &[(-1, 1e300), (-1, rng.unit())]);
+        rest = others;
+    }
+    several.execute("delete from t where g = -1");
+    assert_eq!(answers(&several, "t"), expected);
+}
