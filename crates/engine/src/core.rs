@@ -9,6 +9,8 @@
 
 mod check;
 
+pub(crate) use check::row_gone;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +25,7 @@ use table::materializer::{Checkpoint, Materializer, Position};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId};
 
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
+use crate::prepare::Landed;
 use crate::reaper;
 use crate::root::{Meta, Root};
 use crate::shared::{Leftover, Obsolete, Shared};
@@ -247,18 +250,21 @@ impl Core {
     /// Takes one request into the group. An error means that the tips are in doubt; a refused request is no error.
     fn request(&mut self, group: &mut Group, request: Request) -> Result<()> {
         match request {
-            Request::Write { prepared, done } => match self.check(group, prepared) {
-                Ok(actions) => {
-                    let committed = self.apply(group, actions)?;
-                    group.answers.push((done, committed));
-                }
-                Err(error) => {
-                    if matches!(error.kind(), Kind::Conflict | Kind::Exists) {
-                        self.shared.counters.conflicts.add(1);
+            Request::Write { mut prepared, done } => {
+                let landed = prepared.landed.take();
+                match self.check(group, prepared) {
+                    Ok(actions) => {
+                        let committed = self.apply(group, actions, landed.as_ref())?;
+                        group.answers.push((done, committed));
                     }
-                    done(Err(error));
+                    Err(error) => {
+                        if matches!(error.kind(), Kind::Conflict | Kind::Exists) {
+                            self.shared.counters.conflicts.add(1);
+                        }
+                        done(Err(error));
+                    }
                 }
-            },
+            }
             // Writes nothing to the log, so there is nothing to wait for.
             Request::Edit { edit: BackgroundEdit::Trim { below }, done } => {
                 done(self.log.trim(below).map(|()| Committed::default()));
@@ -278,14 +284,24 @@ impl Core {
 
     // ---- applying ----
 
-    fn apply(&mut self, group: &mut Group, actions: Vec<Action>) -> Result<Committed> {
+    fn apply(
+        &mut self,
+        group: &mut Group,
+        actions: Vec<Action>,
+        landed: Option<&Landed>,
+    ) -> Result<Committed> {
+        let mut firsts = Vec::new();
         let offset = group.frame.commit();
         let lsn = group.lsn(offset);
         let mut committed = Committed { lsn, ..Committed::default() };
         for action in actions {
             match action {
                 Action::Rows { table, version, batch, deletes } => {
+                    let rows = batch.num_rows();
                     self.apply_rows(group, offset, table, version, batch, deletes, &mut committed)?;
+                    if landed.is_some() && rows > 0 {
+                        firsts.extend(committed.first_row.map(|first| (table, first)));
+                    }
                 }
                 Action::Create(def) => {
                     group.frame.edit(offset, Edit::CreateTable(def.clone()));
@@ -315,6 +331,10 @@ impl Core {
         }
         self.shared.counters.rows.add(committed.count);
         self.shared.counters.deletes.add(committed.deleted);
+        if let Some(landed) = landed {
+            // One request, so nobody set it before.
+            let _ = landed.set(firsts);
+        }
         Ok(committed)
     }
 

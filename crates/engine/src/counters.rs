@@ -73,6 +73,10 @@ pub struct Status {
     pub background_errors: u64,
     /// Segments whose files were removed after they were replaced.
     pub removed_segments: u64,
+    /// Transactions that are open, what they hold together, and how many were rolled back because their time was up.
+    pub transactions_open: usize,
+    pub transactions_bytes: u64,
+    pub transactions_expired: u64,
     pub log: commitlog::Stats,
     /// Why writes are refused, if they are for good.
     pub write_error: Option<types::Error>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::inbox::{Done, Request};
 use crate::open;
 use crate::options::Options;
 use crate::pool;
-use crate::prepare;
+use crate::prepare::{self, Prepared};
 use crate::reaper;
 use crate::root::Root;
 use crate::shared::{Shared, What};
@@ -186,6 +186,28 @@ impl Engine {
         receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
     }
 
+    /// Queues what was prepared for tables, of whose names rows are inserted into those in `tables`.
+    pub(crate) fn submit_prepared(
+        &self,
+        tables: &[String],
+        prepared: Prepared,
+        done: impl FnOnce(Result<Committed>) + Send + 'static,
+    ) {
+        let shared = &self.0.shared;
+        let root = shared.root.load_full();
+        let admitted =
+            self.admit().and_then(|()| tables.iter().try_for_each(|table| self.check_lag(&root, table)));
+        if let Err(error) = admitted {
+            return done(Err(error));
+        }
+        if let Err((request, error)) = shared.inbox.push(Request::Write { prepared, done: Box::new(done) }) {
+            if error.kind() == Kind::Busy {
+                shared.counters.refused_busy.add(1);
+            }
+            request.refuse(error);
+        }
+    }
+
     fn admit(&self) -> Result<()> {
         let shared = &self.0.shared;
         shared.check_writable()?;
@@ -200,6 +222,10 @@ impl Engine {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.0.shared
+    }
+
+    pub(crate) fn shared_weak(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.0.shared)
     }
 
     /// Lets a materializer follow the tables that it wants, from now on. What it had published before is opened in the
@@ -277,6 +303,9 @@ impl Engine {
             background_bytes: counters.background_bytes.get(),
             background_errors: counters.background_errors.get(),
             removed_segments: counters.removed_segments.get(),
+            transactions_open: shared.transactions.open_count(),
+            transactions_bytes: shared.transactions.bytes(),
+            transactions_expired: shared.transactions.expired_count(),
             log: shared.syncer.stats(),
             write_error: shared.write_error.load().as_deref().cloned(),
             closing: shared.closing.load(Ordering::Acquire),
@@ -335,6 +364,7 @@ impl Inner {
         let core = self.stepped.lock().take();
         let shared = self.shared.clone();
         shared.closing.store(true, Ordering::Release);
+        shared.transactions.close();
         shared.preallocator.stop();
         if running.threads.as_ref().is_some_and(Threads::is_current) {
             // The commit thread cannot wait for its own end: the last handle went inside a callback.

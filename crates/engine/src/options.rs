@@ -27,6 +27,8 @@ pub struct Options {
     /// Rows that a materializer takes in at once: some tens of milliseconds of work, so that closing and seals do not wait
     /// for long.
     pub step_rows: usize,
+    /// What transactions that are open for a while may take.
+    pub transactions: crate::Limits,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             group_bytes_max: 16 << 20,
             pace_max: Duration::from_millis(250),
             step_rows: 8 * table::BATCH_ROWS,
+            transactions: crate::Limits::default(),
         }
     }
 }

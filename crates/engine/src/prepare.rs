@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
@@ -28,7 +28,12 @@ pub(crate) struct Prepared {
     pub bytes: u64,
     /// At most how long a frame becomes by it; at most [`TRANSACTION_BYTES_MAX`].
     pub frame_bytes: u64,
+    /// Told where the rows came to lie, if somebody asks.
+    pub landed: Option<Landed>,
 }
+
+/// The first row that a commit wrote to each table, set before it is answered.
+pub(crate) type Landed = Arc<OnceLock<Vec<(TableId, RowId)>>>;
 
 /// What a transaction may take of a frame. Refused before anything is applied: what was applied and then does not fit
 /// into a frame would end all writing.
@@ -36,9 +41,9 @@ pub(crate) const TRANSACTION_BYTES_MAX: u64 = FRAME_BYTES_MAX - (16 << 20);
 /// Rows that one transaction may write: each costs a row id and a time in memory, even where its columns are narrow.
 pub(crate) const TRANSACTION_ROWS_MAX: u64 = 16 << 20;
 /// What an operation costs in a frame beyond its rows: its sections' heads, its run, paddings.
-const OP_BYTES: u64 = 512;
+pub(crate) const OP_BYTES: u64 = 512;
 /// A deleted row id in a frame, at most.
-const DELETE_BYTES: u64 = 10;
+pub(crate) const DELETE_BYTES: u64 = 10;
 
 #[derive(Debug)]
 pub(crate) enum PreparedOp {
@@ -94,6 +99,8 @@ pub(crate) enum Rule {
     Skip,
     /// One a row.
     Expect(Vec<Option<RowId>>),
+    /// Nobody has written the key since [`Key::found`] was looked up; a row found then is among those replaced.
+    Unchanged,
 }
 
 /// Checks a transaction and does the heavy part of it.
@@ -116,7 +123,7 @@ pub(crate) fn prepare(
         rows: 0,
     };
     let ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
-    Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes })
+    Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes, landed: None })
 }
 
 struct Preparer<'a> {
@@ -528,17 +535,26 @@ pub(crate) fn key_taken(def: &TableDef, batch: &RecordBatch, row: usize) -> Erro
 pub(crate) fn key_text(def: &TableDef, batch: &RecordBatch, row: usize) -> String {
     let part = |column: &types::Column| {
         let array = batch.column_by_name(&column.name)?;
-        let value = Value::from_array(array, &column.data_type, row);
-        let text = match value {
-            Value::String(text) => format!("'{}'", name::printable(&text)),
-            Value::Bool(v) => v.to_string(),
-            Value::Int32(v) | Value::Date(v) => v.to_string(),
-            Value::Int64(v) | Value::Timestamp(v) => v.to_string(),
-            other => format!("{other:?}"),
-        };
-        Some(format!("{} = {text}", column.name))
+        Some(equals(column, Value::from_array(array, &column.data_type, row)))
     };
     def.key_columns().filter_map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// [`key_text`] of a row that is in the table.
+pub(crate) fn row_key_text(def: &TableDef, row: &table::RowRef) -> String {
+    let part = |column: &types::Column| Some(equals(column, row.value(column.id).ok()?));
+    def.key_columns().filter_map(part).collect::<Vec<_>>().join(", ")
+}
+
+fn equals(column: &types::Column, value: Value) -> String {
+    let text = match value {
+        Value::String(text) => format!("'{}'", name::printable(&text)),
+        Value::Bool(v) => v.to_string(),
+        Value::Int32(v) | Value::Date(v) => v.to_string(),
+        Value::Int64(v) | Value::Timestamp(v) => v.to_string(),
+        other => format!("{other:?}"),
+    };
+    format!("{} = {text}", column.name)
 }
 
 /// Bytes that the rows take in the log: their values, buffers shared with other rows left out, and a column's overhead.
@@ -550,7 +566,7 @@ pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
     (columns.iter().map(bytes).sum::<usize>() + columns.len() * 128) as u64
 }
 
-fn encode_keys(def: &TableDef, batch: &RecordBatch) -> Vec<Box<[u8]>> {
+pub(crate) fn encode_keys(def: &TableDef, batch: &RecordBatch) -> Vec<Box<[u8]>> {
     let types: Vec<DataType> = def.key_columns().map(|c| c.data_type.clone()).collect();
     let columns: Vec<&dyn Array> = def
         .key_columns()
@@ -587,7 +603,7 @@ fn distinct(
                     entry.insert(row as u32);
                 }
                 Rule::Skip => repeated = true,
-                Rule::Refuse | Rule::Expect(_) => {
+                Rule::Refuse | Rule::Expect(_) | Rule::Unchanged => {
                     let text = key_text(def, &batch, row);
                     return Err(Error::new(Kind::Exists, format!("two rows of the request have {text}"))
                         .with("table", name::short_table_name(&def.name)));
@@ -606,7 +622,7 @@ fn distinct(
     Ok((batch, keys))
 }
 
-fn find_all(base: Option<&table::Snapshot>, keys: Vec<Box<[u8]>>) -> Result<Vec<Key>> {
+pub(crate) fn find_all(base: Option<&table::Snapshot>, keys: Vec<Box<[u8]>>) -> Result<Vec<Key>> {
     let find = |bytes: Box<[u8]>| {
         let found = base.map_or(Ok(None), |base| base.find(&bytes))?;
         Ok(Key { bytes, found })

@@ -2,28 +2,38 @@
 //!
 //! A published root that gives way to a newer one is handed over here and kept until nobody else holds it. One thread
 //! a process. It sleeps while there is nothing to drop.
+//!
+//! The same thread ends open transactions whose time is up: they hold roots too, and nobody may come back for them.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use vfs::{Condvar, Mutex, Rank};
 
 use crate::root::Root;
+use crate::shared::Shared;
 use crate::threads::Class;
 
 /// How often held roots are looked at again.
 const ROUND: Duration = Duration::from_millis(10);
 
 struct Reaper {
-    retired: Mutex<Vec<Arc<Root>>>,
+    state: Mutex<State>,
     arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    retired: Vec<Arc<Root>>,
+    /// When to look after a database's open transactions.
+    calls: Vec<(Instant, Weak<Shared>)>,
 }
 
 fn reaper() -> &'static Reaper {
     static REAPER: OnceLock<Reaper> = OnceLock::new();
     static THREAD: OnceLock<()> = OnceLock::new();
     let reaper = REAPER.get_or_init(|| Reaper {
-        retired: Mutex::new(Rank::new(60, "engine reaper"), Vec::new()),
+        state: Mutex::new(Rank::new(60, "engine reaper"), State::default()),
         arrived: Condvar::new(),
     });
     THREAD.get_or_init(|| {
@@ -36,36 +46,62 @@ fn reaper() -> &'static Reaper {
 /// Takes a root that readers may still hold.
 pub(crate) fn retire(root: Arc<Root>) {
     let reaper = reaper();
-    let mut retired = reaper.retired.lock();
-    retired.push(root);
-    let wake = retired.len() == 1;
-    drop(retired);
+    let mut state = reaper.state.lock();
+    state.retired.push(root);
+    let wake = state.retired.len() == 1;
+    drop(state);
     if wake {
         reaper.arrived.notify_one();
     }
 }
 
+/// Lets a database end its transactions whose time is up, at that moment.
+pub(crate) fn call_at(at: Instant, shared: Weak<Shared>) {
+    let reaper = reaper();
+    reaper.state.lock().calls.push((at, shared));
+    reaper.arrived.notify_one();
+}
+
 /// How many retired roots are held by somebody, and when the oldest was made, on its engine's clock.
 pub(crate) fn held() -> (usize, Option<Duration>) {
-    let retired = reaper().retired.lock();
-    (retired.len(), retired.iter().map(|root| root.made).min())
+    let state = reaper().state.lock();
+    (state.retired.len(), state.retired.iter().map(|root| root.made).min())
 }
 
 fn run() {
     let reaper = reaper();
     loop {
-        let mut retired = reaper.retired.lock();
-        while retired.is_empty() {
-            reaper.arrived.wait(&mut retired);
-        }
-        let roots = std::mem::take(&mut *retired);
-        drop(retired);
+        let mut state = reaper.state.lock();
+        let now = loop {
+            let now = Instant::now();
+            let next = state.calls.iter().map(|(at, _)| *at).min();
+            if !state.retired.is_empty() || next.is_some_and(|at| at <= now) {
+                break now;
+            }
+            match next {
+                None => reaper.arrived.wait(&mut state),
+                Some(at) => {
+                    reaper.arrived.wait_for(&mut state, at - now);
+                }
+            }
+        };
+        let roots = std::mem::take(&mut state.retired);
+        let due: Vec<_> = state.calls.extract_if(.., |(at, _)| *at <= now).collect();
+        drop(state);
+        let again = |(_, shared): (Instant, Weak<Shared>)| {
+            let at = shared.upgrade()?.expire_transactions()?;
+            Some((at, shared))
+        };
+        let calls: Vec<_> = due.into_iter().filter_map(again).collect();
         // Freed outside the lock, oldest first.
         let held: Vec<Arc<Root>> = roots.into_iter().filter(|root| Arc::strong_count(root) > 1).collect();
-        let mut retired = reaper.retired.lock();
-        let arrived = std::mem::replace(&mut *retired, held);
-        retired.extend(arrived);
-        // Readers do not report that they let go: this is the pace of looking again.
-        reaper.arrived.wait_for(&mut retired, ROUND);
+        let mut state = reaper.state.lock();
+        state.calls.extend(calls);
+        let arrived = std::mem::replace(&mut state.retired, held);
+        state.retired.extend(arrived);
+        if !state.retired.is_empty() {
+            // Readers do not report that they let go: this is the pace of looking again.
+            reaper.arrived.wait_for(&mut state, ROUND);
+        }
     }
 }

@@ -13,6 +13,7 @@ use vfs::{Condvar, Env, Lock, Mutex};
 
 use crate::counters::Counters;
 use crate::inbox::Inbox;
+use crate::interactive::Registry;
 use crate::options::Options;
 use crate::pool;
 use crate::root::Root;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub notes: ArcSwap<Notes>,
     /// Held while a manifest is written: one at a time, each newer than the last.
     pub manifest_writing: Mutex<()>,
+    /// Open ones.
+    pub transactions: Registry,
 }
 
 /// What background work is under way or due.
@@ -203,6 +206,7 @@ impl Shared {
             materializers_looked_at: AtomicBool::new(false),
             notes: ArcSwap::default(),
             manifest_writing: Mutex::new(vfs::Rank::new(46, "engine manifest"), ()),
+            transactions: Registry::default(),
         }
     }
 

@@ -5,6 +5,8 @@ mod basics;
 mod closing;
 mod concurrent;
 mod derived;
+mod interactive;
+mod interactive_model;
 mod killed;
 mod limits;
 mod meddling;

@@ -42,6 +42,11 @@ impl View {
         Ok(View { root, tables: principal.tables.clone(), admin: principal.scope >= Scope::Admin })
     }
 
+    /// Whether it looks at this very root.
+    pub(crate) fn is_of(&self, root: &Arc<Root>) -> bool {
+        Arc::ptr_eq(&self.root, root)
+    }
+
     pub fn lsn(&self) -> Lsn {
         self.root.lsn()
     }

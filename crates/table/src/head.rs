@@ -81,6 +81,8 @@ pub(crate) struct Head {
     batches: Arc<Vec<Arc<HeadBatch>>>,
     bytes: u64,
     rows: u64,
+    /// Batches of rows below this one belong to somebody else as well: folding would only copy them.
+    apart: u64,
     /// Rows copied by folding so far.
     #[cfg(test)]
     pub copied: u64,
@@ -104,6 +106,11 @@ impl Head {
 
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Leaves the batches of rows below `row` as they are from now on.
+    pub fn keep_apart(&mut self, row: u64) {
+        self.apart = row;
     }
 
     /// The batch that holds a row id, and the row's place in it.
@@ -138,7 +145,7 @@ impl Head {
         let mut folded = 0;
         for older in self.batches.iter().rev() {
             let full = older.rows() >= BATCH_ROWS || older.bytes + bytes > FOLD_BYTES_MAX;
-            if full || older.rows() >= 2 * total {
+            if full || older.rows() >= 2 * total || older.first < self.apart {
                 break;
             }
             total += older.rows();

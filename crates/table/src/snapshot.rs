@@ -40,6 +40,11 @@ impl Snapshot {
         &self.parts.view.all
     }
 
+    /// The user's columns, as [`Snapshot::conform`] makes them; made once per definition.
+    pub fn user_columns(&self) -> &Projection {
+        &self.parts.view.user
+    }
+
     /// These columns (system ids included) in this order.
     pub fn projection(&self, columns: &[ColumnId]) -> Result<Projection> {
         Projection::pick(self.def(), self.arrow_schema(), columns)

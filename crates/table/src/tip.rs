@@ -16,7 +16,9 @@ use crate::segment::Segment;
 use crate::{Snapshot, State};
 
 /// A table as of the last commit applied, durable or not. Not shared: readers get [`Tip::snapshot`]s.
-#[derive(Debug)]
+///
+/// A clone costs O(1) and goes its own way from there.
+#[derive(Clone, Debug)]
 pub struct Tip {
     pub(crate) parts: Parts,
 }
@@ -40,6 +42,14 @@ impl Tip {
                 sealed_time: i64::MIN,
             },
         }
+    }
+
+    /// A table of one's own that goes on from a snapshot: what is written to it nobody else sees. Row ids that it gives are
+    /// above all of the snapshot's, and only its own.
+    pub fn over(base: &Snapshot) -> Tip {
+        let mut parts = base.parts.clone();
+        parts.head.keep_apart(parts.next_row);
+        Tip { parts }
     }
 
     /// The table of `state`, whose `segments` were opened in the state's order. Its head is empty: the rows from

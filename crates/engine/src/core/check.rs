@@ -9,7 +9,8 @@ use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
 use super::{Action, Core, Group};
 use crate::prepare::{
-    Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, with_columns, with_indexes,
+    Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, row_key_text, with_columns,
+    with_indexes,
 };
 
 impl Core {
@@ -61,7 +62,7 @@ impl Core {
                 }
                 PreparedOp::Delete { target, rows, must_exist } => {
                     let table = self.check_target(&defs, &target)?;
-                    let deletes = self.check_live(table, rows, must_exist)?;
+                    let deletes = self.check_live(table, &target, rows, must_exist)?;
                     actions.push(self.deletes(table, deletes));
                 }
                 PreparedOp::DeleteKeys { target, keys } => {
@@ -134,12 +135,39 @@ impl Core {
         if lacks_column {
             return Err(changed_since(&target.table));
         }
-        let mut deletes = self.check_live(table, replaces, true)?;
+        debug_assert!(
+            keys.is_empty() || group.staged.iter().all(|s| s.table != table),
+            "keyed rows are not staged"
+        );
+        let ended = self.check_live(table, &target, replaces, true)?;
+        let find = |key: &Key| self.find_again(table, &target, key);
+        let (batch, deletes) = Self::settle(def, batch, &keys, &rule, ended, find)?;
+        Ok(Action::Rows { table, version, batch, deletes })
+    }
+
+    /// The rows of an insert that are written, and the versions that end: `deletes` (ascending), and what `rule` says of
+    /// the rows that have the keys now, which `find` tells.
+    pub(crate) fn settle(
+        def: &TableDef,
+        batch: RecordBatch,
+        keys: &[Key],
+        rule: &Rule,
+        mut deletes: Vec<RowId>,
+        find: impl Fn(&Key) -> Result<Option<RowId>>,
+    ) -> Result<(RecordBatch, Vec<RowId>)> {
         let ended = deletes.len();
         let mut skip = Vec::new();
         for (row, key) in keys.iter().enumerate() {
-            let current = self.find_again(table, &target, key)?;
-            match (&rule, current) {
+            let current = find(key)?;
+            match (rule, current) {
+                (Rule::Unchanged, current) => {
+                    if current != key.found {
+                        return Err(overtaken(def, key_text(def, &batch, row)));
+                    }
+                    if current.is_some_and(|current| deletes[..ended].binary_search(&current).is_err()) {
+                        return Err(key_taken(def, &batch, row));
+                    }
+                }
                 (Rule::Expect(expected), current) => {
                     if current != expected[row] {
                         return Err(unexpected(def, &batch, row, expected[row], current));
@@ -157,14 +185,10 @@ impl Core {
                 (Rule::Skip, Some(_)) => skip.push(row),
             }
         }
-        debug_assert!(
-            keys.is_empty() || group.staged.iter().all(|s| s.table != table),
-            "keyed rows are not staged"
-        );
         // All at one lsn, so their order says nothing, and in this one they take least room in the log.
         deletes.sort_unstable();
         let batch = if skip.is_empty() { batch } else { without(&batch, &skip)? };
-        Ok(Action::Rows { table, version, batch, deletes })
+        Ok((batch, deletes))
     }
 
     fn find_again(&self, table: TableId, target: &Target, key: &Key) -> Result<Option<RowId>> {
@@ -176,18 +200,20 @@ impl Core {
     }
 
     /// Those of `rows` (ascending) that are live.
-    fn check_live(&self, table: TableId, rows: Vec<RowId>, must_exist: bool) -> Result<Vec<RowId>> {
+    fn check_live(
+        &self,
+        table: TableId,
+        target: &Target,
+        rows: Vec<RowId>,
+        must_exist: bool,
+    ) -> Result<Vec<RowId>> {
         let mut live = Vec::with_capacity(rows.len());
         for row in rows {
             let is_live = self.tips.get(&table).map_or(Ok(false), |tip| tip.is_live(row))?;
             if is_live {
                 live.push(row);
             } else if must_exist {
-                return Err(Error::conflict(
-                    "a row that was to be changed has been changed or deleted meanwhile",
-                )
-                .with("row id", row)
-                .hint("read it again and retry"));
+                return Err(row_gone(target, row));
             }
         }
         Ok(live)
@@ -209,6 +235,26 @@ fn changed_since(full_name: &str) -> Error {
     ))
     .with("schema", "changed")
     .hint("retry the request")
+}
+
+/// The refusal of a change to a row that somebody else has changed or deleted; shows the row's key, if it has one and it
+/// can be read.
+pub(crate) fn row_gone(target: &Target, row: RowId) -> Error {
+    let base = target.base.as_ref().filter(|base| base.def().is_keyed());
+    let known = base.and_then(|base| base.row(row).ok().flatten().map(|found| (base.def(), found)));
+    let error = match known {
+        Some((def, found)) => overtaken(def, row_key_text(def, &found)),
+        None => Error::conflict("a row that was to be changed has been changed or deleted meanwhile")
+            .with("table", name::short_table_name(&target.table))
+            .hint("read it again and retry"),
+    };
+    error.with("row id", row)
+}
+
+fn overtaken(def: &TableDef, key: String) -> Error {
+    Error::conflict(format!("the row with {key} has been changed by another writer meanwhile"))
+        .with("table", name::short_table_name(&def.name))
+        .hint("read it again and retry")
 }
 
 fn unexpected(

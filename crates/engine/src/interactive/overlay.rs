@@ -1,0 +1,366 @@
+//! What an open transaction has come to: a value. A change makes the next value and leaves this one as it is, so a
+//! savepoint is an older value, and undoing is going back to it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use table::Tip;
+use types::{Error, Kind, Lsn, Micros, Principal, Result, RowId, Scope, TableId, name};
+
+use super::Limits;
+use crate::core::Core;
+use crate::core::row_gone;
+use crate::prepare::{
+    self, DELETE_BYTES, Insert, Key, Landed, OP_BYTES, Prepared, PreparedOp, Rule, TRANSACTION_BYTES_MAX,
+    Target, encode_keys, find_all,
+};
+use crate::root::Root;
+use crate::transaction::{Op, Transaction};
+
+/// What a row costs beside its values: its id, its time, its place in the head and in the map of keys.
+const ROW_BYTES: u64 = 32;
+/// Savepoints of a transaction.
+const SAVEPOINTS_MAX: usize = 1_000;
+/// Savepoints may hold what was folded or undone since. So many times what a transaction may write.
+const SAVEPOINTS_HOLD_TIMES: u64 = 4;
+
+/// See the module. Cloning shares everything.
+#[derive(Clone)]
+pub(super) struct Overlay {
+    /// As of the beginning.
+    base: Arc<Root>,
+    /// The same with what was written.
+    root: Arc<Root>,
+    tables: BTreeMap<TableId, Changed>,
+    /// Bytes written, those that were ended again included.
+    written: u64,
+    /// Oldest first. Each holds those before it, too.
+    savepoints: Vec<Savepoint>,
+    /// Bytes that the savepoints hold at most.
+    kept: u64,
+}
+
+#[derive(Clone)]
+struct Savepoint {
+    name: String,
+    overlay: Arc<Overlay>,
+}
+
+/// A table that was written to.
+#[derive(Clone)]
+struct Changed {
+    base: Arc<table::Snapshot>,
+    /// The base with what was written. Rows from the base's next row id on are the transaction's own.
+    tip: Tip,
+    /// Rows of the base that were ended.
+    ended: imbl::OrdSet<RowId>,
+}
+
+/// What one operation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub table: TableId,
+    /// Rows inserted, new versions included.
+    pub count: u64,
+    /// Row versions ended.
+    pub deleted: u64,
+    /// The ids of the inserted rows within the transaction; in between there are no others.
+    pub first_row: Option<RowId>,
+    pub last_row: Option<RowId>,
+}
+
+/// What is to be committed.
+pub(super) struct Commit {
+    pub prepared: Prepared,
+    /// Full names of the tables that rows are inserted into.
+    pub tables: Vec<String>,
+    /// Own row ids in the order of the rows, as ranges `(first, rows)`.
+    pub own: Vec<(TableId, Vec<(u64, u64)>)>,
+    pub landed: Landed,
+}
+
+impl Overlay {
+    pub fn new(base: Arc<Root>) -> Self {
+        Overlay {
+            root: base.clone(),
+            base,
+            tables: BTreeMap::new(),
+            written: 0,
+            savepoints: Vec::new(),
+            kept: 0,
+        }
+    }
+
+    pub fn root(&self) -> &Arc<Root> {
+        &self.root
+    }
+
+    /// At most what it holds besides what the database holds anyway.
+    pub fn held_bytes(&self) -> u64 {
+        self.written + self.kept
+    }
+
+    pub fn tables_written(&self) -> Vec<String> {
+        self.tables.values().map(|changed| changed.base.def().name.clone()).collect()
+    }
+
+    /// Where own rows and deletes stand: behind everything that the base knows, so that whoever follows changes finds them.
+    fn lsn(&self) -> Lsn {
+        self.base.lsn().next()
+    }
+
+    // ---- writing ----
+
+    /// Applies one operation. After an error this value is not to be used any more.
+    pub fn apply(&mut self, principal: &Principal, op: Op, time: Micros, limits: &Limits) -> Result<Written> {
+        principal.require(Scope::Write)?;
+        let what = match &op {
+            Op::Insert { .. } | Op::Update { .. } | Op::Delete { .. } | Op::DeleteKeys { .. } => None,
+            Op::CreateTable { .. } => Some("a table is made"),
+            Op::DropTable { .. } => Some("a table is dropped"),
+            _ => Some("a definition or a key for the API is changed"),
+        };
+        if let Some(what) = what {
+            return Err(Error::invalid(format!("{what} outside of transactions only"))
+                .hint("do it before the transaction begins, or after it has ended"));
+        }
+        // Materializers are asked about definitions, and none changes.
+        let mut prepared = prepare::prepare(&self.root, principal, &[], Transaction::new(vec![op]))?;
+        let (rows, op) = match prepared.ops.pop() {
+            Some(PreparedOp::Insert(insert)) => {
+                (insert.batch.num_rows() + insert.replaces.len(), PreparedOp::Insert(insert))
+            }
+            Some(PreparedOp::Delete { target, rows, must_exist }) => {
+                (rows.len(), PreparedOp::Delete { target, rows, must_exist })
+            }
+            Some(PreparedOp::DeleteKeys { target, keys }) => {
+                (keys.len(), PreparedOp::DeleteKeys { target, keys })
+            }
+            _ => return Err(Error::internal("an operation on rows was prepared as something else")),
+        };
+        self.written += prepared.bytes + rows as u64 * ROW_BYTES;
+        if self.written > limits.bytes_max {
+            return Err(Error::new(
+                Kind::TooLarge,
+                format!(
+                    "a transaction writes at most {} MiB, and with this it would be more",
+                    limits.bytes_max >> 20
+                ),
+            )
+            .hint("commit what is there and go on in another transaction, or roll back"));
+        }
+        match op {
+            PreparedOp::Insert(insert) => self.insert(insert, time),
+            PreparedOp::Delete { target, rows, must_exist } => {
+                let (table, changed) = self.changed(&target)?;
+                let ended = live(changed, &target, rows, must_exist)?;
+                self.write(table, None, ended, time)
+            }
+            PreparedOp::DeleteKeys { target, keys } => {
+                let (table, _) = self.changed(&target)?;
+                let mut ended: Vec<RowId> = keys.iter().filter_map(|key| key.found).collect();
+                ended.sort_unstable();
+                self.write(table, None, ended, time)
+            }
+            _ => Err(Error::internal("an operation on rows was prepared as something else")),
+        }
+    }
+
+    fn insert(&mut self, insert: Insert, time: Micros) -> Result<Written> {
+        let Insert { target, version, batch, keys, rule, replaces } = insert;
+        let (table, changed) = self.changed(&target)?;
+        debug_assert_eq!(changed.base.def().schema.version, version, "definitions do not change in here");
+        let ended = live(changed, &target, replaces, true)?;
+        let def = changed.base.def().clone();
+        // Nobody else writes here: what was found is what is there.
+        let (batch, deletes) = Core::settle(&def, batch, &keys, &rule, ended, |key: &Key| Ok(key.found))?;
+        self.write(table, Some(batch), deletes, time)
+    }
+
+    /// The table that an operation was prepared for.
+    fn changed(&mut self, target: &Target) -> Result<(TableId, &mut Changed)> {
+        let missing = || Error::internal("an operation of an open transaction has no table");
+        let (Some(id), Some(base)) = (target.id, &target.base) else { return Err(missing()) };
+        // What was not written to yet stands as in the base.
+        let fresh = || Changed { base: base.clone(), tip: Tip::over(base), ended: imbl::OrdSet::new() };
+        Ok((id, self.tables.entry(id).or_insert_with(fresh)))
+    }
+
+    /// Ends row versions, adds rows, and lets readers see it.
+    fn write(
+        &mut self,
+        table: TableId,
+        batch: Option<RecordBatch>,
+        deletes: Vec<RowId>,
+        time: Micros,
+    ) -> Result<Written> {
+        let lsn = self.lsn();
+        let missing = || Error::internal("a table that is written to is not entered");
+        let changed = self.tables.get_mut(&table).ok_or_else(missing)?;
+        let own = changed.base.next_row();
+        let mut written = Written { table, ..Written::default() };
+        for row in deletes.iter().filter(|row| **row < own) {
+            changed.ended.insert(*row);
+        }
+        written.deleted = changed.tip.delete(deletes, lsn);
+        if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0) {
+            let (first, rows) = (changed.tip.next_row(), batch.num_rows() as u64);
+            changed.tip.append(first, time, &[(lsn, rows)], &batch)?;
+            written.count = rows;
+            written.first_row = Some(first);
+            written.last_row = Some(RowId(first.0 + rows - 1));
+        }
+        let snapshot = changed.tip.snapshot(lsn);
+        let root = Arc::make_mut(&mut self.root);
+        root.tables.insert(Arc::from(snapshot.def().name.as_str()), snapshot);
+        Ok(written)
+    }
+
+    // ---- savepoints ----
+
+    pub fn savepoint(&self, name: &str, limits: &Limits) -> Result<Overlay> {
+        let kept = self.kept + self.written;
+        if self.savepoints.len() >= SAVEPOINTS_MAX || kept > SAVEPOINTS_HOLD_TIMES * limits.bytes_max {
+            return Err(Error::new(
+                Kind::TooLarge,
+                format!(
+                    "a transaction has at most {SAVEPOINTS_MAX} savepoints, which keep at most {} MiB",
+                    (SAVEPOINTS_HOLD_TIMES * limits.bytes_max) >> 20
+                ),
+            )
+            .hint("release those that are not needed any more"));
+        }
+        let mut next = self.clone();
+        next.savepoints.push(Savepoint { name: name.to_owned(), overlay: Arc::new(self.clone()) });
+        next.kept = kept;
+        Ok(next)
+    }
+
+    pub fn rolled_back_to(&self, name: &str) -> Result<Overlay> {
+        let at = self.position(name)?;
+        let Savepoint { overlay, .. } = &self.savepoints[at];
+        let mut next = (**overlay).clone();
+        // It stays, and may be gone back to again.
+        next.savepoints.push(self.savepoints[at].clone());
+        next.kept = overlay.kept + overlay.written;
+        Ok(next)
+    }
+
+    pub fn released(&self, name: &str) -> Result<Overlay> {
+        let at = self.position(name)?;
+        let mut next = self.clone();
+        next.savepoints.truncate(at);
+        next.kept = self.savepoints[at].overlay.kept;
+        Ok(next)
+    }
+
+    /// Of savepoints with one name the newest counts.
+    fn position(&self, name: &str) -> Result<usize> {
+        self.savepoints
+            .iter()
+            .rposition(|savepoint| savepoint.name == name)
+            .ok_or_else(|| Error::not_found(format!("there is no savepoint `{}`", name::printable(name))))
+    }
+
+    // ---- committing ----
+
+    /// The difference between what it has come to and the base, ready for the commit thread; `None` if there is none.
+    pub fn commit(&self, principal: &Principal) -> Result<Option<Commit>> {
+        principal.require(Scope::Write).or_else(|error| match self.tables.is_empty() {
+            true => Ok(()),
+            false => Err(error),
+        })?;
+        let landed: Landed = Arc::new(OnceLock::new());
+        let prepared =
+            Prepared { ops: Vec::new(), bytes: 0, frame_bytes: OP_BYTES, landed: Some(landed.clone()) };
+        let mut commit = Commit { prepared, tables: Vec::new(), own: Vec::new(), landed };
+        for (id, changed) in &self.tables {
+            changed.commit(*id, &mut commit)?;
+        }
+        if commit.prepared.frame_bytes > TRANSACTION_BYTES_MAX {
+            return Err(Error::new(
+                Kind::TooLarge,
+                format!("a transaction writes at most {} MiB", TRANSACTION_BYTES_MAX >> 20),
+            )
+            .hint("send it as several smaller ones"));
+        }
+        Ok((!commit.prepared.ops.is_empty()).then_some(commit))
+    }
+}
+
+/// Those of `rows` that are live; with `must_exist`, all of them have to be.
+fn live(changed: &Changed, target: &Target, rows: Vec<RowId>, must_exist: bool) -> Result<Vec<RowId>> {
+    let mut live = Vec::with_capacity(rows.len());
+    for row in rows {
+        if changed.tip.is_live(row)? {
+            live.push(row);
+        } else if must_exist {
+            return Err(row_gone(target, row));
+        }
+    }
+    Ok(live)
+}
+
+impl Changed {
+    /// Adds what is to be committed of this table.
+    fn commit(&self, id: TableId, commit: &mut Commit) -> Result<()> {
+        let def = self.base.def();
+        let (batch, own) = self.own_rows()?;
+        let replaces: Vec<RowId> = self.ended.iter().copied().collect();
+        let target = Target { table: def.name.clone(), id: Some(id), base: Some(self.base.clone()) };
+        let prepared = &mut commit.prepared;
+        prepared.bytes += replaces.len() as u64 * 8;
+        prepared.frame_bytes += OP_BYTES + replaces.len() as u64 * DELETE_BYTES;
+        let Some(batch) = batch else {
+            if !replaces.is_empty() {
+                prepared.ops.push(PreparedOp::Delete { target, rows: replaces, must_exist: true });
+            }
+            return Ok(());
+        };
+        prepared.bytes += prepare::batch_bytes(&batch);
+        prepared.frame_bytes += commitlog::batch::bytes_max(&batch);
+        let keys = match def.is_keyed() {
+            true => find_all(Some(&*self.base), encode_keys(def, &batch))?,
+            false => Vec::new(),
+        };
+        let version = def.schema.version;
+        let insert = Insert { target, version, batch, keys, rule: Rule::Unchanged, replaces };
+        prepared.ops.push(PreparedOp::Insert(insert));
+        commit.tables.push(def.name.clone());
+        commit.own.push((id, own));
+        Ok(())
+    }
+
+    /// The rows that were inserted and are there still, with their ids as ranges.
+    fn own_rows(&self) -> Result<(Option<RecordBatch>, Vec<(u64, u64)>)> {
+        let snapshot = self.tip.snapshot(Lsn(0));
+        let ids = snapshot.projection(&[types::ROW_ID])?;
+        let columns = snapshot.user_columns();
+        let (mut batches, mut own) = (Vec::new(), Vec::<(u64, u64)>::new());
+        for piece in snapshot.pieces_after(RowId(self.base.next_row().0 - 1)) {
+            for row in row_ids(&piece.read(&ids)?)? {
+                match own.last_mut() {
+                    Some((first, rows)) if *first + *rows == row => *rows += 1,
+                    _ => own.push((row, 1)),
+                }
+            }
+            batches.push(piece.read(columns)?);
+        }
+        if own.is_empty() {
+            return Ok((None, own));
+        }
+        let batch = concat_batches(columns.schema(), &batches)
+            .map_err(|e| Error::internal(format!("joining the rows of a transaction failed: {e}")))?;
+        Ok((Some(batch), own))
+    }
+}
+
+fn row_ids(batch: &RecordBatch) -> Result<impl Iterator<Item = u64> + '_> {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
+    let ids = batch.column(0).as_primitive_opt::<Int64Type>();
+    let ids = ids.ok_or_else(|| Error::internal("row ids were asked for"))?;
+    Ok(ids.values().iter().map(|id| *id as u64))
+}

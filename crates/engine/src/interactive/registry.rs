@@ -1,0 +1,134 @@
+//! Which transactions are open, what they hold together, and their end when their time is up.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use types::{Error, Kind, Result};
+
+use super::{End, Limits, Slot};
+use crate::engine::Engine;
+use crate::reaper;
+use crate::shared::Shared;
+
+/// The open transactions of one database. Without a lock: beginning is part of reading (R1).
+#[derive(Default)]
+pub(crate) struct Registry {
+    /// By when their time is up; two of the same moment are told apart by where they lie.
+    slots: ArcSwap<imbl::OrdMap<(Duration, usize), Weak<Slot>>>,
+    open: AtomicUsize,
+    bytes: AtomicU64,
+    expired: AtomicU64,
+    /// The reaper will look by itself.
+    watched: AtomicBool,
+}
+
+impl Registry {
+    /// Enters a transaction. True if the reaper is to be told of it.
+    pub fn enter(&self, slot: &Arc<Slot>, limits: &Limits) -> Result<bool> {
+        let one_more = |open: usize| (open < limits.open_max).then_some(open + 1);
+        self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).map_err(|open| {
+            Error::new(Kind::Busy, format!("{open} transactions are open already"))
+                .hint("commit or roll back some of them, or try again a little later")
+        })?;
+        self.slots.rcu(|slots| slots.update(key(slot), Arc::downgrade(slot)));
+        Ok(!self.watched.swap(true, Ordering::AcqRel))
+    }
+
+    /// Called once for each that entered.
+    pub fn leave(&self, slot: &Slot) {
+        self.slots.rcu(|slots| slots.without(&key(slot)));
+        self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// [`Kind::Busy`] if so many bytes more are too many for all transactions together.
+    pub fn check_room(&self, more: u64, limits: &Limits) -> Result<()> {
+        if more > 0 && self.bytes.load(Ordering::Relaxed).saturating_add(more) > limits.bytes_of_all_max {
+            return Err(Error::new(
+                Kind::Busy,
+                format!(
+                    "open transactions hold {} MiB together, which is as much as they may",
+                    limits.bytes_of_all_max >> 20
+                ),
+            )
+            .hint("try again a little later"));
+        }
+        Ok(())
+    }
+
+    pub fn resize(&self, before: u64, after: u64) {
+        match after.checked_sub(before) {
+            Some(more) => self.bytes.fetch_add(more, Ordering::Relaxed),
+            None => self.bytes.fetch_sub(before - after, Ordering::Relaxed),
+        };
+    }
+
+    pub fn expired(&self) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn open_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn expired_count(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Ends those whose time is up at `now`; when the next one's is.
+    pub fn expire(&self, now: Duration) -> Option<Duration> {
+        loop {
+            let slots = self.slots.load_full();
+            for (_, slot) in slots.iter().take_while(|((due, _), _)| *due <= now) {
+                if let Some(slot) = slot.upgrade() {
+                    slot.end(self, End::Expired);
+                }
+            }
+            if let Some(((due, _), _)) = self.slots.load().iter().find(|((due, _), _)| *due > now) {
+                return Some(*due);
+            }
+            self.watched.store(false, Ordering::Release);
+            // One that entered just before believed that somebody was looking.
+            if self.slots.load().is_empty() || self.watched.swap(true, Ordering::AcqRel) {
+                return None;
+            }
+        }
+    }
+
+    /// Ends all of them: the database closes.
+    pub fn close(&self) {
+        for slot in self.slots.load_full().values().filter_map(Weak::upgrade) {
+            slot.end(self, End::Closed);
+        }
+    }
+}
+
+fn key(slot: &Slot) -> (Duration, usize) {
+    (slot.due, std::ptr::from_ref(slot).addr())
+}
+
+impl Engine {
+    /// Lets the reaper look after open transactions, if `told` says that it does not yet.
+    pub(super) fn watch_transactions(&self, told: bool) {
+        let shared = self.shared();
+        // A simulator has no reaper: a transaction ends when somebody looks at it.
+        if told && !shared.stepped {
+            reaper::call_at(Instant::now() + shared.options.transactions.time_max, self.shared_weak());
+        }
+    }
+}
+
+impl Shared {
+    /// The reaper's call. When to call again.
+    pub(crate) fn expire_transactions(&self) -> Option<Instant> {
+        let now = self.env.clock.monotonic();
+        let next = self.transactions.expire(now)?;
+        // A clock that is not real may stand still; the reaper must not spin on it.
+        Some(Instant::now() + next.saturating_sub(now).max(Duration::from_millis(1)))
+    }
+}
