@@ -67,7 +67,7 @@ impl Preparer<'_> {
         match self.touch(&to) {
             // The same one, whose name differs by case.
             Ok(touched) if touched.def.id == def.id => Ok(()),
-            Ok(_) => Err(super::exists(&to)),
+            Ok(touched) => Err(super::exists(&touched.def.name)),
             Err(e) if e.kind() == Kind::NotFound && !is_touched => Ok(()),
             Err(e) => Err(e),
         }
