@@ -7,6 +7,7 @@
 //! What was applied but cannot be logged (a failed write) is never published: the log is latched then, writes are
 //! refused, and reopening recovers the durable state.
 
+mod alter;
 mod check;
 
 pub(crate) use check::row_gone;
@@ -251,6 +252,9 @@ impl Core {
     fn request(&mut self, group: &mut Group, request: Request) -> Result<()> {
         match request {
             Request::Write { mut prepared, done } => {
+                if prepared.asks_rows() {
+                    self.flush_staged(group)?;
+                }
                 let landed = prepared.landed.take();
                 match self.check(group, prepared) {
                     Ok(actions) => {
@@ -438,9 +442,17 @@ impl Core {
         let Some(tip) = self.tips.get_mut(&def.id) else { return Ok(()) };
         let table = def.id;
         self.dirty.insert(table);
-        let indexes_changed = tip.def().indexes != def.indexes;
+        let before = tip.def().clone();
+        let derived_changed = before.indexes != def.indexes || !same_types(&before, &def);
+        let full_name = def.name.clone();
         tip.set_def(def)?;
-        if indexes_changed {
+        if before.name != full_name {
+            if let Some((old, _)) = self.names.remove_entry(before.name.as_str()) {
+                self.gone.push(old);
+            }
+            self.names.insert(Arc::from(full_name), table);
+        }
+        if derived_changed {
             let def = tip.def().clone();
             let is_empty = tip.next_row() == RowId(1);
             // What follows it still may have to be built anew.
@@ -633,6 +645,12 @@ impl Shared {
     pub fn manifest_covers(&self, lsn: Lsn) -> bool {
         self.manifest_lsn.load(Ordering::Acquire) >= lsn.0
     }
+}
+
+/// Whether the columns that both have are of the same types.
+fn same_types(before: &TableDef, after: &TableDef) -> bool {
+    let same = |c: &types::Column| before.schema.column(c.id).is_none_or(|b| b.data_type == c.data_type);
+    after.schema.columns.iter().all(same)
 }
 
 /// At most how long the frame of these requests will be, with all that they insert, delete and define.

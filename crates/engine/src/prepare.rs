@@ -1,6 +1,8 @@
 //! The part of a write that runs in the caller's thread: bringing rows to the schema and looking their keys up, all
 //! against one root. The commit thread re-checks only what changed since.
 
+mod alter;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +21,8 @@ use types::{
 use crate::root::Root;
 use crate::transaction::{Mode, NewColumn, Op, Transaction};
 use crate::view::View;
+
+pub(crate) use alter::{Alter, refuse_nulls};
 
 /// A transaction ready for the commit thread.
 #[derive(Debug)]
@@ -50,6 +54,7 @@ pub(crate) enum PreparedOp {
     CreateTable { def: TableDef, if_absent: bool },
     DropTable { table: String, if_exists: bool },
     AddColumns { table: String, base: SchemaVersion, columns: Vec<NewColumn> },
+    AlterTable(Alter),
     AlterIndexes { table: String, drop: Vec<String>, add: Vec<NewIndex> },
     Insert(Insert),
     Delete { target: Target, rows: Vec<RowId>, must_exist: bool },
@@ -179,6 +184,7 @@ impl Preparer<'_> {
                 }
             }
             Op::AddColumns { table, columns } => self.add_columns(&table, columns)?,
+            Op::AlterTable { table, changes } => self.alter_table(&table, changes)?,
             Op::AlterIndexes { table, drop, add } => self.alter_indexes(&table, drop, add)?,
             Op::Insert { table, batch, mode } => {
                 let (rule, mode_name) = match mode {
@@ -250,7 +256,7 @@ impl Preparer<'_> {
         };
         if touched.dropped {
             return Err(Error::not_found(format!(
-                "table `{full_name}` was dropped earlier in the same transaction"
+                "table `{full_name}` was dropped or renamed earlier in the same transaction"
             )));
         }
         Ok(touched)

@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
-use types::{DataType, Lsn, NewIndex, RowId, TableDef, Value};
+use types::{Change, DataType, Lsn, NewIndex, RowId, TableDef, Value};
 
 /// Operations that become one commit: all at one lsn, or none.
 #[derive(Clone, Debug)]
@@ -40,6 +40,12 @@ pub enum Op {
     AddColumns {
         table: String,
         columns: Vec<NewColumn>,
+    },
+    /// Changes the definition, all of it or nothing: columns, defaults, the name. Rows stay as they were written and are
+    /// read under the new definition.
+    AlterTable {
+        table: String,
+        changes: Vec<Change>,
     },
     /// Drops indexes, then adds some; those that exist as they are asked for stay. What derives from the table follows in
     /// the background.

@@ -251,6 +251,16 @@ impl table::materializer::Materializer for Materializer {
         Columns::of(&Arc::new(def.clone())).map(drop)
     }
 
+    /// Where a table stands in the lake follows from its name, and others know it by that.
+    fn check_change(&self, before: &TableDef, after: &TableDef) -> Result<()> {
+        if before.name != after.name && self.follows(before) {
+            let table = name::short_table_name(&before.name);
+            return Err(Error::new(Kind::Schema, format!("table `{table}` has a lake and keeps its name"))
+                .hint("make a table of the new name, copy the rows, drop this one"));
+        }
+        Ok(())
+    }
+
     /// Readers miss nothing while the lake is behind, but what is not in it takes room here. A lake that cannot land is no
     /// reason to take nothing more.
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {

@@ -40,6 +40,7 @@ pub struct Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoneKind {
     CreateTable,
+    AlterTable,
     DropTable,
     CreateIndex,
     DropIndex,
@@ -53,6 +54,7 @@ impl DoneKind {
     pub fn name(self) -> &'static str {
         match self {
             DoneKind::CreateTable => "CREATE TABLE",
+            DoneKind::AlterTable => "ALTER TABLE",
             DoneKind::DropTable => "DROP TABLE",
             DoneKind::CreateIndex => "CREATE INDEX",
             DoneKind::DropIndex => "DROP INDEX",

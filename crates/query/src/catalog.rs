@@ -86,7 +86,7 @@ fn columns(view: &View) -> Result<RecordBatch> {
             columns.push(column.name.clone());
             positions.push(i as i64 + 1);
             types.push(column.data_type.to_string());
-            nullable.push(if column.nullable { "YES" } else { "NO" }.to_owned());
+            nullable.push(if column.takes_null() { "YES" } else { "NO" }.to_owned());
         }
     }
     batch(vec![
@@ -167,7 +167,10 @@ pub(crate) fn describe(snapshot: &Snapshot) -> Result<RecordBatch> {
     batch(vec![
         ("column", texts(columns.iter().map(|c| c.name.clone()).collect())),
         ("type", texts(columns.iter().map(|c| c.data_type.to_string()).collect())),
-        ("nullable", Arc::new(BooleanArray::from(columns.iter().map(|c| c.nullable).collect::<Vec<_>>()))),
+        (
+            "nullable",
+            Arc::new(BooleanArray::from(columns.iter().map(|c| c.takes_null()).collect::<Vec<_>>())),
+        ),
         ("default", Arc::new(StringArray::from(default))),
         ("key", Arc::new(Int64Array::from(key))),
     ])

@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ColumnOption, CreateIndex, CreateTable, CreateTableOptions, Expr, Ident, IndexColumn,
     IndexType, ObjectNamePart, SqlOption, TableConstraint, Value as SqlValue,
 };
-use types::{Error, NewIndex, Result, TableDef, TableId, Value, name};
+use types::{DataType, Error, NewIndex, Result, TableDef, TableId, Value, name};
 
 use crate::names::Written;
 use crate::{literal, sql_type};
@@ -29,16 +29,11 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
                         .hint("write PRIMARY KEY (a, b) after the columns"));
                 }
                 ColumnOption::Default(expr) => {
-                    let value = literal::value(expr, &data_type, &[]).ok_or_else(|| {
-                        Error::invalid(format!("DEFAULT {expr} is not there yet"))
-                            .hint("a default is a literal")
-                    })?;
-                    default = Some(value.map_err(|e| e.with("column", name::printable(&column.name.value)))?);
+                    default = default_value(expr, &data_type, &column.name.value)?;
                 }
                 other => return Err(later(&format!("`{other}` on a column"))),
             }
         }
-        let default = default.filter(|value| *value != Value::Null);
         def.add_column(&column.name.value, &data_type, nullable, default)?;
     }
     for constraint in &create.constraints {
@@ -58,6 +53,15 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
         options(&create.table_options, &mut def)?;
     }
     Ok(def)
+}
+
+/// What DEFAULT says of a column; `None`: null.
+pub(crate) fn default_value(expr: &Expr, data_type: &DataType, column: &str) -> Result<Option<Value>> {
+    let value = literal::value(expr, data_type, &[]).ok_or_else(|| {
+        Error::invalid(format!("DEFAULT {expr} is not there yet")).hint("a default is a literal")
+    })?;
+    let value = value.map_err(|e| e.with("column", name::printable(column)))?;
+    Ok(Some(value).filter(|value| *value != Value::Null))
 }
 
 /// The options of CREATE TABLE … WITH (…). The columns must be there.
@@ -92,7 +96,7 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
             "time" => {
                 let wanted = text(value).ok_or_else(|| wrong("a column"))?;
                 let column = def.schema.column_named(&wanted).ok_or_else(|| wrong("a column"))?;
-                if column.data_type != types::DataType::Timestamp {
+                if column.data_type != DataType::Timestamp {
                     return Err(wrong("a timestamp column"));
                 }
                 def.time = Some(column.id);

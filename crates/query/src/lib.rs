@@ -50,6 +50,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alter;
 mod answer;
 mod bounded;
 mod by_index;

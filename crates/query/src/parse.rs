@@ -35,7 +35,7 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
         .map_err(|e| syntax(&e.to_string()))?;
     bounds::check(&tokens)?;
     let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4);
-    let tokens = if creates_table(&tokens) { fold_nested_types(tokens) } else { tokens };
+    let tokens = if defines_table(&tokens) { fold_nested_types(tokens) } else { tokens };
     let nameless = nameless_index(&tokens);
     let tokens = match &nameless {
         Some(words) => without(tokens, words),
@@ -133,9 +133,10 @@ fn without(tokens: Vec<TokenWithSpan>, places: &[usize]) -> Vec<TokenWithSpan> {
     tokens.into_iter().enumerate().filter(|(at, _)| !places.contains(at)).map(|(_, token)| token).collect()
 }
 
-fn creates_table(tokens: &[TokenWithSpan]) -> bool {
+fn defines_table(tokens: &[TokenWithSpan]) -> bool {
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
-    matches!(first.map(|t| &t.token), Some(Token::Word(Word { keyword: Keyword::CREATE, .. })))
+    let first = first.map(|t| &t.token);
+    matches!(first, Some(Token::Word(Word { keyword: Keyword::CREATE | Keyword::ALTER, .. })))
 }
 
 /// The dialect knows no `struct<…>` and no `list<…>`. Each becomes one quoted word, which the parser takes for the

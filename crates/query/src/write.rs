@@ -69,6 +69,9 @@ impl Writer<'_> {
                     Ok(Change { ops: vec![op], ..Change::default() })
                 }
             },
+            Statement::AlterTable(alter) => {
+                Ok(Change { ops: crate::alter::ops(alter, self.view)?, ..Change::default() })
+            }
             Statement::CreateIndex(create) => {
                 let (written, index) = ddl::index(create)?;
                 let snapshot = table(self.view, &written)?;
@@ -361,7 +364,7 @@ fn target_columns<'d>(def: &'d TableDef, listed: &[Ident]) -> Result<Vec<&'d Col
     Ok(columns)
 }
 
-fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
+pub(crate) fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
     let names = || def.schema.columns.iter().map(|c| c.name.as_str());
     let found = if ident.quote_style.is_some() {
         names().position(|n| n == ident.value)

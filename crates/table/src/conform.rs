@@ -15,7 +15,7 @@ use arrow::datatypes::{
 };
 use arrow::util::display::array_value_to_string;
 use types::name::{printable, resolve, short_table_name};
-use types::{DataType, Error, Kind, Result, TableDef, Value};
+use types::{Column, DataType, Error, Kind, Result, TableDef, Value};
 
 use crate::layout::repeat;
 use crate::memory;
@@ -35,6 +35,10 @@ pub fn conform(batch: &RecordBatch, def: &TableDef) -> Result<RecordBatch> {
 /// [`conform`] with `schema`, which must be `def.schema.to_arrow_user()`.
 pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRef) -> Result<RecordBatch> {
     if Arc::ptr_eq(batch.schema_ref(), schema) || batch.schema_ref() == schema {
+        // The schema itself says nothing of nulls that are refused since lately.
+        for (at, column) in def.schema.columns.iter().enumerate().filter(|(_, c)| c.refuses_null) {
+            refuse_null(batch.column(at), column, def)?;
+        }
         return Ok(batch.clone());
     }
     let columns = &def.schema.columns;
@@ -64,21 +68,28 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
             (None, Some(value)) => {
                 repeat(&Value::to_array(std::slice::from_ref(value), &column.data_type)?, rows)?
             }
-            (None, None) if !column.nullable => {
+            (None, None) if !column.takes_null() => {
                 let what = format!("column `{}` is NOT NULL, has no default and was not given", column.name);
                 return Err(schema_error(what, def).with("column", &column.name));
             }
             (None, None) => new_null_array(field.data_type(), rows),
         };
-        if !column.nullable && array.null_count() > 0 {
-            let row = (0..rows).find(|row| array.is_null(*row)).unwrap_or(0);
-            return Err(Misfit::new(row, "it is NOT NULL and no value was given").error(&column.name, def));
+        if !column.takes_null() {
+            refuse_null(&array, column, def)?;
         }
         arrays.push(array);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema.clone(), arrays, &options)
         .map_err(|e| schema_error(format!("the rows do not fit the table: {e}"), def))
+}
+
+fn refuse_null(array: &ArrayRef, column: &Column, def: &TableDef) -> Result<()> {
+    if array.null_count() == 0 {
+        return Ok(());
+    }
+    let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or(0);
+    Err(Misfit::new(row, "it is NOT NULL and no value was given").error(&column.name, def))
 }
 
 /// How many bytes [`conform`] adds to these rows for columns that they lack: defaults and nulls, a value for each row. To

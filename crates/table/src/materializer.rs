@@ -38,6 +38,12 @@ pub trait Materializer: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What is wrong with a change of a definition; asked before it is made.
+    fn check_change(&self, before: &TableDef, after: &TableDef) -> Result<()> {
+        let _ = (before, after);
+        Ok(())
+    }
+
     /// How much of a table readers have to take in themselves, as a share of what they may: from a half on its writers
     /// are slowed down, from 1 on they are refused until it is less. 0: writers need not wait for it.
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alter;
 pub mod codec;
 mod data_type;
 mod error;
@@ -19,6 +20,7 @@ mod principal;
 pub mod schema;
 mod value;
 
+pub use alter::Change;
 pub use data_type::{DataType, Field};
 pub use error::{Error, Kind, Result};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};

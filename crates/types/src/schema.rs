@@ -31,7 +31,12 @@ pub struct Column {
     pub id: ColumnId,
     pub name: String,
     pub data_type: DataType,
+    /// Whether stored rows may hold nulls: said when the column is made, and only ever loosened, so that whatever was
+    /// stored under its id can be read.
     pub nullable: bool,
+    /// No new row may hold a null, though the column is nullable: SET NOT NULL came later, and rows that ended before may
+    /// hold some.
+    pub refuses_null: bool,
     /// What a row gets that is written without this column.
     pub default: Option<Value>,
     /// What rows show that were written before the column was added. Fixed when the column is added.
@@ -82,6 +87,13 @@ pub struct TableDef {
     pub time: Option<ColumnId>,
     pub indexes: Vec<IndexDef>,
     pub options: TableOptions,
+}
+
+impl Column {
+    /// Whether a row may be written with null here.
+    pub fn takes_null(&self) -> bool {
+        self.nullable && !self.refuses_null
+    }
 }
 
 impl Schema {
@@ -172,7 +184,8 @@ impl TableDef {
         let id = self.take_column_id();
         let data_type = self.with_fresh_ids(data_type);
         let initial = default.clone();
-        let column = Column { id, name: column_name.to_owned(), data_type, nullable, default, initial };
+        let name = column_name.to_owned();
+        let column = Column { id, name, data_type, nullable, refuses_null: false, default, initial };
         self.schema.columns.push(column);
         Ok(id)
     }
@@ -262,6 +275,7 @@ impl TableDef {
             pairs.push(("retention_us".to_owned(), retention.to_string()));
         }
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
+        pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
         encode_pairs(e, &pairs);
     }
 
@@ -296,12 +310,13 @@ impl TableDef {
         let table_name = d.str()?.to_owned();
         let version = SchemaVersion(d.varint32()?);
         let next_column = ColumnId(d.varint32()?);
-        let columns = d.list(|d| {
+        let mut columns = d.list(|d| {
             Ok(Column {
                 id: ColumnId(d.varint32()?),
                 name: d.str()?.to_owned(),
                 data_type: DataType::decode(d, 0)?,
                 nullable: d.bool()?,
+                refuses_null: false,
                 default: d.option(Value::decode)?,
                 initial: d.option(Value::decode)?,
             })
@@ -325,6 +340,13 @@ impl TableDef {
                         Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
                 }
                 "partition_by" => options.partition_by.push(value),
+                "not_null" => {
+                    let id = value.parse().map(ColumnId).ok();
+                    let column = columns.iter_mut().find(|column: &&mut Column| Some(column.id) == id);
+                    column
+                        .ok_or_else(|| d.damaged("a column that refuses nulls and is none"))?
+                        .refuses_null = true;
+                }
                 // Written by a later version of the same format; this one does not act on it.
                 _ => {}
             }

@@ -7,6 +7,7 @@ use arrow::compute::filter_record_batch;
 use types::schema::TABLES_MAX;
 use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
+use super::alter::still_fits;
 use super::{Action, Core, Group};
 use crate::prepare::{
     Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, row_key_text, with_columns,
@@ -47,6 +48,12 @@ impl Core {
                     }
                     if let Some(def) = with_columns(def, &columns)? {
                         defs.insert(table, def.clone());
+                        actions.push(Action::Alter(def));
+                    }
+                }
+                PreparedOp::AlterTable(alter) => {
+                    if let Some(def) = self.check_alter(&defs, &alter)? {
+                        defs.insert(def.name.clone(), def.clone());
                         actions.push(Action::Alter(def));
                     }
                 }
@@ -101,7 +108,11 @@ impl Core {
         }
     }
 
-    fn def_in<'a>(&'a self, defs: &'a HashMap<String, TableDef>, table: &str) -> Result<&'a TableDef> {
+    pub(super) fn def_in<'a>(
+        &'a self,
+        defs: &'a HashMap<String, TableDef>,
+        table: &str,
+    ) -> Result<&'a TableDef> {
         if let Some(def) = defs.get(table) {
             return Ok(def);
         }
@@ -130,9 +141,7 @@ impl Core {
         let Insert { target, version, batch, keys, rule, replaces } = insert;
         let def = self.def_in(defs, &target.table)?;
         debug_assert!(def.schema.version >= version, "definitions only go forward");
-        let lacks_column = def.schema.columns.len() > batch.num_columns()
-            && def.schema.columns[batch.num_columns()..].iter().any(|c| !c.nullable && c.default.is_none());
-        if lacks_column {
+        if def.schema.version != version && !still_fits(def, &batch) {
             return Err(changed_since(&target.table));
         }
         debug_assert!(
@@ -228,7 +237,7 @@ impl Core {
 }
 
 /// The refusal that makes a caller read the definition again and retry.
-fn changed_since(full_name: &str) -> Error {
+pub(super) fn changed_since(full_name: &str) -> Error {
     Error::conflict(format!(
         "table `{}` changed while the request was prepared",
         name::short_table_name(full_name)

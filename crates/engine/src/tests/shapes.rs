@@ -1,5 +1,6 @@
 //! The simulation of `simulated.rs` over what it leaves out: strings with a default, nested values, columns that come
-//! later, every insert mode, updates, API keys, commits acknowledged from memory, and disks that are full for a while.
+//! later, are renamed, widened and dropped, every insert mode, updates, API keys, commits acknowledged from memory, and
+//! disks that are full for a while.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, RecordBatch};
 use commitlog::edit::ApiKey;
 use sim::{Rng, SimEnv};
-use types::{ColumnId, DataType, Principal, RowId, Scope, TableDef, TableId, TableSet, Value};
+use types::{Change, ColumnId, DataType, Principal, RowId, Scope, TableDef, TableId, TableSet, Value};
 
-use crate::{Ack, Engine, Mode, NewColumn, Op, Options, Root, Step, Transaction};
+use crate::{Ack, Engine, Mode, Op, Options, Root, Step, Transaction};
 
 const DIR: &str = "db";
 const KEYS: u64 = 30;
@@ -30,11 +31,25 @@ fn options() -> Options {
 type Row = BTreeMap<String, Value>;
 
 #[derive(Clone, Debug, PartialEq)]
+struct Col {
+    id: u32,
+    name: String,
+    data_type: DataType,
+    /// What a row gets that lacks it.
+    default: Value,
+    /// What rows show that were there before it.
+    initial: Value,
+    refuses_null: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
 struct Table {
+    /// As it is called now; the states know it by the name that it began with.
+    name: String,
     keyed: bool,
     version: u64,
-    /// Name, type, and what a row gets that lacks it.
-    columns: Vec<(String, DataType, Value)>,
+    columns: Vec<Col>,
+    next_column: u32,
     rows: BTreeMap<RowId, Row>,
     next_row: u64,
 }
@@ -48,18 +63,21 @@ struct State {
 #[derive(Clone, Debug)]
 enum Effect {
     Create(String, Table),
-    AddColumn {
+    Alter {
         table: String,
         version: u64,
-        column: (String, DataType, Value),
+        change: Change,
     },
+    /// `as_of` is the table that the rows were made for.
     Insert {
         table: String,
+        as_of: Box<Table>,
         mode: Mode,
         rows: Vec<Row>,
     },
     Update {
         table: String,
+        as_of: Box<Table>,
         old: Vec<RowId>,
         rows: Vec<Row>,
     },
@@ -75,11 +93,78 @@ impl Table {
     }
 
     fn push(&mut self, row: &Row) {
-        let mut whole: Row =
-            self.columns.iter().map(|(name, _, absent)| (name.clone(), absent.clone())).collect();
+        let mut whole: Row = self.columns.iter().map(|c| (c.name.clone(), c.initial.clone())).collect();
         whole.extend(row.clone());
         self.next_row += 1;
         self.rows.insert(RowId(self.next_row), whole);
+    }
+
+    fn column(&mut self, name: &str) -> &mut Col {
+        self.columns.iter_mut().find(|c| c.name == name).unwrap()
+    }
+
+    /// Whether it happens; if not, the table may be left in pieces.
+    fn alter(&mut self, change: &Change) -> bool {
+        self.version += 1;
+        match change.clone() {
+            Change::AddColumn { name, data_type, default, .. } => {
+                let default = default.unwrap_or(Value::Null);
+                for row in self.rows.values_mut() {
+                    row.insert(name.clone(), default.clone());
+                }
+                // Nested fields have ids too.
+                let (id, width) = (self.next_column, if data_type == nested() { 4 } else { 1 });
+                self.next_column += width;
+                let initial = default.clone();
+                self.columns.push(Col { id, name, data_type, default, initial, refuses_null: false });
+            }
+            Change::RenameColumn { from, to } => {
+                for row in self.rows.values_mut() {
+                    let value = row.remove(&from).unwrap();
+                    row.insert(to.clone(), value);
+                }
+                self.column(&from).name = to;
+            }
+            Change::DropColumn { name, .. } => {
+                self.rows.values_mut().for_each(|row| drop(row.remove(&name)));
+                self.columns.retain(|c| c.name != name);
+            }
+            Change::Widen { name, to } => {
+                let wider = |value: &mut Value| *value = value.clone().cast(&to).unwrap();
+                self.rows.values_mut().for_each(|row| wider(row.get_mut(&name).unwrap()));
+                let column = self.column(&name);
+                wider(&mut column.default);
+                wider(&mut column.initial);
+                column.data_type = to;
+            }
+            Change::SetDefault { name, value } => {
+                self.column(&name).default = value.unwrap_or(Value::Null);
+            }
+            Change::SetNotNull { name } => {
+                self.column(&name).refuses_null = true;
+                return self.rows.values().all(|row| row[&name] != Value::Null);
+            }
+            Change::DropNotNull { name } => self.column(&name).refuses_null = false,
+            Change::RenameTable { to } => self.name = to,
+        }
+        true
+    }
+
+    /// Whether rows that were made for `as_of` may be written here.
+    fn takes(&self, as_of: &Table, rows: &[Row]) -> bool {
+        if self.name != as_of.name {
+            return false;
+        }
+        let (given, columns) = (as_of.columns.len(), &self.columns);
+        let same = |(now, then): (&Col, &Col)| {
+            (now.id, &now.name, &now.data_type) == (then.id, &then.name, &then.data_type)
+        };
+        let no_nulls = |c: &Col| !c.refuses_null || rows.iter().all(|row| row[&c.name] != Value::Null);
+        let has_value = |c: &Col| c.default == c.initial && (c.default != Value::Null || !c.refuses_null);
+        given <= columns.len()
+            && columns.iter().zip(&as_of.columns).all(same)
+            && columns[..given].iter().all(no_nulls)
+            && columns[given..].iter().all(has_value)
     }
 
     /// Whether it happens; if not, the table may be left in pieces.
@@ -115,24 +200,23 @@ fn apply(state: &State, effect: &Effect) -> Option<State> {
         Effect::Create(name, table) => {
             state.tables.insert(name.clone(), table.clone());
         }
-        Effect::AddColumn { table, version, column } => {
+        Effect::Alter { table, version, change } => {
             let table = state.tables.get_mut(table)?;
-            if table.version != *version {
-                return None;
-            }
-            table.version += 1;
-            for row in table.rows.values_mut() {
-                row.insert(column.0.clone(), column.2.clone());
-            }
-            table.columns.push(column.clone());
-        }
-        Effect::Insert { table, mode, rows } => {
-            if !state.tables.get_mut(table)?.insert(mode, rows) {
+            if table.version != *version || !table.alter(change) {
                 return None;
             }
         }
-        Effect::Update { table, old, rows } => {
+        Effect::Insert { table, as_of, mode, rows } => {
             let table = state.tables.get_mut(table)?;
+            if !table.takes(as_of, rows) || !table.insert(mode, rows) {
+                return None;
+            }
+        }
+        Effect::Update { table, as_of, old, rows } => {
+            let table = state.tables.get_mut(table)?;
+            if !table.takes(as_of, rows) {
+                return None;
+            }
             for row in old {
                 table.rows.remove(row)?;
             }
@@ -155,12 +239,14 @@ struct Run {
     base: u64,
     queue: Vec<Effect>,
     acknowledged: Arc<AtomicU64>,
+    /// A root that somebody reads for a while, and what was in it.
+    held: Option<(Arc<Root>, State)>,
 }
 
 impl Run {
     fn new(machine: SimEnv, engine: Engine, base: u64, state: State) -> Self {
         let acknowledged = Arc::new(AtomicU64::new(base));
-        Run { machine, engine, states: vec![state], base, queue: Vec::new(), acknowledged }
+        Run { machine, engine, states: vec![state], base, queue: Vec::new(), acknowledged, held: None }
     }
 
     fn published(&self) -> &State {
@@ -231,42 +317,33 @@ impl Run {
         }
         let name = (*rng.pick(&["k", "p"])).to_owned();
         let model = &published.tables[&name];
-        if model.columns.len() < 8 && rng.one_in(30) {
-            let (data_type, default) = match rng.below(3) {
-                0 => (DataType::String, Some(Value::String("later".repeat(rng.index(30))))),
-                1 => (nested(), None),
-                _ => (DataType::Int64, None),
-            };
-            let column = (format!("x{}", model.columns.len()), data_type, default.clone());
-            let new = NewColumn {
-                name: column.0.clone(),
-                data_type: column.1.clone(),
-                nullable: true,
-                default: default.clone(),
-            };
-            let op = Op::AddColumns { table: name.clone(), columns: vec![new] };
-            let column = (column.0, column.1, default.unwrap_or(Value::Null));
-            return self.submit(rng, op, Effect::AddColumn { table: name, version: model.version, column });
+        if rng.one_in(15)
+            && let Some(change) = change(rng, &name, model)
+        {
+            let op = Op::AlterTable { table: model.name.clone(), changes: vec![change.clone()] };
+            return self.submit(rng, op, Effect::Alter { table: name, version: model.version, change });
         }
         // Columns are left out for all rows or for none.
-        let given: Vec<_> =
-            model.columns.iter().filter(|(column, ..)| column == "id" || rng.chance(0.6)).cloned().collect();
+        let given: Vec<Col> =
+            model.columns.iter().filter(|c| c.name == "id" || rng.chance(0.6)).cloned().collect();
         let count = rng.range(1..9);
-        let rows: Vec<Row> = (0..count)
-            .map(|_| {
-                let value =
-                    |rng: &mut Rng, c: &(String, DataType, Value)| (c.0.clone(), value(rng, &c.0, &c.1));
-                given.iter().map(|column| value(rng, column)).collect()
-            })
+        let mut rows: Vec<Row> = (0..count)
+            .map(|_| given.iter().map(|column| (column.name.clone(), value(rng, column))).collect())
             .collect();
         let batch = to_batch(&given, &rows);
+        for row in &mut rows {
+            for column in &model.columns {
+                row.entry(column.name.clone()).or_insert_with(|| column.default.clone());
+            }
+        }
+        let (table, as_of) = (model.name.clone(), Box::new(Table { rows: BTreeMap::new(), ..model.clone() }));
         if !model.rows.is_empty() && rng.one_in(4) {
             let ids: Vec<RowId> = model.rows.keys().copied().collect();
             let mut old: Vec<RowId> = (0..rng.range(1..4)).map(|_| *rng.pick(&ids)).collect();
-            let op = Op::Update { table: name.clone(), old: old.clone(), batch };
+            let op = Op::Update { table, old: old.clone(), batch };
             old.sort_unstable();
             old.dedup();
-            return self.submit(rng, op, Effect::Update { table: name, old, rows });
+            return self.submit(rng, op, Effect::Update { table: name, as_of, old, rows });
         }
         let mode = match rng.below(4) {
             0 if model.keyed => Mode::InsertIfAbsent,
@@ -277,8 +354,8 @@ impl Run {
             2 => Mode::Append,
             _ => Mode::Upsert,
         };
-        let op = Op::Insert { table: name.clone(), batch, mode: mode.clone() };
-        self.submit(rng, op, Effect::Insert { table: name, mode, rows });
+        let op = Op::Insert { table, batch, mode: mode.clone() };
+        self.submit(rng, op, Effect::Insert { table: name, as_of, mode, rows });
     }
 
     fn step(&mut self, rng: &mut Rng) {
@@ -293,11 +370,51 @@ impl Run {
                 (before..made(&self.engine)).for_each(|_| self.queue.push(Effect::Nothing));
             }
         }
+        if rng.one_in(60) {
+            self.held = Some((self.engine.root(), self.published().clone()));
+        }
         if rng.one_in(50) {
             let free = if rng.one_in(2) { Some(rng.below(60 << 10)) } else { None };
             self.machine.disk.set_free_bytes(free);
         }
         self.machine.clock.advance(Duration::from_millis(rng.below(200)));
+    }
+}
+
+/// A change that the engine takes at this state of the table; `None`: none this time.
+fn change(rng: &mut Rng, began_as: &str, model: &Table) -> Option<Change> {
+    let name = format!("x{}", rng.below(6));
+    let is_free = model.columns.iter().all(|c| c.name != name);
+    let column = rng.pick(&model.columns).clone();
+    let of = column.name.clone();
+    if column.name == "id" || rng.one_in(3) {
+        if rng.one_in(6) {
+            let to = format!("{began_as}{}", rng.below(9));
+            return (to != model.name).then_some(Change::RenameTable { to });
+        }
+        let (data_type, default) = match rng.below(4) {
+            0 => (DataType::String, Some(Value::String("later".repeat(rng.index(30))))),
+            1 => (nested(), None),
+            2 => (DataType::Int32, Some(Value::Int32(-5)).filter(|_| rng.one_in(2))),
+            _ => (DataType::Int64, None),
+        };
+        let add = Change::AddColumn { name, data_type, nullable: true, default, if_absent: false };
+        return (is_free && model.columns.len() < 8).then_some(add);
+    }
+    let nulls = model.rows.values().any(|row| row[&of] == Value::Null);
+    match rng.below(6) {
+        0 | 1 => is_free.then_some(Change::RenameColumn { from: of, to: name }),
+        2 => Some(Change::DropColumn { name: of, if_exists: rng.one_in(2) }),
+        3 if column.data_type == DataType::Int32 => Some(Change::Widen { name: of, to: DataType::Int64 }),
+        4 if matches!(column.data_type, DataType::Int64 | DataType::Int32) && !column.refuses_null => {
+            let value = Value::Int64(rng.below(3) as i64).cast(&column.data_type).unwrap();
+            let value = Some(value).filter(|_| rng.one_in(2));
+            let same = value.clone().unwrap_or(Value::Null) == column.default;
+            (!same).then_some(Change::SetDefault { name: of, value })
+        }
+        5 if column.refuses_null => Some(Change::DropNotNull { name: of }),
+        5 if !nulls => Some(Change::SetNotNull { name: of }),
+        _ => None,
     }
 }
 
@@ -315,39 +432,46 @@ fn table(name: &str, keyed: bool) -> (TableDef, Table) {
     if keyed {
         def.set_primary_key(&["id".into()]).unwrap();
     }
+    let column = |id, name: &str, data_type, default: Value| {
+        let (initial, refuses_null) = (default.clone(), name == "name" || keyed && name == "id");
+        Col { id, name: name.into(), data_type, default, initial, refuses_null }
+    };
     let columns = vec![
-        ("id".to_owned(), DataType::Int64, Value::Null),
-        ("name".to_owned(), DataType::String, nobody),
-        ("shape".to_owned(), nested(), Value::Null),
+        column(16, "id", DataType::Int64, Value::Null),
+        column(17, "name", DataType::String, nobody),
+        column(18, "shape", nested(), Value::Null),
     ];
-    (def, Table { keyed, version: 1, columns, rows: BTreeMap::new(), next_row: 0 })
+    let (name, rows) = (name.to_owned(), BTreeMap::new());
+    (def, Table { name, keyed, version: 1, columns, next_column: 22, rows, next_row: 0 })
 }
 
-fn value(rng: &mut Rng, column: &str, data_type: &DataType) -> Value {
-    if column == "id" {
+fn value(rng: &mut Rng, column: &Col) -> Value {
+    if column.name == "id" {
         return Value::Int64(rng.below(KEYS) as i64);
     }
-    if column != "name" && rng.one_in(5) {
+    // Where nulls are refused, so are all rows.
+    if rng.one_in(if column.refuses_null { 100 } else { 5 }) {
         return Value::Null;
     }
     let text = |rng: &mut Rng| {
         let len = rng.index(12);
         Value::String(rng.word(len))
     };
-    match data_type {
+    match &column.data_type {
         DataType::String => text(rng),
         DataType::Struct(_) => {
             let texts = (0..rng.below(4)).map(|_| text(rng)).collect();
             Value::Struct(vec![Value::Int64(rng.below(9) as i64), Value::List(texts)])
         }
+        DataType::Int32 => Value::Int32(rng.below(1_000) as i32),
         _ => Value::Int64(rng.below(1_000) as i64),
     }
 }
 
-fn to_batch(columns: &[(String, DataType, Value)], rows: &[Row]) -> RecordBatch {
-    let array = |(name, data_type, _): &(String, DataType, Value)| -> (String, ArrayRef) {
-        let values: Vec<Value> = rows.iter().map(|row| row[name].clone()).collect();
-        (name.clone(), Value::to_array(&values, data_type).unwrap())
+fn to_batch(columns: &[Col], rows: &[Row]) -> RecordBatch {
+    let array = |c: &Col| -> (String, ArrayRef) {
+        let values: Vec<Value> = rows.iter().map(|row| row[&c.name].clone()).collect();
+        (c.name.clone(), Value::to_array(&values, &c.data_type).unwrap())
     };
     RecordBatch::try_from_iter(columns.iter().map(array)).unwrap()
 }
@@ -357,7 +481,7 @@ fn check(root: &Root, state: &State, what: &str) {
     assert_eq!(keys, state.keys, "{what}: API keys at lsn {}", root.lsn());
     assert_eq!(root.table_count(), state.tables.len(), "{what}");
     for (name, model) in &state.tables {
-        let table = root.table(&format!("main.{name}")).unwrap();
+        let table = root.table(&format!("main.{}", model.name)).unwrap();
         let mut found: BTreeMap<RowId, Row> = BTreeMap::new();
         for piece in table.pieces() {
             let batch = piece.read(table.all_columns()).unwrap();
@@ -396,6 +520,9 @@ fn lives(seed: u64, lives: usize, steps: u64) -> u64 {
         }
         if !run.machine.disk.is_dead() {
             check(&run.engine.root(), run.published(), "alive");
+        }
+        if let Some((root, state)) = run.held.take() {
+            check(&root, &state, "S1");
         }
         let acknowledged = run.acknowledged.load(Ordering::Relaxed);
         let Run { machine, engine, states, base, .. } = run;

@@ -296,6 +296,7 @@ impl Job {
                 Ok(Answer::Rows(Rows::of(catalog::describe(&snapshot)?, view.lsn())))
             }
             Statement::CreateTable(_) => self.write(DoneKind::CreateTable, statement, params).await,
+            Statement::AlterTable(_) => self.write(DoneKind::AlterTable, statement, params).await,
             Statement::Drop { object_type: ObjectType::Table, .. } => {
                 self.write(DoneKind::DropTable, statement, params).await
             }

@@ -49,6 +49,7 @@ files!(
     system_columns,
     writing,
     creating,
+    altering,
     errors,
     information,
     comparing,

@@ -131,7 +131,7 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
             let what = format!("column `{}` is {}, not {data_type}", existing.name, existing.data_type);
             return Err(differs(what, "a column keeps its type; add one with another name").into());
         }
-        if !nullable && existing.nullable {
+        if !nullable && existing.takes_null() {
             let what = format!("column `{}` is nullable and may hold nulls", existing.name);
             return Err(differs(what, "add a NOT NULL column with a default instead").into());
         }

@@ -191,7 +191,7 @@ pub fn describe(def: &TableDef) -> Json {
                 "id": column.id.0,
                 "name": column.name,
                 "type": column.data_type.to_string(),
-                "nullable": column.nullable,
+                "nullable": column.takes_null(),
             });
             if let Some(default) = &column.default {
                 shown["default"] = show(default, &column.data_type);

@@ -1,0 +1,84 @@
+//! ALTER TABLE on the commit thread: what is checked again because others wrote meanwhile.
+
+use std::collections::HashMap;
+
+use arrow::array::RecordBatch;
+use types::{Error, Lsn, Result, TableDef, name};
+
+use super::Core;
+use super::check::changed_since;
+use crate::prepare::{Alter, Prepared, PreparedOp, exists, refuse_nulls};
+
+/// Rows that came since the caller looked for nulls, and are looked at here. With more of them it looks again.
+const ROWS_AGAIN_MAX: u64 = 65_536;
+
+impl Prepared {
+    /// Whether the rows of earlier transactions must be in the tips before it is checked.
+    pub fn asks_rows(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, PreparedOp::AlterTable(Alter { seen: Some(_), .. })))
+    }
+}
+
+impl Core {
+    /// The changed definition; `None` if nothing is left to change.
+    pub(super) fn check_alter(
+        &self,
+        defs: &HashMap<String, TableDef>,
+        alter: &Alter,
+    ) -> Result<Option<TableDef>> {
+        let def = self.def_in(defs, &alter.table)?;
+        if def.schema.version != alter.base {
+            return Err(changed_since(&alter.table));
+        }
+        let Some(changed) = def.altered(&alter.changes)? else { return Ok(None) };
+        if changed.name != def.name {
+            let folded = changed.name.to_lowercase();
+            let is_taken = |taken: &&str| {
+                taken.to_lowercase() == folded && self.names.get(*taken).is_none_or(|id| *id != def.id)
+            };
+            let known = self.names.keys().map(AsRef::as_ref).chain(defs.keys().map(String::as_str));
+            if let Some(taken) = known.into_iter().find(is_taken) {
+                return Err(exists(taken));
+            }
+        }
+        if let Some(seen) = &alter.seen {
+            let Some(tip) = self.tips.get(&def.id).filter(|_| seen.def().id == def.id) else {
+                return Err(changed_since(&alter.table));
+            };
+            if tip.next_row().0 - seen.next_row().0 > ROWS_AGAIN_MAX {
+                return Err(Error::conflict(format!(
+                    "more rows come to `{}` than can be looked at meanwhile",
+                    name::short_table_name(&alter.table)
+                ))
+                .hint("retry the request when fewer rows come"));
+            }
+            let last_seen = types::RowId(seen.next_row().0 - 1);
+            refuse_nulls(&tip.snapshot(Lsn(0)), last_seen, &changed)?;
+        }
+        Ok(Some(changed))
+    }
+}
+
+/// Whether rows that were brought to an older definition are what they would be under this one: their columns are as they
+/// were, and what came behind them has a value for rows that lack it.
+pub(super) fn still_fits(def: &TableDef, batch: &RecordBatch) -> bool {
+    let given = batch.num_columns();
+    if given > def.schema.columns.len() {
+        return false;
+    }
+    let (same, new) = def.schema.columns.split_at(given);
+    let fields = def.schema.to_arrow_user();
+    // Nulls are only ever allowed where they were not.
+    let is_same = batch.schema_ref().fields().iter().zip(fields.fields()).all(|(then, now)| {
+        then.name() == now.name() && then.data_type() == now.data_type() && then.metadata() == now.metadata()
+    });
+    let has_nulls = || {
+        let columns = same.iter().zip(batch.columns());
+        columns.into_iter().any(|(column, array)| column.refuses_null && array.null_count() > 0)
+    };
+    // What such a row shows is `initial`; what it should get is the default.
+    let has_value = |column: &types::Column| {
+        column.default == column.initial && (column.default.is_some() || column.takes_null())
+    };
+    is_same && !has_nulls() && new.iter().all(has_value)
+}

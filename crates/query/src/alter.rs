@@ -1,0 +1,104 @@
+//! ALTER TABLE to changes of a definition. Each action is understood against what the ones before it leave.
+
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident,
+    RenameTableNameKind,
+};
+use engine::{Op, View};
+use types::{Change, Error, Kind, Result, TableDef, Value, name};
+
+use crate::ddl::{default_value, later};
+use crate::names::Written;
+use crate::planner::table;
+use crate::sql_type;
+use crate::write::column_position;
+
+/// What ALTER TABLE does; nothing if it changes nothing.
+pub(crate) fn ops(alter: &AlterTable, view: &View) -> Result<Vec<Op>> {
+    if alter.table_type.is_some() || alter.location.is_some() || alter.on_cluster.is_some() {
+        return Err(later("this form of ALTER TABLE"));
+    }
+    let snapshot = match table(view, &Written::of(&alter.name)?) {
+        Ok(snapshot) => snapshot,
+        Err(error) if alter.if_exists && error.kind() == Kind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut def = TableDef::clone(snapshot.def());
+    let mut all = Vec::with_capacity(alter.operations.len());
+    for operation in &alter.operations {
+        for change in changes(operation, &def)? {
+            let error_in = |e: Error| e.with("table", name::short_table_name(&snapshot.def().name));
+            def.alter(&change).map_err(error_in)?;
+            all.push(change);
+        }
+    }
+    if def == **snapshot.def() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Op::AlterTable { table: snapshot.def().name.clone(), changes: all }])
+}
+
+fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change>> {
+    let column = |ident: &Ident| column_position(def, ident).map(|at| def.schema.columns[at].name.clone());
+    Ok(vec![match operation {
+        AlterTableOperation::AddColumn { column_position: None, column_def, if_not_exists, .. } => {
+            added(column_def, *if_not_exists)?
+        }
+        AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+            Change::RenameColumn { from: column(old_column_name)?, to: new_column_name.value.clone() }
+        }
+        AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
+            if matches!(drop_behavior, Some(DropBehavior::Cascade)) {
+                return Err(later("DROP COLUMN … CASCADE")
+                    .hint("indexes over the column go with it; views that read it have to be replaced"));
+            }
+            let is_there = |ident: &&Ident| !*if_exists || column(ident).is_ok();
+            let drop = |ident| Ok(Change::DropColumn { name: column(ident)?, if_exists: *if_exists });
+            return column_names.iter().filter(is_there).map(drop).collect();
+        }
+        AlterTableOperation::RenameTable { table_name } => {
+            let (RenameTableNameKind::To(to) | RenameTableNameKind::As(to)) = table_name;
+            let Written { namespace, table } = Written::of(to)?;
+            // Without a namespace it stays in its own.
+            let own = || def.name.split('.').next().unwrap_or(name::DEFAULT_NAMESPACE).to_owned();
+            let namespace = namespace.map_or_else(own, |(namespace, _)| namespace);
+            Change::RenameTable { to: format!("{namespace}.{}", table.0) }
+        }
+        AlterTableOperation::AlterColumn { column_name, op } => {
+            let at = column_position(def, column_name)?;
+            let column = &def.schema.columns[at];
+            let name = column.name.clone();
+            match op {
+                AlterColumnOperation::SetNotNull => Change::SetNotNull { name },
+                AlterColumnOperation::DropNotNull => Change::DropNotNull { name },
+                AlterColumnOperation::SetDefault { value } => {
+                    let value = default_value(value, &column.data_type, &name)?;
+                    Change::SetDefault { name, value }
+                }
+                AlterColumnOperation::DropDefault => Change::SetDefault { name, value: None },
+                AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
+                    Change::Widen { name, to: sql_type::from_sql(data_type)? }
+                }
+                AlterColumnOperation::SetDataType { .. } => return Err(later("TYPE … USING")),
+                AlterColumnOperation::AddGenerated { .. } => return Err(later("ADD GENERATED")),
+            }
+        }
+        other => return Err(later(&format!("ALTER TABLE … `{other}`"))),
+    }])
+}
+
+fn added(column: &ColumnDef, if_absent: bool) -> Result<Change> {
+    let name = column.name.value.clone();
+    let data_type =
+        sql_type::from_sql(&column.data_type).map_err(|e| e.with("column", name::printable(&name)))?;
+    let (mut nullable, mut default): (bool, Option<Value>) = (true, None);
+    for option in &column.options {
+        match &option.option {
+            ColumnOption::Null => nullable = true,
+            ColumnOption::NotNull => nullable = false,
+            ColumnOption::Default(expr) => default = default_value(expr, &data_type, &name)?,
+            other => return Err(later(&format!("`{other}` on a column that is added"))),
+        }
+    }
+    Ok(Change::AddColumn { name, data_type, nullable, default, if_absent })
+}

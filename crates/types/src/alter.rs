@@ -1,0 +1,335 @@
+//! Changes of a table's definition: what ALTER TABLE asks for, one action after the other.
+//!
+//! Nothing here touches rows. A column keeps its id through a rename and never gives it to another, so rows that were
+//! written before are read by id under the new definition.
+
+use crate::name::{self, printable};
+use crate::{Column, ColumnId, DataType, Error, Kind, Result, TableDef, Value};
+
+/// One action of ALTER TABLE. Columns are named as [`TableDef::alter`] finds them when their turn comes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    AddColumn {
+        name: String,
+        data_type: DataType,
+        nullable: bool,
+        default: Option<Value>,
+        if_absent: bool,
+    },
+    RenameColumn {
+        from: String,
+        to: String,
+    },
+    /// Indexes over the column go with it.
+    DropColumn {
+        name: String,
+        if_exists: bool,
+    },
+    /// To a type that holds every value of the old one: [`DataType::widens_to`].
+    Widen {
+        name: String,
+        to: DataType,
+    },
+    /// For rows to come; `None`: null.
+    SetDefault {
+        name: String,
+        value: Option<Value>,
+    },
+    SetNotNull {
+        name: String,
+    },
+    DropNotNull {
+        name: String,
+    },
+    /// To `[namespace.]table`.
+    RenameTable {
+        to: String,
+    },
+}
+
+impl Change {
+    /// Whether rows that exist must be looked at before it may happen.
+    pub fn asks_rows(&self) -> bool {
+        matches!(self, Change::SetNotNull { .. })
+    }
+}
+
+impl TableDef {
+    /// The definition after these changes; `None` if they change nothing. Its version is one higher.
+    ///
+    /// [`Kind::Schema`] where a change cannot be, saying why; [`Kind::NotFound`] and [`Kind::Exists`] of columns.
+    pub fn altered(&self, changes: &[Change]) -> Result<Option<TableDef>> {
+        let mut changed = self.clone();
+        for change in changes {
+            changed.alter(change).map_err(|e| e.with("table", name::short_table_name(&self.name)))?;
+        }
+        if changed == *self {
+            return Ok(None);
+        }
+        changed.schema.version = self.schema.version.next();
+        changed.check_stored()?;
+        Ok(Some(changed))
+    }
+
+    /// One change. Leaves the version to the caller, who may make several.
+    pub fn alter(&mut self, change: &Change) -> Result<()> {
+        if self.is_vault() && !matches!(change, Change::AddColumn { .. }) {
+            return Err(Error::new(Kind::Schema, "the columns and the name of a vault stay as they are")
+                .hint("columns may be added to it"));
+        }
+        match change {
+            Change::AddColumn { name, data_type, nullable, default, if_absent } => {
+                if *if_absent && self.schema.column_named(name).is_some() {
+                    return Ok(());
+                }
+                if !nullable && default.is_none() {
+                    return Err(Error::invalid(format!(
+                        "column `{}` is NOT NULL and has no default, so the rows that exist could not have it",
+                        printable(name)
+                    ))
+                    .hint("give it a default or let it be null"));
+                }
+                self.add_column(name, data_type, *nullable, default.clone()).map(drop)
+            }
+            Change::RenameColumn { from, to } => self.rename_column(from, to),
+            Change::DropColumn { name, if_exists } => match self.schema.column_named(name) {
+                None if *if_exists => Ok(()),
+                _ => self.drop_column(name),
+            },
+            Change::Widen { name, to } => self.widen(name, to),
+            Change::SetDefault { name, value } => {
+                let column = self.column_to_change(name)?;
+                if let Some(value) = value {
+                    value.check(&column.data_type).map_err(|e| e.with("column", printable(name)))?;
+                }
+                column.default.clone_from(value);
+                Ok(())
+            }
+            Change::SetNotNull { name } => {
+                let column = self.column_to_change(name)?;
+                column.refuses_null |= column.nullable;
+                Ok(())
+            }
+            Change::DropNotNull { name } => {
+                let column = self.column_to_change(name)?;
+                let (id, called) = (column.id, column.name.clone());
+                if self.primary_key.contains(&id) {
+                    return Err(key_stays(&called, "NOT NULL"));
+                }
+                let column = self.column_to_change(name)?;
+                (column.nullable, column.refuses_null) = (true, false);
+                Ok(())
+            }
+            Change::RenameTable { to } => {
+                let full_name = name::full_table_name(to)?;
+                if full_name != self.name {
+                    name::check_new_table(&full_name)?;
+                    self.name = full_name;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn column_to_change(&mut self, wanted: &str) -> Result<&mut Column> {
+        let found = name::resolve(wanted, self.schema.columns.iter().map(|c| c.name.as_str()));
+        let Some(at) = found else {
+            let have: Vec<String> =
+                self.schema.columns.iter().take(20).map(|c| format!("`{}`", c.name)).collect();
+            return Err(Error::not_found(format!("there is no column `{}`", printable(wanted)))
+                .hint(format!("its columns are {}", have.join(", "))));
+        };
+        Ok(&mut self.schema.columns[at])
+    }
+
+    fn rename_column(&mut self, from: &str, to: &str) -> Result<()> {
+        name::check_column(to)?;
+        let column = self.column_to_change(from)?;
+        let (id, old) = (column.id, column.name.clone());
+        let folded = to.to_lowercase();
+        let is_taken = |c: &&Column| c.id != id && c.name.to_lowercase() == folded;
+        if let Some(taken) = self.schema.columns.iter().find(is_taken) {
+            return Err(Error::new(Kind::Exists, format!("there is a column `{}` already", taken.name)));
+        }
+        if let Some(by) = self.partitioned_by(&old) {
+            return Err(Error::new(Kind::Schema, format!("the table is partitioned by `{by}`"))
+                .hint("a column that partitions keeps its name"));
+        }
+        to.clone_into(&mut self.column_to_change(from)?.name);
+        Ok(())
+    }
+
+    fn drop_column(&mut self, wanted: &str) -> Result<()> {
+        let column = self.column_to_change(wanted)?;
+        let (id, called) = (column.id, column.name.clone());
+        let stays = |why: String, hint: &str| Err(Error::new(Kind::Schema, why).hint(hint));
+        if self.primary_key.contains(&id) {
+            return Err(key_stays(&called, "there"));
+        }
+        if self.time == Some(id) {
+            return stays(
+                format!("`{called}` is the time column of the table"),
+                "make a new table and copy the rows",
+            );
+        }
+        if let Some(by) = self.partitioned_by(&called) {
+            return stays(
+                format!("the table is partitioned by `{by}`"),
+                "make a new table and copy the rows",
+            );
+        }
+        if self.schema.columns.len() == 1 {
+            return stays(format!("`{called}` is the only column"), "DROP TABLE drops the table");
+        }
+        self.schema.columns.retain(|column| column.id != id);
+        self.indexes.retain(|index| !index.columns.contains(&id));
+        Ok(())
+    }
+
+    fn widen(&mut self, wanted: &str, to: &DataType) -> Result<()> {
+        let column = self.column_to_change(wanted)?;
+        let (id, called, from) = (column.id, column.name.clone(), column.data_type.clone());
+        if from.to_string() == to.to_string() {
+            return Ok(());
+        }
+        if self.primary_key.contains(&id) {
+            return Err(key_stays(&called, "of its type"));
+        }
+        if !from.widens_to(to) {
+            return Err(Error::new(Kind::Schema, format!("column `{called}` cannot become {to}: it is {from}"))
+                .hint("int32 becomes int64, float32 becomes float64, decimal(p,s) more digits before the point; for all else add a column, fill it by UPDATE, and drop the old one"));
+        }
+        let column = self.column_to_change(wanted)?;
+        column.default = column.default.take().map(|value| value.cast(to)).transpose()?;
+        column.initial = column.initial.take().map(|value| value.cast(to)).transpose()?;
+        column.data_type = to.clone();
+        Ok(())
+    }
+
+    /// The expression of `partition_by` that names this column.
+    fn partitioned_by(&self, column: &str) -> Option<&String> {
+        let names = |by: &&String| {
+            let words = by.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-');
+            by.eq_ignore_ascii_case(column) || words.into_iter().any(|word| word.eq_ignore_ascii_case(column))
+        };
+        self.options.partition_by.iter().find(names)
+    }
+
+    /// Columns that refuse nulls though rows that have ended may hold some.
+    pub fn null_refusing(&self) -> impl Iterator<Item = ColumnId> + '_ {
+        self.schema.columns.iter().filter(|c| c.refuses_null).map(|c| c.id)
+    }
+}
+
+fn key_stays(column: &str, how: &str) -> Error {
+    Error::new(Kind::Schema, format!("`{column}` is part of the primary key and stays {how}"))
+        .hint("make a new table and copy the rows")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Decoder, Encoder};
+    use crate::{NewIndex, SchemaVersion, TableId};
+
+    fn goods() -> TableDef {
+        let mut def = TableDef::new(TableId(1), "main.goods");
+        def.add_column("id", &DataType::Int64, true, None).unwrap();
+        def.add_column("stock", &DataType::Int32, true, Some(Value::Int32(7))).unwrap();
+        def.add_column("name", &DataType::String, true, None).unwrap();
+        def.set_primary_key(&["id".into()]).unwrap();
+        def
+    }
+
+    fn named(name: &str) -> String {
+        name.to_owned()
+    }
+
+    fn ids(def: &TableDef) -> Vec<(u32, &str)> {
+        def.schema.columns.iter().map(|c| (c.id.0, c.name.as_str())).collect()
+    }
+
+    #[test]
+    fn a_column_keeps_its_id_and_its_name_may_be_used_again() {
+        let changes = [
+            Change::RenameColumn { from: named("Stock"), to: named("amount") },
+            Change::AddColumn {
+                name: named("stock"),
+                data_type: DataType::String,
+                nullable: true,
+                default: None,
+                if_absent: false,
+            },
+            Change::DropColumn { name: named("name"), if_exists: false },
+            Change::DropColumn { name: named("none"), if_exists: true },
+        ];
+        let def = goods().altered(&changes).unwrap().unwrap();
+        assert_eq!(ids(&def), [(16, "id"), (17, "amount"), (19, "stock")]);
+        assert_eq!(def.schema.version, SchemaVersion(2));
+        let again = Change::AddColumn {
+            name: named("name"),
+            data_type: DataType::String,
+            nullable: true,
+            default: None,
+            if_absent: true,
+        };
+        let def = def.altered(std::slice::from_ref(&again)).unwrap().unwrap();
+        assert_eq!(ids(&def)[3], (20, "name"), "an id is never used again");
+        assert_eq!(def.altered(&[again]).unwrap(), None, "it is there");
+    }
+
+    #[test]
+    fn a_wider_type_takes_the_defaults_along() {
+        let widen = |to| Change::Widen { name: named("stock"), to };
+        let def = goods().altered(&[widen(DataType::Int64)]).unwrap().unwrap();
+        let column = def.schema.column_named("stock").unwrap();
+        assert_eq!((&column.default, &column.initial), (&Some(Value::Int64(7)), &Some(Value::Int64(7))));
+        for to in [DataType::Int32, DataType::Float64, DataType::String, DataType::Timestamp] {
+            let error = def.altered(&[widen(to.clone())]).unwrap_err();
+            assert!(error.message().contains("cannot become"), "{to}: {error}");
+        }
+        assert_eq!(def.altered(&[widen(DataType::Int64)]).unwrap(), None);
+    }
+
+    #[test]
+    fn what_others_hang_on_stays_or_goes_with_the_column() {
+        let mut def = goods();
+        let index = NewIndex { kind: "column".into(), columns: vec!["stock".into()], ..NewIndex::default() };
+        def.add_index(&index).unwrap();
+        def.options.partition_by = vec!["bucket(4, name)".into()];
+        let drop = |name: &str| Change::DropColumn { name: name.into(), if_exists: false };
+        let rename = |from: &str, to: &str| Change::RenameColumn { from: from.into(), to: to.into() };
+        for (change, part) in [
+            (drop("id"), "primary key"),
+            (Change::Widen { name: named("id"), to: DataType::Float64 }, "primary key"),
+            (Change::DropNotNull { name: named("id") }, "primary key"),
+            (drop("name"), "partitioned"),
+            (rename("name", "title"), "partitioned"),
+            (rename("stock", "ID"), "already"),
+            (rename("stock", "_x"), "no column name"),
+            (rename("nothing", "x"), "its columns are `id`, `stock`, `name`"),
+            (Change::RenameTable { to: named("9") }, "no table name"),
+        ] {
+            let error = def.altered(std::slice::from_ref(&change)).unwrap_err();
+            assert!(error.to_string().contains(part), "{change:?}: {error}");
+        }
+        let renamed = def.altered(&[rename("stock", "STOCK"), rename("id", "key")]).unwrap().unwrap();
+        assert_eq!(ids(&renamed)[..2], [(16, "key"), (17, "STOCK")]);
+        assert_eq!(renamed.indexes, def.indexes, "indexes know columns by id");
+        assert!(def.altered(&[drop("stock")]).unwrap().unwrap().indexes.is_empty());
+    }
+
+    #[test]
+    fn what_refuses_nulls_later_survives_storage() {
+        let set = Change::SetNotNull { name: named("name") };
+        let def = goods().altered(&[set.clone()]).unwrap().unwrap();
+        assert!(!def.schema.column_named("name").unwrap().takes_null());
+        let mut e = Encoder::new();
+        def.encode(&mut e);
+        assert_eq!(TableDef::decode(&mut Decoder::new(&e.bytes)).unwrap(), def);
+        let free = def.altered(&[Change::DropNotNull { name: named("name") }]).unwrap().unwrap();
+        assert!(free.schema.column_named("name").unwrap().takes_null());
+        assert_eq!(def.altered(&[set]).unwrap(), None);
+        assert_eq!(goods().altered(&[Change::SetNotNull { name: named("id") }]).unwrap(), None);
+    }
+}
