@@ -281,7 +281,7 @@ impl Core {
     fn apply(&mut self, group: &mut Group, actions: Vec<Action>) -> Result<Committed> {
         let offset = group.frame.commit();
         let lsn = group.lsn(offset);
-        let mut committed = Committed { lsn, ..Committed::default() };
+        let mut committed = Committed { lsn, time: self.last_time, ..Committed::default() };
         for action in actions {
             match action {
                 Action::Rows { table, version, batch, deletes } => {
