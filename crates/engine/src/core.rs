@@ -297,7 +297,7 @@ impl Core {
         let mut firsts = Vec::new();
         let offset = group.frame.commit();
         let lsn = group.lsn(offset);
-        let mut committed = Committed { lsn, ..Committed::default() };
+        let mut committed = Committed { lsn, time: self.last_time, ..Committed::default() };
         for action in actions {
             match action {
                 Action::Rows { table, version, batch, deletes } => {

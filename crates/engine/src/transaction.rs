@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
-use types::{Change, DataType, Lsn, NewIndex, RowId, TableDef, Value};
+use types::{Change, DataType, Lsn, Micros, NewIndex, RowId, TableDef, Value};
 
 /// Operations that become one commit: all at one lsn, or none.
 #[derive(Clone, Debug)]
@@ -111,6 +111,8 @@ pub struct NewColumn {
 pub struct Committed {
     /// Where it stands in the log; 0 if it was acknowledged from memory.
     pub lsn: Lsn,
+    /// The `_time` of the inserted rows.
+    pub time: Micros,
     /// The ids of the first and last inserted row, if there was one. In between there may be rows of the same
     /// transaction only; with several tables they speak of the last one written.
     pub first_row: Option<RowId>,

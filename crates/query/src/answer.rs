@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::execution::memory_pool::MemoryReservation;
 use futures::Stream;
 use tokio::sync::mpsc;
 use types::{Error, Kind, Lsn, Result};
@@ -20,9 +21,10 @@ pub(crate) const WAITING_BATCHES_MAX: usize = 2;
 /// What a statement answers.
 #[derive(Debug)]
 pub enum Answer {
-    /// SELECT, EXPLAIN, SHOW, DESCRIBE.
+    /// SELECT, EXPLAIN, SHOW, DESCRIBE, and what changes rows with RETURNING: then each row is one that was changed, and
+    /// the lsn that of the commit.
     Rows(Rows),
-    /// Everything that changes something.
+    /// Everything that changes something, unless it asks for rows with RETURNING.
     Done(Done),
 }
 
@@ -47,6 +49,7 @@ pub enum DoneKind {
     Insert,
     Update,
     Delete,
+    Truncate,
 }
 
 impl DoneKind {
@@ -61,6 +64,7 @@ impl DoneKind {
             DoneKind::Insert => "INSERT",
             DoneKind::Update => "UPDATE",
             DoneKind::Delete => "DELETE",
+            DoneKind::Truncate => "TRUNCATE TABLE",
         }
     }
 }
@@ -86,6 +90,9 @@ pub struct Rows {
     ended: bool,
     only_records: bool,
     cancel: CancelOnDrop,
+    /// Of an answer that is there already.
+    #[expect(dead_code, reason = "held until the answer goes")]
+    memory: Option<MemoryReservation>,
 }
 
 /// How a statement's rows ended. Without it an answer that broke off would look whole.
@@ -111,7 +118,24 @@ impl Rows {
         end: Arc<End>,
         cancel: Option<Arc<Cancel>>,
     ) -> Self {
-        Rows { schema, lsn, batches, end, ended: false, only_records: false, cancel: CancelOnDrop(cancel) }
+        let cancel = CancelOnDrop(cancel);
+        Rows { schema, lsn, batches, end, ended: false, only_records: false, cancel, memory: None }
+    }
+
+    /// An answer of any number of rows that are there already, of which the first `rows_max` are given. `memory` is what
+    /// they hold of what statements share.
+    pub(crate) fn whole(batch: RecordBatch, lsn: Lsn, rows_max: u64, memory: MemoryReservation) -> Self {
+        let rows = batch.num_rows().min(usize::try_from(rows_max).unwrap_or(usize::MAX));
+        let pieces = rows.div_ceil(table::BATCH_ROWS);
+        let (sender, batches) = mpsc::channel(pieces.max(1));
+        for first in (0..rows).step_by(table::BATCH_ROWS) {
+            let piece = batch.slice(first, table::BATCH_ROWS.min(rows - first));
+            sender.try_send(Ok(piece)).expect("the channel has room for all");
+        }
+        let end = Arc::new(End::default());
+        end.truncated.store(rows < batch.num_rows(), Ordering::Release);
+        end.set(Ok(()));
+        Rows { memory: Some(memory), ..Rows::new(batch.schema(), lsn, batches, end, None) }
     }
 
     /// An answer that is there already.

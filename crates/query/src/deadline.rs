@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 use types::{Error, Kind, Result};
 
+/// How long beyond its deadline a statement waits to hear whether its transaction was committed.
+pub(crate) const COMMIT_WAIT: Duration = Duration::from_secs(60);
+
 /// Until when a statement may run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {

@@ -191,6 +191,13 @@ async fn collect_plan(
     Ok((whole, memory))
 }
 
+/// So many bytes of the memory that statements share.
+pub(crate) fn reserve(planner: &Planner, bytes: usize) -> Result<MemoryReservation> {
+    let memory = MemoryConsumer::new("rows to be written").register(planner.context().memory_pool());
+    memory.try_grow(bytes).map_err(from_datafusion)?;
+    Ok(memory)
+}
+
 /// What a copy of these rows takes.
 fn own_bytes(batch: &RecordBatch) -> usize {
     // What cannot be measured by its slice counts whole.

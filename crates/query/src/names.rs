@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, Value, VisitMut,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, Value, Visit, VisitMut,
     VisitorMut, visit_expressions,
 };
 use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
@@ -135,8 +135,9 @@ fn is_system(text: &str) -> bool {
     text.eq_ignore_ascii_case(ROW_ID_NAME) || text.eq_ignore_ascii_case(TIME_NAME)
 }
 
-fn mentions_system(statement: &Statement) -> bool {
-    visit_expressions(statement, |expr| {
+/// Whether `_row_id` or `_time` is named.
+pub(crate) fn mentions_system(part: &impl Visit) -> bool {
+    visit_expressions(part, |expr| {
         let found = match expr {
             Expr::Identifier(ident) => is_system(&ident.value),
             Expr::CompoundIdentifier(parts) => parts.iter().any(|ident| is_system(&ident.value)),

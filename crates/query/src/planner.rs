@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, SchemaRef};
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ParamValues, TableReference};
 use datafusion::datasource::cte_worktable::CteWorkTable;
-use datafusion::datasource::{DefaultTableSource, provider_as_source};
+use datafusion::datasource::{DefaultTableSource, MemTable, provider_as_source};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -239,12 +239,35 @@ impl Planner {
     /// Plans a query (or its EXPLAIN), whose parameters were counted. With `text`, the plan is kept for [`Planner::again`].
     pub fn plan(
         &self,
-        mut statement: Statement,
+        statement: Statement,
         params: &Params,
         view: &View,
         text: Option<&str>,
     ) -> Result<Planned> {
-        let mut tables = ViewTables { view, found: HashMap::new(), written: Vec::new(), passing: false };
+        self.plan_with(statement, params, view, &[], text)
+    }
+
+    /// Plans a query of one time, which may read rows of its own beside the tables.
+    pub fn plan_over(
+        &self,
+        statement: Statement,
+        params: &Params,
+        view: &View,
+        extras: &[Extra],
+    ) -> Result<Planned> {
+        self.plan_with(statement, params, view, extras, None)
+    }
+
+    fn plan_with(
+        &self,
+        mut statement: Statement,
+        params: &Params,
+        view: &View,
+        extras: &[Extra],
+        text: Option<&str>,
+    ) -> Result<Planned> {
+        let mut tables =
+            ViewTables { view, extras, found: HashMap::new(), written: Vec::new(), passing: false };
         let system = names::bind(&mut statement, &mut tables)?;
         let sources = tables.sources(system)?;
         let keep = !tables.passing && !matches!(statement, Statement::Explain { .. });
@@ -413,6 +436,7 @@ fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<Logic
 /// The tables that one statement names, all out of one view (S2).
 struct ViewTables<'a> {
     view: &'a View,
+    extras: &'a [Extra],
     found: HashMap<String, Found>,
     written: Vec<(Written, TableId, SchemaVersion)>,
     /// Whether something is read that holds for this statement alone.
@@ -436,6 +460,11 @@ impl ViewTables<'_> {
 
 impl Tables for ViewTables<'_> {
     fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
+        if let Some(extra) = self.extras.iter().find(|extra| extra.is(written)) {
+            self.passing = true;
+            self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));
+            return Ok((extra.full_name.clone(), extra.columns.clone()));
+        }
         if let Some((full_name, provider)) = catalog::information(self.view, written)? {
             self.passing = true;
             let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
@@ -450,6 +479,41 @@ impl Tables for ViewTables<'_> {
         self.found.insert(def.name.clone(), Found::Table(Table::of(self.view, snapshot)));
         Ok((def.name.clone(), columns))
     }
+}
+
+/// Rows that one statement reads as a table of the reserved namespace, where no table of this name can be.
+pub(crate) struct Extra {
+    full_name: String,
+    /// Without the system columns.
+    columns: Vec<Named>,
+    provider: Arc<dyn TableProvider>,
+}
+
+impl Extra {
+    /// `schema` as of [`extra_schema`].
+    pub fn of(name: &str, schema: SchemaRef, columns: Vec<ArrayRef>) -> Result<Extra> {
+        let is_system = |name: &str| name == types::ROW_ID_NAME || name == types::TIME_NAME;
+        let named =
+            schema.fields().iter().filter(|field| !is_system(field.name())).map(|f| named(f)).collect();
+        let rows = RecordBatch::try_new(schema.clone(), columns)
+            .map_err(|e| Error::internal(format!("rows of a statement make no table: {e}")))?;
+        let provider = MemTable::try_new(schema, vec![vec![rows]]).map_err(from_datafusion)?;
+        let full_name = format!("{}.{name}", types::name::RESERVED_NAMESPACE);
+        Ok(Extra { full_name, columns: named, provider: Arc::new(provider) })
+    }
+
+    fn is(&self, written: &Written) -> bool {
+        written.text() == self.full_name
+    }
+}
+
+/// The columns of a table, its system columns, and some more.
+pub(crate) fn extra_schema(snapshot: &Snapshot, more: &[ArrowField]) -> SchemaRef {
+    // Stored batches begin with the system columns.
+    let (system, user) = snapshot.arrow_schema().fields().split_at(2);
+    let mut fields: Vec<FieldRef> = user.iter().chain(system).cloned().collect();
+    fields.extend(more.iter().cloned().map(Arc::new));
+    Arc::new(ArrowSchema::new(fields))
 }
 
 /// The fields of a list are those of its items.

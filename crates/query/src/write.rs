@@ -1,19 +1,25 @@
 //! INSERT, UPDATE, DELETE and CREATE TABLE AS as transactions: what they read stands at one lsn, and what they write
 //! is refused if a row that was read has changed since. Whoever runs them then starts again.
 
+mod assign;
+mod conflict;
+mod delete;
+mod insert;
+mod returning;
+mod update;
+
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Int64Type, Schema};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, CreateTable, Delete, Expr, FromTable, Ident, Insert, ObjectName,
-    ObjectNamePart, ObjectType, Query, SelectItem, SetExpr, Statement, TableFactor, TableObject,
-    TableWithJoins, Update,
+    CreateTable, Expr, Ident, ObjectName, ObjectType, Query, SelectItem, SetExpr, Statement, TableFactor,
+    TableWithJoins, With,
 };
 use engine::{Mode, Op, View};
 use table::Snapshot;
-use types::{Column, Error, Kind, NewIndex, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, Value, name};
+use types::{Column, Error, Kind, NewIndex, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, name};
 
 use crate::cancel::Cancel;
 use crate::coerce::CELL_PREFIX;
@@ -22,12 +28,11 @@ use crate::error::quoted;
 use crate::execute::{collect, heavy};
 use crate::names::{Written, near};
 use crate::params::Params;
-use crate::planner::{Planner, table};
+use crate::planner::{Extra, Planner, table};
 use crate::provider::row_ids;
-use crate::{convert, literal, parse, sql_type};
+use crate::{convert, parse, sql_type};
 
-/// Expressions of INSERT … VALUES that are evaluated by one query.
-const CELLS_AT_ONCE: usize = 256;
+pub(crate) use returning::Returned;
 
 /// What a statement writes, and how many rows it counts.
 #[derive(Default)]
@@ -36,6 +41,12 @@ pub(crate) struct Change {
     pub count: u64,
     /// What the rows in `ops` hold of the memory that statements share; to be kept as long as they.
     pub memory: Option<MemoryReservation>,
+    /// What RETURNING asks for; then it is the answer.
+    pub returned: Option<Returned>,
+    /// Only the commit knows how many rows there are: those that it inserts.
+    pub counts_inserted: bool,
+    /// A key that is taken was free when it was looked up: the statement looks again.
+    pub retries_exists: bool,
 }
 
 /// Whether IF NOT EXISTS finds an index: one of the name, or where none is given one of the kind over the same columns.
@@ -55,6 +66,18 @@ pub(crate) struct Writer<'a> {
     pub cancel: &'a Arc<Cancel>,
     /// Whether planning may take long ([`heavy`]).
     pub long: bool,
+    /// What stands in front of the statement, for whatever it reads.
+    pub with: Option<&'a With>,
+}
+
+/// The statement that a WITH stands in front of, if it is one that writes.
+pub(crate) fn behind_with(query: &Query) -> Option<(Option<&With>, &Statement)> {
+    match query.body.as_ref() {
+        SetExpr::Insert(statement) | SetExpr::Update(statement) | SetExpr::Delete(statement) => {
+            Some((query.with.as_ref(), statement))
+        }
+        _ => None,
+    }
 }
 
 impl Writer<'_> {
@@ -92,195 +115,21 @@ impl Writer<'_> {
             Statement::Insert(insert) => self.insert(insert).await,
             Statement::Update(update) => self.update(update).await,
             Statement::Delete(delete) => self.delete(delete).await,
+            Statement::Truncate(truncate) => self.truncate(truncate).await,
+            Statement::Query(query) => {
+                let Some((with, statement)) = behind_with(query) else {
+                    return Err(Error::internal("a query changes nothing"));
+                };
+                let ctes = with.iter().flat_map(|with| &with.cte_tables);
+                if !ctes.into_iter().all(|cte| parse::reads_only(&cte.query)) {
+                    return Err(later("a query that writes"));
+                }
+                Box::pin(Writer { with, ..*self }.change(statement)).await
+            }
             other => {
                 Err(Error::internal(format!("`{}` changes nothing", name::printable(&other.to_string()))))
             }
         }
-    }
-
-    async fn insert(&self, insert: &Insert) -> Result<Change> {
-        refuse_insert(insert)?;
-        let TableObject::TableName(object) = &insert.table else {
-            return Err(later("INSERT into a function"));
-        };
-        let snapshot = table(self.view, &Written::of(object)?)?;
-        let def = snapshot.def();
-        let columns = target_columns(def, &insert.columns)?;
-        let Some(query) = &insert.source else { return Err(later("INSERT … DEFAULT VALUES")) };
-        let (batch, memory) = match query.body.as_ref() {
-            SetExpr::Values(values)
-                if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() =>
-            {
-                let rows: Vec<&[Expr]> = values.rows.iter().map(|row| &row[..]).collect();
-                (self.values(&columns, &rows, !insert.columns.is_empty()).await?, None)
-            }
-            _ => {
-                let (batch, memory) = self.selected(def, &columns, query, !insert.columns.is_empty()).await?;
-                (batch, Some(memory))
-            }
-        };
-        let count = batch.num_rows() as u64;
-        if count == 0 {
-            return Ok(Change::default());
-        }
-        let op = Op::Insert { table: def.name.clone(), batch, mode: Mode::Append };
-        Ok(Change { ops: vec![op], count, memory })
-    }
-
-    /// The rows of VALUES. Literals become values at once; what has to be evaluated becomes a query.
-    async fn values(&self, columns: &[&Column], rows: &[&[Expr]], listed: bool) -> Result<RecordBatch> {
-        let width = rows.first().map_or(0, |row| row.len());
-        if let Some((i, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != width) {
-            return Err(Error::invalid(format!("row {} has {} values, row 1 has {width}", i + 1, row.len())));
-        }
-        check_width(columns, width, listed)?;
-        let columns = &columns[..width];
-        let mut cells: Vec<Vec<Value>> = vec![Vec::with_capacity(rows.len()); width];
-        let mut pending: Vec<(usize, usize, &Expr)> = Vec::new();
-        for (r, row) in rows.iter().enumerate() {
-            for (c, expr) in row.iter().enumerate() {
-                let column = columns[c];
-                let value = if is_default(expr) {
-                    column.default.clone().unwrap_or(Value::Null)
-                } else {
-                    match literal::value(expr, &column.data_type, &self.params.values) {
-                        Some(value) => value.map_err(|e| place(e, column, r))?,
-                        None => {
-                            pending.push((r, c, expr));
-                            Value::Null
-                        }
-                    }
-                };
-                cells[c].push(value);
-            }
-        }
-        for some in pending.chunks(CELLS_AT_ONCE) {
-            let projection =
-                some.iter().enumerate().map(|(i, (_, _, expr))| named((*expr).clone(), i)).collect();
-            let statement = select(projection, None, None)?;
-            let (batch, _) = self.run(statement).await?;
-            if batch.num_rows() != 1 {
-                return Err(Error::internal(format!("VALUES gave {} rows for one", batch.num_rows())));
-            }
-            for (i, (r, c, _)) in some.iter().enumerate() {
-                let column = columns[*c];
-                let array = convert::to_column(batch.column(i), &column.data_type)
-                    .map_err(|e| place(e, column, *r))?;
-                cells[*c][*r] = Value::from_array(&array, &column.data_type, 0);
-            }
-        }
-        let arrays = columns
-            .iter()
-            .zip(&cells)
-            .map(|(column, cells)| {
-                Value::to_array(cells, &column.data_type).map_err(|e| e.with("column", &column.name))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        batch_of(columns, arrays, rows.len())
-    }
-
-    async fn selected(
-        &self,
-        def: &TableDef,
-        columns: &[&Column],
-        query: &Query,
-        listed: bool,
-    ) -> Result<(RecordBatch, MemoryReservation)> {
-        if !parse::reads_only(query) {
-            return Err(later("a query that writes"));
-        }
-        let (batch, memory) = self.run(Statement::Query(Box::new(query.clone()))).await?;
-        check_width(columns, batch.num_columns(), listed).map_err(|e| e.with("table", &def.name))?;
-        let columns = &columns[..batch.num_columns()];
-        let arrays = columns
-            .iter()
-            .zip(batch.columns())
-            .map(|(column, array)| {
-                convert::to_column(array, &column.data_type).map_err(|e| e.with("column", &column.name))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        Ok((batch_of(columns, arrays, batch.num_rows())?, memory))
-    }
-
-    async fn update(&self, update: &Update) -> Result<Change> {
-        let missing = [
-            (update.from.is_some(), "UPDATE … FROM"),
-            (update.returning.is_some(), "RETURNING"),
-            (update.or.is_some(), "UPDATE OR …"),
-            (update.limit.is_some(), "UPDATE … LIMIT"),
-        ];
-        if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
-            return Err(later(what));
-        }
-        let snapshot = self.one_table(&update.table)?;
-        let def = snapshot.def();
-        let mut sets: Vec<Option<&Expr>> = vec![None; def.schema.columns.len()];
-        for Assignment { target, value } in &update.assignments {
-            let AssignmentTarget::ColumnName(object) = target else { return Err(later("SET (a, b) = …")) };
-            let position = column_position(def, assigned(def, &update.table, object)?)?;
-            if sets[position].replace(value).is_some() {
-                return Err(Error::invalid(format!(
-                    "column `{}` is set twice",
-                    def.schema.columns[position].name
-                )));
-            }
-        }
-        let column_item = |(i, column): (usize, &Column)| match sets[i] {
-            Some(expr) if !is_default(expr) => named(expr.clone(), i),
-            _ => named(Expr::Identifier(Ident::with_quote('"', &column.name)), i),
-        };
-        let mut projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new(ROW_ID_NAME)))];
-        projection.extend(def.schema.columns.iter().enumerate().map(column_item));
-        let (batch, memory) =
-            self.run(select(projection, Some(update.table.clone()), update.selection.clone())?).await?;
-        let rows = batch.num_rows();
-        if rows == 0 {
-            return Ok(Change::default());
-        }
-        let columns: Vec<&Column> = def.schema.columns.iter().collect();
-        let arrays = columns
-            .iter()
-            .enumerate()
-            .map(|(i, column)| {
-                if sets[i].is_some_and(is_default) {
-                    let value = column.default.clone().unwrap_or(Value::Null);
-                    return Value::to_array(&vec![value; rows], &column.data_type);
-                }
-                convert::to_column(batch.column(i + 1), &column.data_type)
-                    .map_err(|e| e.with("column", &column.name))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let op = Op::Update {
-            table: def.name.clone(),
-            old: first_column(&batch),
-            batch: batch_of(&columns, arrays, rows)?,
-        };
-        Ok(Change { ops: vec![op], count: rows as u64, memory: Some(memory) })
-    }
-
-    async fn delete(&self, delete: &Delete) -> Result<Change> {
-        let missing = [
-            (delete.using.is_some(), "DELETE … USING"),
-            (delete.returning.is_some(), "RETURNING"),
-            (!delete.tables.is_empty(), "DELETE of several tables"),
-            (!delete.order_by.is_empty() || delete.limit.is_some(), "DELETE … LIMIT"),
-        ];
-        if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
-            return Err(later(what));
-        }
-        let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
-        let [from] = from.as_slice() else { return Err(later("DELETE of several tables")) };
-        let snapshot = self.one_table(from)?;
-        let projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(Ident::new(ROW_ID_NAME)))];
-        let (batch, memory) =
-            self.run(select(projection, Some(from.clone()), delete.selection.clone())?).await?;
-        let rows = first_column(&batch);
-        let count = rows.len() as u64;
-        if count == 0 {
-            return Ok(Change::default());
-        }
-        let op = Op::Delete { table: snapshot.def().name.clone(), rows, must_exist: true };
-        Ok(Change { ops: vec![op], count, memory: Some(memory) })
     }
 
     /// CREATE TABLE … AS: the table and its rows in one commit.
@@ -314,54 +163,64 @@ impl Writer<'_> {
         if count > 0 {
             ops.push(Op::Insert { table, batch: rows, mode: Mode::Append });
         }
-        Ok(Change { ops, count, memory: Some(memory) })
-    }
-
-    fn one_table(&self, from: &TableWithJoins) -> Result<Arc<Snapshot>> {
-        let TableFactor::Table { name: object, args: None, .. } = &from.relation else {
-            return Err(Error::invalid("a table is expected"));
-        };
-        if !from.joins.is_empty() {
-            return Err(later("writing a join"));
-        }
-        table(self.view, &Written::of(object)?)
+        Ok(Change { ops, count, memory: Some(memory), ..Change::default() })
     }
 
     async fn run(&self, statement: Statement) -> Result<(RecordBatch, MemoryReservation)> {
-        let planned = heavy(self.long, || self.planner.plan(statement, self.params, self.view, None))?;
+        self.run_over(statement, &[]).await
+    }
+
+    /// All rows of a query, which may read these rows beside the tables.
+    async fn run_over(
+        &self,
+        mut statement: Statement,
+        extras: &[Extra],
+    ) -> Result<(RecordBatch, MemoryReservation)> {
+        if let (Some(with), Statement::Query(query)) = (self.with, &mut statement) {
+            behind(with, query)?;
+        }
+        let planned = heavy(self.long, || self.planner.plan_over(statement, self.params, self.view, extras))?;
         collect(self.planner, &planned, self.cancel, self.long).await
     }
-}
 
-fn refuse_insert(insert: &Insert) -> Result<()> {
-    let missing = [
-        (insert.on.is_some(), "ON CONFLICT"),
-        (insert.returning.is_some(), "RETURNING"),
-        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR …"),
-        (insert.overwrite, "INSERT OVERWRITE"),
-        (insert.partitioned.is_some(), "PARTITION"),
-        (!insert.assignments.is_empty(), "INSERT … SET"),
-    ];
-    match missing.into_iter().find(|(asked, _)| *asked) {
-        Some((_, what)) => Err(later(what)),
-        None => Ok(()),
-    }
-}
-
-/// The columns that an INSERT names; all of them if it names none.
-fn target_columns<'d>(def: &'d TableDef, listed: &[Ident]) -> Result<Vec<&'d Column>> {
-    if listed.is_empty() {
-        return Ok(def.schema.columns.iter().collect());
-    }
-    let mut columns: Vec<&Column> = Vec::with_capacity(listed.len());
-    for ident in listed {
-        let column = &def.schema.columns[column_position(def, ident)?];
-        if columns.iter().any(|c| c.id == column.id) {
-            return Err(Error::invalid(format!("column `{}` is named twice", column.name)));
+    /// The only table that is named, and what its columns are qualified by.
+    fn target(&self, from: &TableWithJoins) -> Result<(Arc<Snapshot>, Ident)> {
+        let TableFactor::Table { name: object, args: None, alias, .. } = &from.relation else {
+            return Err(Error::invalid("a table is expected"));
+        };
+        if !from.joins.is_empty() {
+            return Err(later("writing a join").hint("UPDATE … FROM and DELETE … USING read other tables"));
         }
-        columns.push(column);
+        let snapshot = table(self.view, &Written::of(object)?)?;
+        let called = match alias {
+            Some(alias) => alias.name.clone(),
+            None => own_name(snapshot.def()),
+        };
+        Ok((snapshot, called))
     }
-    Ok(columns)
+}
+
+/// Puts WITH in front of a query, which may have one of its own.
+fn behind(with: &With, query: &mut Query) -> Result<()> {
+    if query.with.is_some() {
+        let inner = std::mem::replace(query, empty_query()?);
+        *query.body = SetExpr::Query(Box::new(inner));
+    }
+    query.with = Some(with.clone());
+    Ok(())
+}
+
+fn empty_query() -> Result<Query> {
+    // The parser knows best what an empty SELECT is made of.
+    match parse::statement("SELECT 1", 64)? {
+        Statement::Query(query) => Ok(*query),
+        _ => Err(Error::internal("a SELECT is no query")),
+    }
+}
+
+/// What the columns of a table without an alias are qualified by.
+fn own_name(def: &TableDef) -> Ident {
+    Ident::with_quote('"', def.name.split_once('.').map_or(def.name.as_str(), |(_, last)| last))
 }
 
 pub(crate) fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
@@ -386,48 +245,8 @@ pub(crate) fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
     Err(error.hint(format!("did you mean {}?", quoted(&near))))
 }
 
-/// The column that SET names: `column`, or `table.column` where no column has the table's name. `column.field` is a
-/// field of a struct, and must not be taken for a column of the field's name.
-fn assigned<'o>(def: &TableDef, target: &TableWithJoins, object: &'o ObjectName) -> Result<&'o Ident> {
-    let refused = || later(&format!("SET of a part of a column, `{object}`,")).hint("set the whole column");
-    match object.0.as_slice() {
-        [ObjectNamePart::Identifier(column)] => Ok(column),
-        [ObjectNamePart::Identifier(table), ObjectNamePart::Identifier(column)] => {
-            let called = match &target.relation {
-                TableFactor::Table { alias: Some(alias), .. } => alias.name.value.as_str(),
-                _ => def.name.split_once('.').map_or(def.name.as_str(), |(_, last)| last),
-            };
-            let names = |ident: &Ident, name: &str| {
-                ident.value == name
-                    || ident.quote_style.is_none() && ident.value.to_lowercase() == name.to_lowercase()
-            };
-            let is_column = def.schema.columns.iter().any(|column| names(table, &column.name));
-            if is_column || !names(table, called) { Err(refused()) } else { Ok(column) }
-        }
-        _ => Err(refused()),
-    }
-}
-
-fn check_width(columns: &[&Column], width: usize, listed: bool) -> Result<()> {
-    if width > columns.len() || (listed && width < columns.len()) {
-        let count = |n: usize, what: &str| match n {
-            1 => format!("1 {what} is"),
-            n => format!("{n} {what}s are"),
-        };
-        let (wanted, given) = (count(columns.len(), "column"), count(width, "value"));
-        return Err(Error::invalid(format!("{wanted} to be filled, {given} given")));
-    }
-    Ok(())
-}
-
 fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
-}
-
-fn place(error: Error, column: &Column, row: usize) -> Error {
-    let kind = error.kind();
-    let error = error.with("column", &column.name);
-    if kind == Kind::Schema { error.with("row", row + 1) } else { error }
 }
 
 fn batch_of(columns: &[&Column], arrays: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
@@ -449,19 +268,21 @@ fn named(expr: Expr, i: usize) -> SelectItem {
 /// `SELECT projection [FROM from] [WHERE selection]`.
 fn select(
     projection: Vec<SelectItem>,
-    from: Option<TableWithJoins>,
+    from: Vec<TableWithJoins>,
     selection: Option<Expr>,
 ) -> Result<Statement> {
-    // The parser knows best what an empty SELECT is made of.
-    let mut statement = parse::statement("SELECT 1", 64)?;
-    if let Statement::Query(query) = &mut statement
-        && let SetExpr::Select(select) = query.body.as_mut()
-    {
+    let mut query = empty_query()?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
         select.projection = projection;
-        select.from = from.into_iter().collect();
+        select.from = from;
         select.selection = selection;
     }
-    Ok(statement)
+    Ok(Statement::Query(Box::new(query)))
+}
+
+/// The column of this name, of the table that is called so.
+fn qualified(called: &Ident, column: &str) -> Expr {
+    Expr::CompoundIdentifier(vec![called.clone(), Ident::with_quote('"', column)])
 }
 
 /// The tables that DROP names.

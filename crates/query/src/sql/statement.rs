@@ -19,18 +19,16 @@ use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Shared, bug, closed};
 use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
 use crate::cancel::Cancel;
 use crate::ddl::later;
-use crate::deadline::{Deadline, Phase};
+use crate::deadline::{COMMIT_WAIT, Deadline, Phase};
 use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
 use crate::names::{self, Written};
-use crate::options::Limits;
+use crate::options::{Limits, Overflow};
 use crate::params::{self, Params};
 use crate::planner::{Joins, Planned, table};
 use crate::watchdog::{Reply, Watch};
-use crate::write::Writer;
+use crate::write::{Returned, Writer, behind_with};
 use crate::{catalog, parse, weight};
 
-/// How long beyond its deadline a statement waits to hear whether its transaction was committed.
-const COMMIT_WAIT: Duration = Duration::from_secs(60);
 /// A longer value is no light statement's.
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
 /// How often a statement that lost against another writer is run again.
@@ -255,6 +253,7 @@ impl Job {
             return Err(params::count_differs("statement", parameters, params.values.len()));
         }
         let is_query = match &statement {
+            Statement::Query(query) if behind_with(query).is_some() => false,
             Statement::Query(query) => query_only(parse::reads_only(query))?,
             Statement::Explain { statement, .. } => match statement.as_ref() {
                 Statement::Query(query) => query_only(parse::reads_only(query))?,
@@ -307,6 +306,17 @@ impl Job {
             Statement::Insert(_) => self.write(DoneKind::Insert, statement, params).await,
             Statement::Update(_) => self.write(DoneKind::Update, statement, params).await,
             Statement::Delete(_) => self.write(DoneKind::Delete, statement, params).await,
+            Statement::Truncate(_) => self.write(DoneKind::Truncate, statement, params).await,
+            // WITH in front of one of them.
+            Statement::Query(query) => match behind_with(query) {
+                Some((_, Statement::Insert(_))) => self.write(DoneKind::Insert, statement, params).await,
+                Some((_, Statement::Update(_))) => self.write(DoneKind::Update, statement, params).await,
+                Some((_, Statement::Delete(_))) => self.write(DoneKind::Delete, statement, params).await,
+                _ => Err(later("a query that writes")),
+            },
+            Statement::Merge(_) => Err(later("MERGE").hint(
+                "write INSERT … SELECT … ON CONFLICT (key) DO UPDATE SET …, UPDATE … FROM or DELETE … USING",
+            )),
             other => {
                 let text = other.to_string();
                 let words: Vec<&str> = text.split_whitespace().take(2).collect();
@@ -336,20 +346,30 @@ impl Job {
                 params,
                 cancel: &self.cancel,
                 long: self.long(),
+                with: None,
             };
             let change = writer.change(statement).await?;
+            self.check_returned(change.returned.as_ref())?;
             if change.ops.is_empty() {
-                return Ok(Answer::Done(Done { kind, count: change.count, lsn: view.lsn() }));
+                let done = Done { kind, count: change.count, lsn: view.lsn() };
+                return self.done(&writer, done, change.returned, None).await;
             }
-            let count = change.count;
             if !self.phase.begin_commit() {
                 return Err(self.deadline.passed());
             }
             let committed = self.commit(change.ops).await;
             drop(change.memory);
             match committed {
-                Ok(committed) => return Ok(Answer::Done(Done { kind, count, lsn: committed.lsn })),
-                Err(error) if error.kind() == Kind::Conflict && attempt < ATTEMPTS_MAX => {
+                Ok(committed) => {
+                    let count = if change.counts_inserted { committed.count } else { change.count };
+                    let done = Done { kind, count, lsn: committed.lsn };
+                    return self.done(&writer, done, change.returned, Some(&committed)).await;
+                }
+                Err(error)
+                    if (error.kind() == Kind::Conflict
+                        || change.retries_exists && error.kind() == Kind::Exists)
+                        && attempt < ATTEMPTS_MAX =>
+                {
                     self.phase.refused();
                     if self.deadline.has_passed() {
                         return Err(self.deadline.passed());
@@ -360,6 +380,29 @@ impl Job {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// More rows than may be answered are refused before anything is written.
+    fn check_returned(&self, returned: Option<&Returned>) -> Result<()> {
+        let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
+        if self.limits.overflow == Overflow::Error && returned.is_some_and(|r| r.count() > rows_max) {
+            return Err(Error::new(Kind::TooLarge, format!("RETURNING gives more than {rows_max} rows"))
+                .hint("change fewer rows, leave RETURNING out, or raise the limit; nothing was changed"));
+        }
+        Ok(())
+    }
+
+    async fn done(
+        &self,
+        writer: &Writer<'_>,
+        done: Done,
+        returned: Option<Returned>,
+        committed: Option<&Committed>,
+    ) -> Result<Answer> {
+        let Some(returned) = returned else { return Ok(Answer::Done(done)) };
+        let (rows, memory) = writer.settled(returned, committed).await?;
+        let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
+        Ok(Answer::Rows(Rows::whole(rows, done.lsn, rows_max, memory)))
     }
 
     async fn commit(&self, ops: Vec<Op>) -> Result<Committed> {

@@ -1,0 +1,113 @@
+//! DELETE, also by rows of other tables (USING), and TRUNCATE.
+
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use datafusion::sql::sqlparser::ast::{
+    CascadeOption, Delete, FromTable, SelectItem, TableWithJoins, Truncate, TruncateIdentityOption,
+};
+use engine::Op;
+use types::{Error, Kind, ROW_ID_NAME, Result, TIME_NAME};
+
+use super::returning::{Changed, System};
+use super::update::limited;
+use super::{Change, Writer, first_column, qualified, row_ids_where, select};
+use crate::ddl::later;
+use crate::names::Written;
+use crate::planner::table;
+
+impl Writer<'_> {
+    pub(super) async fn delete(&self, delete: &Delete) -> Result<Change> {
+        if !delete.tables.is_empty() {
+            return Err(later("DELETE of several tables"));
+        }
+        if !delete.order_by.is_empty() || delete.limit.is_some() {
+            return Err(limited("DELETE"));
+        }
+        let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+        let [target] = from.as_slice() else {
+            return Err(
+                later("DELETE of several tables").hint("DELETE FROM t USING other WHERE … reads others")
+            );
+        };
+        let others: &[TableWithJoins] = delete.using.as_deref().unwrap_or_default();
+        let (snapshot, called) = self.target(target)?;
+        let def = snapshot.def();
+        let column = |name: &str| SelectItem::UnnamedExpr(qualified(&called, name));
+        let mut projection = vec![column(ROW_ID_NAME)];
+        if delete.returning.is_some() {
+            projection.push(column(TIME_NAME));
+            projection.extend(def.schema.columns.iter().map(|c| column(&c.name)));
+        }
+        let mut sources = vec![target.clone()];
+        sources.extend_from_slice(others);
+        let (mut batch, memory) = self.run(select(projection, sources, delete.selection.clone())?).await?;
+        if !others.is_empty() {
+            batch = distinct(&batch)?;
+        }
+        let returned = match &delete.returning {
+            None => None,
+            Some(items) => {
+                let [ids, times, rows @ ..] = batch.columns() else {
+                    return Err(Error::internal("a DELETE read no rows"));
+                };
+                let system = System::Old { ids: ids.clone(), times: times.clone() };
+                let changed = Changed { snapshot: &snapshot, called: &called, rows: rows.to_vec(), system };
+                Some(self.returned(items, changed).await?)
+            }
+        };
+        let rows = first_column(&batch);
+        let count = rows.len() as u64;
+        if count == 0 {
+            return Ok(Change { returned, ..Change::default() });
+        }
+        let op = Op::Delete { table: def.name.clone(), rows, must_exist: true };
+        Ok(Change { ops: vec![op], count, memory: Some(memory), returned, ..Change::default() })
+    }
+
+    /// All rows of the tables, in one commit.
+    pub(super) async fn truncate(&self, truncate: &Truncate) -> Result<Change> {
+        if truncate.partitions.is_some() || truncate.on_cluster.is_some() {
+            return Err(later("TRUNCATE of a part of a table").hint("DELETE FROM t WHERE …"));
+        }
+        if matches!(truncate.identity, Some(TruncateIdentityOption::Restart)) {
+            return Err(later("RESTART IDENTITY").hint("row ids are never given twice"));
+        }
+        // Nothing refers to a table, so both mean the same.
+        let (None | Some(CascadeOption::Cascade | CascadeOption::Restrict)) = truncate.cascade;
+        let mut change = Change::default();
+        for named in &truncate.table_names {
+            let snapshot = match table(self.view, &Written::of(&named.name)?) {
+                Ok(snapshot) => snapshot,
+                Err(error) if truncate.if_exists && error.kind() == Kind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let table = snapshot.def().name.clone();
+            let is_again = |op: &Op| matches!(op, Op::Delete { table: other, .. } if *other == table);
+            if change.ops.iter().any(is_again) {
+                continue;
+            }
+            let (batch, memory) = self.run(row_ids_where(&snapshot, "true", 64)?).await?;
+            let rows = first_column(&batch);
+            if rows.is_empty() {
+                continue;
+            }
+            change.count += rows.len() as u64;
+            change.ops.push(Op::Delete { table, rows, must_exist: true });
+            match &mut change.memory {
+                Some(all) => all.try_grow(memory.size()).map_err(crate::error::from_datafusion)?,
+                none => *none = Some(memory),
+            }
+        }
+        Ok(change)
+    }
+}
+
+/// One of the rows with each row id, which is the first column: they are the same. In the order of the row ids.
+fn distinct(batch: &RecordBatch) -> Result<RecordBatch> {
+    let ids = first_column(batch);
+    let mut order: Vec<u32> = (0..ids.len() as u32).collect();
+    order.sort_unstable_by_key(|at| ids[*at as usize]);
+    order.dedup_by_key(|at| ids[*at as usize]);
+    take_record_batch(batch, &UInt32Array::from(order))
+        .map_err(|e| Error::internal(format!("choosing rows of a join failed: {e}")))
+}

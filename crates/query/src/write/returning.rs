@@ -1,0 +1,213 @@
+//! RETURNING: the rows as the statement leaves them, of DELETE as they were.
+//!
+//! It is evaluated before the commit, as a SELECT over these rows: what fails there changes nothing. Only `_row_id` and
+//! `_time` of new rows are given by the commit. Plain mentions of them are filled in afterwards; an expression over them is
+//! evaluated a second time.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray};
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, SelectItem, SetExpr, Statement, WildcardAdditionalOptions,
+};
+use engine::Committed;
+use table::Snapshot;
+use types::{Error, Micros, ROW_ID_NAME, Result};
+
+use super::Writer;
+use crate::cancel::Cancel;
+use crate::deadline::COMMIT_WAIT;
+use crate::execute::reserve;
+use crate::names;
+use crate::parse;
+use crate::planner::{Extra, extra_schema};
+
+const CHANGED: &str = "changed rows";
+
+/// The rows that a statement changes.
+pub(super) struct Changed<'a> {
+    pub snapshot: &'a Arc<Snapshot>,
+    /// What their columns are qualified by.
+    pub called: &'a Ident,
+    /// As they are stored: a column for each of the table.
+    pub rows: Vec<ArrayRef>,
+    pub system: System,
+}
+
+/// Where `_row_id` and `_time` come from.
+pub(super) enum System {
+    /// The commit, which numbers the rows in their order.
+    New,
+    Old {
+        ids: ArrayRef,
+        times: ArrayRef,
+    },
+}
+
+/// What RETURNING gives.
+pub(crate) struct Returned {
+    rows: RecordBatch,
+    memory: MemoryReservation,
+    after: After,
+}
+
+/// What is left to do once the commit is known.
+enum After {
+    Nothing,
+    /// The columns at these places are the row ids, and the times.
+    Fill {
+        ids: Vec<usize>,
+        times: Vec<usize>,
+    },
+    Evaluate {
+        statement: Box<Statement>,
+        rows: Vec<ArrayRef>,
+        snapshot: Arc<Snapshot>,
+    },
+}
+
+impl Returned {
+    pub fn count(&self) -> u64 {
+        self.rows.num_rows() as u64
+    }
+}
+
+impl Writer<'_> {
+    pub(super) async fn returned(&self, items: &[SelectItem], changed: Changed<'_>) -> Result<Returned> {
+        let Changed { snapshot, called, rows, system } = changed;
+        let count = rows.first().map_or(0, |column| column.len());
+        let is_new = matches!(system, System::New);
+        let (ids, times) = match system {
+            System::Old { ids, times } => (ids, times),
+            // About what they will be.
+            System::New => system_columns(snapshot.next_row().0, self.view.time(), count),
+        };
+        let mut columns = rows.clone();
+        columns.extend([ids, times]);
+        let schema = extra_schema(snapshot, &[]);
+        if let Some(places) = plain(items, called, &schema) {
+            let picked = places.iter().map(|at| columns[*at].clone()).collect();
+            let fields: Vec<_> = places.iter().map(|at| schema.field(*at).clone()).collect();
+            let rows = whole(Arc::new(Schema::new(fields)), picked, count)?;
+            let memory = reserve(self.planner, rows.get_array_memory_size())?;
+            let at = |wanted: usize| {
+                (0..places.len()).filter(|at| places[*at] == schema.fields().len() - wanted).collect()
+            };
+            let after = if is_new { After::Fill { ids: at(2), times: at(1) } } else { After::Nothing };
+            return Ok(Returned { rows, memory, after });
+        }
+        let mut statement = parse::statement(
+            &format!(
+                r#"SELECT 1 FROM polynya."{CHANGED}" AS {name} ORDER BY {name}.{ROW_ID_NAME}"#,
+                name = Ident::with_quote('"', &called.value)
+            ),
+            64 << 10,
+        )?;
+        let mut again = false;
+        if let Statement::Query(query) = &mut statement {
+            let order = query.order_by.take();
+            if let SetExpr::Select(select) = query.body.as_mut() {
+                select.projection = items.to_vec();
+            }
+            again = is_new && names::mentions_system(query.as_ref());
+            query.order_by = order;
+        }
+        let (rows_given, memory) =
+            self.run_over(statement.clone(), &[Extra::of(CHANGED, schema, columns)?]).await?;
+        if rows_given.num_rows() != count {
+            return Err(Error::invalid("RETURNING gives one row for each row that is changed")
+                .hint("count and sum them in a query of their own"));
+        }
+        let after = match again {
+            true => After::Evaluate { statement: Box::new(statement), rows, snapshot: snapshot.clone() },
+            false => After::Nothing,
+        };
+        Ok(Returned { rows: rows_given, memory, after })
+    }
+
+    /// The rows, now that the commit is known. None without one, where nothing was changed.
+    pub async fn settled(
+        &self,
+        returned: Returned,
+        committed: Option<&Committed>,
+    ) -> Result<(RecordBatch, MemoryReservation)> {
+        let Returned { rows, memory, after } = returned;
+        let (Some(committed), count) = (committed, rows.num_rows()) else { return Ok((rows, memory)) };
+        let Some(first) = committed.first_row else { return Ok((rows, memory)) };
+        match after {
+            After::Nothing => Ok((rows, memory)),
+            After::Fill { ids: at_ids, times: at_times } => {
+                let (ids, times) = system_columns(first.0, committed.time, count);
+                let mut columns = rows.columns().to_vec();
+                at_ids.into_iter().for_each(|at| columns[at] = ids.clone());
+                at_times.into_iter().for_each(|at| columns[at] = times.clone());
+                Ok((whole(rows.schema(), columns, count)?, memory))
+            }
+            After::Evaluate { statement, rows: mut columns, snapshot } => {
+                let (ids, times) = system_columns(first.0, committed.time, count);
+                columns.extend([ids, times]);
+                let extra = Extra::of(CHANGED, extra_schema(&snapshot, &[]), columns)?;
+                // What was committed is to be answered, whatever the deadline says.
+                let cancel = Cancel::at(Instant::now() + COMMIT_WAIT);
+                let writer = Writer { cancel: &cancel, ..*self };
+                let done = |e: Error| e.with("committed at lsn", committed.lsn);
+                let outcome = writer.run_over(*statement, &[extra]).await.map_err(done)?;
+                if outcome.0.num_rows() != count {
+                    return Err(done(Error::internal("RETURNING gave another number of rows")));
+                }
+                Ok(outcome)
+            }
+        }
+    }
+}
+
+fn system_columns(first: u64, time: Micros, count: usize) -> (ArrayRef, ArrayRef) {
+    let ids = Int64Array::from_iter_values((0..count as i64).map(|at| first as i64 + at));
+    let times = TimestampMicrosecondArray::from(vec![time; count]).with_timezone("UTC");
+    (Arc::new(ids), Arc::new(times))
+}
+
+fn whole(schema: SchemaRef, columns: Vec<ArrayRef>, count: usize) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    RecordBatch::try_new_with_options(schema, columns, &options)
+        .map_err(|e| Error::internal(format!("the rows of RETURNING make no batch: {e}")))
+}
+
+/// The places of the columns in `schema`, if nothing but columns is asked for, each once and under its own name: then
+/// nothing has to be planned. `schema` ends in the two system columns.
+fn plain(items: &[SelectItem], called: &Ident, schema: &Schema) -> Option<Vec<usize>> {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let resolved = |ident: &Ident| match names.iter().position(|name| *name == ident.value) {
+        Some(at) => Some(at),
+        None if ident.quote_style.is_some() => None,
+        None => types::name::resolve(&ident.value, names.iter().copied()),
+    };
+    let mut places = Vec::with_capacity(names.len());
+    for item in items {
+        match item {
+            SelectItem::Wildcard(options) if *options == WildcardAdditionalOptions::default() => {
+                places.extend(0..names.len() - 2);
+            }
+            SelectItem::UnnamedExpr(Expr::Identifier(ident)) => places.push(resolved(ident)?),
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+                let [table, column] = parts.as_slice() else { return None };
+                let is_column = names.iter().any(|name| name.to_lowercase() == table.value.to_lowercase());
+                let is_called = table.value == called.value
+                    || table.quote_style.is_none()
+                        && table.value.to_lowercase() == called.value.to_lowercase();
+                if is_column || !is_called {
+                    return None;
+                }
+                places.push(resolved(column)?);
+            }
+            _ => return None,
+        }
+    }
+    let mut once = places.clone();
+    once.sort_unstable();
+    once.dedup();
+    (once.len() == places.len()).then_some(places)
+}

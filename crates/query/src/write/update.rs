@@ -1,0 +1,99 @@
+//! UPDATE, also with rows of other tables (FROM).
+
+use std::collections::BTreeMap;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use arrow::row::{RowConverter, SortField};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem, TableWithJoins, Update, UpdateTableFromKind};
+use engine::Op;
+use types::{Column, Error, ROW_ID_NAME, Result};
+
+use super::assign::Sets;
+use super::returning::{Changed, System};
+use super::{Change, Writer, batch_of, first_column, qualified, select};
+use crate::ddl::later;
+
+impl Writer<'_> {
+    pub(super) async fn update(&self, update: &Update) -> Result<Change> {
+        if update.or.is_some() {
+            return Err(later("UPDATE OR …"));
+        }
+        if update.limit.is_some() {
+            return Err(limited("UPDATE"));
+        }
+        let others: &[TableWithJoins] = match &update.from {
+            None => &[],
+            Some(UpdateTableFromKind::AfterSet(others)) => others,
+            Some(UpdateTableFromKind::BeforeSet(_)) => {
+                return Err(later("FROM before SET").hint("write UPDATE t SET … FROM other WHERE …"));
+            }
+        };
+        let (snapshot, called) = self.target(&update.table)?;
+        let def = snapshot.def();
+        let sets = Sets::of(def, &called, &update.assignments, |column| match others {
+            [] => Expr::Identifier(Ident::with_quote('"', column)),
+            _ => qualified(&called, column),
+        })?;
+        let mut projection = vec![SelectItem::UnnamedExpr(qualified(&called, ROW_ID_NAME))];
+        projection.extend(sets.items());
+        let mut from = vec![update.table.clone()];
+        from.extend_from_slice(others);
+        let (mut batch, memory) = self.run(select(projection, from, update.selection.clone())?).await?;
+        if !others.is_empty() {
+            batch = once_each(batch)?;
+        }
+        let rows = batch.num_rows();
+        let columns: Vec<&Column> = def.schema.columns.iter().collect();
+        let arrays = sets.columns(def, &batch.columns()[1..], rows)?;
+        let new = batch_of(&columns, arrays, rows)?;
+        let returned = match &update.returning {
+            None => None,
+            Some(items) => {
+                let rows = snapshot.conform(&new)?.columns().to_vec();
+                let changed = Changed { snapshot: &snapshot, called: &called, rows, system: System::New };
+                Some(self.returned(items, changed).await?)
+            }
+        };
+        if rows == 0 {
+            return Ok(Change { returned, ..Change::default() });
+        }
+        let op = Op::Update { table: def.name.clone(), old: first_column(&batch), batch: new };
+        Ok(Change { ops: vec![op], count: rows as u64, memory: Some(memory), returned, ..Change::default() })
+    }
+}
+
+pub(super) fn limited(what: &str) -> Error {
+    Error::invalid(format!("{what} has no ORDER BY and no LIMIT"))
+        .hint("choose the rows by a query: WHERE _row_id IN (SELECT _row_id FROM … LIMIT 10)")
+}
+
+/// Of the rows with one row id, which is the first column, the one whose other columns sort first: what a join finds
+/// first is different each time. In the order of the row ids.
+fn once_each(batch: RecordBatch) -> Result<RecordBatch> {
+    let failed =
+        |e: arrow::error::ArrowError| Error::internal(format!("choosing rows of a join failed: {e}"));
+    let ids = first_column(&batch);
+    let mut chosen: BTreeMap<_, usize> = BTreeMap::new();
+    let mut repeated = false;
+    for (at, id) in ids.iter().enumerate() {
+        repeated |= chosen.insert(*id, at).is_some();
+    }
+    if repeated {
+        let sorts =
+            |array: &&ArrayRef| RowConverter::supports_fields(&[SortField::new(array.data_type().clone())]);
+        let columns: Vec<ArrayRef> = batch.columns()[1..].iter().filter(sorts).cloned().collect();
+        let fields = columns.iter().map(|array| SortField::new(array.data_type().clone())).collect();
+        let converter = RowConverter::new(fields).map_err(failed)?;
+        let rows = converter.convert_columns(&columns).map_err(failed)?;
+        chosen.clear();
+        for (at, id) in ids.iter().enumerate() {
+            let best = chosen.entry(*id).or_insert(at);
+            if rows.row(at) < rows.row(*best) {
+                *best = at;
+            }
+        }
+    }
+    let picks = UInt32Array::from_iter_values(chosen.into_values().map(|at| at as u32));
+    take_record_batch(&batch, &picks).map_err(failed)
+}
