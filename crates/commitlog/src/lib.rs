@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+mod begin;
 pub mod edit;
 pub mod frame;
 mod gather;
@@ -39,6 +40,7 @@ mod syncer;
 mod verify;
 mod writer;
 
+pub use begin::begin;
 pub use log::{Log, Options, Recovery};
 pub use stats::{Latency, Stats};
 pub use syncer::Syncer;

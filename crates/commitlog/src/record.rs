@@ -87,4 +87,43 @@ impl Frame {
     pub fn last_lsn(&self) -> Lsn {
         Lsn(self.first_lsn.0 + u64::from(self.commits) - 1)
     }
+
+    /// What the commits up to `last` did, for a replay that ends in the middle of a group. `None` if all came later.
+    pub fn up_to(mut self, last: Lsn) -> Option<Frame> {
+        if last >= self.last_lsn() {
+            return Some(self);
+        }
+        let commits = last.next().0.checked_sub(self.first_lsn.0).filter(|commits| *commits > 0)? as u32;
+        self.commits = commits;
+        self.sections = self.sections.into_iter().filter_map(|section| section.below(commits)).collect();
+        Some(self)
+    }
+}
+
+impl Section {
+    /// The part of it that commits with a smaller offset did, if any.
+    fn below(self, offset: u32) -> Option<Section> {
+        // Offsets of a section ascend.
+        let cut = |runs: &mut Vec<Run>| {
+            runs.truncate(runs.partition_point(|run| run.lsn_offset < offset));
+            runs.iter().map(|run| run.count as usize).sum::<usize>()
+        };
+        match self {
+            Section::Rows(mut rows) => {
+                let count = cut(&mut rows.runs);
+                rows.batch = rows.batch.slice(0, count);
+                (count > 0).then_some(Section::Rows(rows))
+            }
+            Section::Deletes(mut deletes) => {
+                let count = cut(&mut deletes.runs);
+                deletes.rows.truncate(count);
+                (count > 0).then_some(Section::Deletes(deletes))
+            }
+            Section::Idempotency(i) => (i.lsn_offset < offset).then_some(Section::Idempotency(i)),
+            Section::Cursor(cursor) => (cursor.lsn_offset < offset).then_some(Section::Cursor(cursor)),
+            Section::Edit { lsn_offset, edit } => {
+                (lsn_offset < offset).then_some(Section::Edit { lsn_offset, edit })
+            }
+        }
+    }
 }

@@ -12,6 +12,7 @@ use types::{Error, Kind, Principal, Result, TableId};
 use vfs::{Condvar, Env, Lock, Mutex, Rank};
 
 use crate::background;
+use crate::backup::{self, Backup, Progress};
 use crate::core::Core;
 use crate::counters::Status;
 use crate::derive;
@@ -310,6 +311,16 @@ impl Engine {
             write_error: shared.write_error.load().as_deref().cloned(),
             closing: shared.closing.load(Ordering::Acquire),
         }
+    }
+
+    /// Takes a backup of everything as of now into the folder `dest`, which must be empty or not there yet, in the
+    /// calling thread, while reads and writes go on. [`backup::restore`](crate::backup::restore()) makes a directory of it again.
+    ///
+    /// `progress` is called after every step of at most some MiB; an error from it ends the backup. Fails with
+    /// [`Kind::Exists`] if `dest` holds something, with [`Kind::Damaged`] if a file of the database is damaged. After a
+    /// failure what was written is removed.
+    pub fn backup(&self, dest: &Path, progress: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Backup> {
+        backup::take(&self.0.shared, dest, progress)
     }
 
     /// The directory.

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+pub mod backup;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod core;

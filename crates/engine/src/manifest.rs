@@ -74,7 +74,7 @@ impl Manifest {
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         e.bytes.extend_from_slice(MAGIC);
         e.u32(VERSION);
@@ -97,7 +97,11 @@ impl Manifest {
         e.bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Manifest> {
+    /// [`Kind::Damaged`] if these are no such bytes, however few.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest> {
+        if bytes.len() < MAGIC.len() + 8 {
+            return Err(Error::damaged("the manifest is cut short"));
+        }
         let mut d = Decoder::new(bytes);
         if d.take(MAGIC.len())? != MAGIC {
             return Err(Error::damaged("this is no manifest: it does not begin as one"));
@@ -144,9 +148,6 @@ pub fn read(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
         Ok(bytes)
     };
     let bytes = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    if bytes.len() < MAGIC.len() + 8 {
-        return Err(Error::damaged("the manifest is cut short").with("file", path.display()));
-    }
     Manifest::decode(&bytes).map(Some).map_err(|e| e.with("file", path.display()))
 }
 

@@ -115,18 +115,18 @@ fn new_manifest(env: &Env, dir: &Path) -> Result<Manifest> {
 }
 
 /// Applies the log's frames to what the manifest says.
-struct Replay<'a> {
+pub(crate) struct Replay<'a> {
     env: &'a Env,
     dir: &'a Path,
     manifest_lsn: Lsn,
-    tips: HashMap<TableId, Tip>,
-    meta: Meta,
-    time: Micros,
-    next_segment: SegmentId,
+    pub tips: HashMap<TableId, Tip>,
+    pub meta: Meta,
+    pub time: Micros,
+    pub next_segment: SegmentId,
 }
 
 impl<'a> Replay<'a> {
-    fn new(env: &'a Env, dir: &'a Path, manifest: &Manifest) -> Result<Self> {
+    pub fn new(env: &'a Env, dir: &'a Path, manifest: &Manifest) -> Result<Self> {
         let mut replay = Replay {
             env,
             dir,
@@ -150,7 +150,7 @@ impl<'a> Replay<'a> {
         Segment::open(self.env, &segment::table_dir(self.dir, def.id), def, meta)
     }
 
-    fn frame(&mut self, frame: Frame) -> Result<()> {
+    pub fn frame(&mut self, frame: Frame) -> Result<()> {
         let at = |offset: u32| Lsn(frame.first_lsn.0 + u64::from(offset));
         if frame.last_lsn() > self.manifest_lsn {
             self.time = self.time.max(frame.time);
@@ -260,7 +260,7 @@ impl<'a> Replay<'a> {
 
     /// Removes what an interrupted seal, compaction or drop left behind: files that nothing names. Only what has a name
     /// that Polynya gives; a copy that somebody put beside it is not ours to judge.
-    fn remove_orphans(&self) -> Result<()> {
+    pub fn remove_orphans(&self) -> Result<()> {
         let disk = &self.env.disk;
         let list =
             |path: &Path| disk.list(path).map_err(|e| Error::io(format!("listing {}", path.display()), e));
@@ -297,7 +297,7 @@ pub(crate) fn canonical<T: std::str::FromStr + ToString>(name: &str) -> Option<T
 }
 
 /// Whether this is the name of a segment's file, or of one that was being written.
-fn is_segment_file(name: &str) -> bool {
+pub(crate) fn is_segment_file(name: &str) -> bool {
     let name = name.strip_suffix(".tmp").unwrap_or(name);
     let stem = name.strip_suffix(".arrow").or_else(|| name.strip_suffix(".meta"));
     stem.is_some_and(|stem| canonical::<u64>(stem).is_some())

@@ -1,6 +1,7 @@
 //! Tests of the whole engine: on a real disk with threads, and in the simulator with crashes.
 
 mod background;
+mod backup;
 mod basics;
 mod closing;
 mod concurrent;

@@ -131,4 +131,15 @@ impl Snapshot {
             history: parts.history.to_vec(),
         }
     }
+
+    /// The same with the whole head in `segment`, as [`seal`](crate::seal()) made it of this snapshot: a state that
+    /// needs no log.
+    pub fn state_sealed(&self, segment: SegmentMeta) -> State {
+        let mut state = self.state();
+        state.sealed_next = segment.last_row.next();
+        state.sealed_time = self.parts.last_time;
+        state.segments.push(segment);
+        state.deletes.push(RoaringTreemap::new());
+        state
+    }
 }

@@ -16,9 +16,9 @@ use types::{Kind, Lsn, Principal, RowId, Value};
 use super::support::{batch, contents, keyed, plain};
 use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
 
-const DIR: &str = "db";
+pub(super) const DIR: &str = "db";
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options {
         log: commitlog::Options { file_bytes: 24 << 10, spare_files: 1, ..Default::default() },
         seal_rows: 40,
@@ -30,17 +30,17 @@ fn options() -> Options {
 
 /// A table as the model has it.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct ModelTable {
+pub(super) struct ModelTable {
     keyed: bool,
-    rows: BTreeMap<RowId, (i64, i64)>,
+    pub rows: BTreeMap<RowId, (i64, i64)>,
     next_row: u64,
 }
 
-type State = BTreeMap<String, ModelTable>;
+pub(super) type State = BTreeMap<String, ModelTable>;
 
 /// What a request will do once it is its turn.
 #[derive(Clone, Debug)]
-enum Effect {
+pub(super) enum Effect {
     Create {
         table: String,
         keyed: bool,
@@ -114,25 +114,25 @@ fn apply(state: &mut State, effect: &Effect) -> bool {
     true
 }
 
-struct Run {
-    engine: Engine,
+pub(super) struct Run {
+    pub engine: Engine,
     /// The state after each lsn, from `base` on.
-    states: Vec<State>,
+    pub states: Vec<State>,
     base: u64,
     /// Queued, in order.
     queue: Vec<Effect>,
     /// The highest lsn that was answered.
-    acknowledged: Arc<AtomicU64>,
+    pub acknowledged: Arc<AtomicU64>,
     held: Vec<(Arc<Root>, State)>,
 }
 
 impl Run {
-    fn new(engine: Engine, base: u64, state: State) -> Self {
+    pub fn new(engine: Engine, base: u64, state: State) -> Self {
         let acknowledged = Arc::new(AtomicU64::new(base));
         Run { engine, states: vec![state], base, queue: Vec::new(), acknowledged, held: Vec::new() }
     }
 
-    fn at(&self, lsn: Lsn) -> &State {
+    pub fn at(&self, lsn: Lsn) -> &State {
         &self.states[(lsn.0 - self.base) as usize]
     }
 
@@ -157,7 +157,7 @@ impl Run {
     }
 
     /// Writes what is queued as one group. What it will do is known before, so a crash in the middle finds it known.
-    fn commit(&mut self) {
+    pub fn commit(&mut self) {
         let before = (self.states.len(), self.engine.status().commits);
         for effect in std::mem::take(&mut self.queue) {
             let mut state = self.states.last().unwrap().clone();
@@ -233,7 +233,7 @@ impl Run {
         }
     }
 
-    fn step(&mut self, rng: &mut Rng) {
+    pub fn step(&mut self, rng: &mut Rng) {
         match rng.below(10) {
             0..=4 => self.write(rng),
             5 | 6 => self.commit(),
@@ -257,13 +257,13 @@ impl Run {
         }
     }
 
-    fn check_held(&self) {
+    pub fn check_held(&self) {
         self.held.iter().for_each(|(root, state)| check(root, state, "S1"));
     }
 }
 
 /// The root is the state, row ids included, by scan, by key and by change feed.
-fn check(root: &Root, state: &State, what: &str) {
+pub(super) fn check(root: &Root, state: &State, what: &str) {
     let names: Vec<String> =
         root.tables().map(|t| t.def().name.strip_prefix("main.").unwrap().to_owned()).collect();
     assert_eq!(names, state.keys().cloned().collect::<Vec<_>>(), "{what}: tables at lsn {}", root.lsn());
@@ -350,7 +350,7 @@ fn check_no_orphans(machine: &SimEnv, root: &Root) {
 }
 
 /// Opens after a crash, crashing again inside recovery now and then.
-fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
+pub(super) fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
     for attempt in 0.. {
         if attempt < 4 && rng.chance(0.6) {
             machine.disk.crash_at(rng.range(1..60));

@@ -1,0 +1,198 @@
+//! Backups: a folder with everything that is true of a database at one lsn, taken while it serves.
+//!
+//! A backup is made of one published root (S2). The segments of that root never change, so their files are copied as
+//! they are; they stay for as long as the backup holds them (G1). The heads, whose truth is the log, are written as
+//! segments of their own, first of all, so that the root can be let go: a long backup then holds back files, at most
+//! those of that root, and no memory. No log is copied. What is derived (indexes, pages, the lake) is not in it.
+//!
+//! `BACKUP` is written last and names every file with its checksum: a folder without it is no backup, so half of one
+//! never passes for a whole. Files are copied, not linked: a link would share its bytes, and with them their damage.
+//! The bytes are drawn in `docs/format.md`.
+
+mod copy;
+mod marker;
+mod restore;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use commitlog::edit::SegmentMeta;
+use table::{Segment, Snapshot, segment};
+use types::{Error, Kind, Lsn, Micros, Result, TableDef};
+
+use crate::manifest::Manifest;
+use crate::shared::Shared;
+use copy::{Made, copy, read_crc};
+use marker::{Listed, Marker};
+
+pub use restore::{Restore, Restored, Target, restore};
+
+/// The manifest's name in a backup: another than in a data directory, so that none is opened and changed by mistake.
+pub(crate) const MANIFEST_NAME: &str = "manifest";
+
+/// How far a backup or a restore has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub done_bytes: u64,
+    /// About.
+    pub total_bytes: u64,
+}
+
+/// What a backup holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// It holds exactly the commits up to here.
+    pub lsn: Lsn,
+    /// When the last of them was made.
+    pub time: Micros,
+    pub tables: usize,
+    pub rows: u64,
+    pub files: usize,
+    pub bytes: u64,
+}
+
+/// A segment to be copied, held so that its files stay.
+struct Held {
+    def: Arc<TableDef>,
+    segment: Arc<Segment>,
+}
+
+/// Takes a backup of the newest root into the folder `dest`, which must be empty or not there yet.
+///
+/// `progress` is called after every step of at most some MiB; an error from it ends the backup. What was written by
+/// then is removed, as after any failure.
+pub(crate) fn take(
+    shared: &Arc<Shared>,
+    dest: &Path,
+    progress: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Backup> {
+    shared.check_open()?;
+    if dest.starts_with(&shared.dir) {
+        return Err(Error::invalid(format!("{} lies in the data directory itself", dest.display()))
+            .hint("name a folder elsewhere, best on another disk"));
+    }
+    let mut made = Made::claim(&shared.env, dest)?;
+    match write(shared, dest, &mut made, progress) {
+        Ok(backup) => Ok(backup),
+        Err(error) => {
+            made.remove(&shared.env);
+            Err(match error.kind() {
+                Kind::Damaged => error.hint(
+                    "no backup was taken of damaged data: restore the table from an earlier backup, or drop it",
+                ),
+                _ => error,
+            })
+        }
+    }
+}
+
+fn write(
+    shared: &Arc<Shared>,
+    dest: &Path,
+    made: &mut Made,
+    progress: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Backup> {
+    let env = &shared.env;
+    let root = shared.root.load_full();
+    let total_bytes = root.tables().map(|table| table.bytes()).sum();
+    let mut done_bytes = 0;
+    let mut tick = |bytes: u64| {
+        if shared.closing.load(Ordering::Acquire) {
+            return Err(Error::new(Kind::Closed, "the database is closing; the backup was not taken"));
+        }
+        done_bytes += bytes;
+        progress(Progress { done_bytes, total_bytes })
+    };
+    let rows = root.tables().map(|table| table.rows()).sum();
+    let mut files: Vec<Listed> = Vec::new();
+    made.dir(env, dest.join("tables"))?;
+    let mut held: Vec<Held> = Vec::new();
+    let mut states = Vec::with_capacity(root.table_count());
+    for table in root.tables() {
+        let def = table.def();
+        let dir = segment::table_dir(dest, def.id);
+        if table.head_rows() > 0 || table.segments().len() > 0 {
+            made.dir(env, dir.clone())?;
+        }
+        held.extend(table.segments().map(|s| Held { def: def.clone(), segment: s.clone() }));
+        if table.head_rows() == 0 {
+            states.push(table.state());
+            continue;
+        }
+        let meta = seal_head(shared, table, &dir, made, &mut tick)?;
+        for name in segment::file_names(meta.id) {
+            let relative = segment::table_dir(Path::new(""), def.id).join(&name);
+            files.push(read_crc(env, dest, &relative)?);
+        }
+        states.push(table.state_sealed(meta));
+    }
+    let manifest = Manifest {
+        lsn: root.lsn,
+        time: root.time,
+        replay_from: root.lsn.next(),
+        next_table: root.meta.next_table,
+        next_segment: shared.next_segment(),
+        keys: root.meta.keys.clone(),
+        // What is derived begins anew in what is restored.
+        checkpoints: Vec::new(),
+        tables: states,
+    };
+    let (lsn, time, tables) = (root.lsn, root.time, root.table_count());
+    // From here on only the segments are held: files, and no memory.
+    drop(root);
+    for held in held {
+        let id = held.def.id;
+        let (from_dir, to_dir) = (segment::table_dir(&shared.dir, id), segment::table_dir(dest, id));
+        for name in segment::file_names(held.segment.id()) {
+            let relative = segment::table_dir(Path::new(""), id).join(&name);
+            let to = made.file(to_dir.join(&name));
+            let (bytes, crc) = copy(env, &from_dir.join(&name), &to, &mut tick)?;
+            files.push(Listed { path: relative, bytes, crc });
+        }
+        // The copy is checked, so what was damaged before is noticed now and not when it is needed.
+        let copied = Segment::open(env, &to_dir, &held.def, held.segment.meta().clone());
+        let checked = copied.verify_checksums(&mut |_| tick(0));
+        checked.map_err(|e| e.with("table", &held.def.name).with("copied from", from_dir.display()))?;
+    }
+    let bytes = manifest.encode();
+    let path = made.file(dest.join(MANIFEST_NAME));
+    copy::write_file(env, &path, &bytes)?;
+    files.push(Listed {
+        path: PathBuf::from(MANIFEST_NAME),
+        bytes: bytes.len() as u64,
+        crc: crc32c::crc32c(&bytes),
+    });
+    made.sync_dirs(env)?;
+    let backup =
+        Backup { lsn, time, tables, rows, files: files.len(), bytes: files.iter().map(|f| f.bytes).sum() };
+    Marker { lsn, time, rows, tables: tables as u64, archive: None, files }.write(env, dest, made)?;
+    Ok(backup)
+}
+
+/// Writes the head of a table as a segment of the backup.
+fn seal_head(
+    shared: &Arc<Shared>,
+    table: &Snapshot,
+    dir: &Path,
+    made: &mut Made,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<SegmentMeta> {
+    // An id that no segment of the database has, nor will have.
+    let id = shared.take_segment_id();
+    segment::file_names(id).into_iter().for_each(|name| drop(made.file(dir.join(name))));
+    table::seal(table, &shared.env, dir, id, table.next_row(), tick)
+}
+
+/// Reads what a backup says it holds, without reading its files.
+pub fn describe(env: &vfs::Env, dir: &Path) -> Result<Backup> {
+    let marker = Marker::read(env, dir)?;
+    Ok(Backup {
+        lsn: marker.lsn,
+        time: marker.time,
+        tables: marker.tables as usize,
+        rows: marker.rows,
+        files: marker.files.len(),
+        bytes: marker.files.iter().map(|file| file.bytes).sum(),
+    })
+}

@@ -1,0 +1,144 @@
+//! Files from one folder to another: in small synced steps, with a checksum, and taken back if it comes to nothing.
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+
+use types::{Error, Kind, Result};
+use vfs::{Access, Env};
+
+use super::marker::Listed;
+use crate::open;
+
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Bytes that wait for the disk at most, so that the log's own sync finds little queued before it.
+const SYNC_BYTES: u64 = 4 << 20;
+
+/// What was made in a folder: to be removed if it comes to nothing, and made durable by name if it does not.
+#[derive(Debug)]
+pub(crate) struct Made {
+    dest: PathBuf,
+    /// Whether the folder itself was made.
+    whole: bool,
+    /// Parents before their children.
+    dirs: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Made {
+    /// Takes an empty folder, or makes it.
+    pub fn claim(env: &Env, dest: &Path) -> Result<Made> {
+        let failed = |e| Error::io(format!("making {}", dest.display()), e);
+        let exists = env.disk.exists(dest).map_err(failed)?;
+        if exists {
+            let entries =
+                env.disk.list(dest).map_err(|e| Error::io(format!("listing {}", dest.display()), e))?;
+            if let Some(entry) = entries.first() {
+                return Err(Error::new(
+                    Kind::Exists,
+                    format!("{} is not empty: `{}` is in it", dest.display(), entry.name),
+                )
+                .hint("name an empty folder, or one that does not exist yet"));
+            }
+        } else {
+            open::make_dir(env, dest).map_err(failed)?;
+        }
+        Ok(Made { dest: dest.to_owned(), whole: !exists, dirs: Vec::new(), files: Vec::new() })
+    }
+
+    /// Makes a folder below; its parent exists.
+    pub fn dir(&mut self, env: &Env, path: PathBuf) -> Result<()> {
+        let made = env.disk.create_dir_all(&path);
+        made.map_err(|e| Error::io(format!("making {}", path.display()), e))?;
+        self.dirs.push(path);
+        Ok(())
+    }
+
+    /// Notes a file that is about to be made.
+    pub fn file(&mut self, path: PathBuf) -> PathBuf {
+        self.files.push(path.clone());
+        path
+    }
+
+    /// Makes the names of all files and folders durable.
+    pub fn sync_dirs(&self, env: &Env) -> Result<()> {
+        for dir in self.dirs.iter().rev().chain([&self.dest]) {
+            env.disk.sync_dir(dir).map_err(|e| Error::io(format!("syncing {}", dir.display()), e))?;
+        }
+        Ok(())
+    }
+
+    /// Removes it all again, as far as that goes: what stays is no backup and no data directory.
+    pub fn remove(&self, env: &Env) {
+        for file in &self.files {
+            let _ = env.disk.remove(file);
+        }
+        for dir in self.dirs.iter().rev().chain(self.whole.then_some(&self.dest)) {
+            let _ = env.disk.remove_dir(dir);
+        }
+    }
+}
+
+/// Copies a file durably but for its name; its length and checksum. `tick` hears of every step.
+pub(crate) fn copy(
+    env: &Env,
+    from: &Path,
+    to: &Path,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<(u64, u32)> {
+    let reading = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof => {
+            Error::damaged("a file is missing or shorter than it was").with("file", from.display())
+        }
+        _ => Error::io(format!("reading {}", from.display()), e),
+    };
+    let writing = |e| Error::io(format!("writing {}", to.display()), e);
+    let source = env.disk.open(from, Access::Read).map_err(reading)?;
+    let len = source.len().map_err(reading)?;
+    let target = env.disk.create(to).map_err(writing)?;
+    let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
+    let (mut at, mut synced, mut crc) = (0, 0, 0);
+    while at < len {
+        let count = BLOCK_BYTES.min(len - at) as usize;
+        source.read_at(&mut block[..count], at).map_err(reading)?;
+        crc = crc32c::crc32c_append(crc, &block[..count]);
+        target.write_at(&[IoSlice::new(&block[..count])], at).map_err(writing)?;
+        at += count as u64;
+        if at - synced >= SYNC_BYTES {
+            target.sync().map_err(writing)?;
+            synced = at;
+        }
+        tick(count as u64)?;
+    }
+    target.sync().map_err(writing)?;
+    Ok((len, crc))
+}
+
+/// Length and checksum of a file that was just written below `dest`.
+pub(crate) fn read_crc(env: &Env, dest: &Path, relative: &Path) -> Result<Listed> {
+    let path = dest.join(relative);
+    let read = || -> std::io::Result<(u64, u32)> {
+        let file = env.disk.open(&path, Access::Read)?;
+        let len = file.len()?;
+        let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
+        let (mut at, mut crc) = (0, 0);
+        while at < len {
+            let count = BLOCK_BYTES.min(len - at) as usize;
+            file.read_at(&mut block[..count], at)?;
+            crc = crc32c::crc32c_append(crc, &block[..count]);
+            at += count as u64;
+        }
+        Ok((len, crc))
+    };
+    let (bytes, crc) = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    Ok(Listed { path: relative.to_owned(), bytes, crc })
+}
+
+/// Writes a new file durably but for its name.
+pub(crate) fn write_file(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || {
+        let file = env.disk.create(path)?;
+        file.write_at(&[IoSlice::new(bytes)], 0)?;
+        file.sync()
+    };
+    write().map_err(|e| Error::io(format!("writing {}", path.display()), e))
+}

@@ -1,0 +1,206 @@
+//! A data directory out of a backup, and of what an archive of the log says came after it.
+//!
+//! The manifest is written last, and a directory without one is not opened: what was restored by halves never serves.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use table::segment;
+use types::{Error, Lsn, Micros, Result};
+use vfs::{Access, Env};
+
+use super::copy::{Made, copy};
+use super::marker::{Listed, Marker};
+use super::{MANIFEST_NAME, Progress};
+use crate::manifest::{self, Manifest};
+use crate::open::Replay;
+use crate::root::Root;
+
+/// Up to where a backup is restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The commits up to this one.
+    Lsn(Lsn),
+    /// The commits made up to this time.
+    Time(Micros),
+}
+
+/// How a backup is restored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restore {
+    /// `None`: everything that is there.
+    pub to: Option<Target>,
+    /// The archive of the log from which commits after the backup come.
+    pub archive: Option<PathBuf>,
+}
+
+/// What a restore came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The directory holds exactly the commits up to here.
+    pub lsn: Lsn,
+    /// When the last of them was made.
+    pub time: Micros,
+    pub tables: usize,
+    pub rows: u64,
+    /// Commits that came from the archive.
+    pub replayed: u64,
+}
+
+/// Makes a data directory in `dest`, which must be empty or not there yet, out of the backup in `src`.
+///
+/// Every file is compared with its checksum: [`types::Kind::Damaged`] names one that differs. `progress` is called after every
+/// step of at most some MiB; an error from it ends the work. After a failure what was made is removed.
+pub fn restore(
+    env: &Env,
+    src: &Path,
+    dest: &Path,
+    options: &Restore,
+    progress: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Restored> {
+    let marker = Marker::read(env, src)?;
+    check_target(&marker, options)?;
+    if dest.starts_with(src) || src.starts_with(dest) {
+        return Err(Error::invalid(format!(
+            "{} and {} lie within each other",
+            src.display(),
+            dest.display()
+        )));
+    }
+    let mut made = Made::claim(env, dest)?;
+    write(env, src, dest, &marker, &mut made, progress).inspect_err(|_| made.remove(env))
+}
+
+/// Refuses what cannot be reached, before anything is copied.
+fn check_target(marker: &Marker, options: &Restore) -> Result<()> {
+    let (what, order) = match options.to {
+        None => return Ok(()),
+        Some(Target::Lsn(lsn)) => (format!("lsn {lsn}"), lsn.cmp(&marker.lsn)),
+        Some(Target::Time(time)) => ("that time".to_owned(), time.cmp(&marker.time)),
+    };
+    if order.is_lt() {
+        return Err(Error::invalid(format!(
+            "the backup was taken at lsn {}, after {what}: a backup only goes forward",
+            marker.lsn
+        ))
+        .hint("restore an older backup"));
+    }
+    if order.is_gt() && options.archive.is_none() {
+        return Err(Error::invalid(format!("the backup was taken at lsn {}, before {what}", marker.lsn))
+            .hint("name the archive of the log that holds what came after"));
+    }
+    Ok(())
+}
+
+fn write(
+    env: &Env,
+    src: &Path,
+    dest: &Path,
+    marker: &Marker,
+    made: &mut Made,
+    progress: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Restored> {
+    let total_bytes = marker.files.iter().map(|file| file.bytes).sum();
+    let mut done_bytes = 0;
+    let mut tick = |bytes: u64| {
+        done_bytes += bytes;
+        progress(Progress { done_bytes, total_bytes })
+    };
+    made.dir(env, dest.join("tables"))?;
+    made.dir(env, dest.join("log"))?;
+    let dirs: BTreeSet<&Path> = marker.files.iter().filter_map(|file| file.path.parent()).collect();
+    for dir in dirs.into_iter().filter(|dir| !dir.as_os_str().is_empty()) {
+        made.dir(env, dest.join(dir))?;
+    }
+    let mut kept = None;
+    for file in &marker.files {
+        if file.path == Path::new(MANIFEST_NAME) {
+            kept = Some(read_manifest(env, src, file)?);
+            continue;
+        }
+        let to = made.file(dest.join(&file.path));
+        let copied = copy(env, &src.join(&file.path), &to, &mut tick)?;
+        check_file(src, file, copied)?;
+    }
+    let kept =
+        kept.ok_or_else(|| Error::damaged("the backup lists no manifest").with("backup", src.display()))?;
+    check_complete(src, &kept, marker)?;
+    let replay = Replay::new(env, dest, &kept)?;
+    let manifest = finish(env, replay, kept.lsn);
+    made.sync_dirs(env)?;
+    commitlog::begin(env, &dest.join("log"), manifest.replay_from)?;
+    let rows = manifest.tables.iter().map(rows_of).sum();
+    let restored =
+        Restored { lsn: manifest.lsn, time: manifest.time, tables: manifest.tables.len(), rows, replayed: 0 };
+    manifest::write(env, dest, &manifest)?;
+    Ok(restored)
+}
+
+fn check_file(src: &Path, file: &Listed, (bytes, crc): (u64, u32)) -> Result<()> {
+    if (bytes, crc) == (file.bytes, file.crc) {
+        return Ok(());
+    }
+    Err(Error::damaged("a file of the backup is not what was written")
+        .with("file", src.join(&file.path).display())
+        .hint("use another backup"))
+}
+
+fn read_manifest(env: &Env, src: &Path, listed: &Listed) -> Result<Manifest> {
+    let path = src.join(&listed.path);
+    let read = || -> std::io::Result<Vec<u8>> {
+        let file = env.disk.open(&path, Access::Read)?;
+        let mut bytes = vec![0; file.len()? as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::damaged("the backup's manifest is missing").with("file", path.display())
+        }
+        _ => Error::io(format!("reading {}", path.display()), e),
+    })?;
+    check_file(src, listed, (bytes.len() as u64, crc32c::crc32c(&bytes)))?;
+    Manifest::decode(&bytes).map_err(|e| e.with("file", path.display()))
+}
+
+/// Everything that the manifest names is listed, so it was copied.
+fn check_complete(src: &Path, manifest: &Manifest, marker: &Marker) -> Result<()> {
+    let listed: BTreeSet<&Path> = marker.files.iter().map(|file| file.path.as_path()).collect();
+    for state in &manifest.tables {
+        let dir = segment::table_dir(Path::new(""), state.def.id);
+        for name in state.segments.iter().flat_map(|meta| segment::file_names(meta.id)) {
+            if !listed.contains(dir.join(&name).as_path()) {
+                return Err(Error::damaged(format!("the backup lacks {}", dir.join(&name).display()))
+                    .with("backup", src.display()));
+            }
+        }
+    }
+    if manifest.lsn != marker.lsn {
+        return Err(Error::damaged(format!(
+            "the backup's manifest stands at lsn {}, the backup at {}",
+            manifest.lsn, marker.lsn
+        ))
+        .with("backup", src.display()));
+    }
+    Ok(())
+}
+
+fn rows_of(state: &table::State) -> u64 {
+    let stored: u64 = state.segments.iter().map(|meta| meta.rows).sum();
+    stored - state.deletes.iter().map(|deletes| deletes.len()).sum::<u64>()
+}
+
+/// What the tips add up to, all of it in segments.
+fn finish(env: &Env, replay: Replay<'_>, lsn: Lsn) -> Manifest {
+    let Replay { tips, meta, time, next_segment, .. } = replay;
+    let root = Root {
+        lsn,
+        time,
+        made: env.clock.monotonic(),
+        tables: tips.values().map(|tip| (Arc::from(tip.def().name.as_str()), tip.snapshot(lsn))).collect(),
+        meta: Arc::new(meta),
+        derived: imbl::OrdMap::new(),
+    };
+    Manifest::of(&root, next_segment)
+}
