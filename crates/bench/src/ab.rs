@@ -83,23 +83,32 @@ pub fn compare(
                     b.len()
                 )));
             }
-            let ratios: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b / a).collect();
-            let clear = ratios.iter().all(|ratio| *ratio > 1.0) || ratios.iter().all(|ratio| *ratio < 1.0);
-            let (a_name, b_name) = (a_name.to_owned(), b_name.to_owned());
-            Ok(Comparison {
-                figure,
-                a_name,
-                b_name,
-                a: Spread::of(a),
-                b: Spread::of(b),
-                ratio: Spread::of(ratios),
-                clear,
-            })
+            Ok(paired(figure, (a_name, a), (b_name, b)))
         })
         .collect()
 }
 
-fn order(pair: usize) -> [Side; 2] {
+/// One figure measured on both sides the same number of times, in neighbouring pairs.
+pub(crate) fn paired(
+    figure: String,
+    (a_name, a): (&str, Vec<f64>),
+    (b_name, b): (&str, Vec<f64>),
+) -> Comparison {
+    let ratios: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b / a).collect();
+    let clear = ratios.iter().all(|ratio| *ratio > 1.0) || ratios.iter().all(|ratio| *ratio < 1.0);
+    let (a_name, b_name) = (a_name.to_owned(), b_name.to_owned());
+    Comparison {
+        figure,
+        a_name,
+        b_name,
+        a: Spread::of(a),
+        b: Spread::of(b),
+        ratio: Spread::of(ratios),
+        clear,
+    }
+}
+
+pub(crate) fn order(pair: usize) -> [Side; 2] {
     if pair.is_multiple_of(2) { [Side::A, Side::B] } else { [Side::B, Side::A] }
 }
 

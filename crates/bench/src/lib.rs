@@ -13,13 +13,13 @@
 //! - **Ratios from one run.** Two configurations are compared interleaved, A B B A … ([`ab`]).
 //!
 //! Not here: peers (`crates/compare` runs them in this harness), simulated disks (`crates/sim`), and any code of
-//! the server ([`waits`] uses the library): the load speaks HTTP/1.1 over loopback to whatever listens there, and refuses other addresses,
+//! the server ([`waits`], [`freeze`] and [`tables`] use the library): the load speaks HTTP/1.1 over loopback to whatever listens there, and refuses other addresses,
 //! since a load generator is a weapon when it is pointed at somebody else.
 //!
 //! Linux only: load is driven by `epoll` with sub-millisecond timeouts and `/proc` is where CPU is read.
 //!
 //! Start at [`Harness`] for work inside this process, at [`load::Load`] for work over HTTP; [`ingest`], [`reads`],
-//! [`sql_small`], [`kill9`] and [`waits`] are the workloads, [`child`] starts and stops a server for them.
+//! [`sql_small`], [`kill9`], [`waits`], [`freeze`] and [`tables`] are the workloads, [`peer`] what the last two ask of a database, [`child`] starts and stops a server for them.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod control;
 mod dataset;
 pub mod device;
 pub mod events;
+pub mod freeze;
 mod fsync;
 mod harness;
 mod http;
@@ -38,7 +39,9 @@ mod latency;
 pub mod load;
 pub mod machine;
 mod markdown;
+mod measured;
 pub mod pace;
+pub mod peer;
 pub mod process;
 pub mod random;
 pub mod reads;
@@ -46,6 +49,7 @@ mod report;
 pub mod run;
 pub mod sql_small;
 pub mod storm;
+pub mod tables;
 mod target;
 pub mod waits;
 mod wire;
@@ -54,8 +58,9 @@ pub use fsync::Fsync;
 pub use harness::{Done, Harness};
 pub use http::{Answer, Client, render};
 pub use latency::{Latency, Summary};
+pub use measured::{Figure, Is, Measured};
 pub use pace::Pace;
-pub use report::{Claim, Report};
+pub use report::{Claim, Report, Sheet};
 pub use run::{Run, Timing};
 pub use target::Target;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::ab::Spread;
-use crate::report::Report;
+use crate::report::{Report, Sheet};
 use crate::run::Run;
 
 pub(crate) fn render(report: &Report) -> String {
@@ -32,6 +32,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     let config: Vec<String> = report.config.iter().map(|(name, value)| format!("{name} {value}")).collect();
     writeln!(out, "Seed {}, work `{}`, {}.\n", report.seed, report.work_hash, config.join(", "))?;
     claims(report, out)?;
+    report.sheets.iter().try_for_each(|sheet| self::sheet(sheet, out))?;
     if !report.runs.is_empty() {
         latencies(&report.runs, out)?;
         costs(&report.runs, out)?;
@@ -48,6 +49,15 @@ fn claims(report: &Report, out: &mut String) -> std::fmt::Result {
         writeln!(out, "- {}: {verdict} ({})", claim.claim, claim.found)?;
     }
     if report.claims.is_empty() { Ok(()) } else { writeln!(out) }
+}
+
+/// Figures stand to the right, the first column to the left.
+fn sheet(sheet: &Sheet, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "{}\n", sheet.title)?;
+    writeln!(out, "| {} |", sheet.columns.join(" | "))?;
+    writeln!(out, "|---{}|", "|--:".repeat(sheet.columns.len().saturating_sub(1)))?;
+    sheet.rows.iter().try_for_each(|row| writeln!(out, "| {} |", row.join(" | ")))?;
+    writeln!(out)
 }
 
 fn latencies(runs: &[Run], out: &mut String) -> std::fmt::Result {
@@ -223,7 +233,7 @@ fn comparisons(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out)
 }
 
-fn ms(value: f64) -> String {
+pub(crate) fn ms(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 1.0 => format!("{v:.2}"),
@@ -236,7 +246,7 @@ fn short(value: f64) -> String {
 }
 
 /// `1234567.8` as `1,234,568`.
-fn thousands(value: f64) -> String {
+pub(crate) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |rest| ("-", rest));
     let mut out = String::from(sign);

@@ -159,6 +159,17 @@ pub fn own_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// CPU time of this process, all threads, ended ones included.
+pub fn process_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Locks that threads of this process took or waited for on a read path, since it started.
+pub fn read_path_locks() -> u64 {
+    vfs::lock_stats().iter().map(|lock| lock.read_path_locks + lock.read_path_lock_waits).sum()
+}
+
 impl Thread {
     fn parse(status: &str, schedstat: &str) -> Self {
         let mut times = schedstat.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0));

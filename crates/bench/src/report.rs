@@ -9,6 +9,7 @@ use types::{Error, Result};
 use crate::ab::Comparison;
 use crate::machine::Machine;
 use crate::markdown;
+use crate::measured::Measured;
 use crate::run::Run;
 
 /// Everything needed to judge the figures, and to measure them again.
@@ -28,6 +29,12 @@ pub struct Report {
     pub runs: Vec<Run>,
     pub comparisons: Vec<Comparison>,
     pub claims: Vec<Claim>,
+    /// What a workload shows in a form of its own.
+    #[serde(default)]
+    pub sheets: Vec<Sheet>,
+    /// The same work of several databases.
+    #[serde(default)]
+    pub measured: Vec<Measured>,
     /// Why the figures may not be believed, the runs' own failures apart.
     pub failures: Vec<String>,
 }
@@ -38,6 +45,15 @@ pub struct Claim {
     pub claim: String,
     pub holds: bool,
     pub found: String,
+}
+
+/// Figures side by side, as they are shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sheet {
+    /// What stands above it.
+    pub title: String,
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<String>>,
 }
 
 impl Report {

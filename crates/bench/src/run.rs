@@ -127,7 +127,7 @@ impl Stop<'_> {
 /// What a worker needs to know while it runs.
 pub(crate) struct Context<'a> {
     pub(crate) start: Instant,
-    warm_until: Instant,
+    pub(crate) warm_until: Instant,
     end: Instant,
     pub(crate) give_up: Instant,
     stop: Stop<'a>,

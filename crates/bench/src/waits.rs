@@ -68,7 +68,7 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let db = Database::open(directory.path())?;
     progress(&format!("loading {} rows", options.rows));
     load(&db, options.rows)?;
-    let before = read_path_locks();
+    let before = process::read_path_locks();
     let mut pair = 0;
     report.comparisons = ab::compare("alone", "beside writers", options.pairs.max(1), |side| {
         pair += 1;
@@ -78,7 +78,7 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
             Side::B => beside_writers(&db, options, || measure(&db, options, pair)),
         }
     })?;
-    let locks = read_path_locks() - before;
+    let locks = process::read_path_locks() - before;
     report.claims = claims(&report.comparisons, locks);
     db.close()?;
     Ok(report)
@@ -207,11 +207,6 @@ fn right(id: u64, found: &Value) -> Result<()> {
 
 fn per(count: u64, operations: u64) -> f64 {
     count as f64 / operations.max(1) as f64
-}
-
-/// Locks that threads on the read path took, since the process started.
-fn read_path_locks() -> u64 {
-    vfs::lock_stats().iter().map(|lock| lock.read_path_locks + lock.read_path_lock_waits).sum()
 }
 
 fn claims(found: &[Comparison], locks: u64) -> Vec<Claim> {

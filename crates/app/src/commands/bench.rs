@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bench::{Report, Target, child, ingest, kill9, reads, sql_small, waits};
+use bench::peer::Polynya;
+use bench::{Report, Target, child, freeze, ingest, kill9, reads, sql_small, tables, waits};
 use clap::{Args, ValueEnum};
 use types::{Error, Result};
 
@@ -18,7 +19,7 @@ use crate::units::Span;
                   --root, on the disk that matters) and removes both, unless --url names a running one. A run fails on \
                   any wrong answer, and when rows stored differ from rows acknowledged.",
     after_help = "Examples:\n  polynya bench ingest\n  polynya bench ingest --connections 1,50 --batch 1 --measure 5s\n  \
-                  polynya bench ingest --sync-delay 10ms\n  polynya bench reads --json > reads.json\n  polynya bench kill9 --rounds 20"
+                  polynya bench ingest --sync-delay 10ms\n  polynya bench reads --json > reads.json\n  polynya bench freeze --measure 5s --repeat 2\n  polynya bench kill9 --rounds 20"
 )]
 pub struct Options {
     workload: Workload,
@@ -49,6 +50,9 @@ pub struct Options {
     /// How often the server is killed
     #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     rounds: usize,
+    /// How often each measurement of freeze and tables is repeated [default: 3 pairs, 7 times]
+    #[arg(long, value_parser = at_least_one)]
+    repeat: Option<usize>,
     /// What the events derive from
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -67,6 +71,10 @@ enum Workload {
     Sql,
     /// What a reader inside this process waits for beside writers: nothing
     Waits,
+    /// Readers of twelve databases of this process while all of them build indexes
+    Freeze,
+    /// Lookups, ranges, aggregates, scans and inserts on a table of this process
+    Tables,
     /// Kill the server again and again under load; every acknowledged row must be there once
     Kill9,
 }
@@ -100,6 +108,19 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             let mut wanted = waits::Options::new(&options.root);
             wanted.seed = options.seed;
             waits::run(&wanted, progress)?
+        }
+        Workload::Freeze => {
+            let mut wanted = freeze::Options::new(&options.root);
+            wanted.seed = options.seed;
+            wanted.timing.measure = options.measure.0;
+            wanted.pairs = options.repeat.unwrap_or(wanted.pairs);
+            freeze::run(&wanted, &[&Polynya], progress)?
+        }
+        Workload::Tables => {
+            let mut wanted = tables::Options::new(&options.root);
+            wanted.seed = options.seed;
+            wanted.repeat = options.repeat.unwrap_or(wanted.repeat);
+            tables::run(&wanted, &[&Polynya], progress)?
         }
         _ => match &options.url {
             Some(url) => {
@@ -137,7 +158,7 @@ fn measure(options: &Options, target: Target, progress: bench::Progress<'_>) -> 
     match options.workload {
         Workload::Reads => reads::run(&by_reads(reads::Options::new(target)), progress),
         Workload::Sql => sql_small::run(&by_reads(sql_small::options(target)), progress),
-        Workload::Ingest | Workload::Kill9 | Workload::Waits => {
+        Workload::Ingest | Workload::Kill9 | Workload::Waits | Workload::Freeze | Workload::Tables => {
             let mut wanted = ingest::Options::new(target);
             wanted.timing = timing;
             wanted.seed = options.seed;

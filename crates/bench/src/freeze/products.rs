@@ -1,0 +1,176 @@
+//! The rows: each is a function of its number, so that what a question must be answered with is known.
+
+use types::Result;
+
+use crate::peer::{Cell, Digest, Session, Statement, Table, Type, float, int, text};
+use crate::random::Random;
+
+pub(super) const TABLE: Table = Table {
+    name: "products",
+    columns: &[("id", Type::Int), ("category", Type::Text), ("price", Type::Float), ("stock", Type::Int)],
+};
+
+pub(super) const INDEXES: [&str; 2] = ["category", "price"];
+
+const CATEGORIES: [&str; 5] = ["electronics", "books", "clothing", "food", "toys"];
+const PRICES: u64 = 990;
+
+/// Row number `n`, from 1.
+pub(super) fn row(n: u64) -> [Cell; 4] {
+    let (category, price, stock) = values(n);
+    [Cell::Int(n as i64), Cell::Text(category.into()), Cell::Float(price), Cell::Int(stock)]
+}
+
+fn values(n: u64) -> (&'static str, f64, i64) {
+    (CATEGORIES[(n % 5) as usize], 10.0 + (n % PRICES) as f64, (n % 100) as i64)
+}
+
+/// As the digest of an answer has it.
+fn add(n: u64, digest: &mut Digest) {
+    let (category, price, stock) = values(n);
+    digest.hashed(int(float(text(int(Digest::start(), n as i64), category), price), stock));
+}
+
+/// What a reader asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    Category(u8),
+    /// From and to, both included.
+    Price(u16, u16),
+    Everything,
+}
+
+/// The statements of the questions.
+#[derive(Clone, Debug)]
+pub(super) struct Statements {
+    category: Statement,
+    price: Statement,
+    everything: Statement,
+}
+
+impl Statements {
+    pub(super) fn new() -> Statements {
+        let of = |condition: &str| {
+            Statement::new(&format!("SELECT {} FROM {}{condition}", TABLE.column_list(), TABLE.name))
+        };
+        Statements {
+            category: of(" WHERE category = ?"),
+            price: of(" WHERE price BETWEEN ? AND ?"),
+            everything: of(""),
+        }
+    }
+}
+
+impl Question {
+    /// One in two asks for a category, the other for a hundredth to a tenth of the prices.
+    pub(super) fn any(random: &mut Random) -> Question {
+        if random.below(2) == 0 {
+            return Question::Category(random.below(5) as u8);
+        }
+        let width = PRICES / 100 + random.below(PRICES / 11);
+        let from = 10 + random.below(PRICES - width);
+        Question::Price(from as u16, (from + width) as u16)
+    }
+
+    pub(super) fn ask(
+        self,
+        session: &mut dyn Session,
+        statements: &Statements,
+        answer: &mut Digest,
+    ) -> Result<()> {
+        match self {
+            Question::Category(category) => {
+                let params = [Cell::Text(CATEGORIES[usize::from(category)].into())];
+                session.select(&statements.category, &params, answer)
+            }
+            Question::Price(from, to) => {
+                let params = [from, to].map(|price| Cell::Float(f64::from(price)));
+                session.select(&statements.price, &params, answer)
+            }
+            Question::Everything => session.select(&statements.everything, &[], answer),
+        }
+    }
+
+    fn wants(self, n: u64) -> bool {
+        match self {
+            Question::Category(category) => n % 5 == u64::from(category),
+            Question::Price(from, to) => (u64::from(from)..=u64::from(to)).contains(&(10 + n % PRICES)),
+            Question::Everything => true,
+        }
+    }
+}
+
+/// An answer, and between which numbers of rows the table was when it was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) question: Question,
+    pub(super) rows: u64,
+    pub(super) hash: u64,
+    /// Rows that were acknowledged before the question: all of them must count.
+    pub(super) least: u64,
+    /// Rows whose insertion had begun after the answer: none beyond may count.
+    pub(super) most: u64,
+}
+
+impl Seen {
+    /// Rows come one after the other, so any one state of the table is the rows 1 to n. The answer must be what a scan of all
+    /// rows finds at such an n, and n one that the table had while it was asked.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let mut expected = Digest::default();
+        let mut n = 0;
+        while expected.rows < self.rows {
+            n += 1;
+            if n > self.most {
+                return Err(format!(
+                    "{:?}: {} rows, but only {} of {} begun could be there",
+                    self.question, self.rows, expected.rows, self.most
+                ));
+            }
+            if self.question.wants(n) {
+                add(n, &mut expected);
+            }
+        }
+        if let Some(missing) = (n + 1..=self.least).find(|n| self.question.wants(*n)) {
+            return Err(format!(
+                "{:?}: {} rows; row {missing} is missing, {} were acknowledged before",
+                self.question, self.rows, self.least
+            ));
+        }
+        if expected.hash != self.hash {
+            return Err(format!("{:?}: {} rows, not the first that match", self.question, self.rows));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(question: Question, rows: impl Iterator<Item = u64>, least: u64, most: u64) -> Seen {
+        let mut digest = Digest::default();
+        rows.filter(|n| question.wants(*n)).for_each(|n| digest.row(row(n).to_vec()));
+        Seen { question, rows: digest.rows, hash: digest.hash, least, most }
+    }
+
+    #[test]
+    fn any_state_between_what_was_acknowledged_and_what_was_begun_is_right() {
+        for question in [Question::Category(3), Question::Price(100, 150), Question::Everything] {
+            for n in [1990, 2000, 2010] {
+                seen(question, 1..=n, 1990, 2010).check().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_row_a_row_twice_a_stale_and_an_early_answer_are_wrong() {
+        let question = Question::Category(3);
+        let wrong = |rows: Vec<u64>| seen(question, rows.into_iter(), 1990, 2010).check().unwrap_err();
+        assert!(wrong((1..=1900).collect()).contains("is missing"));
+        assert!(wrong((1..=2100).collect()).contains("could be there"));
+        assert!(wrong((1..=2000).filter(|n| *n != 3).collect()).contains("not the first"));
+        assert!(wrong((1..=2000).map(|n| if n == 8 { 3 } else { n }).collect()).contains("not the first"));
+        // One more row than the table has, by having one twice.
+        assert!(!wrong((1..=2000).chain([3]).collect()).is_empty());
+    }
+}

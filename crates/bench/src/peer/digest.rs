@@ -1,0 +1,136 @@
+//! What is kept of an answer: how many rows, and a number that changes with every value.
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    Null,
+    Int(i64),
+    Float(f64),
+    Text(String),
+}
+
+/// Every value of every row is read into it. Rows may come in any order; within a row the order counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Digest {
+    pub rows: u64,
+    /// Sum of the rows' hashes.
+    pub hash: u64,
+    /// The rows themselves, if they are wanted.
+    cells: Option<Vec<Vec<Cell>>>,
+}
+
+/// What a row's hash starts from.
+const START: u64 = 0x9E37_79B9_7F4A_7C15;
+const NULL: u64 = 0x6A09_E667_F3BC_C909;
+
+/// The hash of a row that goes on with an integer.
+#[inline]
+pub fn int(hash: u64, value: i64) -> u64 {
+    (hash ^ value as u64).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_left(29)
+}
+
+/// The same for a float, by its bits.
+#[inline]
+pub fn float(hash: u64, value: f64) -> u64 {
+    int(hash, value.to_bits() as i64)
+}
+
+/// The same for a string: its length, its first and its last 8 bytes. That reads what a caller would look at, at a price that
+/// does not hide the database's.
+#[inline]
+pub fn text(hash: u64, value: &str) -> u64 {
+    let bytes = value.as_bytes();
+    let word = |part: &[u8]| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    };
+    let first = word(&bytes[..bytes.len().min(8)]);
+    let last = word(&bytes[bytes.len().saturating_sub(8)..]);
+    int(int(hash, (first ^ bytes.len() as u64) as i64), last as i64)
+}
+
+impl Digest {
+    /// One that also keeps the rows.
+    pub fn keeping() -> Digest {
+        Digest { cells: Some(Vec::new()), ..Digest::default() }
+    }
+
+    pub fn keeps(&self) -> bool {
+        self.cells.is_some()
+    }
+
+    pub const fn start() -> u64 {
+        START
+    }
+
+    /// A row whose hash is known.
+    #[inline]
+    pub fn hashed(&mut self, hash: u64) {
+        self.rows += 1;
+        self.hash = self.hash.wrapping_add(hash ^ (hash >> 32));
+    }
+
+    /// A row by its values.
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        let hash = cells.iter().fold(START, |hash, cell| match cell {
+            Cell::Null => int(hash, NULL as i64),
+            Cell::Int(value) => int(hash, *value),
+            Cell::Float(value) => float(hash, *value),
+            Cell::Text(value) => text(hash, value),
+        });
+        self.hashed(hash);
+        if let Some(kept) = &mut self.cells {
+            kept.push(cells);
+        }
+    }
+
+    /// The rows, if they were kept.
+    pub fn into_rows(self) -> Vec<Vec<Cell>> {
+        self.cells.unwrap_or_default()
+    }
+}
+
+/// Equal, but for the last digits of a float: sums are added in any order.
+pub(crate) fn same(found: &Cell, expected: &Cell) -> bool {
+    match (found, expected) {
+        (Cell::Float(a), Cell::Float(b)) => a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()),
+        _ => found == expected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rows: &[&[Cell]]) -> Digest {
+        let mut digest = Digest::default();
+        rows.iter().for_each(|row| digest.row(row.to_vec()));
+        digest
+    }
+
+    #[test]
+    fn rows_count_in_any_order_and_values_in_theirs() {
+        let (a, b) = ([Cell::Int(1), Cell::Text("x".into())], [Cell::Int(2), Cell::Null]);
+        assert_eq!(of(&[&a, &b]), of(&[&b, &a]));
+        assert_ne!(of(&[&[Cell::Int(1), Cell::Int(2)]]).hash, of(&[&[Cell::Int(2), Cell::Int(1)]]).hash);
+        assert_ne!(of(&[&a]).hash, of(&[&a, &a]).hash);
+    }
+
+    #[test]
+    fn a_change_of_any_value_changes_the_hash() {
+        let texts = ["", "a", "b", "cust_1", "cust_12", "cust_123456789", "cust_123456780", "dust_1"];
+        let hashes: std::collections::BTreeSet<u64> =
+            texts.iter().map(|value| of(&[&[Cell::Text((*value).into())]]).hash).collect();
+        assert_eq!(hashes.len(), texts.len());
+        assert_ne!(of(&[&[Cell::Float(1.0)]]).hash, of(&[&[Cell::Float(1.0 + f64::EPSILON)]]).hash);
+        assert_ne!(of(&[&[Cell::Null]]).hash, of(&[&[Cell::Int(0)]]).hash);
+    }
+
+    #[test]
+    fn sums_may_differ_in_their_last_digits() {
+        assert!(same(&Cell::Float(1e15), &Cell::Float(1e15 + 0.125)));
+        assert!(!same(&Cell::Float(1.0), &Cell::Float(1.0001)));
+        assert!(!same(&Cell::Int(1), &Cell::Float(1.0)));
+    }
+}

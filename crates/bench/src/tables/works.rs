@@ -1,0 +1,243 @@
+//! The questions: their text, their parameters, what they must be answered with.
+
+use std::collections::BTreeMap;
+
+use super::orders::{Order, Orders};
+use crate::peer::{Cell, Digest, Statement};
+use crate::random::Random;
+
+/// One line of the benchmark.
+pub(super) struct Work {
+    pub(super) name: &'static str,
+    pub(super) statement: Statement,
+    /// In each repetition.
+    pub(super) operations: u64,
+    /// Its parameters are the same each time or nearly so: then the table grows by a row before each operation, lest a kept
+    /// answer is measured.
+    pub(super) grows: bool,
+    pub(super) compared: Compared,
+    params: fn(&mut Random, &Orders) -> Vec<Cell>,
+    expected: fn(&Orders, &[Cell]) -> Vec<Vec<Cell>>,
+}
+
+/// How answers are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compared {
+    /// Every bit of every row, in any order.
+    Exactly,
+    /// Sums may differ in their last digits.
+    Sums,
+    /// This column alone: which of the rows that are equal in it come is open.
+    Column(usize),
+}
+
+impl Work {
+    pub(super) fn params(&self, random: &mut Random, orders: &Orders) -> Vec<Cell> {
+        (self.params)(random, orders)
+    }
+
+    pub(super) fn expected(&self, orders: &Orders, params: &[Cell]) -> Vec<Vec<Cell>> {
+        (self.expected)(orders, params)
+    }
+
+    /// What is wrong with an answer.
+    pub(super) fn wrong(&self, found: Digest, expected: &[Vec<Cell>]) -> Option<String> {
+        let only = |mut rows: Vec<Vec<Cell>>| {
+            if let Compared::Column(column) = self.compared {
+                rows.iter_mut().for_each(|row| *row = row.get(column).cloned().into_iter().collect());
+            }
+            rows.sort_by_cached_key(|row| format!("{row:?}"));
+            rows
+        };
+        let (found, expected) = (only(found.into_rows()), only(expected.to_vec()));
+        if found.len() != expected.len() {
+            return Some(format!("{} rows, expected {}", found.len(), expected.len()));
+        }
+        let same = |(a, b): &(&Vec<Cell>, &Vec<Cell>)| {
+            a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| crate::peer::same(a, b))
+        };
+        let other = found.iter().zip(&expected).find(|pair| !same(pair))?;
+        Some(format!("{:?}, expected {:?}", other.0, other.1))
+    }
+
+    /// The same for an answer of which no rows are kept.
+    pub(super) fn wrong_digest(&self, found: &Digest, expected: &[Vec<Cell>]) -> Option<String> {
+        let mut digest = Digest::default();
+        expected.iter().for_each(|row| digest.row(row.clone()));
+        if found.rows != digest.rows {
+            return Some(format!("{} rows, expected {}", found.rows, digest.rows));
+        }
+        (self.compared == Compared::Exactly && found.hash != digest.hash)
+            .then(|| format!("{} rows, not the expected ones", found.rows))
+    }
+}
+
+fn where_order(orders: &Orders, wanted: impl Fn(&Order) -> bool) -> Vec<Vec<Cell>> {
+    orders.all.iter().filter(|order| wanted(order)).map(Order::cells).collect()
+}
+
+fn aggregate(orders: &Orders, wanted: impl Fn(&Order) -> bool) -> Vec<Vec<Cell>> {
+    let amounts: Vec<f64> =
+        orders.all.iter().filter(|order| wanted(order)).map(|order| order.amount).collect();
+    let (least, most) = (f64::INFINITY, f64::NEG_INFINITY);
+    vec![vec![
+        Cell::Int(amounts.len() as i64),
+        Cell::Float(amounts.iter().sum()),
+        Cell::Float(amounts.iter().copied().fold(least, f64::min)),
+        Cell::Float(amounts.iter().copied().fold(most, f64::max)),
+    ]]
+}
+
+fn text(cell: &Cell) -> &str {
+    if let Cell::Text(text) = cell { text } else { "" }
+}
+
+fn number(cell: &Cell) -> f64 {
+    if let Cell::Float(number) = cell { *number } else { f64::NAN }
+}
+
+fn any_customer(random: &mut Random, orders: &Orders) -> Vec<Cell> {
+    vec![Cell::Text(format!("cust_{}", random.below(orders.customers)))]
+}
+
+fn any_key(random: &mut Random, orders: &Orders) -> Vec<Cell> {
+    vec![Cell::Int(1 + random.below(orders.all.len() as u64) as i64)]
+}
+
+/// The range of a tenth of the amounts.
+fn any_range(random: &mut Random, _: &Orders) -> Vec<Cell> {
+    let from = random.below(900) as f64 + 0.05;
+    vec![Cell::Float(from), Cell::Float(from + 100.0)]
+}
+
+fn nothing(_: &mut Random, _: &Orders) -> Vec<Cell> {
+    Vec::new()
+}
+
+fn europe(_: &mut Random, _: &Orders) -> Vec<Cell> {
+    vec![Cell::Text("EU".into())]
+}
+
+/// All questions. `lookups` of each kind that finds few rows.
+pub(super) fn works(lookups: u64) -> Vec<Work> {
+    const ALL: &str = "SELECT id, customer, amount, region FROM orders";
+    let work = |name, text: String, params, expected| Work {
+        name,
+        statement: Statement::new(&text),
+        operations: 1,
+        grows: true,
+        compared: Compared::Exactly,
+        params,
+        expected,
+    };
+    vec![
+        Work {
+            operations: lookups,
+            grows: false,
+            ..work("key lookup", format!("{ALL} WHERE id = ?"), any_key, |orders, params| {
+                let Cell::Int(id) = params[0] else { return Vec::new() };
+                vec![orders.all[id as usize - 1].cells()]
+            })
+        },
+        Work {
+            operations: lookups.div_ceil(4),
+            grows: false,
+            ..work(
+                "10 hits by customer",
+                format!("{ALL} WHERE customer = ?"),
+                any_customer,
+                |orders, params| {
+                    // They come in steps of the number of customers: no scan of all for each of many lookups.
+                    let named = |order: &&Order| order.customer == text(&params[0]);
+                    let first =
+                        orders.all.iter().take(orders.customers as usize).position(|order| named(&order));
+                    let from_there = orders.all.iter().skip(first.unwrap_or(orders.all.len()));
+                    from_there.step_by(orders.customers as usize).filter(named).map(Order::cells).collect()
+                },
+            )
+        },
+        work("two thirds by region", format!("{ALL} WHERE region = ?"), europe, |orders, params| {
+            where_order(orders, |order| order.region == text(&params[0]))
+        }),
+        Work {
+            operations: 3,
+            grows: false,
+            ..work(
+                "a tenth by amount BETWEEN, no index",
+                format!("{ALL} WHERE amount BETWEEN ? AND ?"),
+                any_range,
+                |orders, params| {
+                    let range = number(&params[0])..=number(&params[1]);
+                    where_order(orders, |order| range.contains(&order.amount))
+                },
+            )
+        },
+        Work {
+            compared: Compared::Column(2),
+            ..work(
+                "ORDER BY amount LIMIT 10",
+                format!("{ALL} ORDER BY amount DESC LIMIT 10"),
+                nothing,
+                |orders, _| {
+                    let mut all: Vec<&Order> = orders.all.iter().collect();
+                    all.sort_by(|a, b| b.amount.total_cmp(&a.amount));
+                    all.into_iter().take(10).map(Order::cells).collect()
+                },
+            )
+        },
+        Work {
+            compared: Compared::Sums,
+            ..work(
+                "COUNT, SUM, MIN, MAX by region",
+                "SELECT COUNT(*), SUM(amount), MIN(amount), MAX(amount) FROM orders WHERE region = ?".into(),
+                europe,
+                |orders, params| aggregate(orders, |order| order.region == text(&params[0])),
+            )
+        },
+        Work {
+            operations: 3,
+            grows: false,
+            compared: Compared::Sums,
+            ..work(
+                "COUNT, SUM, MIN, MAX by amount, no index",
+                "SELECT COUNT(*), SUM(amount), MIN(amount), MAX(amount) FROM orders WHERE amount > ?".into(),
+                |random, _| vec![Cell::Float(random.below(900) as f64 + 0.05)],
+                |orders, params| aggregate(orders, |order| order.amount > number(&params[0])),
+            )
+        },
+        Work {
+            compared: Compared::Sums,
+            ..work(
+                "GROUP BY customer",
+                "SELECT customer, COUNT(*), SUM(amount) FROM orders GROUP BY customer".into(),
+                nothing,
+                |orders, _| {
+                    let mut groups: BTreeMap<&str, (i64, f64)> = BTreeMap::new();
+                    for order in &orders.all {
+                        let group = groups.entry(&order.customer).or_default();
+                        *group = (group.0 + 1, group.1 + order.amount);
+                    }
+                    let row = |(name, (count, sum)): (&str, (i64, f64))| {
+                        vec![Cell::Text(name.to_owned()), Cell::Int(count), Cell::Float(sum)]
+                    };
+                    groups.into_iter().map(row).collect()
+                },
+            )
+        },
+        work("DISTINCT customer", "SELECT DISTINCT customer FROM orders".into(), nothing, |orders, _| {
+            let names: std::collections::BTreeSet<&str> =
+                orders.all.iter().map(|order| order.customer.as_str()).collect();
+            names.into_iter().map(|name| vec![Cell::Text(name.to_owned())]).collect()
+        }),
+        work(
+            "LIKE 'cust_1%'",
+            format!("{ALL} WHERE customer LIKE ?"),
+            |random, _| vec![Cell::Text(format!("cust_{}%", 1 + random.below(2)))],
+            |orders, params| {
+                let prefix = text(&params[0]).trim_end_matches('%');
+                where_order(orders, |order| order.customer.starts_with(prefix))
+            },
+        ),
+        work("full scan", ALL.into(), nothing, |orders, _| where_order(orders, |_| true)),
+    ]
+}
