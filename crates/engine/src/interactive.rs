@@ -26,6 +26,7 @@ use arc_swap::ArcSwap;
 use types::{Error, Kind, Lsn, Principal, Result, RowId, Scope, TableId};
 
 use crate::engine::Engine;
+use crate::root::Root;
 use crate::transaction::{Committed, Op};
 use crate::view::View;
 
@@ -144,8 +145,13 @@ impl OpenTransaction {
     /// The database as of the beginning, with what was written in here. Row ids and `_time` of own rows are given anew
     /// when they are committed.
     pub fn view(&self) -> Result<View> {
+        View::new(self.root()?, &self.0.principal)
+    }
+
+    /// All of it, whoever may see it: [`Engine::root`] of the transaction.
+    pub fn root(&self) -> Result<Arc<Root>> {
         match &*self.state()? {
-            State::Open(overlay) => View::new(overlay.root().clone(), &self.0.principal),
+            State::Open(overlay) => Ok(overlay.root().clone()),
             State::Ended(end) => Err(self.ended(*end)),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
-use engine::{Committed, Op, Transaction, View};
+use engine::{Committed, Op, OpenTransaction, Transaction, View};
 use futures::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
@@ -25,6 +25,7 @@ use crate::names::{self, Written};
 use crate::options::Limits;
 use crate::params::{self, Params};
 use crate::planner::{Planned, table};
+use crate::session::needs_session;
 use crate::watchdog::{Reply, Watch};
 use crate::write::Writer;
 use crate::{catalog, parse, weight};
@@ -46,8 +47,11 @@ pub(super) struct Job {
     pub only_records: AtomicBool,
     pub shared: Arc<Shared>,
     pub principal: Principal,
-    /// What it reads, and then it only reads; `None`: the newest that its principal may see.
+    /// What it reads, and unless it belongs to a transaction it only reads then; `None`: the newest that its principal may
+    /// see.
     pub view: Option<View>,
+    /// What it writes to, if it does not commit by itself.
+    pub transaction: Option<OpenTransaction>,
     pub text: String,
     pub params: Vec<Value>,
     pub limits: Limits,
@@ -297,6 +301,9 @@ impl Job {
             Statement::Update(_) => self.write(DoneKind::Update, statement, params).await,
             Statement::Delete(_) => self.write(DoneKind::Delete, statement, params).await,
             other => {
+                if let Some(error) = needs_session(other) {
+                    return Err(error);
+                }
                 let text = other.to_string();
                 let words: Vec<&str> = text.split_whitespace().take(2).collect();
                 Err(later(&words.join(" ")))
@@ -306,7 +313,7 @@ impl Job {
 
     /// Makes a change over a view and commits it; again over a newer one if another writer was faster.
     async fn write(&self, kind: DoneKind, statement: &Statement, params: &Params) -> Result<Answer> {
-        if self.view.is_some() {
+        if self.view.is_some() && self.transaction.is_none() {
             return Err(Error::new(
                 Kind::Forbidden,
                 format!("{} writes, and here is only read", kind.name()),
@@ -318,7 +325,10 @@ impl Job {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let view = shared.engine.view(&self.principal)?;
+            let view = match &self.view {
+                Some(view) => view.clone(),
+                None => shared.engine.view(&self.principal)?,
+            };
             let writer = Writer {
                 planner: &shared.planner,
                 view: &view,
@@ -334,11 +344,19 @@ impl Job {
             if !self.phase.begin_commit() {
                 return Err(self.deadline.passed());
             }
-            let committed = self.commit(change.ops).await;
+            let committed = match &self.transaction {
+                Some(transaction) => transaction
+                    .apply_read(&view, change.ops)
+                    .map(|_| Committed { lsn: view.lsn(), ..Committed::default() }),
+                None => self.commit(change.ops).await,
+            };
             drop(change.memory);
             match committed {
                 Ok(committed) => return Ok(Answer::Done(Done { kind, count, lsn: committed.lsn })),
-                Err(error) if error.kind() == Kind::Conflict && attempt < ATTEMPTS_MAX => {
+                // A view that was given stays as it is, so there is nothing to look at again.
+                Err(error)
+                    if error.kind() == Kind::Conflict && self.view.is_none() && attempt < ATTEMPTS_MAX =>
+                {
                     self.phase.refused();
                     if self.deadline.has_passed() {
                         return Err(self.deadline.passed());
