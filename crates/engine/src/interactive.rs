@@ -9,8 +9,8 @@
 //!
 //! ## Invariants
 //! - S1, S2: a view of an open transaction is a value like any other; it stands at the lsn of the beginning.
-//! - R1: neither beginning nor reading takes a lock. What a transaction has come to is one atomic pointer; a statement
-//!   that finds it changed under itself is refused.
+//! - R1: reading takes no lock, and beginning only the reaper's, to wake it where none was open before. What a
+//!   transaction has come to is one atomic pointer; a statement that finds it changed under itself is refused.
 //! - R2: how many are open, for how long, and what each and all of them hold is bounded by [`Limits`]. Who never comes
 //!   back is ended by the reaper's thread ([`registry`]).
 
