@@ -9,8 +9,8 @@
 //!
 //! ## Invariants
 //! - S1, S2: a view of an open transaction is a value like any other; it stands at the lsn of the beginning.
-//! - R1: neither beginning nor reading takes a lock. What a transaction has come to is one atomic pointer; a statement
-//!   that finds it changed under itself is refused.
+//! - R1: reading takes no lock, and beginning only the reaper's, to wake it where none was open before. What a
+//!   transaction has come to is one atomic pointer; a statement that finds it changed under itself is refused.
 //! - R2: how many are open, for how long, and what each and all of them hold is bounded by [`Limits`]. Who never comes
 //!   back is ended by the reaper's thread ([`registry`]).
 
@@ -26,6 +26,7 @@ use arc_swap::ArcSwap;
 use types::{Error, Kind, Lsn, Principal, Result, RowId, Scope, TableId};
 
 use crate::engine::Engine;
+use crate::root::Root;
 use crate::transaction::{Committed, Op};
 use crate::view::View;
 
@@ -144,8 +145,13 @@ impl OpenTransaction {
     /// The database as of the beginning, with what was written in here. Row ids and `_time` of own rows are given anew
     /// when they are committed.
     pub fn view(&self) -> Result<View> {
+        View::new(self.root()?, &self.0.principal)
+    }
+
+    /// All of it, whoever may see it: [`Engine::root`] of the transaction.
+    pub fn root(&self) -> Result<Arc<Root>> {
         match &*self.state()? {
-            State::Open(overlay) => View::new(overlay.root().clone(), &self.0.principal),
+            State::Open(overlay) => Ok(overlay.root().clone()),
             State::Ended(end) => Err(self.ended(*end)),
         }
     }

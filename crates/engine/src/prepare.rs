@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
+use arrow::util::display::array_value_to_string;
 use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame::FRAME_BYTES_MAX;
 use table::materializer::Materializer;
@@ -555,10 +556,10 @@ pub(crate) fn row_key_text(def: &TableDef, row: &table::RowRef) -> String {
 fn equals(column: &types::Column, value: Value) -> String {
     let text = match value {
         Value::String(text) => format!("'{}'", name::printable(&text)),
-        Value::Bool(v) => v.to_string(),
-        Value::Int32(v) | Value::Date(v) => v.to_string(),
-        Value::Int64(v) | Value::Timestamp(v) => v.to_string(),
-        other => format!("{other:?}"),
+        other => Value::to_array(std::slice::from_ref(&other), &column.data_type)
+            .ok()
+            .and_then(|array| array_value_to_string(&array, 0).ok())
+            .unwrap_or_else(|| format!("{other:?}")),
     };
     format!("{} = {text}", column.name)
 }

@@ -117,32 +117,7 @@ impl Database {
         R: Into<Vec<Value>>,
     {
         let snapshot = self.engine.view(&self.principal)?.table(table)?;
-        let mut values: Vec<Vec<Value>> = vec![Vec::new(); columns.len()];
-        for (i, row) in rows.into_iter().enumerate() {
-            let row: Vec<Value> = row.into();
-            if row.len() != columns.len() {
-                return Err(Error::invalid(format!(
-                    "{} values expected, {} found",
-                    columns.len(),
-                    row.len()
-                ))
-                .with("row", i + 1));
-            }
-            row.into_iter().zip(&mut values).for_each(|(value, column)| column.push(value));
-        }
-        let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
-        for (wanted, values) in columns.iter().zip(&values) {
-            let Some(column) = snapshot.def().schema.column_named(wanted) else {
-                return Err(Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
-                    .with("table", name::short_table_name(&snapshot.def().name)));
-            };
-            let array =
-                Value::to_array(values, &column.data_type).map_err(|e| e.with("column", &column.name))?;
-            fields.push(Field::new(&column.name, array.data_type().clone(), true));
-            arrays.push(array);
-        }
-        RecordBatch::try_new(std::sync::Arc::new(Schema::new(fields)), arrays)
-            .map_err(|e| Error::invalid(format!("these rows make no batch: {e}")))
+        to_batch(&snapshot, columns, rows)
     }
 
     /// Ends the row of a key; 0 in [`Committed::deleted`] if there is none.
@@ -193,4 +168,36 @@ impl Database {
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
+}
+
+/// An Arrow batch of rows given value by value, for the named columns of a table.
+pub(crate) fn to_batch<R>(
+    snapshot: &table::Snapshot,
+    columns: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> Result<RecordBatch>
+where
+    R: Into<Vec<Value>>,
+{
+    let mut values: Vec<Vec<Value>> = vec![Vec::new(); columns.len()];
+    for (i, row) in rows.into_iter().enumerate() {
+        let row: Vec<Value> = row.into();
+        if row.len() != columns.len() {
+            return Err(Error::invalid(format!("{} values expected, {} found", columns.len(), row.len()))
+                .with("row", i + 1));
+        }
+        row.into_iter().zip(&mut values).for_each(|(value, column)| column.push(value));
+    }
+    let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
+    for (wanted, values) in columns.iter().zip(&values) {
+        let Some(column) = snapshot.def().schema.column_named(wanted) else {
+            return Err(Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
+                .with("table", name::short_table_name(&snapshot.def().name)));
+        };
+        let array = Value::to_array(values, &column.data_type).map_err(|e| e.with("column", &column.name))?;
+        fields.push(Field::new(&column.name, array.data_type().clone(), true));
+        arrays.push(array);
+    }
+    RecordBatch::try_new(std::sync::Arc::new(Schema::new(fields)), arrays)
+        .map_err(|e| Error::invalid(format!("these rows make no batch: {e}")))
 }

@@ -38,10 +38,13 @@ mod search;
 mod snapshot;
 #[cfg(feature = "sql")]
 mod sql;
+mod tx;
 
 pub use arrow;
 pub use database::{Database, Options};
-pub use engine::{Ack, Committed, Mode, Op, Status, Transaction};
+pub use engine::{
+    Ack, Committed, Limits as TransactionLimits, Mode, Op, Outcome, Status, Transaction, Written,
+};
 pub use indexes::IndexStatus;
 pub use new_table::NewTable;
 pub use row::Row;
@@ -50,6 +53,9 @@ pub use search::{Found, Hit, Search};
 pub use snapshot::{Scan, Snapshot};
 #[cfg(feature = "sql")]
 pub use sql::{Answer, block_on};
+#[cfg(feature = "sql")]
+pub use tx::Session;
+pub use tx::Tx;
 pub use types::{DataType, Error, Field, Kind, Lsn, Result, RowId, TableDef, Value};
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl Lazy {
         Lazy { engine: engine.clone(), options, sql: OnceLock::new() }
     }
 
-    fn get(&self) -> Result<&Sql> {
+    pub fn get(&self) -> Result<&Sql> {
         let made = self.sql.get_or_init(|| Sql::new(self.engine.clone(), self.options.clone()));
         made.as_ref().map_err(Clone::clone)
     }
@@ -49,6 +49,17 @@ pub struct Answer {
 }
 
 impl Answer {
+    pub(crate) async fn whole(answer: query::Answer) -> Result<Answer> {
+        match answer {
+            query::Answer::Done(done) => Ok(Answer { batches: Vec::new(), count: done.count }),
+            query::Answer::Rows(mut rows) => {
+                let batches = rows.collect().await?;
+                let count = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+                Ok(Answer { batches, count })
+            }
+        }
+    }
+
     /// The only value of an answer with one row and one column.
     pub fn value(&self) -> Result<Value> {
         let mut rows = self.batches.iter().filter(|batch| batch.num_rows() > 0);
@@ -98,14 +109,7 @@ impl Database {
 
     /// The same as a future of any runtime.
     pub async fn sql_async(&self, text: &str, params: &[Value]) -> Result<Answer> {
-        match self.query(text, params).await? {
-            query::Answer::Done(done) => Ok(Answer { batches: Vec::new(), count: done.count }),
-            query::Answer::Rows(mut rows) => {
-                let batches = rows.collect().await?;
-                let count = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-                Ok(Answer { batches, count })
-            }
-        }
+        Answer::whole(self.query(text, params).await?).await
     }
 
     /// Runs one statement and gives its rows as a stream; dropping the stream cancels it.

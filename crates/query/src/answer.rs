@@ -32,10 +32,10 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub kind: DoneKind,
-    /// Rows inserted, updated or deleted; 0 for tables and indexes made or dropped.
+    /// Rows inserted, updated or deleted; 0 for everything else.
     pub count: u64,
     /// The commit that did it: what is read at this lsn or later shows it. If nothing had to be done, the lsn at
-    /// which that was found.
+    /// which that was found. Inside a transaction, the lsn of its beginning.
     pub lsn: Lsn,
 }
 
@@ -50,6 +50,11 @@ pub enum DoneKind {
     Update,
     Delete,
     Truncate,
+    Begin,
+    Commit,
+    Rollback,
+    Savepoint,
+    Release,
 }
 
 impl DoneKind {
@@ -65,6 +70,11 @@ impl DoneKind {
             DoneKind::Update => "UPDATE",
             DoneKind::Delete => "DELETE",
             DoneKind::Truncate => "TRUNCATE TABLE",
+            DoneKind::Begin => "BEGIN",
+            DoneKind::Commit => "COMMIT",
+            DoneKind::Rollback => "ROLLBACK",
+            DoneKind::Savepoint => "SAVEPOINT",
+            DoneKind::Release => "RELEASE",
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
 //! | `execute.rs`, `answer.rs`, `cancel.rs`, `deadline.rs`, `memory.rs` | the stream of batches with its limits, and its end |
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
+//! | `session.rs` | BEGIN, COMMIT, SAVEPOINT: statements in an `engine::OpenTransaction` |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
@@ -28,7 +29,7 @@
 //!
 //! Not here: tables and transactions themselves, formats of answers, JSON, the network.
 //!
-//! Not there yet: ON CONFLICT, RETURNING, ALTER TABLE, ANY and ALL of a query beyond IN and NOT IN, several statements in one transaction, defaults that are not
+//! Not there yet: ON CONFLICT, RETURNING, ALTER TABLE, ANY and ALL of a query beyond IN and NOT IN, definitions changed inside a transaction, defaults that are not
 //! literals. They answer with an error of kind `Invalid` that says so.
 //!
 //! Spill files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
@@ -78,6 +79,7 @@ mod prune;
 mod recursive;
 mod scan;
 pub mod search;
+mod session;
 mod single;
 mod sql;
 mod sql_type;
@@ -90,4 +92,5 @@ mod write;
 pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};
 pub use options::{Limits, Options, Overflow};
 pub use search::Search;
+pub use session::{Session, commit};
 pub use sql::{Sql, Status};

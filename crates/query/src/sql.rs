@@ -15,7 +15,7 @@ use std::time::Duration;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use engine::{Engine, View};
+use engine::{Engine, OpenTransaction, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use types::{Error, Kind, Principal, Result, Scope, Value};
@@ -150,7 +150,43 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
-        self.start(principal.clone(), None, text, params, limits).await
+        self.start(principal.clone(), None, None, text, params, limits).await
+    }
+
+    /// Opens a transaction for [`Sql::run_in`].
+    pub fn begin(&self, principal: &Principal) -> Result<OpenTransaction> {
+        self.0.shared.engine.begin(principal)
+    }
+
+    /// Runs one statement inside a transaction, with the rights of whom it was opened for: it reads what the transaction
+    /// began with and what was written in it, and what it writes is seen by the next one. A statement that fails has
+    /// written nothing. It never runs again by itself, and at most until the transaction's time is up.
+    ///
+    /// Dropping the future rolls the transaction back: nobody knows then what the statement came to.
+    pub async fn run_in(
+        &self,
+        transaction: &OpenTransaction,
+        text: &str,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
+        struct Known<'a>(&'a OpenTransaction, bool);
+        impl Drop for Known<'_> {
+            fn drop(&mut self) {
+                if !self.1 {
+                    self.0.rollback();
+                }
+            }
+        }
+        let view = transaction.view()?;
+        let left = transaction.remaining();
+        let limits =
+            Limits { deadline: Some(limits.deadline.map_or(left, |asked| asked.min(left))), ..limits };
+        let mut known = Known(transaction, false);
+        let principal = transaction.principal().clone();
+        let answer = self.start(principal, Some(view), Some(transaction.clone()), text, params, limits).await;
+        known.1 = true;
+        answer
     }
 
     /// Runs one statement that only reads, over a view that the caller has: several of them stand at one lsn (S2), and see
@@ -162,7 +198,7 @@ impl Sql {
             scope: Scope::Read,
             tables: types::TableSet::Only(Vec::new()),
         };
-        match self.start(nobody, Some(view), text, params, limits).await? {
+        match self.start(nobody, Some(view), None, text, params, limits).await? {
             Answer::Rows(rows) => Ok(rows),
             Answer::Done(_) => Err(Error::internal("a statement that only reads has done something")),
         }
@@ -172,6 +208,7 @@ impl Sql {
         &self,
         principal: Principal,
         view: Option<View>,
+        transaction: Option<OpenTransaction>,
         text: &str,
         params: Vec<Value>,
         limits: Limits,
@@ -194,6 +231,7 @@ impl Sql {
             shared: self.0.shared.clone(),
             principal,
             view,
+            transaction,
             text: text.to_owned(),
             params,
             limits,

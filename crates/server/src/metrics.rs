@@ -161,6 +161,13 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     }
     t.counter("refused_busy_total", "Writes refused because too much was waiting.", s.refused_busy);
     t.counter("conflicts_total", "Transactions that lost against another.", s.conflicts);
+    t.gauge("transactions_open", "Transactions that are open.", s.transactions_open as u64);
+    t.gauge("transactions_bytes", "Bytes that they have written so far.", s.transactions_bytes);
+    t.counter(
+        "transactions_expired_total",
+        "Transactions that were rolled back because their time was up.",
+        s.transactions_expired,
+    );
     t.gauge("inbox_bytes", "Bytes that wait for the commit thread.", s.inbox_bytes);
     t.gauge("head_bytes", "Bytes of rows that are in no segment yet.", s.head_bytes);
     t.gauge("debt_bytes", "Head and inbox bytes, by which ingest is paced.", s.debt_bytes);

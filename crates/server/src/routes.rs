@@ -11,6 +11,7 @@ pub mod search;
 mod sql;
 mod storm;
 mod tail;
+mod transactions;
 mod write;
 
 use std::pin::Pin;
@@ -88,6 +89,7 @@ pub const ROUTES: &[Route] = &[
     route(Method::POST, "/mcp", Class::Ask, Some(Scope::Read), true),
     // What a statement may do is decided by `engine`, which asks for Write where it writes.
     route(Method::POST, "/v1/sql", Class::Sql, Some(Scope::Read), true),
+    route(Method::POST, "/v1/transactions", Class::Write, Some(Scope::Write), true),
     // From this machine only.
     route(Method::POST, "/v1/storm", Class::Other, Some(Scope::Admin), false),
     route(Method::GET, "/v1/storm", Class::Other, Some(Scope::Admin), false),
@@ -137,6 +139,7 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/ask/stream", post(ask::stream))
         .route("/mcp", post(crate::mcp::post))
         .route("/v1/sql", post(sql::sql))
+        .route("/v1/transactions", post(transactions::transactions))
         .route("/v1/storm", post(storm::start).get(storm::state).delete(storm::stop))
         .route("/health", get(operations::health))
         .route("/ready", get(operations::ready))

@@ -511,3 +511,50 @@ fn answers_are_as_the_description_says() {
         assert_eq!(found, None, "{method} {path}: {}", answer.text());
     }
 }
+
+#[test]
+fn a_transaction_has_the_rights_of_its_key_in_all_its_operations() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("transactions");
+    for table in ["a", "b"] {
+        assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"x":1}"#).status, 200);
+    }
+    let only_a = || TableSet::Only(vec!["main.a".into()]);
+    let reader = put_key(&running, "reader", Scope::Read, only_a());
+    let writer = put_key(&running, "writer", Scope::Write, only_a());
+    let admin = put_key(&running, "admin", Scope::Admin, TableSet::All);
+    let mut client = running.client();
+    let mut ask = |secret: &str, path: &str, body: &str| {
+        let bearer = format!("Bearer {secret}");
+        let answer = client.ask("POST", path, &[("Authorization", &bearer)], body.as_bytes());
+        if answer.header("connection") == Some("close") {
+            client = running.client();
+        }
+        answer
+    };
+    let insert = |table: &str| format!(r#"{{"op":"insert","table":"{table}","rows":[{{"x":2}}]}}"#);
+    let both = format!(r#"{{"ops":[{},{}]}}"#, insert("a"), insert("b"));
+    assert_eq!(ask(&reader, "/v1/transactions", &format!(r#"{{"ops":[{}]}}"#, insert("a"))).status, 403);
+    assert_eq!(ask("nobody", "/v1/transactions", &both).status, 401);
+    assert_eq!(ask(&writer, "/v1/transactions", &both).error().0, "not_found");
+    for sql in ["INSERT INTO a SELECT x FROM b", "DELETE FROM b", "UPDATE b SET x = 3"] {
+        let body = format!(r#"{{"ops":[{},{{"op":"sql","sql":"{sql}"}}]}}"#, insert("a"));
+        assert_eq!(ask(&writer, "/v1/transactions", &body).error().0, "not_found", "{sql}");
+    }
+    let count = r#"{"sql":"SELECT count(*) FROM a UNION ALL SELECT count(*) FROM b"}"#;
+    assert_eq!(ask(&admin, "/v1/sql", count).json()["rows"], serde_json::json!([[1], [1]]));
+    assert_eq!(ask(&admin, "/v1/transactions", &both).status, 200);
+    assert_eq!(ask(&admin, "/v1/sql", count).json()["rows"], serde_json::json!([[2], [2]]));
+    // Polynya's own tables are written by it alone, in here too.
+    let own = r#"{"ops":[{"op":"sql","sql":"DELETE FROM polynya.requests"}]}"#;
+    wait_until(|| running.engine.root().table("polynya.requests").is_some_and(|table| table.rows() > 0));
+    assert_eq!(ask(&admin, "/v1/transactions", own).status, 403);
+    assert_eq!(running.engine.status().transactions_open, 0);
+    let answer = running.client().ask(
+        "POST",
+        "/v1/transactions",
+        &[("Authorization", &format!("Bearer {admin}")), ("Idempotency-Key", "1")],
+        both.as_bytes(),
+    );
+    assert_eq!(answer.status, 400, "it is not kept, so it must not look as if it were");
+}

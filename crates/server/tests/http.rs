@@ -125,6 +125,7 @@ conversations! {
     tables_are_defined_evolved_and_dropped: "tables",
     rows_are_found_by_words: "search",
     sql_answers_in_every_form: "sql",
+    several_operations_happen_together_or_not_at_all: "transactions",
     questions_are_answered: "ask",
     mistakes_are_explained: "mistakes",
     the_page_and_operations_answer: "operations",

@@ -69,6 +69,8 @@ pub struct Written {
     /// The ids of the inserted rows within the transaction; in between there are no others.
     pub first_row: Option<RowId>,
     pub last_row: Option<RowId>,
+    /// Their `_time` within the transaction; 0 if there are none.
+    pub time: Micros,
 }
 
 /// What is to be committed.
@@ -209,6 +211,7 @@ impl Overlay {
             let (first, rows) = (changed.tip.next_row(), batch.num_rows() as u64);
             changed.tip.append(first, time, &[(lsn, rows)], &batch)?;
             written.count = rows;
+            written.time = time;
             written.first_row = Some(first);
             written.last_row = Some(RowId(first.0 + rows - 1));
         }

@@ -172,6 +172,36 @@ fn the_first_committer_wins_and_the_conflict_names_table_and_key() {
     assert!(engine.status().conflicts >= 8);
 }
 
+#[test]
+fn a_conflict_shows_keys_of_any_type_as_people_write_them() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = open(&dir);
+    let types = ["uuid", "decimal(10,2)", "timestamp", "date"];
+    let mut def = types::TableDef::new(types::TableId(0), "main.m");
+    for (at, name) in types.iter().enumerate() {
+        let data_type = DataType::parse(name, &mut types::ColumnId(0)).unwrap();
+        def.add_column(&format!("c{at}"), &data_type, false, None).unwrap();
+    }
+    def.set_primary_key(&["c0", "c1", "c2", "c3"].map(String::from)).unwrap();
+    alone(&engine, Op::CreateTable { def: def.clone(), if_absent: false });
+    let values =
+        [Value::Uuid([0xab; 16]), Value::Decimal(150), Value::Timestamp(1_500_000), Value::Date(20_778)];
+    let columns = def.schema.columns.iter().zip(&values).map(|(column, value)| {
+        let array = Value::to_array(std::slice::from_ref(value), &column.data_type).unwrap();
+        (column.name.clone(), array)
+    });
+    let rows = arrow::array::RecordBatch::try_from_iter(columns).unwrap();
+    let put = || Op::Insert { table: "m".into(), batch: rows.clone(), mode: Mode::Upsert };
+    alone(&engine, put());
+    let t = begin(&engine);
+    t.apply(vec![put()]).unwrap();
+    alone(&engine, put());
+    let text = conflict(t.commit());
+    let key = format!("c0 = {}, c1 = 1.50, c2 = 1970-01-01T00:00:01.500Z, c3 = 2026-11-21", "ab".repeat(16));
+    assert!(text.contains(&key), "{text}");
+}
+
 /// Each read what the other wrote, and none wrote what the other wrote: snapshot isolation lets both commit.
 #[test]
 fn write_skew_is_allowed() {

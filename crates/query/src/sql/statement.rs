@@ -9,10 +9,10 @@ use std::time::Duration;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
-use engine::{Committed, Op, Transaction, View};
+use engine::{Committed, Op, OpenTransaction, Transaction, View, Written};
 use futures::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
+use types::{Error, Kind, Lsn, Micros, Principal, Result, Scope, Value};
 
 use super::lanes::Lane;
 use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Shared, bug, closed};
@@ -25,6 +25,7 @@ use crate::names::{self, Written};
 use crate::options::{Limits, Overflow};
 use crate::params::{self, Params};
 use crate::planner::{Joins, Planned, table};
+use crate::session::needs_session;
 use crate::watchdog::{Reply, Watch};
 use crate::write::{Returned, Writer, behind_with};
 use crate::{catalog, parse, weight};
@@ -44,8 +45,11 @@ pub(super) struct Job {
     pub only_records: AtomicBool,
     pub shared: Arc<Shared>,
     pub principal: Principal,
-    /// What it reads, and then it only reads; `None`: the newest that its principal may see.
+    /// What it reads, and unless it belongs to a transaction it only reads then; `None`: the newest that its principal may
+    /// see.
     pub view: Option<View>,
+    /// What it writes to, if it does not commit by itself.
+    pub transaction: Option<OpenTransaction>,
     pub text: String,
     pub params: Vec<Value>,
     pub limits: Limits,
@@ -318,6 +322,9 @@ impl Job {
                 "write INSERT … SELECT … ON CONFLICT (key) DO UPDATE SET …, UPDATE … FROM or DELETE … USING",
             )),
             other => {
+                if let Some(error) = needs_session(other) {
+                    return Err(error);
+                }
                 let text = other.to_string();
                 let words: Vec<&str> = text.split_whitespace().take(2).collect();
                 Err(later(&words.join(" ")))
@@ -327,7 +334,7 @@ impl Job {
 
     /// Makes a change over a view and commits it; again over a newer one if another writer was faster.
     async fn write(&self, kind: DoneKind, statement: &Statement, params: &Params) -> Result<Answer> {
-        if self.view.is_some() {
+        if self.view.is_some() && self.transaction.is_none() {
             return Err(Error::new(
                 Kind::Forbidden,
                 format!("{} writes, and here is only read", kind.name()),
@@ -339,7 +346,10 @@ impl Job {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let view = shared.engine.view(&self.principal)?;
+            let view = match &self.view {
+                Some(view) => view.clone(),
+                None => shared.engine.view(&self.principal)?,
+            };
             let writer = Writer {
                 planner: &shared.planner,
                 view: &view,
@@ -357,7 +367,12 @@ impl Job {
             if !self.phase.begin_commit() {
                 return Err(self.deadline.passed());
             }
-            let committed = self.commit(change.ops).await;
+            let committed = match &self.transaction {
+                Some(transaction) => {
+                    transaction.apply_read(&view, change.ops).map(|written| as_committed(&written, view.lsn()))
+                }
+                None => self.commit(change.ops).await,
+            };
             drop(change.memory);
             match committed {
                 Ok(committed) => {
@@ -365,9 +380,11 @@ impl Job {
                     let done = Done { kind, count, lsn: committed.lsn };
                     return self.done(&writer, done, change.returned, Some(&committed)).await;
                 }
+                // A view that was given stays as it is, so there is nothing to look at again.
                 Err(error)
                     if (error.kind() == Kind::Conflict
                         || change.retries_exists && error.kind() == Kind::Exists)
+                        && self.view.is_none()
                         && attempt < ATTEMPTS_MAX =>
                 {
                     self.phase.refused();
@@ -412,6 +429,19 @@ impl Job {
             let _ = sender.send(result);
         });
         receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
+    }
+}
+
+/// What a statement of an open transaction came to: rows have the ids that they have within it.
+fn as_committed(written: &[Written], lsn: Lsn) -> Committed {
+    let rows = written.iter().rev().find(|written| written.count > 0);
+    Committed {
+        lsn,
+        first_row: rows.and_then(|written| written.first_row),
+        last_row: rows.and_then(|written| written.last_row),
+        time: rows.map_or(Micros(0), |written| written.time),
+        count: written.iter().map(|written| written.count).sum(),
+        deleted: written.iter().map(|written| written.deleted).sum(),
     }
 }
 

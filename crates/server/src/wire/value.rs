@@ -64,7 +64,7 @@ pub fn of_text(text: &str, data_type: &DataType) -> Result<Value> {
 }
 
 /// A key value as JSON. No row has a key without a value.
-fn of_key(json: &str, data_type: &DataType) -> Result<Value> {
+pub fn of_key(json: &str, data_type: &DataType) -> Result<Value> {
     let misfit = |why: &str| Error::invalid(format!("the key does not fit: {why}"));
     match of_type(json, data_type) {
         Ok(Value::Null) => Err(misfit(&format!("{data_type} expected, `null` found"))),

@@ -1,0 +1,262 @@
+//! Several operations in one request, all or nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use engine::{Mode, Op, OpenTransaction, Outcome, Written};
+use http::Request;
+use query::{Answer, Limits};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+use types::{DataType, Error, Kind, Principal, Result as CoreResult, RowId, TableDef, Value, name};
+
+use super::{json, milliseconds};
+use crate::app::Shared;
+use crate::asked;
+use crate::body;
+use crate::failure::Result;
+use crate::wire::{self, Refused, json as wire_json, value};
+
+/// More are sent as rows of fewer operations.
+const OPS_MAX: usize = 10_000;
+const EXAMPLE: &str =
+    r#"{"ops":[{"op":"insert","table":"t","rows":[{"a":1}]},{"op":"sql","sql":"DELETE FROM u"}]}"#;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    ops: Vec<Operation>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Operation {
+    op: What,
+    table: Option<String>,
+    /// As they came: their numbers are read by the table's columns.
+    rows: Option<Box<RawValue>>,
+    keys: Option<Vec<Box<RawValue>>>,
+    sql: Option<String>,
+    params: Option<Vec<Json>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum What {
+    Insert,
+    Upsert,
+    InsertIfAbsent,
+    Delete,
+    Sql,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Insert => "insert",
+            What::Upsert => "upsert",
+            What::InsertIfAbsent => "insert_if_absent",
+            What::Delete => "delete",
+            What::Sql => "sql",
+        }
+    }
+}
+
+/// What an operation has done, before it is known where its rows will lie.
+enum Did {
+    Rows(Written),
+    Statement { kind: &'static str, count: u64 },
+}
+
+pub async fn transactions(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    if parts.headers.contains_key("idempotency-key") {
+        return Err(Error::invalid("this version keeps no idempotency keys")
+            .hint("give the tables primary keys and send upserts: they may be repeated")
+            .into());
+    }
+    let held = body::read(&app, &parts.headers, body).await?;
+    let asked: Asked = asked::body(&held.bytes, "transaction", EXAMPLE)?;
+    check(&asked.ops)?;
+    // Writers slow down before they are refused.
+    let tables: BTreeSet<&str> = asked.ops.iter().filter_map(|op| op.table.as_deref()).collect();
+    let pause = tables.into_iter().map(|table| app.engine.pace_of(table)).max().unwrap_or_default();
+    if !pause.is_zero() {
+        app.telemetry.paced.fetch_add(1, Relaxed);
+        tokio::time::sleep(pause).await;
+    }
+    let inline = held.bytes.len() <= app.options.inline_bytes_max;
+    // Rolled back when it is dropped: by an error, and when the client leaves.
+    let transaction = app.engine.begin(&principal)?;
+    let mut done = Vec::with_capacity(asked.ops.len());
+    for (at, op) in asked.ops.into_iter().enumerate() {
+        let what = op.op;
+        let did = match what {
+            What::Sql => statement(&app, &transaction, op).await.map_err(Refused::from),
+            _ if inline => rows(&transaction, &op),
+            _ => {
+                let transaction = transaction.clone();
+                app.telemetry.work_jobs.fetch_add(1, Relaxed);
+                app.work.run(move || rows(&transaction, &op)).await?
+            }
+        };
+        let numbered = |e: Refused| Refused { error: e.error.with("operation", at + 1), rows: e.rows };
+        done.push((what, did.map_err(numbered)?));
+    }
+    let outcome = query::commit(&transaction).await?;
+    app.telemetry.rows_in.fetch_add(outcome.committed.count, Relaxed);
+    let ops: Vec<Json> = done.iter().map(|(what, did)| told(*what, did, &outcome)).collect();
+    Ok(json(&json!({
+        "lsn": outcome.committed.lsn.0,
+        "ops": ops,
+        "took_ms": milliseconds(started.elapsed()),
+    })))
+}
+
+/// Whether each operation has what it needs and nothing else.
+fn check(ops: &[Operation]) -> CoreResult<()> {
+    if ops.is_empty() {
+        return Err(Error::invalid("`ops` is empty").hint(format!("send {EXAMPLE}")));
+    }
+    if ops.len() > OPS_MAX {
+        return Err(Error::new(
+            Kind::TooLarge,
+            format!("a transaction has at most {OPS_MAX} operations, {} were sent", ops.len()),
+        )
+        .hint("one operation takes many rows"));
+    }
+    for (at, op) in ops.iter().enumerate() {
+        let needs: &[&str] = match op.op {
+            What::Insert | What::Upsert | What::InsertIfAbsent => &["table", "rows"],
+            What::Delete => &["table", "keys"],
+            What::Sql => &["sql"],
+        };
+        let given = [
+            ("table", op.table.is_some()),
+            ("rows", op.rows.is_some()),
+            ("keys", op.keys.is_some()),
+            ("sql", op.sql.is_some()),
+            ("params", op.params.is_some()),
+        ];
+        let what = op.op.name();
+        for (field, is_given) in given {
+            let belongs = needs.contains(&field) || field == "params" && op.op == What::Sql;
+            let wrong = match (is_given, belongs) {
+                (true, false) => format!("`{what}` takes no `{field}`"),
+                (false, true) if field != "params" => format!("`{what}` needs `{field}`"),
+                _ => continue,
+            };
+            return Err(Error::invalid(wrong).with("operation", at + 1).hint(format!("send {EXAMPLE}")));
+        }
+    }
+    Ok(())
+}
+
+/// Rows that are written or deleted.
+fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
+    let wanted = op.table.as_deref().unwrap_or_default();
+    let snapshot = transaction.view()?.table(wanted)?;
+    let def = snapshot.def();
+    let table = def.name.clone();
+    let change = match op.op {
+        What::Delete => deleted(def, op.keys.as_deref().unwrap_or_default())?,
+        what => {
+            let body = op.rows.as_deref().map_or("[]", RawValue::get);
+            let target = wire_json::Target {
+                table: name::short_table_name(&table),
+                def: Some(def),
+                may_add_columns: false,
+            };
+            let read = wire_json::decode(body.as_bytes(), target, &wire::Limits::default())?;
+            let mode = match what {
+                What::Upsert if def.is_keyed() => Mode::Upsert,
+                What::InsertIfAbsent if def.is_keyed() => Mode::InsertIfAbsent,
+                What::Upsert | What::InsertIfAbsent => return Err(no_key(def, what.name()).into()),
+                _ => Mode::Append,
+            };
+            Op::Insert { table, batch: read.batch, mode }
+        }
+    };
+    Ok(Did::Rows(transaction.apply(vec![change])?.pop().unwrap_or_default()))
+}
+
+/// By primary key, or by row id where there is none.
+fn deleted(def: &TableDef, keys: &[Box<RawValue>]) -> CoreResult<Op> {
+    let table = def.name.clone();
+    if !def.is_keyed() {
+        let row = |key: &RawValue| {
+            key.get().parse().map(RowId).map_err(|_| {
+                Error::invalid(format!("`{}` is no row id", name::printable(key.get())))
+                    .with("table", name::short_table_name(&def.name))
+                    .hint("rows of a table without a primary key are named by their row ids")
+            })
+        };
+        let rows = keys.iter().map(|key| row(key)).collect::<CoreResult<_>>()?;
+        return Ok(Op::Delete { table, rows, must_exist: false });
+    }
+    let types: Vec<DataType> = def.key_columns().map(|c| c.data_type.clone()).collect();
+    let key = |key: &RawValue| -> CoreResult<Vec<Value>> {
+        if let [one] = &types[..] {
+            return Ok(vec![value::of_key(key.get(), one)?]);
+        }
+        let parts: Vec<Box<RawValue>> = serde_json::from_str(key.get()).unwrap_or_default();
+        if parts.len() != types.len() {
+            return Err(Error::invalid(format!("a key of this table is an array of {} values", types.len())));
+        }
+        parts.iter().zip(&types).map(|(part, data_type)| value::of_key(part.get(), data_type)).collect()
+    };
+    let of_table = |e: Error| e.with("table", name::short_table_name(&def.name));
+    let keys = keys.iter().map(|one| key(one)).collect::<CoreResult<_>>().map_err(of_table)?;
+    Ok(Op::DeleteKeys { table, keys })
+}
+
+fn no_key(def: &TableDef, what: &str) -> Error {
+    Error::invalid(format!("{what} needs a primary key, and the table has none"))
+        .with("table", name::short_table_name(&def.name))
+        .hint("use insert")
+}
+
+async fn statement(app: &Shared, transaction: &OpenTransaction, op: Operation) -> CoreResult<Did> {
+    let params = op.params.unwrap_or_default();
+    let params = params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
+    let text = op.sql.unwrap_or_default();
+    match app.sql.run_in(transaction, &text, params, Limits::default()).await? {
+        Answer::Done(done) => Ok(Did::Statement { kind: done.kind.name(), count: done.count }),
+        Answer::Rows(_) => {
+            Err(Error::invalid("a query has no place here: what it finds would be told nobody")
+                .hint("operations write; POST /v1/sql reads"))
+        }
+    }
+}
+
+fn told(what: What, did: &Did, outcome: &Outcome) -> Json {
+    let written = match did {
+        Did::Statement { kind, count } => {
+            return json!({ "op": what.name(), "statement": kind, "count": count });
+        }
+        Did::Rows(written) => written,
+    };
+    if what == What::Delete {
+        return json!({ "op": what.name(), "count": written.deleted });
+    }
+    let ids = written.first_row.zip(written.last_row);
+    // Rows that a later operation replaced or deleted are nowhere.
+    let ids = ids.and_then(|(first, last)| outcome.rows(written.table, first, last));
+    json!({
+        "op": what.name(),
+        "count": written.count,
+        "first_row_id": ids.map(|(first, _)| first.0),
+        "last_row_id": ids.map(|(_, last)| last.0),
+    })
+}
