@@ -29,9 +29,13 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "sql")]
+mod copy;
 mod database;
 mod indexes;
 mod new_table;
+#[cfg(feature = "sql")]
+mod prepared;
 mod row;
 #[cfg(feature = "text")]
 mod search;
@@ -44,6 +48,8 @@ pub use database::{Database, Options};
 pub use engine::{Ack, Committed, Mode, Op, Status, Transaction};
 pub use indexes::IndexStatus;
 pub use new_table::NewTable;
+#[cfg(feature = "sql")]
+pub use prepared::Statement;
 pub use row::Row;
 #[cfg(feature = "text")]
 pub use search::{Found, Hit, Search};

@@ -11,6 +11,9 @@
 //! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
 //! | `execute.rs`, `answer.rs`, `cancel.rs`, `deadline.rs`, `memory.rs` | the stream of batches with its limits, and its end |
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
+//! | `write/returning.rs`, `write/conflict.rs` | RETURNING; ON CONFLICT |
+//! | `files.rs` | what COPY says; `polynya` carries it out |
+//! | `prepared.rs`, `direct.rs` | statements that are run many times; lookups without a plan |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
@@ -28,7 +31,7 @@
 //!
 //! Not here: tables and transactions themselves, formats of answers, JSON, the network.
 //!
-//! Not there yet: ON CONFLICT, RETURNING, ALTER TABLE, ANY and ALL of a query beyond IN and NOT IN, several statements in one transaction, defaults that are not
+//! Not there yet: MERGE, ALTER TABLE, ANY and ALL of a query beyond IN and NOT IN, several statements in one transaction, defaults that are not
 //! literals. They answer with an error of kind `Invalid` that says so.
 //!
 //! Spill files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
@@ -63,6 +66,7 @@ mod deadline;
 mod direct;
 mod error;
 mod execute;
+pub mod files;
 mod guard;
 mod literal;
 mod memory;
@@ -71,6 +75,7 @@ mod options;
 mod params;
 mod parse;
 mod planner;
+mod prepared;
 mod provider;
 mod prune;
 mod recursive;
@@ -87,5 +92,6 @@ mod write;
 
 pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};
 pub use options::{Limits, Options, Overflow};
+pub use prepared::Prepared;
 pub use search::Search;
 pub use sql::{Sql, Status};

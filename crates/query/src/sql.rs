@@ -15,6 +15,7 @@ use std::time::Duration;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::sql::sqlparser::ast::Statement;
 use engine::{Engine, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -28,6 +29,7 @@ use crate::memory::Pool;
 use crate::options::{Limits, Options};
 use crate::params::Params;
 use crate::planner::Planner;
+use crate::prepared::{Inferred, Lookup};
 use crate::watchdog::{GRACE, Reply, Watchdog, Why};
 
 use lanes::{Lanes, Runtimes};
@@ -150,7 +152,19 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
-        self.start(principal.clone(), None, text, params, limits).await
+        self.start(principal.clone(), None, text, None, params, limits).await
+    }
+
+    /// [`Sql::run`] of a text that was parsed before.
+    pub(crate) async fn run_parsed(
+        &self,
+        principal: &Principal,
+        text: &str,
+        parsed: Arc<Statement>,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
+        self.start(principal.clone(), None, text, Some(parsed), params, limits).await
     }
 
     /// Runs one statement that only reads, over a view that the caller has: several of them stand at one lsn (S2), and see
@@ -162,7 +176,7 @@ impl Sql {
             scope: Scope::Read,
             tables: types::TableSet::Only(Vec::new()),
         };
-        match self.start(nobody, Some(view), text, params, limits).await? {
+        match self.start(nobody, Some(view), text, None, params, limits).await? {
             Answer::Rows(rows) => Ok(rows),
             Answer::Done(_) => Err(Error::internal("a statement that only reads has done something")),
         }
@@ -173,6 +187,7 @@ impl Sql {
         principal: Principal,
         view: Option<View>,
         text: &str,
+        parsed: Option<Arc<Statement>>,
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
@@ -195,6 +210,7 @@ impl Sql {
             principal,
             view,
             text: text.to_owned(),
+            parsed,
             params,
             limits,
         });
@@ -220,6 +236,33 @@ impl Sql {
         guard.0.0 = None;
         guard.1.0 = None;
         answer
+    }
+
+    pub(crate) fn view(&self, principal: &Principal) -> Result<View> {
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        self.0.shared.engine.view(principal)
+    }
+
+    pub(crate) fn text_bytes_max(&self) -> usize {
+        self.0.shared.options.text_bytes_max
+    }
+
+    /// [`Planner::infer`].
+    pub(crate) fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
+        self.0.shared.planner.infer(statement, parameters, view)
+    }
+
+    /// [`Planner::lookup`].
+    pub(crate) fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
+        self.0.shared.planner.lookup(text, params, view)
+    }
+
+    /// A lookup was answered.
+    pub(crate) fn counted_direct(&self) {
+        self.0.shared.started.fetch_add(1, Ordering::Relaxed);
+        self.0.shared.direct.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What a statement gets that asks for nothing else.

@@ -27,7 +27,7 @@ use crate::params::{self, Params};
 use crate::planner::{Planned, table};
 use crate::watchdog::{Reply, Watch};
 use crate::write::{Returned, Writer, behind_with};
-use crate::{catalog, parse, weight};
+use crate::{catalog, files, parse, weight};
 
 /// A longer value is no light statement's.
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
@@ -47,6 +47,8 @@ pub(super) struct Job {
     /// What it reads, and then it only reads; `None`: the newest that its principal may see.
     pub view: Option<View>,
     pub text: String,
+    /// The text, if it was parsed before.
+    pub parsed: Option<Arc<Statement>>,
     pub params: Vec<Value>,
     pub limits: Limits,
 }
@@ -238,7 +240,10 @@ impl Job {
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
             return self.query(planned, view.lsn()).await;
         }
-        let statement = heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
+        let statement = match &self.parsed {
+            Some(parsed) => Statement::clone(parsed),
+            None => heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?,
+        };
         let parameters = names::parameters(&statement)?;
         if parameters != params.values.len() {
             return Err(params::count_differs("statement", parameters, params.values.len()));
@@ -303,6 +308,7 @@ impl Job {
                 Some((_, Statement::Delete(_))) => self.write(DoneKind::Delete, statement, params).await,
                 _ => Err(later("a query that writes")),
             },
+            Statement::Copy { target, .. } => Err(files::refused(target)),
             Statement::Merge(_) => Err(later("MERGE").hint(
                 "write INSERT … SELECT … ON CONFLICT (key) DO UPDATE SET …, UPDATE … FROM or DELETE … USING",
             )),
