@@ -4,8 +4,10 @@
 //! committed at once up to [`PIECE_BYTES`], beyond that in pieces of about as much.
 
 mod formats;
+#[cfg(feature = "parquet")]
+mod parquet;
 
-use std::io::{self, BufReader, BufWriter, IoSlice, Read, Write};
+use std::io::{self, BufWriter, IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,7 @@ use crate::{Answer, Database};
 /// A larger file becomes several commits.
 const PIECE_BYTES: usize = 64 << 20;
 /// What is written or read at once.
-const BUFFER_BYTES: usize = 256 << 10;
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
 impl Database {
     pub(crate) async fn copy(&self, copy: &Copy) -> Result<Answer> {
@@ -61,7 +63,7 @@ impl Database {
         let file =
             Env::real().disk.open(Path::new(&copy.path), Access::Read).map_err(|e| failed(&copy.path, e))?;
         let len = file.len().map_err(|e| failed(&copy.path, e))?;
-        let input = BufReader::with_capacity(BUFFER_BYTES, Input { file, at: 0, len });
+        let input = Input { file, at: 0, len };
         let (mut piece, mut bytes, mut count) = (Vec::new(), 0, 0);
         let told = |error: Error, count: u64| match count {
             0 => error,

@@ -17,8 +17,17 @@ const ROWS: usize = 8_192;
 type Out = BufWriter<Output>;
 
 pub(super) enum Writer {
-    Csv { writer: csv::Writer<Out>, null: String, path: String },
-    Ndjson { writer: arrow::json::Writer<Out, LineDelimited>, path: String },
+    Csv {
+        writer: csv::Writer<Out>,
+        null: String,
+        path: String,
+    },
+    Ndjson {
+        writer: arrow::json::Writer<Out, LineDelimited>,
+        path: String,
+    },
+    #[cfg(feature = "parquet")]
+    Parquet(Box<super::parquet::Writer>),
 }
 
 impl Writer {
@@ -37,6 +46,11 @@ impl Writer {
                 let writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
                 Ok(Writer::Ndjson { writer, path })
             }
+            #[cfg(feature = "parquet")]
+            Format::Parquet => {
+                Ok(Writer::Parquet(Box::new(super::parquet::Writer::new(&path, schema, out)?)))
+            }
+            #[cfg(not(feature = "parquet"))]
             Format::Parquet => Err(no_parquet()),
         }
     }
@@ -89,6 +103,8 @@ impl Writer {
                     .map_err(|e| Error::internal(format!("rows to be copied make no batch: {e}")))?;
                 writer.write(&batch).map_err(|e| arrow_failed(path, e))
             }
+            #[cfg(feature = "parquet")]
+            Writer::Parquet(writer) => writer.write(batch),
         }
     }
 
@@ -101,6 +117,8 @@ impl Writer {
                 writer.finish().map_err(|e| arrow_failed(&path, e))?;
                 Ok(writer.into_inner())
             }
+            #[cfg(feature = "parquet")]
+            Writer::Parquet(writer) => writer.end(),
         }
     }
 }
@@ -119,26 +137,20 @@ fn has_infinite(array: &ArrayRef) -> bool {
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch>>>;
 
 /// The rows of a file, for these columns of a table: all of them if none is named.
-pub(super) fn read(
-    copy: &Copy,
-    def: &TableDef,
-    columns: &[usize],
-    input: BufReader<Input>,
-) -> Result<Batches> {
+pub(super) fn read(copy: &Copy, def: &TableDef, places: &[usize], input: Input) -> Result<Batches> {
     let named = |places: &[usize]| places.iter().map(|at| def.schema.columns[*at].clone()).collect();
     let all: Vec<usize> = (0..def.schema.columns.len()).collect();
-    let mut columns: Vec<Column> = named(if columns.is_empty() { &all } else { columns });
+    let mut columns: Vec<Column> = named(if places.is_empty() { &all } else { places });
     match copy.format {
         Format::Csv => {
             let mut reader = csv::ReaderBuilder::new()
                 .delimiter(copy.delimiter as u8)
                 .has_headers(copy.header)
-                .from_reader(input);
-            if copy.header && columns.len() == def.schema.columns.len() {
+                .from_reader(buffered(input));
+            if copy.header && places.is_empty() {
                 let header = reader.headers().map_err(|e| csv_failed(&copy.path, e))?;
-                let places = header.iter().map(|name| position(def, &(name.to_owned(), false)));
-                let places = places.collect::<Result<Vec<_>>>()?;
-                columns = named(&places);
+                let named_there = header.iter().map(|name| position(def, &(name.to_owned(), false)));
+                columns = named(&named_there.collect::<Result<Vec<_>>>()?);
             }
             Ok(Box::new(Csv {
                 records: reader.into_records(),
@@ -161,7 +173,7 @@ pub(super) fn read(
             let reader = ReaderBuilder::new(schema)
                 .with_strict_mode(true)
                 .with_batch_size(ROWS)
-                .build(input)
+                .build(buffered(input))
                 .map_err(|e| arrow_failed(&copy.path, e))?;
             let path = copy.path.clone();
             Ok(Box::new(reader.map(move |batch| {
@@ -174,8 +186,15 @@ pub(super) fn read(
                 batch_of(&columns, arrays.collect::<Result<Vec<_>>>()?)
             })))
         }
+        #[cfg(feature = "parquet")]
+        Format::Parquet => Ok(Box::new(super::parquet::read(&copy.path, def, places, input)?)),
+        #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(no_parquet()),
     }
+}
+
+fn buffered(input: Input) -> BufReader<Input> {
+    BufReader::with_capacity(super::BUFFER_BYTES, input)
 }
 
 fn typed(texts: &ArrayRef, column: &Column) -> Result<ArrayRef> {
@@ -253,7 +272,7 @@ fn csv_failed(path: &str, error: csv::Error) -> Error {
     }
 }
 
-fn arrow_failed(path: &str, error: arrow::error::ArrowError) -> Error {
+pub(super) fn arrow_failed(path: &str, error: arrow::error::ArrowError) -> Error {
     match error {
         arrow::error::ArrowError::IoError(_, error) => failed(path, error),
         other => {
@@ -263,7 +282,8 @@ fn arrow_failed(path: &str, error: arrow::error::ArrowError) -> Error {
     }
 }
 
+#[cfg(not(feature = "parquet"))]
 fn no_parquet() -> Error {
-    Error::invalid("COPY as Parquet is not there yet")
-        .hint("take csv or ndjson; a table WITH (lake = true) is kept as Parquet")
+    Error::invalid("this program was built without Parquet")
+        .hint("take csv or ndjson, or build it with the feature `parquet` of the crate `polynya`")
 }

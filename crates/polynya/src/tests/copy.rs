@@ -39,6 +39,8 @@ fn rows_come_back_from_csv_and_ndjson_as_they_were() {
         ("b.csv", "WITH (FORMAT csv, HEADER, DELIMITER ';', NULL '\\N')"),
         ("c.ndjson", ""),
         ("d.data", "WITH (FORMAT ndjson)"),
+        #[cfg(feature = "parquet")]
+        ("e.parquet", ""),
     ] {
         let path = dir.join(name).display().to_string();
         assert_eq!(db.sql(&format!("COPY t TO '{path}' {how}"), &[]).unwrap().count, 3, "{name}");
@@ -130,6 +132,7 @@ fn what_a_file_cannot_say_is_refused() {
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
     assert_eq!(db.sql(&format!("COPY nothing FROM '{csv}'"), &[]).unwrap_err().kind(), Kind::NotFound);
     assert!(db.sql("COPY t TO STDOUT", &[]).unwrap_err().to_string().contains("SELECT"));
+    #[cfg(not(feature = "parquet"))]
     assert!(db.sql("COPY t TO 'x.parquet'", &[]).unwrap_err().to_string().contains("Parquet"));
     assert!(db.sql(&format!("COPY (SELECT $1) TO '{half}'"), &[Value::Int64(1)]).is_err());
 }
@@ -142,7 +145,7 @@ fn mistakes_in_a_file_are_named_and_change_nothing() {
     let path = dir.join("in").display().to_string();
     for (format, text, wanted) in [
         ("csv", "1,2\n3\n", "line: 2"),
-        ("csv", "1,2\n3,x\n", "'x'"),
+        ("csv", "1,2\n3,x\n", "`x` is no int32"),
         ("csv, HEADER", "id,m\n1,2\n", "no column `m`"),
         ("csv", "1,2\n1,3\n", "two rows"),
         ("csv", "1,99999999999\n", "99999999999"),
@@ -169,6 +172,36 @@ fn mistakes_in_a_file_are_named_and_change_nothing() {
     );
     std::fs::write(&path, "").unwrap();
     assert_eq!(db.sql(&format!("COPY t FROM '{path}' WITH (FORMAT csv)"), &[]).unwrap().count, 0);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_names_its_columns_and_keeps_nested_values() {
+    let _limit = testkit::limit(120);
+    let (dir, db) = open();
+    let columns = "id bigint primary key, l list<int32>, st struct<x: int64, y: string>, v vector(2), raw bytea, p point";
+    db.sql(&format!("CREATE TABLE n ({columns})"), &[]).unwrap();
+    db.sql("INSERT INTO n VALUES (1, [1, NULL], named_struct('x', 5, 'y', 'why'), [0.5, 1.5], X'00ff', [13.4, 52.5]), (2, NULL, NULL, NULL, NULL, NULL)", &[]).unwrap();
+    let path = dir.join("n.parquet").display().to_string();
+    db.sql(&format!("COPY (SELECT raw, v, p, st, l, id FROM n) TO '{path}'"), &[]).unwrap();
+    db.sql(&format!("CREATE TABLE back ({columns})"), &[]).unwrap();
+    assert_eq!(db.sql(&format!("COPY back FROM '{path}'"), &[]).unwrap().count, 2);
+    let whole = |table: &str| {
+        let batches = db.sql(&format!("SELECT * FROM {table} ORDER BY id"), &[]).unwrap().batches;
+        arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string()
+    };
+    assert_eq!(whole("n"), whole("back"));
+    db.sql("CREATE TABLE few (id bigint, more text default 'm')", &[]).unwrap();
+    let error = db.sql(&format!("COPY few FROM '{path}'"), &[]).unwrap_err();
+    assert!(error.to_string().contains("no column `raw`"), "{error}");
+    assert_eq!(db.sql(&format!("COPY few (id) FROM '{path}'"), &[]).unwrap().count, 2);
+    assert_eq!(db.sql("SELECT * FROM few WHERE more = 'm'", &[]).unwrap().count, 2);
+    assert!(db.sql(&format!("COPY few (more) FROM '{path}'"), &[]).is_err());
+    for bytes in [&b"PAR1"[..], &[0; 100], &std::fs::read(&path).unwrap()[1..]] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = db.sql(&format!("COPY few (id) FROM '{path}'"), &[]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Schema, "{error}");
+    }
 }
 
 /// More than a piece: it is committed in several, and all of it is there.
