@@ -37,6 +37,8 @@ fn main() -> Result<()> {
     time("row by key", ROUNDS, |round| Ok(u64::from(db.get("sales", &[id(round)])?.is_some())))?;
     let by_key = "SELECT customer, amount FROM sales WHERE id = $1";
     time("SQL by key", ROUNDS, |round| Ok(db.sql(by_key, &[id(round)])?.count))?;
+    let prepared = db.prepare(by_key)?;
+    time("prepared SQL by key", ROUNDS, |round| Ok(prepared.run(&[id(round)])?.count))?;
     let by_index = "SELECT id, amount FROM sales WHERE customer = $1";
     time("SQL by index", ROUNDS, |round| Ok(db.sql(by_index, &[customer(round)])?.count))?;
     // A condition that no index knows: the rows are read.

@@ -29,9 +29,13 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "sql")]
+mod copy;
 mod database;
 mod indexes;
 mod new_table;
+#[cfg(feature = "sql")]
+mod prepared;
 mod row;
 #[cfg(feature = "text")]
 mod search;
@@ -47,6 +51,8 @@ pub use engine::{
 };
 pub use indexes::IndexStatus;
 pub use new_table::NewTable;
+#[cfg(feature = "sql")]
+pub use prepared::Statement;
 pub use row::Row;
 #[cfg(feature = "text")]
 pub use search::{Found, Hit, Search};

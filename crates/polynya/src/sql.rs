@@ -42,7 +42,7 @@ impl Lazy {
 /// What a statement answered, whole.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The rows of a SELECT; none for other statements.
+    /// The rows of a SELECT, and of RETURNING; none for other statements.
     pub batches: Vec<RecordBatch>,
     /// Rows found, inserted, updated or deleted.
     pub count: u64,
@@ -103,12 +103,23 @@ fn value_type(arrow: &arrow::datatypes::DataType) -> Option<DataType> {
 impl Database {
     /// Runs one statement (PostgreSQL's dialect, parameters as `$1`) and waits for all of its answer. For large answers
     /// take [`Database::query`].
+    ///
+    /// `COPY table TO 'file'`, `COPY (query) TO 'file'` and `COPY table FROM 'file'` read and write files as this process may,
+    /// in this thread; the statement must be written by somebody who may do that. A file that is there is not replaced
+    /// ([`crate::Kind::Exists`]) unless ALLOWOVERWRITE stands at the end.
     pub fn sql(&self, text: &str, params: &[Value]) -> Result<Answer> {
         block_on(self.sql_async(text, params))
     }
 
     /// The same as a future of any runtime.
     pub async fn sql_async(&self, text: &str, params: &[Value]) -> Result<Answer> {
+        if let Some(copy) = query::files::copy(text, self.sql.options.text_bytes_max)? {
+            self.engine.view(&self.principal)?;
+            return match params {
+                [] => self.copy(&copy).await,
+                _ => Err(Error::invalid("COPY has no parameters").hint("put the values into its query")),
+            };
+        }
         Answer::whole(self.query(text, params).await?).await
     }
 

@@ -1,3 +1,8 @@
+#[cfg(feature = "sql")]
+mod copy;
+#[cfg(feature = "sql")]
+mod prepared;
+
 use std::time::{Duration, Instant};
 
 use crate::{DataType, Database, Kind, Mode, NewTable, Op, Transaction, Value};

@@ -5,6 +5,8 @@
 //! thread is woken, nothing is planned. Whatever does not fit, or would be much work, goes the common way, with the same
 //! answer: conditions are evaluated by the same kernels over the same types.
 
+mod by_key;
+
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, Scalar};
 use arrow::compute::kernels::cmp;
 use arrow::compute::{and, concat_batches, filter_record_batch};
@@ -19,6 +21,8 @@ use crate::by_index;
 use crate::params::Params;
 use crate::provider::Table;
 use crate::prune::{self, Place, Test};
+
+pub(crate) use by_key::{ByKey, has_type};
 
 /// More rows than these are no lookup: found ones, and those of the tail, which are compared one after the other.
 const ROWS_MAX: usize = 1_024;

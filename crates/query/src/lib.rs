@@ -12,6 +12,9 @@
 //! | `execute.rs`, `answer.rs`, `cancel.rs`, `deadline.rs`, `memory.rs` | the stream of batches with its limits, and its end |
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
 //! | `session.rs` | BEGIN, COMMIT, SAVEPOINT: statements in an `engine::OpenTransaction` |
+//! | `write/returning.rs`, `write/conflict.rs` | RETURNING; ON CONFLICT |
+//! | `files.rs` | what COPY says; `polynya` carries it out |
+//! | `prepared.rs`, `direct.rs` | statements that are run many times; lookups without a plan |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
@@ -29,7 +32,7 @@
 //!
 //! Not here: tables and transactions themselves, formats of answers, JSON, the network.
 //!
-//! Not there yet: ON CONFLICT, RETURNING, ALTER TABLE, ANY and ALL of a query beyond IN and NOT IN, definitions changed inside a transaction, defaults that are not
+//! Not there yet: MERGE, ANY and ALL of a query beyond IN and NOT IN, definitions changed inside a transaction, defaults that are not
 //! literals. They answer with an error of kind `Invalid` that says so.
 //!
 //! Spill files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
@@ -65,6 +68,7 @@ mod deadline;
 mod direct;
 mod error;
 mod execute;
+pub mod files;
 mod floats;
 mod guard;
 mod literal;
@@ -74,6 +78,7 @@ mod options;
 mod params;
 mod parse;
 mod planner;
+mod prepared;
 mod provider;
 mod prune;
 mod recursive;
@@ -91,6 +96,7 @@ mod write;
 
 pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};
 pub use options::{Limits, Options, Overflow};
+pub use prepared::Prepared;
 pub use search::Search;
 pub use session::{Session, commit};
 pub use sql::{Sql, Status};

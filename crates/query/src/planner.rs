@@ -37,7 +37,7 @@ use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Query, Statement, Visit, Visitor};
 use engine::View;
 use table::Snapshot;
-use types::{Error, Result, SchemaVersion, TableId};
+use types::{DataType, Error, Result, SchemaVersion, TableId};
 
 use crate::bounded::Bounds;
 use crate::catalog;
@@ -50,6 +50,7 @@ use crate::names::{self, Named, Tables, Written};
 use crate::options::Options;
 use crate::params::Params;
 use crate::parse::merge_coalesce;
+use crate::prepared::{Inferred, Lookup};
 use crate::provider::{Provider, Table};
 use crate::recursive;
 use crate::single;
@@ -245,6 +246,49 @@ impl Planner {
         text: Option<&str>,
     ) -> Result<Planned> {
         self.plan_with(statement, params, view, &[], text)
+    }
+
+    /// The types that a query's parameters have by where they stand, and the tables that it reads.
+    pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
+        let mut statement = statement.clone();
+        let mut tables =
+            ViewTables { view, extras: &[], found: HashMap::new(), written: Vec::new(), passing: false };
+        let system = names::bind(&mut statement, &mut tables)?;
+        let catalog = Catalog { state: &self.state, sources: tables.sources(system)? };
+        let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
+        parser.parse_float_as_decimal &= !is_recursive(&statement);
+        merge_coalesce(&mut statement);
+        coerce::prepare(&mut statement);
+        let planned = SqlToRel::new_with_options(&catalog, parser)
+            .sql_statement_to_plan_with_context(statement, &mut PlannerContext::new())
+            .map_err(from_datafusion);
+        let types = match planned {
+            Ok(plan) => plan.get_parameter_types().map_err(from_datafusion)?,
+            Err(error) if parameters == 0 => return Err(error),
+            // Maybe only for want of types. If not, running it says so.
+            Err(_) => HashMap::new(),
+        };
+        let own = |at: usize| {
+            let data_type = types.get(&format!("${at}"))?.as_ref()?;
+            sql_type::from_arrow(&ArrowField::new("", data_type.clone(), true)).ok()
+        };
+        // Text is read as whatever it is compared with.
+        let exact = |data_type: &DataType| !matches!(data_type, DataType::Decimal { .. } | DataType::String);
+        let types = (1..=parameters).map(|at| own(at).filter(exact)).collect();
+        Ok(Inferred { types, tables: tables.written })
+    }
+
+    /// How the key of a text is looked up that was planned before.
+    pub fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
+        let kept = self.kept(text, params)?;
+        let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else { return None };
+        let snapshot = table(view, written).ok()?;
+        let def = snapshot.def();
+        if def.id != *id || def.schema.version != *version {
+            return None;
+        }
+        let by_key = direct.by_key(&snapshot)?;
+        Some(Lookup { by_key, full_name: def.name.clone(), id: *id, version: *version })
     }
 
     /// Plans a query of one time, which may read rows of its own beside the tables.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::sql::sqlparser::ast::Statement;
 use engine::{Engine, OpenTransaction, View};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -28,6 +29,7 @@ use crate::memory::Pool;
 use crate::options::{Limits, Options};
 use crate::params::Params;
 use crate::planner::Planner;
+use crate::prepared::{Inferred, Lookup};
 use crate::watchdog::{GRACE, Reply, Watchdog, Why};
 
 use lanes::{Lanes, Runtimes};
@@ -92,6 +94,25 @@ pub struct Status {
     pub spilled_bytes: u64,
 }
 
+/// One statement as it comes in.
+struct Asked<'a> {
+    principal: Principal,
+    /// What it reads, and then it writes only into `transaction`; `None`: the newest that its principal may see.
+    view: Option<View>,
+    transaction: Option<OpenTransaction>,
+    text: &'a str,
+    /// `text`, if it was parsed before.
+    parsed: Option<Arc<Statement>>,
+    params: Vec<Value>,
+    limits: Limits,
+}
+
+impl<'a> Asked<'a> {
+    fn of(principal: &Principal, text: &'a str, params: Vec<Value>, limits: Limits) -> Self {
+        Asked { principal: principal.clone(), view: None, transaction: None, text, parsed: None, params, limits }
+    }
+}
+
 impl Sql {
     /// Starts the threads. Fails if they cannot be started or the options contradict each other.
     pub fn new(engine: Engine, options: Options) -> Result<Sql> {
@@ -150,7 +171,19 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
-        self.start(principal.clone(), None, None, text, params, limits).await
+        self.start(Asked::of(principal, text, params, limits)).await
+    }
+
+    /// [`Sql::run`] of a text that was parsed before.
+    pub(crate) async fn run_parsed(
+        &self,
+        principal: &Principal,
+        text: &str,
+        parsed: Arc<Statement>,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
+        self.start(Asked { parsed: Some(parsed), ..Asked::of(principal, text, params, limits) }).await
     }
 
     /// Opens a transaction for [`Sql::run_in`].
@@ -183,8 +216,9 @@ impl Sql {
         let limits =
             Limits { deadline: Some(limits.deadline.map_or(left, |asked| asked.min(left))), ..limits };
         let mut known = Known(transaction, false);
-        let principal = transaction.principal().clone();
-        let answer = self.start(principal, Some(view), Some(transaction.clone()), text, params, limits).await;
+        let asked = Asked::of(transaction.principal(), text, params, limits);
+        let asked = Asked { view: Some(view), transaction: Some(transaction.clone()), ..asked };
+        let answer = self.start(asked).await;
         known.1 = true;
         answer
     }
@@ -198,21 +232,14 @@ impl Sql {
             scope: Scope::Read,
             tables: types::TableSet::Only(Vec::new()),
         };
-        match self.start(nobody, Some(view), None, text, params, limits).await? {
+        match self.start(Asked { view: Some(view), ..Asked::of(&nobody, text, params, limits) }).await? {
             Answer::Rows(rows) => Ok(rows),
             Answer::Done(_) => Err(Error::internal("a statement that only reads has done something")),
         }
     }
 
-    async fn start(
-        &self,
-        principal: Principal,
-        view: Option<View>,
-        transaction: Option<OpenTransaction>,
-        text: &str,
-        params: Vec<Value>,
-        limits: Limits,
-    ) -> Result<Answer> {
+    async fn start(&self, asked: Asked<'_>) -> Result<Answer> {
+        let Asked { principal, view, transaction, text, parsed, params, limits } = asked;
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
@@ -233,6 +260,7 @@ impl Sql {
             view,
             transaction,
             text: text.to_owned(),
+            parsed,
             params,
             limits,
         });
@@ -258,6 +286,33 @@ impl Sql {
         guard.0.0 = None;
         guard.1.0 = None;
         answer
+    }
+
+    pub(crate) fn view(&self, principal: &Principal) -> Result<View> {
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        self.0.shared.engine.view(principal)
+    }
+
+    pub(crate) fn text_bytes_max(&self) -> usize {
+        self.0.shared.options.text_bytes_max
+    }
+
+    /// [`Planner::infer`].
+    pub(crate) fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
+        self.0.shared.planner.infer(statement, parameters, view)
+    }
+
+    /// [`Planner::lookup`].
+    pub(crate) fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
+        self.0.shared.planner.lookup(text, params, view)
+    }
+
+    /// A lookup was answered.
+    pub(crate) fn counted_direct(&self) {
+        self.0.shared.started.fetch_add(1, Ordering::Relaxed);
+        self.0.shared.direct.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What a statement gets that asks for nothing else.

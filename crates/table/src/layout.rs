@@ -158,6 +158,15 @@ impl Projection {
         self.batch(columns, rows)
     }
 
+    /// The columns of one row of `batch`, laid out as `from`.
+    pub(crate) fn row(&self, from: &Layout, batch: &RecordBatch, row: usize) -> Result<Vec<ArrayRef>> {
+        let column = |wanted: &Wanted| match from.position(wanted.id) {
+            Some(at) => retype(&batch.column(at).slice(row, 1), &wanted.arrow),
+            None => wanted.missing(1),
+        };
+        self.0.columns.iter().map(column).collect()
+    }
+
     /// User columns that carry their ids in the fields, as this projection wants them.
     pub(crate) fn apply_user(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         if Arc::ptr_eq(batch.schema_ref(), self.schema()) || batch.schema_ref() == self.schema() {

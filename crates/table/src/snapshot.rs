@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{concat_batches, interleave};
 use arrow::datatypes::SchemaRef;
 use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef};
@@ -162,6 +162,12 @@ impl Snapshot {
     /// The live row of a key, ready to be read without copying.
     pub fn get_row(&self, key: &[u8]) -> Result<Option<RowRef>> {
         Ok(self.parts.find(key, 0)?.map(|(_, place)| self.row_ref(place)))
+    }
+
+    /// Columns of the live row of a key, one value each.
+    pub fn columns_of(&self, key: &[u8], projection: &Projection) -> Result<Option<Vec<ArrayRef>>> {
+        let Some((_, place)) = self.parts.find(key, 0)? else { return Ok(None) };
+        projection.row(&place.stored.layout, &place.stored.batch, place.index).map(Some)
     }
 
     /// A row version by id, if it is live.

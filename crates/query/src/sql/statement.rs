@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::{Committed, Op, OpenTransaction, Transaction, View, Written};
 use futures::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use types::{Error, Kind, Lsn, Micros, Principal, Result, Scope, Value};
+use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
 
 use super::lanes::Lane;
 use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Shared, bug, closed};
@@ -28,7 +28,7 @@ use crate::planner::{Joins, Planned, table};
 use crate::session::needs_session;
 use crate::watchdog::{Reply, Watch};
 use crate::write::{Returned, Writer, behind_with};
-use crate::{catalog, parse, weight};
+use crate::{catalog, files, parse, weight};
 
 /// A longer value is no light statement's.
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
@@ -51,6 +51,8 @@ pub(super) struct Job {
     /// What it writes to, if it does not commit by itself.
     pub transaction: Option<OpenTransaction>,
     pub text: String,
+    /// The text, if it was parsed before.
+    pub parsed: Option<Arc<Statement>>,
     pub params: Vec<Value>,
     pub limits: Limits,
 }
@@ -251,7 +253,10 @@ impl Job {
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
             return self.query(planned, view.lsn()).await;
         }
-        let statement = heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?;
+        let statement = match &self.parsed {
+            Some(parsed) => Statement::clone(parsed),
+            None => heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?,
+        };
         let parameters = names::parameters(&statement)?;
         if parameters != params.values.len() {
             return Err(params::count_differs("statement", parameters, params.values.len()));
@@ -318,6 +323,7 @@ impl Job {
                 Some((_, Statement::Delete(_))) => self.write(DoneKind::Delete, statement, params).await,
                 _ => Err(later("a query that writes")),
             },
+            Statement::Copy { target, .. } => Err(files::refused(target)),
             Statement::Merge(_) => Err(later("MERGE").hint(
                 "write INSERT … SELECT … ON CONFLICT (key) DO UPDATE SET …, UPDATE … FROM or DELETE … USING",
             )),
@@ -439,7 +445,7 @@ fn as_committed(written: &[Written], lsn: Lsn) -> Committed {
         lsn,
         first_row: rows.and_then(|written| written.first_row),
         last_row: rows.and_then(|written| written.last_row),
-        time: rows.map_or(Micros(0), |written| written.time),
+        time: rows.map_or(0, |written| written.time),
         count: written.iter().map(|written| written.count).sum(),
         deleted: written.iter().map(|written| written.deleted).sum(),
     }

@@ -115,11 +115,13 @@ impl Writer<'_> {
             again = is_new && names::mentions_system(query.as_ref());
             query.order_by = order;
         }
-        let (rows_given, memory) =
-            self.run_over(statement.clone(), &[Extra::of(CHANGED, schema, columns)?]).await?;
+        let outcome = self.run_over(statement.clone(), &[Extra::of(CHANGED, schema, columns)?]).await;
+        let (rows_given, memory) = outcome.map_err(|e| match e.message().contains("GROUP BY") {
+            true => aggregated(),
+            false => e,
+        })?;
         if rows_given.num_rows() != count {
-            return Err(Error::invalid("RETURNING gives one row for each row that is changed")
-                .hint("count and sum them in a query of their own"));
+            return Err(aggregated());
         }
         let after = match again {
             true => After::Evaluate { statement: Box::new(statement), rows, snapshot: snapshot.clone() },
@@ -162,6 +164,11 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+fn aggregated() -> Error {
+    Error::invalid("RETURNING gives one row for each row that is changed")
+        .hint("count and sum them in a query of their own")
 }
 
 fn system_columns(first: u64, time: Micros, count: usize) -> (ArrayRef, ArrayRef) {

@@ -6,6 +6,7 @@ extern crate polynya_query as query;
 mod commits;
 mod database;
 mod depth;
+mod dml;
 mod floats;
 mod indexes;
 mod limits;

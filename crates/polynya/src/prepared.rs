@@ -1,0 +1,76 @@
+//! Statements that are run many times.
+
+use query::{Limits, Prepared};
+use types::{DataType, Result, Value};
+
+use crate::sql::block_on;
+use crate::{Answer, Database};
+
+/// A statement that was prepared: parsed once, planned once as long as the definitions of its tables stay, and valid
+/// beyond that. May be used from many threads at once.
+///
+/// A lookup of a row by its whole key is answered in the calling thread without a plan, from the second run on.
+#[derive(Clone, Debug)]
+pub struct Statement(Prepared);
+
+impl Database {
+    /// Prepares a statement: one mistake in its text shows now, not when it is run.
+    ///
+    /// ```
+    /// # use polynya::{Database, Value};
+    /// # fn main() -> polynya::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("polynya-doc-prepared-{}", std::process::id()));
+    /// # let db = Database::open(&dir)?;
+    /// db.sql("CREATE TABLE stock (item text PRIMARY KEY, count bigint NOT NULL)", &[])?;
+    /// let add = db.prepare(
+    ///     "INSERT INTO stock VALUES ($1, $2) ON CONFLICT (item) DO UPDATE SET count = stock.count + excluded.count RETURNING count",
+    /// )?;
+    /// add.run(&["bolt".into(), Value::Int64(40)])?;
+    /// assert_eq!(add.run(&["bolt".into(), Value::Int64(2)])?.value()?, Value::Int64(42));
+    /// let count = db.prepare("SELECT count FROM stock WHERE item = $1")?;
+    /// assert_eq!(count.run(&["bolt".into()])?.value()?, Value::Int64(42));
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prepare(&self, text: &str) -> Result<Statement> {
+        block_on(self.prepare_async(text))
+    }
+
+    /// The same as a future of any runtime.
+    pub async fn prepare_async(&self, text: &str) -> Result<Statement> {
+        // Asked first, so that nothing is set up for a database that is closed.
+        self.engine.view(&self.principal)?;
+        self.sql.get()?.prepare(&self.principal, text).await.map(Statement)
+    }
+}
+
+impl Statement {
+    /// The types of `$1`, `$2`, …, as far as the statement decides them. A value of another type becomes one of that type if
+    /// nothing is lost by it, else running the statement fails with [`crate::Kind::Invalid`].
+    pub fn parameter_types(&self) -> Vec<Option<DataType>> {
+        self.0.parameter_types()
+    }
+
+    /// Runs it and waits for all of its answer.
+    pub fn run(&self, params: &[Value]) -> Result<Answer> {
+        match self.0.lookup(params)? {
+            Some(batch) => Ok(Answer { count: batch.num_rows() as u64, batches: vec![batch] }),
+            None => block_on(self.run_async(params)),
+        }
+    }
+
+    /// The same as a future of any runtime.
+    pub async fn run_async(&self, params: &[Value]) -> Result<Answer> {
+        if let Some(batch) = self.0.lookup(params)? {
+            return Ok(Answer { count: batch.num_rows() as u64, batches: vec![batch] });
+        }
+        Answer::whole(self.query(params).await?).await
+    }
+
+    /// Runs it and gives its rows as a stream; dropping the stream cancels it.
+    pub async fn query(&self, params: &[Value]) -> Result<query::Answer> {
+        self.0.run(params, Limits::default()).await
+    }
+}

@@ -1,0 +1,201 @@
+//! Statements that are run many times: parsed once, planned once as long as the definitions of their tables stay.
+//!
+//! A lookup by key has a way of its own ([`Prepared::lookup`]): the caller's thread finds the row, and nothing is parsed,
+//! hashed or handed to another thread.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use arrow::array::RecordBatch;
+use datafusion::sql::sqlparser::ast::Statement;
+use engine::View;
+use types::{DataType, Error, Principal, Result, SchemaVersion, TableId, Value};
+
+use crate::answer::Answer;
+use crate::deadline::Deadline;
+use crate::direct::ByKey;
+use crate::direct::has_type;
+use crate::execute::{LONG_TEXT_BYTES, heavy};
+use crate::names::{self, Written};
+use crate::options::Limits;
+use crate::params::{self, Params};
+use crate::planner::table;
+use crate::sql::Sql;
+use crate::{convert, parse};
+
+/// A statement that was prepared. Cheap to clone; clones share what is known of it.
+///
+/// It stays valid when tables change: what was known of them is found out again at the next run, which fails as the
+/// statement itself would if it means nothing any more.
+#[derive(Clone)]
+pub struct Prepared(Arc<Inner>);
+
+struct Inner {
+    sql: Sql,
+    principal: Principal,
+    text: String,
+    statement: Arc<Statement>,
+    parameters: usize,
+    inferred: ArcSwapOption<Inferred>,
+    lookup: ArcSwapOption<Lookup>,
+}
+
+/// What holds while the tables have these definitions.
+pub(crate) struct Inferred {
+    /// Of each parameter; `None` where any value will do, or only running it shows.
+    pub types: Vec<Option<DataType>>,
+    pub tables: Vec<(Written, TableId, SchemaVersion)>,
+}
+
+/// How a key is looked up in a table of this definition.
+pub(crate) struct Lookup {
+    pub by_key: ByKey,
+    pub full_name: String,
+    pub id: TableId,
+    pub version: SchemaVersion,
+}
+
+impl Sql {
+    /// Parses a statement, and plans it if it is a query. Runs for `principal` from then on.
+    ///
+    /// [`types::Kind::Invalid`] and [`types::Kind::NotFound`] as of [`Sql::run`].
+    pub async fn prepare(&self, principal: &Principal, text: &str) -> Result<Prepared> {
+        let (sql, text, principal) = (self.clone(), text.to_owned(), principal.clone());
+        let prepare = move || {
+            let statement = parse::statement(&text, sql.text_bytes_max())?;
+            let parameters = names::parameters(&statement)?;
+            let prepared = Prepared(Arc::new(Inner {
+                sql,
+                principal,
+                text,
+                statement: Arc::new(statement),
+                parameters,
+                inferred: ArcSwapOption::empty(),
+                lookup: ArcSwapOption::empty(),
+            }));
+            prepared.infer()?;
+            Ok(prepared)
+        };
+        // Text of any depth is read on threads whose stack is made for it.
+        self.blocking(Deadline::after(self.deadline()), prepare).await
+    }
+}
+
+impl Prepared {
+    /// The type of each parameter; `None` where any will do, or only running it shows.
+    pub fn parameter_types(&self) -> Vec<Option<DataType>> {
+        match &*self.0.inferred.load() {
+            Some(inferred) => inferred.types.clone(),
+            None => vec![None; self.0.parameters],
+        }
+    }
+
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// The answer of a lookup by key, here and now; `None` if the statement is none, or was not run before: then
+    /// [`Prepared::run`] it. Waits for nobody (R1).
+    pub fn lookup(&self, values: &[Value]) -> Result<Option<RecordBatch>> {
+        let lookup = self.0.lookup.load();
+        let Some(lookup) = lookup.as_ref().filter(|_| values.len() == self.0.parameters) else {
+            return Ok(None);
+        };
+        let view = self.0.sql.view(&self.0.principal)?;
+        let Some(snapshot) = view.find(&lookup.full_name) else { return Ok(None) };
+        let def = snapshot.def();
+        if def.id != lookup.id || def.schema.version != lookup.version {
+            return Ok(None);
+        }
+        let found = lookup.by_key.run(&snapshot, values)?;
+        if found.is_some() {
+            self.0.sql.counted_direct();
+        }
+        Ok(found)
+    }
+
+    /// Runs it with these values, one for each parameter. A value of another type than the parameter's becomes one of that
+    /// type if nothing is lost by it, else it is refused ([`types::Kind::Invalid`]).
+    pub async fn run(&self, values: &[Value], limits: Limits) -> Result<Answer> {
+        let inner = &self.0;
+        if values.len() != inner.parameters {
+            return Err(params::count_differs("statement", inner.parameters, values.len()));
+        }
+        let view = inner.sql.view(&inner.principal)?;
+        let inferred = match inner.inferred.load_full().filter(|inferred| inferred.holds(&view)) {
+            Some(inferred) => inferred,
+            None => {
+                let prepared = self.clone();
+                inner.sql.blocking(Deadline::after(inner.sql.deadline()), move || prepared.infer()).await?
+            }
+        };
+        let values = values
+            .iter()
+            .zip(&inferred.types)
+            .enumerate()
+            .map(|(at, (value, wanted))| read(value, wanted.as_ref(), at))
+            .collect::<Result<Vec<_>>>()?;
+        let answer = inner
+            .sql
+            .run_parsed(&inner.principal, &inner.text, inner.statement.clone(), values.clone(), limits)
+            .await?;
+        if matches!(answer, Answer::Rows(_)) {
+            // Now there is a plan, which may be a lookup.
+            let known = inner.lookup.load();
+            let holds = |lookup: &Arc<Lookup>| {
+                view.find(&lookup.full_name)
+                    .is_some_and(|t| t.def().id == lookup.id && t.def().schema.version == lookup.version)
+            };
+            if !known.as_ref().is_some_and(holds) {
+                let lookup = inner.sql.lookup(&inner.text, &Params::new(values), &view);
+                inner.lookup.store(lookup.map(Arc::new));
+            }
+        }
+        Ok(answer)
+    }
+
+    /// What is known of the parameters over the newest tables.
+    fn infer(&self) -> Result<Arc<Inferred>> {
+        let inner = &self.0;
+        let view = inner.sql.view(&inner.principal)?;
+        let unknown = || Inferred { types: vec![None; inner.parameters], tables: Vec::new() };
+        let inferred = match &*inner.statement {
+            Statement::Query(query) if parse::reads_only(query) => {
+                let long = inner.text.len() > LONG_TEXT_BYTES;
+                heavy(long, || inner.sql.infer(&inner.statement, inner.parameters, &view))?
+            }
+            _ => unknown(),
+        };
+        let inferred = Arc::new(inferred);
+        inner.inferred.store(Some(inferred.clone()));
+        Ok(inferred)
+    }
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("text", &self.0.text).finish()
+    }
+}
+
+impl Inferred {
+    fn holds(&self, view: &View) -> bool {
+        self.tables.iter().all(|(written, id, version)| {
+            table(view, written).is_ok_and(|t| t.def().id == *id && t.def().schema.version == *version)
+        })
+    }
+}
+
+/// A value as one of the parameter's type.
+fn read(value: &Value, wanted: Option<&DataType>, at: usize) -> Result<Value> {
+    let Some(wanted) = wanted.filter(|wanted| *value != Value::Null && !has_type(value, wanted)) else {
+        return Ok(value.clone());
+    };
+    let scalar = params::scalar(value)?;
+    let array = scalar.to_array().map_err(crate::error::from_datafusion)?;
+    let column = convert::to_column(&array, wanted).map_err(|e| {
+        let error = Error::invalid(format!("a value is no {wanted}: {}", e.message()));
+        error.with("parameter", format!("${}", at + 1))
+    })?;
+    Ok(Value::from_array(&column, wanted, 0))
+}
