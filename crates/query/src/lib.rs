@@ -50,9 +50,11 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod answer;
 mod bounded;
 mod by_index;
+mod by_order;
 mod cancel;
 mod catalog;
 mod checked;
@@ -67,6 +69,7 @@ mod guard;
 mod literal;
 mod memory;
 mod names;
+mod narrow;
 mod options;
 mod params;
 mod parse;

@@ -31,6 +31,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::analyzer::Analyzer;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{ApplyOrder, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
@@ -39,7 +41,9 @@ use engine::View;
 use table::Snapshot;
 use types::{Error, Result, SchemaVersion, TableId};
 
+use crate::advice::Advice;
 use crate::bounded::Bounds;
+use crate::by_index;
 use crate::catalog;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
@@ -47,6 +51,7 @@ use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::names::{self, Named, Tables, Written};
+use crate::narrow::ByIndex;
 use crate::options::Options;
 use crate::params::Params;
 use crate::parse::merge_coalesce;
@@ -69,6 +74,7 @@ pub(crate) struct Planner {
     context: Arc<TaskContext>,
     /// Of light statements: with memory of their own.
     light: Arc<TaskContext>,
+    pub advice: Arc<Advice>,
     /// Looked up without a lock.
     plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
 }
@@ -131,6 +137,8 @@ impl Planner {
         // `coerce` makes floats of those that need not be exact.
         settings.sql_parser.parse_float_as_decimal = true;
         settings.execution.time_zone = Some("UTC".into());
+        // As many as one lookup has.
+        settings.optimizer.hash_join_inlist_pushdown_max_distinct_values = by_index::RANGES_MAX;
         // A few rows are not worth a second thread.
         settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
         // Each sorting partition sets this aside for merging; a small pool must still have room to sort.
@@ -141,12 +149,15 @@ impl Planner {
         rules.extend(Analyzer::new().rules);
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
+        let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
+        physical.extend(PhysicalOptimizer::new().rules);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(heavy)
             .with_default_features()
             .with_analyzer_rules(rules)
             .with_optimizer_rules(optimizer)
+            .with_physical_optimizer_rules(physical)
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
@@ -161,7 +172,7 @@ impl Planner {
         // What sorts little need not be ready to merge what it spilled.
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
         let light = Arc::new(TaskContext::from(&state).with_runtime(light).with_session_config(config));
-        Planner { state, context, light, plans: ArcSwap::default() }
+        Planner { state, context, light, advice: Arc::default(), plans: ArcSwap::default() }
     }
 
     pub fn context(&self) -> Arc<TaskContext> {
@@ -235,7 +246,13 @@ impl Planner {
         view: &View,
         text: Option<&str>,
     ) -> Result<Planned> {
-        let mut tables = ViewTables { view, found: HashMap::new(), written: Vec::new(), passing: false };
+        let mut tables = ViewTables {
+            view,
+            advice: &self.advice,
+            found: HashMap::new(),
+            written: Vec::new(),
+            passing: false,
+        };
         let system = names::bind(&mut statement, &mut tables)?;
         let sources = tables.sources(system)?;
         let keep = !tables.passing && !matches!(statement, Statement::Explain { .. });
@@ -395,6 +412,7 @@ fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<Logic
 /// The tables that one statement names, all out of one view (S2).
 struct ViewTables<'a> {
     view: &'a View,
+    advice: &'a Advice,
     found: HashMap<String, Found>,
     written: Vec<(Written, TableId, SchemaVersion)>,
     /// Whether something is read that holds for this statement alone.
@@ -418,7 +436,7 @@ impl ViewTables<'_> {
 
 impl Tables for ViewTables<'_> {
     fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
-        if let Some((full_name, provider)) = catalog::information(self.view, written)? {
+        if let Some((full_name, provider)) = catalog::information(self.view, self.advice, written)? {
             self.passing = true;
             let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
             self.found.insert(full_name.clone(), Found::Information(provider));

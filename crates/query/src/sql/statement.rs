@@ -220,7 +220,8 @@ impl Job {
                     Lane::Light => planner.light_context(),
                     Lane::Heavy => planner.context(),
                 };
-                Ok(Begun::Rows(execute::stream(context, plan)?, lsn))
+                let stream = execute::stream(context, plan.clone())?;
+                Ok(Begun::Rows(planner.advice.watching(&plan, stream), lsn))
             }
             Work::Command(statement, view) => {
                 let params = Params::new(self.params.clone());

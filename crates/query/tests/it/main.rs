@@ -3,11 +3,13 @@
 // The name by which the workspace knows the crate.
 extern crate polynya_query as query;
 
+mod advice;
 mod commits;
 mod database;
 mod depth;
 mod indexes;
 mod limits;
+mod narrow;
 mod params;
 mod plans;
 mod search;
