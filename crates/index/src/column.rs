@@ -6,7 +6,8 @@
 //! reader finds never depends on how far the index has come (M2).
 //!
 //! - [`Column`] is the materializer; it publishes [`Indexes`].
-//! - [`Columns::range`] says where entries lie, [`Index::count`] how many there are, [`Index::rows`] which rows have them.
+//! - [`Columns::range`] says where entries lie, [`Index::count`] how many there are, [`Index::rows`] which rows have them,
+//!   [`Index::walk`] goes over them in order.
 //! - [`check`] tells a table's maker what is wrong with a definition: `IndexDef { kind: "column", columns, options: [] }`.
 
 mod build;
@@ -16,7 +17,9 @@ mod run;
 mod step;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use codec::{COLUMNS_MAX, Columns, KEY_BYTES_MAX, KIND, Next, Range, check};
 pub use index::{Index, Indexes, RunInfo};
 pub use step::{Column, NAME};
+pub use walk::{Rows, Walk};

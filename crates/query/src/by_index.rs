@@ -6,20 +6,22 @@
 use std::ops::Bound;
 
 use datafusion::logical_expr::Operator;
-use index::column::{Columns, Indexes, Next, Range};
+use index::column::{Columns, Index, Indexes, Next, Range};
 use table::Snapshot;
 use types::{ColumnId, Result, RowId, Value};
 
-use crate::prune::{Test, constants};
+use crate::prune::{self, Test, constants};
 
 /// Ranges of one lookup: an IN over several columns multiplies.
-const RANGES_MAX: usize = 1_024;
+pub(crate) const RANGES_MAX: usize = 1_024;
 /// To find a row costs as much as to read so many one after the other.
-const ROWS_FOR_ONE: u64 = 32;
+pub(crate) const ROWS_FOR_ONE: u64 = 32;
 /// So many are looked up without a question.
-const FEW: u64 = 64;
+pub(crate) const FEW: u64 = 64;
+/// Sides of one OR that are looked up each.
+const PARTS_MAX: usize = 64;
 
-/// Rows that an index found.
+/// Rows that an index found, or several.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The index's name.
@@ -30,29 +32,152 @@ pub(crate) struct Found {
     pub reached: RowId,
 }
 
+impl Found {
+    /// What is in any of them.
+    pub fn either(all: Vec<Found>) -> Option<Found> {
+        let reached = all.iter().map(|found| found.reached).min()?;
+        let mut names: Vec<&str> = all.iter().map(|found| found.name.as_str()).collect();
+        names.dedup();
+        let name = names.join(" + ");
+        let mut rows: Vec<RowId> = all.into_iter().flat_map(|found| found.rows).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        // Those are in the tail.
+        rows.truncate(rows.partition_point(|row| *row <= reached));
+        Some(Found { name, rows, reached })
+    }
+}
+
+/// Where one index finds the rows of a filter.
+struct Way<'a> {
+    name: &'a str,
+    index: &'a Index,
+    ranges: Vec<Range>,
+    /// Dead ones count.
+    rows: u64,
+}
+
+impl Way<'_> {
+    fn find(&self) -> Option<Found> {
+        // An index that is damaged is none; its materializer finds out too, and builds it anew.
+        let rows = self.index.rows(&self.ranges).ok()?;
+        Some(Found { name: self.name.to_owned(), rows, reached: self.index.reached() })
+    }
+}
+
 /// The rows that pass `tests` as far as the best index knows; `None` if reading all rows is less work.
 pub(crate) fn find(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Option<Found> {
-    let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
-    let counted = declared.filter_map(|declared| {
-        let index = indexes.of(table.def(), declared)?;
-        let ranges = ranges(index.columns(), tests).ok()??;
-        // An index that is damaged is none; its materializer finds out too, and builds it anew.
-        let count = index.count(&ranges).ok()?;
-        Some((count, declared, index, ranges))
+    let pays = |rows: u64| rows <= FEW || rows.saturating_mul(ROWS_FOR_ONE) <= table.rows();
+    let one = best(table, indexes, tests);
+    let few = one.as_ref().map_or(u64::MAX, |way| way.rows);
+    let other = tests.iter().enumerate().filter_map(|(at, test)| {
+        let Test::Or(parts) = test else { return None };
+        if parts.len() > PARTS_MAX || few <= FEW {
+            return None;
+        }
+        let ways: Vec<Way<'_>> = parts
+            .iter()
+            .map(|part| {
+                let mut all: Vec<Test> =
+                    tests.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, t)| t.clone()).collect();
+                prune::flatten(part.clone(), &mut all);
+                best(table, indexes, &all)
+            })
+            .collect::<Option<_>>()?;
+        Some((ways.iter().fold(0u64, |rows, way| rows.saturating_add(way.rows)), ways))
     });
-    let (count, declared, index, ranges) = counted.min_by_key(|(count, ..)| *count)?;
-    let (reached, last) = (index.reached(), RowId(table.next_row().0 - 1));
-    // With more rows behind it than before it, nothing is won.
-    let covers = reached.0 >= last.0 / 2;
-    let pays = count <= FEW || count.saturating_mul(ROWS_FOR_ONE) <= table.rows();
-    if !(covers && pays) {
+    match other.min_by_key(|(rows, _)| *rows) {
+        Some((rows, ways)) if rows < few && pays(rows) => {
+            Found::either(ways.iter().map(Way::find).collect::<Option<_>>()?)
+        }
+        _ if pays(few) => one?.find(),
+        _ => None,
+    }
+}
+
+/// The index that finds fewest.
+fn best<'a>(table: &'a Snapshot, indexes: &'a Indexes, tests: &[Test]) -> Option<Way<'a>> {
+    let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
+    let ways = declared.filter_map(|declared| {
+        let index = indexes.of(table.def(), declared).filter(|index| covers(table, index))?;
+        let ranges = ranges(index.columns(), tests).ok()??;
+        let rows = index.count(&ranges).ok()?;
+        Some(Way { name: &declared.name, index, ranges, rows })
+    });
+    ways.min_by_key(|way| way.rows)
+}
+
+/// With more rows behind it than before it, nothing is won by an index.
+pub(crate) fn covers(table: &Snapshot, index: &Index) -> bool {
+    index.reached().0 >= (table.next_row().0 - 1) / 2
+}
+
+/// How many rows pass `tests`, which say all that is wanted, as far as an index has come; `None` if it does not know.
+pub(crate) fn count(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Option<(u64, String, RowId)> {
+    let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
+    let mut ways = declared.filter_map(|declared| {
+        let index = indexes.of(table.def(), declared).filter(|index| covers(table, index))?;
+        let ranges = exact(index.columns(), tests)?;
+        // Of what is not readable nobody knows how much lives.
+        let is_alive = table.segments().all(|segment| segment.check().is_ok());
+        let is_alive = is_alive && index.is_all_alive(table).ok()?;
+        Some((index.count(&ranges).ok().filter(|_| is_alive)?, declared.name.clone(), index.reached()))
+    });
+    ways.next()
+}
+
+/// As [`ranges`], if what lies in them is exactly what passes the tests.
+fn exact(columns: &Columns, tests: &[Test]) -> Option<Vec<Range>> {
+    let ids: Vec<ColumnId> = columns.ids().collect();
+    let (mut equal, mut product) = (0, 1);
+    while let Some(values) = ids.get(equal).and_then(|id| equal_to(tests, *id)) {
+        product *= values.len();
+        if product > RANGES_MAX {
+            return None;
+        }
+        equal += 1;
+    }
+    let (known, next) = (&ids[..equal], ids.get(equal));
+    // What says that a column has one of some values is all that is said of it; of the next there may be several conditions.
+    let is_exact = |test: &Test| match test {
+        Test::IsNull(column) | Test::OneOf { column, .. } => known.contains(column),
+        Test::IsNotNull(column) => next == Some(column),
+        Test::Compare { column, op, .. } => match op {
+            Operator::Eq => known.contains(column),
+            _ => next == Some(column),
+        },
+        Test::StartsWith { .. } | Test::And(_) | Test::Or(_) | Test::Unknown => false,
+    };
+    let has_float = |test: &Test| match test {
+        Test::Compare { value, .. } => is_float(value),
+        Test::OneOf { values, .. } => values.iter().any(is_float),
+        _ => false,
+    };
+    let of_known = tests.iter().filter(|test| known.iter().any(|id| is_about(test, *id))).count();
+    if of_known != equal || !tests.iter().all(|test| is_exact(test) && !has_float(test)) {
         return None;
     }
-    Some(Found { name: declared.name.clone(), rows: index.rows(&ranges).ok()?, reached })
+    let all = ranges(columns, tests).ok()??;
+    all.iter().all(Range::is_exact).then_some(all)
+}
+
+fn is_about(test: &Test, id: ColumnId) -> bool {
+    match test {
+        Test::IsNull(column) | Test::IsNotNull(column) => *column == id,
+        Test::Compare { column, .. } | Test::OneOf { column, .. } | Test::StartsWith { column, .. } => {
+            *column == id
+        }
+        Test::And(parts) | Test::Or(parts) => parts.iter().any(|part| is_about(part, id)),
+        Test::Unknown => true,
+    }
+}
+
+fn is_float(value: &Value) -> bool {
+    matches!(value, Value::Float64(_) | Value::Float32(_))
 }
 
 /// Where in an index the entries of rows lie that pass the tests; `None` if the tests say nothing of its first column.
-fn ranges(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>> {
+pub(crate) fn ranges(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>> {
     let mut equal: Vec<Vec<Value>> = vec![Vec::new()];
     let mut next = None;
     for id in columns.ids() {
@@ -88,7 +213,7 @@ fn ranges(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>> {
 }
 
 /// The only values that a column can have, null among them, if the tests say so.
-fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
+pub(crate) fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
     let is_null = |test: &Test| matches!(test, Test::IsNull(column) if *column == wanted);
     if tests.iter().any(is_null) {
         return Some(vec![Value::Null]);
@@ -97,18 +222,18 @@ fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
 }
 
 /// The zeros are two values in an index, and one in some comparisons.
-fn is_zero(value: &Value) -> bool {
+pub(crate) fn is_zero(value: &Value) -> bool {
     matches!(value, Value::Float64(v) if *v == 0.0) || matches!(value, Value::Float32(v) if *v == 0.0)
 }
 
 /// What a test says of a column behind the known ones.
-enum Condition<'a> {
+pub(crate) enum Condition<'a> {
     Between(Bound<Value>, Bound<Value>),
     StartsWith(&'a str),
 }
 
 impl Condition<'_> {
-    fn next(&self) -> Next<'_> {
+    pub fn next(&self) -> Next<'_> {
         match self {
             Condition::Between(low, high) => Next::Between(low.as_ref(), high.as_ref()),
             Condition::StartsWith(prefix) => Next::StartsWith(prefix),
@@ -116,7 +241,7 @@ impl Condition<'_> {
     }
 }
 
-fn conditions(tests: &[Test], wanted: ColumnId) -> Vec<Condition<'_>> {
+pub(crate) fn conditions(tests: &[Test], wanted: ColumnId) -> Vec<Condition<'_>> {
     use Bound::{Excluded, Included, Unbounded};
     let low = |value: &Value| Included(if is_zero(value) { zero(value, -0.0) } else { value.clone() });
     let high = |value: &Value| Included(if is_zero(value) { zero(value, 0.0) } else { value.clone() });

@@ -1,4 +1,4 @@
-//! What tables and indexes there are, as tables: `information_schema`, `polynya.indexes`, SHOW TABLES, DESCRIBE. Only what the
+//! What tables and indexes there are, as tables: `information_schema`, `polynya.indexes`, `polynya.advice`, SHOW TABLES, DESCRIBE. Only what the
 //! principal may see (A1).
 
 use std::sync::Arc;
@@ -9,23 +9,31 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use engine::View;
 use table::Snapshot;
-use types::{Error, Result};
+use types::{ColumnId, Error, Result, TableDef};
 
+use crate::advice::{Advice, Piece};
 use crate::error::from_datafusion;
 use crate::names::Written;
 
 const NAMESPACE: &str = "information_schema";
 const INDEXES: &str = "indexes";
+const ADVICE: &str = "advice";
 
 /// The information table of this name, if it is one.
 pub(crate) fn information(
     view: &View,
+    advice: &Advice,
     written: &Written,
 ) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
     let Some((namespace, _)) = &written.namespace else { return Ok(None) };
     let name = written.table.0.to_ascii_lowercase();
-    if namespace.eq_ignore_ascii_case(types::name::RESERVED_NAMESPACE) && name == INDEXES {
-        return table(&format!("{}.{INDEXES}", types::name::RESERVED_NAMESPACE), indexes(view)?);
+    if namespace.eq_ignore_ascii_case(types::name::RESERVED_NAMESPACE) {
+        let rows = match name.as_str() {
+            INDEXES => indexes(view)?,
+            ADVICE => advised(view, advice)?,
+            _ => return Ok(None),
+        };
+        return table(&format!("{}.{name}", types::name::RESERVED_NAMESPACE), rows);
     }
     if !namespace.eq_ignore_ascii_case(NAMESPACE) {
         return Ok(None);
@@ -136,6 +144,57 @@ fn indexes(view: &View) -> Result<RecordBatch> {
         ("missing_rows", Arc::new(Int64Array::from(missing))),
         ("bytes", Arc::new(Int64Array::from(bytes))),
     ])
+}
+
+/// Indexes that would have helped statements, those first that would have spared most.
+fn advised(view: &View, advice: &Advice) -> Result<RecordBatch> {
+    let mut all = Vec::new();
+    for snapshot in view.tables() {
+        let def = snapshot.def();
+        all.extend(advice.of(def).into_iter().map(|piece| (def.clone(), piece)));
+    }
+    all.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.scanned));
+    let names = |def: &TableDef, columns: &[ColumnId], quote: bool| {
+        let name = |id: &ColumnId| def.schema.column(*id).map(|column| column.name.as_str());
+        let written = |name: &str| if quote { quoted(name) } else { name.to_owned() };
+        columns.iter().filter_map(name).map(written).collect::<Vec<_>>().join(", ")
+    };
+    let (mut namespaces, mut tables, mut columns, mut statements) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (def, piece) in &all {
+        let (namespace, table) = def.name.split_once('.').unwrap_or_default();
+        let at = if namespace == types::name::DEFAULT_NAMESPACE {
+            quoted(table)
+        } else {
+            format!("{}.{}", quoted(namespace), quoted(table))
+        };
+        statements.push(format!("CREATE INDEX ON {at} ({})", names(def, &piece.columns, true)));
+        columns.push(names(def, &piece.columns, false));
+        namespaces.push(namespace.to_owned());
+        tables.push(table.to_owned());
+    }
+    let number = |of: fn(&Piece) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(all.iter().map(|(_, piece)| of(piece) as i64)))
+    };
+    batch(vec![
+        ("table_schema", texts(namespaces)),
+        ("table_name", texts(tables)),
+        ("columns", texts(columns)),
+        ("queries", number(|piece| piece.queries)),
+        ("rows_scanned", number(|piece| piece.scanned)),
+        ("rows_returned", number(|piece| piece.returned)),
+        ("statement", texts(statements)),
+    ])
+}
+
+/// A name as SQL reads it again.
+fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let is_word = datafusion::sql::sqlparser::keywords::ALL_KEYWORDS
+        .binary_search(&name.to_ascii_uppercase().as_str())
+        .is_ok();
+    if plain && !is_word { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// The answer of SHOW TABLES.

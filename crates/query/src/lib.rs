@@ -54,10 +54,12 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod alter;
 mod answer;
 mod bounded;
 mod by_index;
+mod by_order;
 mod cancel;
 mod catalog;
 mod checked;
@@ -74,6 +76,7 @@ mod guard;
 mod literal;
 mod memory;
 mod names;
+mod narrow;
 mod options;
 mod params;
 mod parse;

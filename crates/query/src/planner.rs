@@ -31,6 +31,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::analyzer::Analyzer;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{ApplyOrder, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
@@ -39,7 +41,9 @@ use engine::View;
 use table::Snapshot;
 use types::{DataType, Error, Result, SchemaVersion, TableId};
 
+use crate::advice::Advice;
 use crate::bounded::Bounds;
+use crate::by_index;
 use crate::catalog;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
@@ -47,6 +51,7 @@ use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::names::{self, Named, Tables, Written};
+use crate::narrow::ByIndex;
 use crate::options::Options;
 use crate::params::Params;
 use crate::parse::merge_coalesce;
@@ -70,6 +75,7 @@ pub(crate) struct Planner {
     context: Arc<TaskContext>,
     /// Of light statements: with memory of their own.
     light: Arc<TaskContext>,
+    pub advice: Arc<Advice>,
     /// Looked up without a lock.
     plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
 }
@@ -139,6 +145,8 @@ impl Planner {
         // `coerce` makes floats of those that need not be exact.
         settings.sql_parser.parse_float_as_decimal = true;
         settings.execution.time_zone = Some("UTC".into());
+        // As many as one lookup has.
+        settings.optimizer.hash_join_inlist_pushdown_max_distinct_values = by_index::RANGES_MAX;
         // A few rows are not worth a second thread.
         settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
         // Each sorting partition sets this aside for merging; a small pool must still have room to sort.
@@ -149,12 +157,15 @@ impl Planner {
         rules.extend(Analyzer::new().rules);
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
+        let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
+        physical.extend(PhysicalOptimizer::new().rules);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(heavy)
             .with_default_features()
             .with_analyzer_rules(rules)
             .with_optimizer_rules(optimizer)
+            .with_physical_optimizer_rules(physical)
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
@@ -171,7 +182,7 @@ impl Planner {
         // What sorts little need not be ready to merge what it spilled.
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
         let light = Arc::new(TaskContext::from(&state).with_runtime(light).with_session_config(config));
-        Planner { state, context, light, plans: ArcSwap::default() }
+        Planner { state, context, light, advice: Arc::default(), plans: ArcSwap::default() }
     }
 
     pub fn context(&self) -> Arc<TaskContext> {
@@ -251,8 +262,7 @@ impl Planner {
     /// The types that a query's parameters have by where they stand, and the tables that it reads.
     pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
         let mut statement = statement.clone();
-        let mut tables =
-            ViewTables { view, extras: &[], found: HashMap::new(), written: Vec::new(), passing: false };
+        let mut tables = ViewTables::new(self, view, &[]);
         let system = names::bind(&mut statement, &mut tables)?;
         let catalog = Catalog { state: &self.state, sources: tables.sources(system)? };
         let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
@@ -310,8 +320,7 @@ impl Planner {
         extras: &[Extra],
         text: Option<&str>,
     ) -> Result<Planned> {
-        let mut tables =
-            ViewTables { view, extras, found: HashMap::new(), written: Vec::new(), passing: false };
+        let mut tables = ViewTables::new(self, view, extras);
         let system = names::bind(&mut statement, &mut tables)?;
         let sources = tables.sources(system)?;
         let keep = !tables.passing && !matches!(statement, Statement::Explain { .. });
@@ -481,6 +490,7 @@ fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<Logic
 struct ViewTables<'a> {
     view: &'a View,
     extras: &'a [Extra],
+    advice: &'a Advice,
     found: HashMap<String, Found>,
     written: Vec<(Written, TableId, SchemaVersion)>,
     /// Whether something is read that holds for this statement alone.
@@ -490,6 +500,19 @@ struct ViewTables<'a> {
 enum Found {
     Table(Table),
     Information(Arc<dyn TableProvider>),
+}
+
+impl<'a> ViewTables<'a> {
+    fn new(planner: &'a Planner, view: &'a View, extras: &'a [Extra]) -> Self {
+        ViewTables {
+            view,
+            extras,
+            advice: &planner.advice,
+            found: HashMap::new(),
+            written: Vec::new(),
+            passing: false,
+        }
+    }
 }
 
 impl ViewTables<'_> {
@@ -509,7 +532,7 @@ impl Tables for ViewTables<'_> {
             self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));
             return Ok((extra.full_name.clone(), extra.columns.clone()));
         }
-        if let Some((full_name, provider)) = catalog::information(self.view, written)? {
+        if let Some((full_name, provider)) = catalog::information(self.view, self.advice, written)? {
             self.passing = true;
             let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
             self.found.insert(full_name.clone(), Found::Information(provider));

@@ -15,8 +15,8 @@ use index::column::{self, Indexes};
 use table::{Piece, Projection, Snapshot};
 use types::{ColumnId, ROW_ID, RowId, TIME};
 
-use crate::by_index;
-use crate::prune::{self, Place};
+use crate::by_index::{self, Found};
+use crate::prune::{self, Place, Test};
 use crate::scan::{Part, Scan};
 
 /// A table of a view, with what the same root holds of its indexes (S2).
@@ -139,14 +139,11 @@ impl TableProvider for Provider {
             _ => None,
         };
         if let Some(found) = found {
-            let mut parts: Vec<Part> =
-                found.rows.chunks(table::BATCH_ROWS).map(|rows| Part::Rows(rows.to_vec())).collect();
-            let tail: Vec<Piece> = snapshot.pieces_after(found.reached).into_iter().filter(fits).collect();
-            if !tail.is_empty() || parts.is_empty() {
-                parts.extend(split(tail, state.config().target_partitions()));
-            }
-            return Ok(Arc::new(scan(parts, false, None).found_by(found.name)));
+            let parts = found_parts(snapshot, &found, &tests, state.config().target_partitions());
+            let scan = scan(parts, false, None).found_by(found.name);
+            return Ok(Arc::new(scan.over(self.table.clone(), tests)));
         }
+        let by_range = matches!(place, Place::Range(..));
         let parts = match place {
             Place::Rows(rows) => vec![Part::Rows(rows)],
             Place::Range(first, end) => {
@@ -166,8 +163,24 @@ impl TableProvider for Provider {
         };
         // How many rows of an unreadable segment are live is not known: such a count must meet the error.
         let exact = filters.is_empty() && snapshot.segments().all(|segment| segment.check().is_ok());
-        Ok(Arc::new(scan(parts, exact, limit.filter(|_| exact))))
+        let limit = limit.filter(|_| exact);
+        // What was left out so far are rows that the filter refuses, or that nobody wants.
+        let of_all = limit.is_none() && by_range;
+        let scan = scan(parts, exact, limit);
+        Ok(Arc::new(if of_all { scan.over(self.table.clone(), tests) } else { scan }))
     }
+}
+
+/// What an index found, and what of the rows behind it may pass the tests.
+pub(crate) fn found_parts(snapshot: &Snapshot, found: &Found, tests: &[Test], count: usize) -> Vec<Part> {
+    let mut parts: Vec<Part> =
+        found.rows.chunks(table::BATCH_ROWS).map(|rows| Part::Rows(rows.to_vec())).collect();
+    let mut tail = snapshot.pieces_after(found.reached);
+    tail.retain(|piece| tests.is_empty() || prune::may_match(piece, tests));
+    if !tail.is_empty() || parts.is_empty() {
+        parts.extend(split(tail, count));
+    }
+    parts
 }
 
 /// The first pieces that hold `limit` rows.

@@ -2,6 +2,8 @@
 //!
 //! Everything here may only leave out rows that the filter would refuse; DataFusion applies the filter itself again.
 
+mod physical;
+
 use std::cmp::Ordering;
 
 use datafusion::common::ScalarValue;
@@ -55,7 +57,7 @@ pub(crate) fn tests(filters: &[Expr], def: &TableDef) -> Vec<Test> {
     all
 }
 
-fn flatten(test: Test, all: &mut Vec<Test>) {
+pub(crate) fn flatten(test: Test, all: &mut Vec<Test>) {
     match test {
         Test::And(parts) => parts.into_iter().for_each(|part| flatten(part, all)),
         Test::Unknown => {}
@@ -160,6 +162,8 @@ fn value(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
         _ => return None,
     })
 }
+
+pub(crate) use physical::{exact_tests, possible_tests};
 
 /// Where the rows of `snapshot` that pass `tests` can be.
 pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {

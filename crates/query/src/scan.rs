@@ -1,26 +1,35 @@
 //! Reading a snapshot's pieces: one stream a part, batches of at most 8192 rows, in row-id order.
 
+mod late;
+mod reader;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, UInt32Array};
-use arrow::compute::{SortOptions, take_record_batch};
+use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::{Result, Statistics};
-use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
-use table::{BATCH_ROWS, Piece, Projection, Snapshot};
-use types::{ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME};
+use table::{Piece, Projection, Snapshot};
+use types::{ColumnId, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME};
 
-use crate::provider::position;
+use crate::by_index::Found;
+use crate::provider::{Table, found_parts, position};
+use crate::prune::Test;
+use late::Late;
 
 /// What one partition reads.
 #[derive(Clone, Debug)]
@@ -28,10 +37,12 @@ pub(crate) enum Part {
     Pieces(Vec<Piece>),
     /// Found by key or row id.
     Rows(Vec<RowId>),
+    /// So many rows, of which no column is wanted.
+    Count(u64),
 }
 
 /// The physical scan of one table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scan {
     snapshot: Arc<Snapshot>,
     projection: Projection,
@@ -44,6 +55,11 @@ pub(crate) struct Scan {
     limit: Option<usize>,
     /// Whether each part is read from its end: for the newest rows.
     newest_first: bool,
+    /// Of a scan that leaves out no row but such as these tests refuse.
+    of_all: Option<Arc<(Table, Vec<Test>)>>,
+    /// What those above learn while they work.
+    late: Arc<Late>,
+    metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
 }
 
@@ -57,7 +73,63 @@ impl Scan {
     ) -> Self {
         let properties = properties(&projection, parts.len(), false);
         let parts = Arc::new(parts);
-        Scan { snapshot, projection, parts, index: None, exact, limit, newest_first: false, properties }
+        Scan {
+            snapshot,
+            projection,
+            parts,
+            index: None,
+            exact,
+            limit,
+            newest_first: false,
+            of_all: None,
+            late: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+            properties,
+        }
+    }
+
+    /// As many rows without columns as an index counted.
+    pub fn counted(snapshot: &Arc<Snapshot>, index: String, rows: u64) -> types::Result<Self> {
+        let projection = snapshot.projection(&[])?;
+        let scan = Scan::new(snapshot.clone(), projection, vec![Part::Count(rows)], false, None);
+        Ok(scan.found_by(index))
+    }
+
+    /// Says that of all rows only those are left out that these tests refuse.
+    pub fn over(self, table: Table, tests: Vec<Test>) -> Self {
+        Scan { of_all: Some(Arc::new((table, tests))), ..self }
+    }
+
+    /// What was said by [`Scan::over`]; `None` of any other scan.
+    pub fn of_all(&self) -> Option<(&Table, &[Test])> {
+        let (table, tests) = &**self.of_all.as_ref().filter(|_| self.limit.is_none())?;
+        Some((table, tests))
+    }
+
+    /// The same columns of fewer rows, in at most `parts` parts more than there are batches of them.
+    pub fn narrowed(&self, found: Found, parts: usize) -> Option<Self> {
+        let (table, tests) = self.of_all()?;
+        let parts = found_parts(&table.snapshot, &found, tests, parts);
+        let scan = Scan::new(self.snapshot.clone(), self.projection.clone(), parts, false, None);
+        Some(scan.found_by(found.name))
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Rows that were read so far, one after the other.
+    pub fn scanned(&self) -> u64 {
+        let sum = self.metrics.clone_inner().sum_by_name(reader::ROWS_SCANNED);
+        sum.map_or(0, |sum| sum.as_usize() as u64)
+    }
+
+    pub fn columns(&self) -> impl Iterator<Item = ColumnId> + '_ {
+        self.projection.columns()
+    }
+
+    pub fn column(&self, at: usize) -> Option<ColumnId> {
+        self.projection.columns().nth(at)
     }
 
     pub fn found_by(self, index: String) -> Self {
@@ -78,8 +150,16 @@ impl Scan {
             exact: self.exact,
             limit,
             newest_first,
+            of_all: self.of_all.clone(),
+            late: Arc::new(self.late.again()),
+            metrics: ExecutionPlanMetricsSet::new(),
             properties,
         }
+    }
+
+    /// Whether an index has found its rows already.
+    pub fn is_lookup(&self) -> bool {
+        self.index.is_some()
     }
 
     /// Rows that are looked up one by one.
@@ -90,8 +170,13 @@ impl Scan {
     fn found(&self) -> impl Iterator<Item = &[RowId]> {
         self.parts.iter().map(|part| match part {
             Part::Rows(rows) => rows.as_slice(),
-            Part::Pieces(_) => &[],
+            Part::Pieces(_) | Part::Count(_) => &[],
         })
+    }
+
+    fn count(&self) -> Option<u64> {
+        let count = |part: &Part| if let Part::Count(rows) = part { Some(*rows) } else { None };
+        self.parts.iter().filter_map(count).reduce(|all, rows| all + rows)
     }
 
     pub fn is_newest_first(&self) -> bool {
@@ -101,7 +186,7 @@ impl Scan {
     fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.parts.iter().flat_map(|part| match part {
             Part::Pieces(pieces) => pieces.as_slice(),
-            Part::Rows(_) => &[],
+            Part::Rows(_) | Part::Count(_) => &[],
         })
     }
 
@@ -122,6 +207,7 @@ impl Scan {
             let rows = match part {
                 Part::Pieces(pieces) => pieces.iter().map(Piece::rows).sum(),
                 Part::Rows(rows) => rows.len(),
+                Part::Count(_) => 0,
             };
             rows.min(self.limit.unwrap_or(usize::MAX))
         };
@@ -153,12 +239,18 @@ impl DisplayAs for Scan {
         if let Some(index) = &self.index {
             write!(f, ", index={index}")?;
         }
+        if let Some(rows) = self.count() {
+            write!(f, ", counted={rows} rows")?;
+        }
         if self.parts.iter().any(|part| matches!(part, Part::Rows(_))) {
             write!(f, ", lookup={} rows", self.lookups())?;
         }
         if self.parts.iter().any(|part| matches!(part, Part::Pieces(_))) {
             let label = if self.index.is_some() { "tail" } else { "pieces" };
             write!(f, ", {label}={}", self.pieces().count())?;
+        }
+        if let Some(index) = self.late.index() {
+            write!(f, ", while joining: index={index}")?;
         }
         if self.newest_first {
             f.write_str(", newest first")?;
@@ -192,15 +284,7 @@ impl ExecutionPlan for Scan {
     }
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let reader = Reader {
-            snapshot: self.snapshot.clone(),
-            projection: self.projection.clone(),
-            parts: self.parts.clone(),
-            partition,
-            next: 0,
-            left: self.limit.unwrap_or(usize::MAX),
-            newest_first: self.newest_first,
-        };
+        let reader = self.reader(partition);
         let schema: SchemaRef = self.projection.schema().clone();
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::iter(reader))))
     }
@@ -216,6 +300,34 @@ impl ExecutionPlan for Scan {
             Precision::Inexact(rows)
         };
         Ok(statistics)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    /// As at first: what others have learned since is forgotten.
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Scan { late: Arc::default(), ..self.with(self.limit, self.newest_first) }))
+    }
+
+    /// Takes what a join or the first rows of an order let through, as far as they know it by then. It may say more than that, so
+    /// they look themselves too.
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let filters: Vec<_> = result.parent_filters.iter().map(|given| given.filter.clone()).collect();
+        let taken =
+            FilterPushdownPropagation::with_parent_pushdown_result(vec![PushedDown::No; filters.len()]);
+        if phase != FilterPushdownPhase::Post || self.of_all.is_none() || filters.is_empty() {
+            return Ok(taken);
+        }
+        let late = Arc::new(Late::of(filters));
+        let scan = Scan { late, ..self.with(self.limit, self.newest_first) };
+        Ok(taken.with_updated_node(Arc::new(scan)))
     }
 
     fn supports_limit_pushdown(&self) -> bool {
@@ -244,68 +356,5 @@ impl ExecutionPlan for Scan {
             return Ok(SortOrderPushdownResult::Unsupported);
         }
         Ok(SortOrderPushdownResult::Inexact { inner: Arc::new(self.with(None, true)) })
-    }
-}
-
-/// Reads one part, a piece at a time, when it is asked to.
-struct Reader {
-    snapshot: Arc<Snapshot>,
-    projection: Projection,
-    parts: Arc<Vec<Part>>,
-    partition: usize,
-    next: usize,
-    left: usize,
-    newest_first: bool,
-}
-
-impl Reader {
-    fn read(&mut self) -> Option<types::Result<RecordBatch>> {
-        let _reading = vfs::read_path();
-        match &self.parts[self.partition] {
-            Part::Pieces(pieces) => {
-                let at = self.next;
-                self.next += 1;
-                let piece = if self.newest_first { pieces.iter().rev().nth(at) } else { pieces.get(at) };
-                Some(piece?.read(&self.projection))
-            }
-            Part::Rows(rows) => {
-                let left = rows.len().checked_sub(self.next).filter(|left| *left > 0)?;
-                let count = left.min(BATCH_ROWS);
-                let rows =
-                    if self.newest_first { &rows[left - count..left] } else { &rows[self.next..][..count] };
-                self.next += count;
-                Some(self.snapshot.fetch(rows, &self.projection))
-            }
-        }
-    }
-}
-
-fn reversed(batch: &RecordBatch) -> Result<RecordBatch> {
-    let last_first = UInt32Array::from_iter_values((0..batch.num_rows() as u32).rev());
-    Ok(take_record_batch(batch, &last_first)?)
-}
-
-impl Iterator for Reader {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            return None;
-        }
-        let batch = match self.read()? {
-            Ok(batch) => batch,
-            Err(error) => {
-                self.left = 0;
-                return Some(Err(DataFusionError::External(Box::new(error))));
-            }
-        };
-        let batch = match self.newest_first.then(|| reversed(&batch)) {
-            None => batch,
-            Some(Ok(batch)) => batch,
-            Some(Err(error)) => return Some(Err(error)),
-        };
-        let batch = if batch.num_rows() > self.left { batch.slice(0, self.left) } else { batch };
-        self.left -= batch.num_rows();
-        Some(Ok(batch))
     }
 }

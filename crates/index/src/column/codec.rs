@@ -115,6 +115,21 @@ impl Columns {
         all.filter(|width| *width <= KEY_BYTES_MAX)
     }
 
+    /// How many bytes of an entry its first columns take; `None` if it was cut before their end.
+    pub fn prefix_len(&self, entry: &[u8], columns: usize) -> Option<usize> {
+        let mut at = 0;
+        for (_, data_type) in self.list.get(..columns)? {
+            let is_value = *entry.get(at)? == VALUE;
+            at += 1;
+            at += match width(data_type) {
+                Some(width) => width,
+                None if is_value => text_len(entry.get(at..)?)?,
+                None => 0,
+            };
+        }
+        (at <= entry.len()).then_some(at)
+    }
+
     /// Appends the entry of a row. `columns` hold the values in the order of the index.
     pub fn append(&self, columns: &[&dyn Array], row: usize, out: &mut Vec<u8>) {
         let start = out.len();
@@ -194,13 +209,24 @@ impl Columns {
     }
 }
 
+/// Bytes of a text with its end, of which more may follow. A zero within it is followed by 0xff.
+fn text_len(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += bytes.get(at..)?.iter().position(|byte| *byte == 0)? + 2;
+        if *bytes.get(at - 1)? == 0 {
+            return Some(at);
+        }
+    }
+}
+
 fn cut(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(KEY_BYTES_MAX);
     bytes
 }
 
 /// The first byte string after all that begin so; `None`: there is none.
-fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let at = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut bytes = prefix[..=at].to_vec();
     bytes[at] += 1;
@@ -215,6 +241,11 @@ impl Range {
 
     pub fn is_empty(&self) -> bool {
         self.high.as_ref().is_some_and(|high| *high <= self.low)
+    }
+
+    /// Whether it holds the entries that were asked for and no others: no bound of it was cut.
+    pub fn is_exact(&self) -> bool {
+        self.low.len().max(self.high.as_ref().map_or(0, Vec::len)) < KEY_BYTES_MAX
     }
 
     /// What lies in both.

@@ -84,6 +84,16 @@ impl Index {
         Ok(rows)
     }
 
+    /// Whether all rows that it holds live in this table: then [`Index::count`] counts no dead ones. The table must be the
+    /// one of the same root.
+    pub fn is_all_alive(&self, table: &Snapshot) -> Result<bool> {
+        let held: u64 = self.runs.iter().map(|run| run.head.rows).sum();
+        // All rows up to where it has come that live are held, so what is not in the tail is.
+        let last = RowId(table.next_row().0.saturating_sub(1));
+        let tail = if self.row < last { table.rows_between(self.row.next(), last)? } else { 0 };
+        Ok(held + tail == table.rows())
+    }
+
     pub fn runs(&self) -> Vec<RunInfo> {
         let info = |run: &Arc<Run>| {
             let head = run.head;

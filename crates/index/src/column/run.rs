@@ -108,7 +108,7 @@ impl<'a> Block<'a> {
     }
 
     /// The entries within a range.
-    fn within(&self, range: &Range) -> ops::Range<usize> {
+    pub fn within(&self, range: &Range) -> ops::Range<usize> {
         let first = |is_before: &dyn Fn(&[u8]) -> bool| {
             let (mut low, mut high) = (0, self.len());
             while low < high {
@@ -225,7 +225,7 @@ impl Run {
     }
 
     /// The blocks that may hold entries of a range.
-    fn blocks_of(&self, range: &Range) -> ops::Range<usize> {
+    pub fn blocks_of(&self, range: &Range) -> ops::Range<usize> {
         let first = |is_before: &dyn Fn(&[u8]) -> bool| {
             let (mut low, mut high) = (0, self.blocks.len());
             while low < high {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
-use engine::{Committed, Op, OpenTransaction, Transaction, View, Written};
+use engine::{Committed, Op, OpenTransaction, Transaction, View};
 use futures::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
@@ -222,6 +222,7 @@ impl Job {
         let planner = &self.shared.planner;
         match work {
             Work::Query { plan, planned, lsn } => {
+                let watched = plan.clone();
                 let stream = match lane {
                     Lane::Light => execute::stream(planner.light_context(), plan)?,
                     Lane::Heavy => {
@@ -233,7 +234,7 @@ impl Job {
                         execute::stream_or_sorted(planner.context(), plan, sorted)?
                     }
                 };
-                Ok(Begun::Rows(stream, lsn))
+                Ok(Begun::Rows(planner.advice.watching(&watched, stream), lsn))
             }
             Work::Command(statement, view) => {
                 let params = Params::new(self.params.clone());
@@ -439,7 +440,7 @@ impl Job {
 }
 
 /// What a statement of an open transaction came to: rows have the ids that they have within it.
-fn as_committed(written: &[Written], lsn: Lsn) -> Committed {
+fn as_committed(written: &[engine::Written], lsn: Lsn) -> Committed {
     let rows = written.iter().rev().find(|written| written.count > 0);
     Committed {
         lsn,

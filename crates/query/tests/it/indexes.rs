@@ -6,8 +6,8 @@ use types::Value;
 
 use crate::database::{Database, open};
 
-const COLUMNS: &str = "(id bigint, i int, b bigint, t text, f double, r real, d decimal(12, 2), at timestamp, day date, ok boolean)";
-const INDEXES: [&str; 9] = ["i", "b, t", "t", "f", "r, i", "d", "at", "day, ok", "ok, d"];
+pub const COLUMNS: &str = "(id bigint, i int, b bigint, t text, f double, r real, d decimal(12, 2), at timestamp, day date, ok boolean)";
+pub const INDEXES: [&str; 9] = ["i", "b, t", "t", "f", "r, i", "d", "at", "day, ok", "ok, d"];
 
 /// Values of each column of [`COLUMNS`] but the first, as SQL writes them: extreme ones, equal ones, none.
 fn values(column: usize) -> &'static [&'static str] {
@@ -35,9 +35,9 @@ fn values(column: usize) -> &'static [&'static str] {
     }
 }
 
-const NAMES: [&str; 9] = ["i", "b", "t", "f", "r", "d", "at", "day", "ok"];
+pub const NAMES: [&str; 9] = ["i", "b", "t", "f", "r", "d", "at", "day", "ok"];
 
-fn one_of<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
+pub fn one_of<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
     of[rng.below(of.len() as u64) as usize]
 }
 
@@ -50,7 +50,7 @@ fn any(rng: &mut Rng, column: usize) -> String {
     one_of(rng, values(column)).to_owned()
 }
 
-fn value(rng: &mut Rng, column: usize) -> String {
+pub fn value(rng: &mut Rng, column: usize) -> String {
     loop {
         let value = any(rng, column);
         // It compares with nothing.
@@ -60,7 +60,7 @@ fn value(rng: &mut Rng, column: usize) -> String {
     }
 }
 
-fn condition(rng: &mut Rng, depth: u64) -> String {
+pub fn condition(rng: &mut Rng, depth: u64) -> String {
     if depth > 0 && rng.below(3) > 0 {
         let join = if rng.below(4) == 0 { "or" } else { "and" };
         return format!("({} {join} {})", condition(rng, depth - 1), condition(rng, depth - 1));
@@ -80,7 +80,7 @@ fn condition(rng: &mut Rng, depth: u64) -> String {
     }
 }
 
-fn insert(database: &Database, rng: &mut Rng, first: u64, count: u64) {
+pub fn insert(database: &Database, rng: &mut Rng, first: u64, count: u64) {
     let rows: Vec<String> = (first..first + count)
         .map(|id| {
             let cells: Vec<String> = (0..NAMES.len()).map(|column| any(rng, column)).collect();

@@ -3,6 +3,7 @@
 // The name by which the workspace knows the crate.
 extern crate polynya_query as query;
 
+mod advice;
 mod commits;
 mod database;
 mod depth;
@@ -10,6 +11,7 @@ mod dml;
 mod floats;
 mod indexes;
 mod limits;
+mod narrow;
 mod params;
 mod plans;
 mod search;

@@ -204,6 +204,7 @@ impl Lookup {
         let (found, after) = match index.map(|index| (index.rows(&ranges), index.count(&ranges), index)) {
             Some((Ok(rows), Ok(count), index)) => {
                 assert_eq!(rows.len() as u64, count);
+                assert_eq!(in_order(index, &ranges[0], self.equal.len() + 1), rows);
                 assert!(rows.iter().all(|row| *row <= index.reached()));
                 (rows, index.reached())
             }
@@ -218,6 +219,40 @@ impl Lookup {
         self.of_batch(&table.scan_from(after.next(), usize::MAX, &projection)?, &types, &mut rows);
         Ok(rows)
     }
+}
+
+/// The rows of a range, ascending, as those find them who go over its entries; `columns` of which are skipped at once.
+fn in_order(index: &crate::column::Index, range: &crate::column::Range, columns: usize) -> Vec<RowId> {
+    let collect = |descending| {
+        let mut walk = index.walk(range.clone(), descending).unwrap();
+        let (mut entries, mut rows) = (Vec::new(), Vec::new());
+        while let Some((entry, of_entry)) = walk.next().unwrap() {
+            entries.push(entry);
+            rows.extend(of_entry);
+        }
+        rows.sort_unstable();
+        (entries, rows)
+    };
+    let (mut up, rows) = collect(false);
+    let (mut down, rows_down) = collect(true);
+    assert!(up.is_sorted() && down.iter().rev().is_sorted());
+    assert_eq!(rows, rows_down);
+    up.dedup();
+    down.dedup();
+    down.reverse();
+    assert_eq!(up, down);
+    let columns = columns.min(index.columns().ids().len());
+    let prefix = |entry: &[u8]| index.columns().prefix_len(entry, columns).unwrap_or(entry.len());
+    let mut first_of_each = up.clone();
+    first_of_each.dedup_by(|b, a| b.starts_with(&a[..prefix(a)]));
+    let mut walk = index.walk(range.clone(), false).unwrap();
+    for expected in first_of_each {
+        let (entry, _) = walk.next().unwrap().unwrap();
+        assert_eq!(entry, expected);
+        walk.skip(&entry[..prefix(entry)]).unwrap();
+    }
+    assert!(walk.next().unwrap().is_none());
+    rows
 }
 
 /// What readers find, for many lookups; equal to what a scan finds.

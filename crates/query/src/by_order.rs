@@ -1,0 +1,226 @@
+//! Which rows come first in the order of an index, and one row of each value in it.
+//!
+//! What is found here takes the place of a scan of all rows below a sort that keeps the first few, a least or greatest value, or
+//! a DISTINCT, which then do with those rows and the tail what they would have done with all. So, as elsewhere, rows may only be
+//! left out of which it is certain that they are not wanted.
+
+use index::column::{Columns, Index, Next, Range};
+use types::{ColumnId, Result, RowId, TableDef, Value};
+
+use crate::by_index::{FEW, Found, ROWS_FOR_ONE, conditions, covers, equal_to, is_zero, ranges};
+use crate::provider::Table;
+use crate::prune::Test;
+
+/// Rows that are looked at for the few that are wanted: what is left out by a filter counts.
+const LOOKED_AT_MAX: usize = 4_096;
+/// Of these at once.
+const CHUNK_ROWS_MAX: usize = 512;
+
+/// A column of an order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct By {
+    pub column: ColumnId,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+/// Which of these rows live and are wanted, in any order.
+pub(crate) type Keep<'a> = &'a mut dyn FnMut(Vec<RowId>) -> Result<Vec<RowId>>;
+
+/// So many of an index's rows are looked up at most: a scan is not slower beyond.
+pub(crate) fn rows_max(table: &Table) -> usize {
+    usize::try_from((table.snapshot.rows() / ROWS_FOR_ONE).max(FEW)).unwrap_or(usize::MAX)
+}
+
+/// At least the first `count` rows of those that pass `tests` and are kept; `None` if no index is in this order, or many rows
+/// would have to be looked at.
+pub(crate) fn first(
+    table: &Table,
+    tests: &[Test],
+    order: &[By],
+    count: usize,
+    keep: Keep<'_>,
+) -> Option<Found> {
+    if count == 0 || count > rows_max(table) {
+        return None;
+    }
+    let snapshot = &table.snapshot;
+    let indexes = table.indexes.as_ref()?;
+    let def = snapshot.def();
+    let ways = def.indexes.iter().filter(|declared| declared.kind == index::column::KIND);
+    let ways = ways.filter_map(|declared| {
+        let index = indexes.of(def, declared).filter(|index| covers(snapshot, index))?;
+        Some((Way::of(index.columns(), def, tests, order).ok()??, declared, index))
+    });
+    let (way, declared, index) = ways.max_by_key(|(way, ..)| (way.known, way.ordered))?;
+    // An index that is damaged is none.
+    let rows = way.first(index, count, rows_max(table).max(LOOKED_AT_MAX), keep).ok()??;
+    Some(Found { name: declared.name.clone(), rows, reached: index.reached() })
+}
+
+/// How an index gives rows in an order.
+struct Way {
+    /// One after the other.
+    ranges: Vec<Range>,
+    descending: bool,
+    /// Columns of the index that have one value each, and those behind them that are in the order.
+    known: usize,
+    ordered: usize,
+    /// Whether the order goes on behind those.
+    more: bool,
+}
+
+impl Way {
+    fn of(columns: &Columns, def: &TableDef, tests: &[Test], order: &[By]) -> Result<Option<Way>> {
+        let mut order: Vec<&By> = order.iter().filter(|by| constant(tests, by.column).is_none()).collect();
+        let Some(first) = order.first().copied() else { return Ok(None) };
+        let mut equal = Vec::new();
+        let mut ids = columns.ids().peekable();
+        while let Some(value) = ids.peek().and_then(|id| constant(tests, *id)) {
+            equal.push(value);
+            ids.next();
+        }
+        let is_null_free = |id: ColumnId| def.schema.column(id).is_some_and(|column| !column.nullable);
+        let is_natural = |by: &By| is_null_free(by.column) || by.nulls_first == by.descending;
+        let fits = |by: &By, id: ColumnId| {
+            by.column == id && by.descending == first.descending && (by == first || is_natural(by))
+        };
+        let ordered = order.iter().zip(ids).take_while(|(by, id)| fits(by, *id)).count();
+        if ordered == 0 {
+            return Ok(None);
+        }
+        let more = order.split_off(ordered);
+        let values = conditions(tests, first.column);
+        let ranges = if !values.is_empty() {
+            let mut range = columns.range(&equal, Next::Any)?;
+            for condition in values {
+                range = range.and(columns.range(&equal, condition.next())?);
+            }
+            vec![range]
+        } else if is_natural(first) {
+            vec![columns.range(&equal, Next::Any)?]
+        } else {
+            let unbounded = std::ops::Bound::Unbounded;
+            let values = columns.range(&equal, Next::Between(unbounded, unbounded))?;
+            let known: Vec<Value> = equal.iter().cloned().chain([Value::Null]).collect();
+            let nulls = columns.range(&known, Next::Any)?;
+            if first.nulls_first { vec![nulls, values] } else { vec![values, nulls] }
+        };
+        let known = equal.len();
+        Ok(Some(Way { ranges, descending: first.descending, known, ordered, more: !more.is_empty() }))
+    }
+
+    fn first(
+        &self,
+        index: &Index,
+        count: usize,
+        looked_at_max: usize,
+        keep: Keep<'_>,
+    ) -> Result<Option<Vec<RowId>>> {
+        let columns = self.known + self.ordered;
+        let (mut kept, mut pending, mut looked_at) = (Vec::new(), Vec::new(), 0);
+        let mut chunk = count.min(CHUNK_ROWS_MAX);
+        // Rows of one such beginning may stand in any order.
+        let tie = |entry: &[u8]| index.columns().prefix_len(entry, columns).unwrap_or(entry.len());
+        let is_cut = |entry: &[u8]| index.columns().prefix_len(entry, columns).is_none();
+        let mut last: Option<&[u8]> = None;
+        'all: for range in &self.ranges {
+            let mut walk = index.walk(range.clone(), self.descending)?;
+            while let Some((entry, rows)) = walk.next()? {
+                if let Some(last) = last
+                    && !entry.starts_with(last)
+                {
+                    break 'all;
+                }
+                for row in rows {
+                    pending.push(row);
+                    looked_at += 1;
+                    if looked_at > looked_at_max {
+                        return Ok(None);
+                    }
+                    if last.is_some() || pending.len() < chunk {
+                        continue;
+                    }
+                    kept.extend(keep(std::mem::take(&mut pending))?);
+                    chunk = (chunk * 2).min(CHUNK_ROWS_MAX);
+                    if kept.len() >= count {
+                        if !self.more && !is_cut(entry) {
+                            break 'all;
+                        }
+                        last = Some(&entry[..tie(entry)]);
+                    }
+                }
+            }
+        }
+        kept.extend(keep(pending)?);
+        kept.sort_unstable();
+        Ok(Some(kept))
+    }
+}
+
+/// The only value that a column can have, null among them.
+fn constant(tests: &[Test], wanted: ColumnId) -> Option<Value> {
+    match equal_to(tests, wanted)?.as_slice() {
+        [value] if !is_zero(value) => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// At least one row of each combination of values in `columns`, of those rows that pass a filter. `filtered` are its columns:
+/// of rows with the same values it must say the same.
+pub(crate) fn distinct(
+    table: &Table,
+    tests: &[Test],
+    columns: &[ColumnId],
+    filtered: &[ColumnId],
+    keep: Keep<'_>,
+) -> Option<Found> {
+    let snapshot = &table.snapshot;
+    let indexes = table.indexes.as_ref()?;
+    let def = snapshot.def();
+    let wanted = |id: &ColumnId| columns.contains(id);
+    let declared = def.indexes.iter().filter(|declared| declared.kind == index::column::KIND);
+    let ways = declared.filter_map(|declared| {
+        let index = indexes.of(def, declared).filter(|index| covers(snapshot, index))?;
+        let ids: Vec<ColumnId> = index.columns().ids().collect();
+        let first = ids.iter().take_while(|id| wanted(id) || constant(tests, **id).is_some()).count();
+        let all = columns.iter().chain(filtered).all(|id| ids[..first].contains(id));
+        (all && first > 0).then_some((first, declared, index))
+    });
+    let (first, declared, index) = ways.min_by_key(|(first, ..)| *first)?;
+    let ranges = ranges(index.columns(), tests).ok()?.unwrap_or_else(|| vec![Range::all()]);
+    let rows = one_of_each(index, first, ranges, rows_max(table), keep).ok()??;
+    Some(Found { name: declared.name.clone(), rows, reached: index.reached() })
+}
+
+fn one_of_each(
+    index: &Index,
+    columns: usize,
+    ranges: Vec<Range>,
+    rows_max: usize,
+    keep: Keep<'_>,
+) -> Result<Option<Vec<RowId>>> {
+    let (mut kept, mut looked_at) = (Vec::new(), 0);
+    for range in ranges {
+        let mut walk = index.walk(range, false)?;
+        while let Some((entry, rows)) = walk.next()? {
+            // One after the other, until one lives.
+            for row in rows {
+                looked_at += 1;
+                if looked_at > rows_max {
+                    return Ok(None);
+                }
+                let Some(live) = keep(vec![row])?.first().copied() else { continue };
+                kept.push(live);
+                // Of what was cut nobody knows whether it is one value: all of it is wanted.
+                if let Some(len) = index.columns().prefix_len(entry, columns) {
+                    walk.skip(&entry[..len])?;
+                    break;
+                }
+            }
+        }
+    }
+    kept.sort_unstable();
+    kept.dedup();
+    Ok(Some(kept))
+}

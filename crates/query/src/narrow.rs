@@ -1,0 +1,249 @@
+//! A physical rule: where an index knows which few rows matter to what stands above a scan, only those are read.
+//!
+//! | above the scan | what is read of the rows that an index holds |
+//! |---|---|
+//! | a sort that keeps the first k | the first k that pass the filter, and those that stand level with the last |
+//! | only `min` and `max` | the first and the last |
+//! | a grouping without figures, as DISTINCT is one | one of each group |
+//! | only `count(*)` | none: the index counts them |
+//!
+//! To these come the rows that the index has not reached. What stands above stays as it was, and does its work on what is left,
+//! filter and all: so the answer is that of a scan (M2).
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, BooleanArray};
+use arrow::compute::filter;
+use arrow::datatypes::Int64Type;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::expressions::{Column, Literal};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::union::UnionExec;
+use types::{ColumnId, Error, ROW_ID, RowId};
+
+use crate::by_index::{self, Found};
+use crate::by_order::{self, By};
+use crate::provider::Table;
+use crate::prune::{self, Test};
+use crate::scan::Scan;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ByIndex;
+
+impl PhysicalOptimizerRule for ByIndex {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let parts = config.execution.target_partitions;
+        let _reading = vfs::read_path();
+        let narrowed = plan.transform_down(|plan| {
+            let any = plan.as_any();
+            let input = if let Some(sort) = any.downcast_ref::<SortExec>() {
+                below(sort.input(), parts).and_then(|below| below.first_of(sort))
+            } else if let Some(aggregate) = any.downcast_ref::<AggregateExec>() {
+                below(aggregate.input(), parts).and_then(|below| below.aggregated(aggregate))
+            } else {
+                None
+            };
+            match input {
+                Some(input) => Ok(Transformed::yes(plan.with_new_children(vec![input])?)),
+                None => Ok(Transformed::no(plan)),
+            }
+        });
+        narrowed.map(|narrowed| narrowed.data)
+    }
+
+    fn name(&self) -> &str {
+        "by_index"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// What stands between a scan of a table and something that needs few of its rows: projections, and at most one filter.
+struct Below<'a> {
+    top: &'a Arc<dyn ExecutionPlan>,
+    filter: Option<&'a FilterExec>,
+    scan: &'a Scan,
+    table: &'a Table,
+    tests: &'a [Test],
+    /// Of a new scan.
+    parts: usize,
+}
+
+fn below(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<Below<'_>> {
+    let (mut plan, mut filter) = (top, None);
+    loop {
+        let any = plan.as_any();
+        if plan.fetch().is_some() {
+            return None;
+        } else if let Some(projection) = any.downcast_ref::<ProjectionExec>().filter(|_| filter.is_none()) {
+            plan = projection.input();
+        } else if let Some(node) = any.downcast_ref::<FilterExec>().filter(|_| filter.is_none()) {
+            filter = Some(node);
+            plan = node.input();
+        } else {
+            let scan = any.downcast_ref::<Scan>()?;
+            let (table, tests) = scan.of_all()?;
+            return Some(Below { top, filter, scan, table, tests, parts });
+        }
+    }
+}
+
+impl Below<'_> {
+    fn first_of(&self, sort: &SortExec) -> Option<Arc<dyn ExecutionPlan>> {
+        let count = sort.fetch()?;
+        let by = |by: &datafusion::physical_expr::PhysicalSortExpr| {
+            let column = self.column(self.top, &by.expr)?;
+            Some(By { column, descending: by.options.descending, nulls_first: by.options.nulls_first })
+        };
+        let order: Vec<By> = sort.expr().iter().map(by).collect::<Option<_>>()?;
+        let mut keep = |rows| self.wanted(rows);
+        let found = by_order::first(self.table, self.tests, &order, count, &mut keep)?;
+        self.reading(found)
+    }
+
+    fn aggregated(&self, aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
+        let groups = aggregate.group_expr();
+        let is_first = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single);
+        if !is_first || groups.has_grouping_set() || aggregate.filter_expr().iter().any(Option::is_some) {
+            return None;
+        }
+        let figures = aggregate.aggr_expr();
+        if !groups.expr().is_empty() {
+            let column = |(expr, _): &(Arc<dyn PhysicalExpr>, String)| self.column(self.top, expr);
+            let columns: Vec<ColumnId> = groups.expr().iter().map(column).collect::<Option<_>>()?;
+            return if figures.is_empty() { self.one_of_each(&columns) } else { None };
+        }
+        if figures.iter().all(|figure| self.counts_rows(figure)) {
+            return self.counted();
+        }
+        let mut keep = |rows| self.wanted(rows);
+        let found = figures.iter().map(|figure| {
+            let descending = match figure.fun().name() {
+                "min" => false,
+                "max" => true,
+                _ => return None,
+            };
+            let [argument] = &figure.expressions()[..] else { return None };
+            let column = self.column(self.top, argument)?;
+            let tests: Vec<Test> = self.tests.iter().cloned().chain([Test::IsNotNull(column)]).collect();
+            let by = By { column, descending, nulls_first: descending };
+            by_order::first(self.table, &tests, &[by], 1, &mut keep)
+        });
+        self.reading(Found::either(found.collect::<Option<_>>()?)?)
+    }
+
+    fn one_of_each(&self, columns: &[ColumnId]) -> Option<Arc<dyn ExecutionPlan>> {
+        let columns_of = |filter: &FilterExec| {
+            let all = collect_columns(filter.predicate());
+            all.iter().map(|column| self.scan.column(column.index())).collect::<Option<Vec<_>>>()
+        };
+        let filtered = match self.filter {
+            Some(filter) => columns_of(filter)?,
+            None => Vec::new(),
+        };
+        let mut keep = |rows| self.wanted(rows);
+        let found = by_order::distinct(self.table, self.tests, columns, &filtered, &mut keep)?;
+        self.reading(found)
+    }
+
+    /// `count(*)` in one of its forms.
+    fn counts_rows(&self, figure: &datafusion::physical_expr::aggregate::AggregateFunctionExpr) -> bool {
+        let plain = figure.fun().name() == "count" && !figure.is_distinct() && figure.order_bys().is_empty();
+        let is_value = |expr: &Arc<dyn PhysicalExpr>| {
+            let literal = expr.as_any().downcast_ref::<Literal>();
+            literal.is_some_and(|literal| *literal.value() != ScalarValue::Null && !literal.value().is_null())
+        };
+        plain && figure.expressions().iter().all(is_value)
+    }
+
+    /// As many rows without columns as the index counts, and those of the tail.
+    fn counted(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        let def = self.table.snapshot.def();
+        let columns: Vec<ColumnId> = self.scan.columns().collect();
+        let tests = prune::exact_tests(self.filter?.predicate(), &columns, def)?;
+        let (rows, name, reached) =
+            by_index::count(&self.table.snapshot, self.table.indexes.as_ref()?, &tests)?;
+        let counted = Scan::counted(&self.table.snapshot, name.clone(), rows).ok()?;
+        let tail = self.reading(Found { name, rows: Vec::new(), reached })?;
+        let none: Vec<ProjectionExpr> = Vec::new();
+        let tail = ProjectionExec::try_new(none, tail).ok()?;
+        UnionExec::try_new(vec![Arc::new(counted), Arc::new(tail)]).ok()
+    }
+
+    /// Which column of the table a column of a node is.
+    fn column(&self, plan: &Arc<dyn ExecutionPlan>, expr: &Arc<dyn PhysicalExpr>) -> Option<ColumnId> {
+        let at = expr.as_any().downcast_ref::<Column>()?.index();
+        let any = plan.as_any();
+        if any.is::<Scan>() {
+            return self.scan.column(at);
+        }
+        if let Some(projection) = any.downcast_ref::<ProjectionExec>() {
+            return self.column(projection.input(), &projection.expr().get(at)?.expr);
+        }
+        let filter = any.downcast_ref::<FilterExec>()?;
+        let at = match filter.projection() {
+            Some(columns) => *columns.get(at)?,
+            None => at,
+        };
+        self.scan.column(at)
+    }
+
+    /// Those of the rows that live and pass the filter.
+    fn wanted(&self, rows: Vec<RowId>) -> types::Result<Vec<RowId>> {
+        let snapshot = &self.table.snapshot;
+        let Some(node) = self.filter else {
+            let mut live = Vec::with_capacity(rows.len());
+            for row in rows {
+                if snapshot.is_live(row)? {
+                    live.push(row);
+                }
+            }
+            return Ok(live);
+        };
+        let columns: Vec<ColumnId> = self.scan.columns().chain([ROW_ID]).collect();
+        let batch = snapshot.fetch(&rows, &snapshot.projection(&columns)?)?;
+        let failed = |e: datafusion::error::DataFusionError| {
+            Error::internal(format!("evaluating a filter ahead of its plan failed: {e}"))
+        };
+        let met = node.predicate().evaluate(&batch).and_then(|met| met.into_array(batch.num_rows()));
+        let met = met.map_err(failed)?;
+        let none = || Error::internal("a filter gives no truth values");
+        let met: &BooleanArray = met.as_boolean_opt().ok_or_else(none)?;
+        let ids = batch.column(columns.len() - 1);
+        let ids = filter(ids, met).map_err(|e| failed(e.into()))?;
+        let ids = ids.as_primitive_opt::<Int64Type>().ok_or_else(none)?;
+        Ok(ids.values().iter().map(|id| RowId(*id as u64)).collect())
+    }
+
+    /// What stands above the scan, above one of these rows and the tail.
+    fn reading(&self, found: Found) -> Option<Arc<dyn ExecutionPlan>> {
+        if self.scan.is_lookup() && self.scan.lookups() <= found.rows.len() {
+            return None;
+        }
+        let scan: Arc<dyn ExecutionPlan> = Arc::new(self.scan.narrowed(found, self.parts)?);
+        replaced(self.top, scan).ok()
+    }
+}
+
+fn replaced(plan: &Arc<dyn ExecutionPlan>, scan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    match plan.children()[..] {
+        [input] => plan.clone().with_new_children(vec![replaced(input, scan)?]),
+        _ => Ok(scan),
+    }
+}

@@ -1,0 +1,82 @@
+//! What a scan is told while its plan runs: which values a join has on its other side, how good the first rows of an order are.
+//!
+//! A join that has read its small side says which values there are, before anything of the other side is read. If an index knows
+//! of them, that side is looked up. Whoever reads a part first decides so for all parts. Besides, a piece whose bounds show that
+//! it holds nothing of what is still wanted is not read.
+
+use std::sync::{Arc, OnceLock};
+
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
+
+use super::{Part, Scan};
+use crate::by_index;
+use crate::provider::found_parts;
+use crate::prune::{self, Test};
+
+/// See the module. Over the scan's columns.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    found: OnceLock<Option<(String, Vec<Part>)>>,
+}
+
+/// What a filter said when it was asked last.
+#[derive(Default)]
+pub(super) struct Known {
+    generation: u64,
+    pub tests: Vec<Test>,
+}
+
+impl Late {
+    pub fn of(filters: Vec<Arc<dyn PhysicalExpr>>) -> Late {
+        Late { filters, found: OnceLock::new() }
+    }
+
+    /// The same, with nothing decided.
+    pub fn again(&self) -> Late {
+        Late::of(self.filters.clone())
+    }
+
+    /// The index that was asked while the plan ran.
+    pub fn index(&self) -> Option<&str> {
+        self.found.get()?.as_ref().map(|(name, _)| name.as_str())
+    }
+}
+
+impl Scan {
+    /// Refreshes what is known of the rows that are still wanted; false if nothing is.
+    pub(super) fn learn(&self, known: &mut Known) -> bool {
+        let generation = self.late.filters.iter().map(snapshot_generation).fold(0, u64::wrapping_add);
+        if generation != known.generation {
+            let columns: Vec<_> = self.columns().collect();
+            known.generation = generation;
+            known.tests.clear();
+            for filter in &self.late.filters {
+                if let Ok(now) = snapshot_physical_expr(filter.clone()) {
+                    known.tests.extend(prune::possible_tests(&now, &columns, self.snapshot.def()));
+                }
+            }
+        }
+        !known.tests.is_empty()
+    }
+
+    /// What is read instead of all pieces: what an index finds of the rows that a join wants.
+    pub(super) fn found_late(&self) -> Option<&[Part]> {
+        if self.late.filters.is_empty() || self.index.is_some() {
+            return None;
+        }
+        let found = self.late.found.get_or_init(|| {
+            let (table, tests) = self.of_all()?;
+            let mut known = Known::default();
+            if !self.learn(&mut known) {
+                return None;
+            }
+            let tests: Vec<Test> = known.tests.into_iter().chain(tests.iter().cloned()).collect();
+            let found = by_index::find(&table.snapshot, table.indexes.as_ref()?, &tests)?;
+            let parts = found_parts(&table.snapshot, &found, &tests, self.parts.len());
+            Some((found.name, parts))
+        });
+        found.as_ref().map(|(_, parts)| parts.as_slice())
+    }
+}

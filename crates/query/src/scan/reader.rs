@@ -1,0 +1,189 @@
+//! Reads one partition of a scan, a piece at a time, when it is asked to, and counts what it reads.
+
+use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::take_record_batch;
+use datafusion::common::Result;
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, MetricBuilder, RecordOutput};
+use table::BATCH_ROWS;
+
+use super::late::Known;
+use super::{Part, Scan};
+use crate::prune;
+
+/// The name of a count.
+pub(super) const ROWS_SCANNED: &str = "rows_scanned";
+
+pub(super) struct Reader {
+    scan: Scan,
+    partition: usize,
+    /// What is read, in parts, and where in them it stands; `None` before the first is asked for.
+    parts: Option<Vec<Part>>,
+    part: usize,
+    next: usize,
+    left: usize,
+    known: Known,
+    baseline: BaselineMetrics,
+    counts: Counts,
+}
+
+/// For EXPLAIN ANALYZE.
+struct Counts {
+    /// Found by key, row id or index, and those of them that live.
+    looked_up: Count,
+    fetched: Count,
+    /// Read one after the other.
+    scanned: Count,
+    /// Of what is read so, with all columns.
+    bytes: Count,
+    pieces_read: Count,
+    /// Left out because of their bounds while the plan ran.
+    pieces_skipped: Count,
+}
+
+impl Scan {
+    pub(super) fn reader(&self, partition: usize) -> Reader {
+        let count = |name: &'static str| MetricBuilder::new(&self.metrics).counter(name, partition);
+        let counts = Counts {
+            looked_up: count("rows_looked_up"),
+            fetched: count("rows_fetched"),
+            scanned: count(ROWS_SCANNED),
+            bytes: count("bytes_scanned"),
+            pieces_read: count("pieces_read"),
+            pieces_skipped: count("pieces_skipped"),
+        };
+        Reader {
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+            scan: self.clone(),
+            partition,
+            parts: None,
+            part: 0,
+            next: 0,
+            left: self.limit.unwrap_or(usize::MAX),
+            known: Known::default(),
+            counts,
+        }
+    }
+}
+
+impl Reader {
+    /// What is read in this partition. Decided when the first row is wanted: a join knows its other side by then.
+    fn parts(&mut self) -> &[Part] {
+        let (scan, partition) = (&self.scan, self.partition);
+        self.parts.get_or_insert_with(|| {
+            let mut parts: Vec<Part> = match scan.found_late() {
+                Some(found) => {
+                    found.iter().skip(partition).step_by(scan.parts.len().max(1)).cloned().collect()
+                }
+                None => scan.parts.get(partition).cloned().into_iter().collect(),
+            };
+            if scan.newest_first {
+                parts.reverse();
+            }
+            parts
+        })
+    }
+
+    fn read(&mut self) -> Option<types::Result<RecordBatch>> {
+        let _reading = vfs::read_path();
+        let newest_first = self.scan.newest_first;
+        loop {
+            let (part, next) = (self.part, self.next);
+            match self.parts().get(part)?.clone_next(next, newest_first) {
+                Next::Piece(piece) => {
+                    self.next += 1;
+                    if self.scan.learn(&mut self.known) && !prune::may_match(&piece, &self.known.tests) {
+                        self.counts.pieces_skipped.add(1);
+                        continue;
+                    }
+                    let batch = piece.read(&self.scan.projection);
+                    self.counts.pieces_read.add(1);
+                    self.counts.bytes.add(piece.bytes() as usize);
+                    self.counts.scanned.add(batch.as_ref().map_or(0, RecordBatch::num_rows));
+                    return Some(batch);
+                }
+                Next::Rows(rows) => {
+                    self.next += rows.len();
+                    let batch = self.scan.snapshot.fetch(&rows, &self.scan.projection);
+                    self.counts.looked_up.add(rows.len());
+                    self.counts.fetched.add(batch.as_ref().map_or(0, RecordBatch::num_rows));
+                    return Some(batch);
+                }
+                Next::Count(rows) => {
+                    self.next += 1;
+                    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+                    let schema = self.scan.projection.schema().clone();
+                    let batch = RecordBatch::try_new_with_options(schema, Vec::new(), &options);
+                    return Some(
+                        batch.map_err(|e| types::Error::internal(format!("counted rows make no batch: {e}"))),
+                    );
+                }
+                Next::End => (self.part, self.next) = (part + 1, 0),
+            }
+        }
+    }
+}
+
+/// The next bit of a part.
+enum Next {
+    Piece(table::Piece),
+    Rows(Vec<types::RowId>),
+    Count(usize),
+    End,
+}
+
+impl Part {
+    fn clone_next(&self, next: usize, newest_first: bool) -> Next {
+        match self {
+            Part::Pieces(pieces) => {
+                let piece = if newest_first { pieces.iter().rev().nth(next) } else { pieces.get(next) };
+                piece.map_or(Next::End, |piece| Next::Piece(piece.clone()))
+            }
+            Part::Rows(rows) => {
+                let left = rows.len().saturating_sub(next);
+                let count = left.min(BATCH_ROWS);
+                match count {
+                    0 => Next::End,
+                    _ if newest_first => Next::Rows(rows[left - count..left].to_vec()),
+                    _ => Next::Rows(rows[next..][..count].to_vec()),
+                }
+            }
+            Part::Count(rows) if next == 0 && *rows > 0 => {
+                Next::Count(usize::try_from(*rows).unwrap_or(usize::MAX))
+            }
+            Part::Count(_) => Next::End,
+        }
+    }
+}
+
+fn reversed(batch: &RecordBatch) -> Result<RecordBatch> {
+    let last_first = UInt32Array::from_iter_values((0..batch.num_rows() as u32).rev());
+    Ok(take_record_batch(batch, &last_first)?)
+}
+
+impl Iterator for Reader {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        let time = self.baseline.elapsed_compute().clone();
+        let _timer = time.timer();
+        let batch = match self.read()? {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.left = 0;
+                return Some(Err(DataFusionError::External(Box::new(error))));
+            }
+        };
+        let batch = match self.scan.newest_first.then(|| reversed(&batch)) {
+            None => batch,
+            Some(Ok(batch)) => batch,
+            Some(Err(error)) => return Some(Err(error)),
+        };
+        let batch = if batch.num_rows() > self.left { batch.slice(0, self.left) } else { batch };
+        self.left -= batch.num_rows();
+        Some(Ok(batch.record_output(&self.baseline)))
+    }
+}

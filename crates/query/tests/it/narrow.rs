@@ -1,0 +1,153 @@
+//! What needs few rows of an ordered table reads few: the first of an order, the least and greatest, one of each, how many.
+
+use testkit::Rng;
+
+use crate::database::{Database, open};
+use crate::indexes::{COLUMNS, INDEXES, NAMES, condition, insert, one_of, value};
+
+fn plan(database: &Database, text: &str) -> String {
+    let rows = database.query(&format!("explain {text}"));
+    rows.into_iter().flatten().collect::<Vec<_>>().join("\n")
+}
+
+/// A filter that an index may know all of, or part of.
+fn filter(rng: &mut Rng) -> String {
+    let pick = |rng: &mut Rng| rng.below(NAMES.len() as u64) as usize;
+    match rng.below(6) {
+        0 | 1 => "true".into(),
+        2 => condition(rng, 1),
+        3 => {
+            let column = pick(rng);
+            format!("{} >= {}", NAMES[column], value(rng, column))
+        }
+        4 => format!("b = {}", value(rng, 1)),
+        _ => format!("ok = {}", one_of(rng, &["true", "false"])),
+    }
+}
+
+/// A statement over `TABLE`, whose rows have one order or none that matters.
+fn statement(rng: &mut Rng) -> String {
+    let filter = filter(rng);
+    let name = |rng: &mut Rng| one_of(rng, &NAMES).to_owned();
+    let by = |rng: &mut Rng| {
+        let column = name(rng);
+        let way =
+            one_of(rng, &["", " desc", " asc nulls first", " desc nulls last", " asc", " desc nulls first"]);
+        (column.clone(), format!("{column}{way}"))
+    };
+    match rng.below(10) {
+        0..5 => {
+            let (first, order) = by(rng);
+            let limit = format!("limit {} offset {}", rng.below(40), rng.below(3) * rng.below(20));
+            match rng.below(3) {
+                // Level rows may come in any order; what they are level in does not change by that.
+                0 => format!("select {first} from TABLE where {filter} order by {order} {limit}"),
+                1 => format!("select *, i + 0.5 from TABLE where {filter} order by {order}, id {limit}"),
+                _ => {
+                    let (second, then) = by(rng);
+                    format!(
+                        "select {second} as second, {first} as first from TABLE where {filter} order by {order}, {then} {limit}"
+                    )
+                }
+            }
+        }
+        5 | 6 => {
+            let figures: Vec<String> = (0..1 + rng.below(2))
+                .map(|at| format!("{}({}) as f{at}", one_of(rng, &["min", "max"]), one_of(rng, &NAMES[..8])))
+                .collect();
+            format!("select {} from TABLE where {filter}", figures.join(", "))
+        }
+        7 => format!("select count(*) from TABLE where {filter}"),
+        8 => format!("select distinct {} from TABLE where {filter}", name(rng)),
+        _ => format!("select count(distinct {}) from TABLE where {filter}", name(rng)),
+    }
+}
+
+/// M2: before, during and after the indexes are built, while rows come and go.
+#[test]
+fn few_rows_of_many_are_those_of_a_scan() {
+    let _limit = testkit::limit(570);
+    testkit::for_each_seed(3, |seed| {
+        let mut rng = Rng::new(seed);
+        let database = open();
+        for table in ["with_indexes", "without"] {
+            database.execute(&format!("create table {table} {COLUMNS}"));
+        }
+        let (mut next, mut declared, mut used) = (0, 0, 0);
+        for round in 0..12 {
+            let count = 1 + rng.below(900);
+            insert(&database, &mut rng, next, count);
+            next += count;
+            if let Some(index) = INDEXES.get(declared) {
+                database.execute(&format!("create index on with_indexes ({index})"));
+                declared += 1;
+            }
+            // From time to time without dead rows.
+            if rng.below(2) == 0 && round > 4 {
+                let gone = condition(&mut rng, 1);
+                for table in ["with_indexes", "without"] {
+                    database.execute(&format!("delete from {table} where {gone} and id % 3 = 0"));
+                }
+            }
+            if rng.below(3) > 0 {
+                database.wait_for_indexes("with_indexes");
+            }
+            for _ in 0..25 {
+                let text = statement(&mut rng);
+                let of = |table: &str| text.replace("TABLE", table);
+                let mut expected = database.query(&of("without"));
+                let mut found = database.query(&of("with_indexes"));
+                if !text.contains("order by") {
+                    expected.sort();
+                    found.sort();
+                }
+                assert_eq!(found, expected, "seed {seed}, round {round}: {text}");
+                used += u64::from(plan(&database, &of("with_indexes")).contains("index="));
+            }
+        }
+        assert!(used > 60, "an index was asked {used} times only");
+    });
+}
+
+#[test]
+fn the_first_of_an_order_are_looked_up() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 60_000, false);
+    for index in ["x", "kind, x", "id"] {
+        database.execute(&format!("create index on n ({index})"));
+    }
+    database.wait_for_indexes("n");
+    let reads = |text: &str, what: &str| {
+        let plan = plan(&database, text);
+        assert!(plan.contains(what), "{text}: {what} is not in {plan}");
+    };
+    reads("select * from n order by x desc, kind limit 10", "index=n_x_idx, lookup=60 rows");
+    reads("select id from n order by x limit 10 offset 5", "index=n_x_idx, lookup=15 rows");
+    let text = "select * from n where kind = 'kind 3' order by x desc limit 5";
+    reads(text, "index=n_kind_x_idx, lookup=5 rows");
+    // A filter that the index knows nothing of is evaluated on the way.
+    reads("select * from n where id % 10 = 3 order by x limit 5", "index=");
+    reads("select min(x), max(id) from n", "index=n_x_idx + n_id_idx, lookup=2 rows");
+    reads("select max(x) from n where kind = 'kind 3'", "index=n_kind_x_idx, lookup=1 rows");
+    reads("select distinct kind from n", "index=n_kind_x_idx, lookup=10 rows");
+    reads("select count(distinct kind) from n where kind > 'kind 4'", "index=n_kind_x_idx, lookup=5 rows");
+    reads("select count(*) from n where kind = 'kind 3' and x < 500", "counted=3000 rows");
+    reads("select count(*) from n where x between 10 and 19", "counted=600 rows");
+    reads("select * from n where x = 5 or id = 7", "index=n_x_idx + n_id_idx, lookup=61 rows");
+    assert_eq!(database.query("select count(*) from n where x = 5 or id in (7, 8)"), [["62"]]);
+    assert_eq!(database.query("select min(x), max(id) from n"), [["0", "59999"]]);
+    assert_eq!(database.query("select id from n order by id desc limit 2"), [["59999"], ["59998"]]);
+    assert_eq!(database.query("select count(*) from n where x < -5"), [["0"]]);
+    assert_eq!(database.query("select * from n where x between 10 and 9"), Vec::<Vec<String>>::new());
+    assert_eq!(database.query("select min(x) from n where x > 5000"), [["NULL"]]);
+    // Whoever wants all of it reads it in order.
+    assert!(!plan(&database, "select * from n order by x").contains("index="));
+    assert!(!plan(&database, "select * from n order by x limit 30000").contains("index="));
+    database.execute("delete from n where id >= 59990");
+    database.execute("insert into n values (70000, 'kind 3', -1)");
+    assert_eq!(database.query("select max(id), min(x) from n where id < 70000"), [["59989", "0"]]);
+    assert_eq!(database.query("select id from n order by id desc limit 2"), [["70000"], ["59989"]]);
+    assert_eq!(database.query("select id, x from n order by x limit 1"), [["70000", "-1"]]);
+    assert_eq!(database.query("select count(*) from n where id > 59980"), [["10"]]);
+}
