@@ -102,8 +102,8 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 struct Landing {
     table: TableId,
-    /// The transaction's own row ids, as ranges `(first, rows)`, ascending.
-    own: Vec<(u64, u64)>,
+    /// The transaction's own row ids.
+    own: overlay::Ranges,
     first: RowId,
 }
 

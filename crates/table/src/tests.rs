@@ -73,6 +73,46 @@ fn deletes_that_come_while_a_seal_runs_land_in_the_segment() {
     assert_eq!(tip.find_again(&base, &key_of(9), None).unwrap(), None);
 }
 
+/// What a transaction writes for itself must not copy what it began with.
+#[test]
+fn a_tip_over_a_snapshot_goes_its_own_way_and_copies_nothing_of_it() {
+    let sim = SimEnv::new(1);
+    let mut tip = Tip::new(def());
+    append(&mut tip, 1, &[(1, "a"), (2, "b")]);
+    let base = tip.snapshot(Lsn(1));
+    let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(3), &mut |_| Ok(())).unwrap();
+    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    append(&mut tip, 2, &[(3, "c")]);
+    let base = tip.snapshot(Lsn(2));
+    let mut own = Tip::over(&base);
+    assert_eq!(own.delete([RowId(1), RowId(3)], Lsn(3)), 2);
+    for id in 10..40 {
+        append(&mut own, 3, &[(id, "own")]);
+    }
+    append(&mut own, 3, &[(3, "C")]);
+    // Another writer goes on from the same place, with the same row ids.
+    append(&mut tip, 3, &[(10, "other")]);
+    let (inside, outside) = (own.snapshot(Lsn(3)), tip.snapshot(Lsn(3)));
+    assert_eq!((base.rows(), inside.rows(), outside.rows()), (3, 32, 4));
+    assert_eq!(
+        [1, 2, 3, 10].map(|id| base.find(&key_of(id)).unwrap().map(|row| row.0)),
+        [Some(1), Some(2), Some(3), None]
+    );
+    assert_eq!(
+        [1, 2, 3, 10].map(|id| inside.find(&key_of(id)).unwrap().map(|row| row.0)),
+        [None, Some(2), Some(34), Some(4)]
+    );
+    assert_eq!([1, 11].map(|id| outside.find(&key_of(id)).unwrap().map(|row| row.0)), [Some(1), None]);
+    assert_eq!(inside.pieces_after(RowId(3)).iter().map(|piece| piece.rows()).sum::<usize>(), 31);
+    // Many small appends are folded, and the base's batch, small as it is, is not one of them.
+    let batches = own.parts.head.batches();
+    assert!(batches.len() <= 7, "{} batches", batches.len());
+    assert!(Arc::ptr_eq(&batches[0], &base.parts.head.batches()[0]));
+    // What it deleted is told from the base's lsn on, as whoever follows an index wants to know it.
+    let changes = inside.changes(Lsn(2), 100, inside.all_columns()).unwrap();
+    assert_eq!(changes.deleted, [(RowId(1), Lsn(3)), (RowId(3), Lsn(3))]);
+}
+
 #[test]
 fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
     let sim = SimEnv::new(1);

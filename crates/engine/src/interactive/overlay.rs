@@ -73,13 +73,16 @@ pub struct Written {
     pub time: Micros,
 }
 
+/// Row ids as ranges `(first, rows)`, ascending.
+pub(super) type Ranges = Vec<(u64, u64)>;
+
 /// What is to be committed.
 pub(super) struct Commit {
     pub prepared: Prepared,
     /// Full names of the tables that rows are inserted into.
     pub tables: Vec<String>,
-    /// Own row ids in the order of the rows, as ranges `(first, rows)`.
-    pub own: Vec<(TableId, Vec<(u64, u64)>)>,
+    /// Own row ids in the order of the rows.
+    pub own: Vec<(TableId, Ranges)>,
     pub landed: Landed,
 }
 
@@ -337,11 +340,11 @@ impl Changed {
     }
 
     /// The rows that were inserted and are there still, with their ids as ranges.
-    fn own_rows(&self) -> Result<(Option<RecordBatch>, Vec<(u64, u64)>)> {
+    fn own_rows(&self) -> Result<(Option<RecordBatch>, Ranges)> {
         let snapshot = self.tip.snapshot(Lsn(0));
         let ids = snapshot.projection(&[types::ROW_ID])?;
         let columns = snapshot.user_columns();
-        let (mut batches, mut own) = (Vec::new(), Vec::<(u64, u64)>::new());
+        let (mut batches, mut own) = (Vec::new(), Ranges::new());
         for piece in snapshot.pieces_after(RowId(self.base.next_row().0 - 1)) {
             for row in row_ids(&piece.read(&ids)?)? {
                 match own.last_mut() {
