@@ -131,7 +131,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-fn is_system(text: &str) -> bool {
+pub(crate) fn is_system(text: &str) -> bool {
     text.eq_ignore_ascii_case(ROW_ID_NAME) || text.eq_ignore_ascii_case(TIME_NAME)
 }
 

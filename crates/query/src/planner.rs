@@ -273,7 +273,8 @@ impl Planner {
             .sql_statement_to_plan_with_context(statement, &mut PlannerContext::new())
             .map_err(from_datafusion);
         let types = match planned {
-            Ok(plan) => plan.get_parameter_types().map_err(from_datafusion)?,
+            // Of a parameter that stands beside two types, nothing is known.
+            Ok(plan) => plan.get_parameter_types().unwrap_or_default(),
             Err(error) if parameters == 0 => return Err(error),
             // Maybe only for want of types. If not, running it says so.
             Err(_) => HashMap::new(),

@@ -5,6 +5,7 @@ mod assign;
 mod conflict;
 mod delete;
 mod insert;
+mod others;
 mod returning;
 mod update;
 

@@ -11,8 +11,10 @@ use types::{Column, DataType, Error, Kind, Result, TableDef, name};
 
 use super::{Input, Output, failed, position};
 
-/// Rows of one batch.
+/// Rows of one batch at most.
 const ROWS: usize = 8_192;
+/// A batch of CSV ends here too, so that large rows do not add up.
+const BATCH_BYTES: usize = 8 << 20;
 
 type Out = BufWriter<Output>;
 
@@ -222,10 +224,11 @@ struct Csv {
 impl Csv {
     fn batch(&mut self) -> Result<Option<RecordBatch>> {
         let mut texts: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, 0);
         for record in self.records.by_ref().take(ROWS) {
             let record = record.map_err(|e| csv_failed(&self.path, e))?;
             rows += 1;
+            bytes += record.as_slice().len();
             if record.len() != texts.len() {
                 let (wanted, found) = (texts.len(), record.len());
                 return Err(Error::new(Kind::Schema, format!("{wanted} values expected, {found} found"))
@@ -233,6 +236,9 @@ impl Csv {
             }
             for (text, cell) in texts.iter_mut().zip(&record) {
                 text.append_option(Some(cell).filter(|cell| *cell != self.null));
+            }
+            if bytes > BATCH_BYTES {
+                break;
             }
         }
         if rows == 0 {

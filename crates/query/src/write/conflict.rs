@@ -98,7 +98,8 @@ impl Writer<'_> {
         let returned = match returning {
             None => None,
             Some(items) => {
-                let changed = Changed { snapshot, called, rows: rows.clone(), system: System::New };
+                let changed =
+                    Changed { snapshot, called, rows: rows.clone(), system: System::New, others: Vec::new() };
                 Some(self.returned(items, changed).await?)
             }
         };

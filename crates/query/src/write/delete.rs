@@ -9,8 +9,8 @@ use engine::Op;
 use types::{Error, Kind, ROW_ID_NAME, Result, TIME_NAME};
 
 use super::returning::{Changed, System};
-use super::update::limited;
-use super::{Change, Writer, first_column, qualified, row_ids_where, select};
+use super::update::{limited, once_each};
+use super::{Change, Writer, first_column, others, qualified, row_ids_where, select};
 use crate::ddl::later;
 use crate::names::Written;
 use crate::planner::table;
@@ -38,20 +38,28 @@ impl Writer<'_> {
             projection.push(column(TIME_NAME));
             projection.extend(def.schema.columns.iter().map(|c| column(&c.name)));
         }
+        let width = projection.len();
+        let (joined, items) = match delete.returning {
+            Some(_) => others::selected(others),
+            None => Default::default(),
+        };
+        projection.extend(items);
         let mut sources = vec![target.clone()];
         sources.extend_from_slice(others);
         let (mut batch, memory) = self.run(select(projection, sources, delete.selection.clone())?).await?;
         if !others.is_empty() {
-            batch = distinct(&batch)?;
+            batch = if delete.returning.is_some() { once_each(batch)? } else { distinct(&batch)? };
         }
         let returned = match &delete.returning {
             None => None,
             Some(items) => {
-                let [ids, times, rows @ ..] = batch.columns() else {
+                let [ids, times, rows @ ..] = &batch.columns()[..width] else {
                     return Err(Error::internal("a DELETE read no rows"));
                 };
+                let others = others::taken(joined, &batch);
                 let system = System::Old { ids: ids.clone(), times: times.clone() };
-                let changed = Changed { snapshot: &snapshot, called: &called, rows: rows.to_vec(), system };
+                let changed =
+                    Changed { snapshot: &snapshot, called: &called, rows: rows.to_vec(), system, others };
                 Some(self.returned(items, changed).await?)
             }
         };

@@ -51,7 +51,13 @@ impl Writer<'_> {
             None => None,
             Some(items) => {
                 let rows = snapshot.conform(&batch)?.columns().to_vec();
-                let changed = Changed { snapshot: &snapshot, called: &called, rows, system: System::New };
+                let changed = Changed {
+                    snapshot: &snapshot,
+                    called: &called,
+                    rows,
+                    system: System::New,
+                    others: Vec::new(),
+                };
                 Some(self.returned(items, changed).await?)
             }
         };

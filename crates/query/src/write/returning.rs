@@ -4,21 +4,24 @@
 //! `_time` of new rows are given by the commit. Plain mentions of them are filled in afterwards; an expression over them is
 //! evaluated a second time.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, SelectItem, SetExpr, Statement, WildcardAdditionalOptions,
+    Expr, Ident, SelectItem, SetExpr, Statement, WildcardAdditionalOptions, visit_expressions,
 };
 use engine::Committed;
 use table::Snapshot;
-use types::{Error, Micros, ROW_ID_NAME, Result};
+use types::{Error, Micros, ROW_ID_NAME, Result, TIME_NAME};
 
 use super::Writer;
+use super::others::Other;
 use crate::cancel::Cancel;
+use crate::ddl::later;
 use crate::deadline::COMMIT_WAIT;
 use crate::execute::reserve;
 use crate::names;
@@ -26,6 +29,7 @@ use crate::parse;
 use crate::planner::{Extra, extra_schema};
 
 const CHANGED: &str = "changed rows";
+const OTHER: &str = "joined rows ";
 
 /// The rows that a statement changes.
 pub(super) struct Changed<'a> {
@@ -35,6 +39,8 @@ pub(super) struct Changed<'a> {
     /// As they are stored: a column for each of the table.
     pub rows: Vec<ArrayRef>,
     pub system: System,
+    /// What they were joined with.
+    pub others: Vec<Other>,
 }
 
 /// Where `_row_id` and `_time` come from.
@@ -65,6 +71,7 @@ enum After {
     Evaluate {
         statement: Box<Statement>,
         rows: Vec<ArrayRef>,
+        others: Vec<Other>,
         snapshot: Arc<Snapshot>,
     },
 }
@@ -77,7 +84,7 @@ impl Returned {
 
 impl Writer<'_> {
     pub(super) async fn returned(&self, items: &[SelectItem], changed: Changed<'_>) -> Result<Returned> {
-        let Changed { snapshot, called, rows, system } = changed;
+        let Changed { snapshot, called, rows, system, others } = changed;
         let count = rows.first().map_or(0, |column| column.len());
         let is_new = matches!(system, System::New);
         let (ids, times) = match system {
@@ -86,9 +93,11 @@ impl Writer<'_> {
             System::New => system_columns(snapshot.next_row().0, self.view.time(), count),
         };
         let mut columns = rows.clone();
-        columns.extend([ids, times]);
+        columns.extend([ids.clone(), times.clone()]);
         let schema = extra_schema(snapshot, &[]);
-        if let Some(places) = plain(items, called, &schema) {
+        if others.is_empty()
+            && let Some(places) = plain(items, called, &schema)
+        {
             let picked = places.iter().map(|at| columns[*at].clone()).collect();
             let fields: Vec<_> = places.iter().map(|at| schema.field(*at).clone()).collect();
             let rows = whole(Arc::new(Schema::new(fields)), picked, count)?;
@@ -99,11 +108,20 @@ impl Writer<'_> {
             let after = if is_new { After::Fill { ids: at(2), times: at(1) } } else { After::Nothing };
             return Ok(Returned { rows, memory, after });
         }
+        refuse_system_of(items, &others)?;
+        let name = Ident::with_quote('"', &called.value);
+        let joins: String = others
+            .iter()
+            .enumerate()
+            .map(|(i, other)| {
+                let other = Ident::with_quote('"', &other.called.value);
+                format!(
+                    r#" JOIN polynya."{OTHER}{i}" AS {other} ON {name}.{ROW_ID_NAME} = {other}.{ROW_ID_NAME}"#
+                )
+            })
+            .collect();
         let mut statement = parse::statement(
-            &format!(
-                r#"SELECT 1 FROM polynya."{CHANGED}" AS {name} ORDER BY {name}.{ROW_ID_NAME}"#,
-                name = Ident::with_quote('"', &called.value)
-            ),
+            &format!(r#"SELECT 1 FROM polynya."{CHANGED}" AS {name}{joins} ORDER BY {name}.{ROW_ID_NAME}"#),
             64 << 10,
         )?;
         let mut again = false;
@@ -115,7 +133,9 @@ impl Writer<'_> {
             again = is_new && names::mentions_system(query.as_ref());
             query.order_by = order;
         }
-        let outcome = self.run_over(statement.clone(), &[Extra::of(CHANGED, schema, columns)?]).await;
+        let mut extras = vec![Extra::of(CHANGED, schema, columns)?];
+        extras.extend(joined(&others, &ids, &times)?);
+        let outcome = self.run_over(statement.clone(), &extras).await;
         let (rows_given, memory) = outcome.map_err(|e| match e.message().contains("GROUP BY") {
             true => aggregated(),
             false => e,
@@ -124,7 +144,9 @@ impl Writer<'_> {
             return Err(aggregated());
         }
         let after = match again {
-            true => After::Evaluate { statement: Box::new(statement), rows, snapshot: snapshot.clone() },
+            true => {
+                After::Evaluate { statement: Box::new(statement), rows, others, snapshot: snapshot.clone() }
+            }
             false => After::Nothing,
         };
         Ok(Returned { rows: rows_given, memory, after })
@@ -148,21 +170,55 @@ impl Writer<'_> {
                 at_times.into_iter().for_each(|at| columns[at] = times.clone());
                 Ok((whole(rows.schema(), columns, count)?, memory))
             }
-            After::Evaluate { statement, rows: mut columns, snapshot } => {
+            After::Evaluate { statement, rows: mut columns, others, snapshot } => {
                 let (ids, times) = system_columns(first.0, committed.time, count);
-                columns.extend([ids, times]);
-                let extra = Extra::of(CHANGED, extra_schema(&snapshot, &[]), columns)?;
+                columns.extend([ids.clone(), times.clone()]);
+                let mut extras = vec![Extra::of(CHANGED, extra_schema(&snapshot, &[]), columns)?];
+                extras.extend(joined(&others, &ids, &times)?);
                 // What was committed is to be answered, whatever the deadline says.
                 let cancel = Cancel::at(Instant::now() + COMMIT_WAIT);
                 let writer = Writer { cancel: &cancel, ..*self };
                 let done = |e: Error| e.with("committed at lsn", committed.lsn);
-                let outcome = writer.run_over(*statement, &[extra]).await.map_err(done)?;
+                let outcome = writer.run_over(*statement, &extras).await.map_err(done)?;
                 if outcome.0.num_rows() != count {
                     return Err(done(Error::internal("RETURNING gave another number of rows")));
                 }
                 Ok(outcome)
             }
         }
+    }
+}
+
+/// The rows that were joined, found by the row ids of those that they were joined with.
+fn joined(others: &[Other], ids: &ArrayRef, times: &ArrayRef) -> Result<Vec<Extra>> {
+    let extra = |(i, other): (usize, &Other)| {
+        let mut fields = other.fields.clone();
+        let mut columns = other.columns.clone();
+        for (name, column) in [(ROW_ID_NAME, ids), (TIME_NAME, times)] {
+            fields.push(Arc::new(Field::new(name, column.data_type().clone(), false)));
+            columns.push(column.clone());
+        }
+        Extra::of(&format!("{OTHER}{i}"), Arc::new(Schema::new(fields)), columns)
+    };
+    others.iter().enumerate().map(extra).collect()
+}
+
+/// Of the rows that were joined nobody has asked for these.
+fn refuse_system_of(items: &[SelectItem], others: &[Other]) -> Result<()> {
+    let is_other =
+        |ident: &Ident| others.iter().any(|o| o.called.value.to_lowercase() == ident.value.to_lowercase());
+    let found = visit_expressions(&items.to_vec(), |expr| match expr {
+        Expr::CompoundIdentifier(parts)
+            if is_other(&parts[0]) && parts.last().is_some_and(|last| names::is_system(&last.value)) =>
+        {
+            ControlFlow::Break(expr.to_string())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    match found {
+        ControlFlow::Break(text) => Err(later(&format!("RETURNING {text}"))
+            .hint("join under a name: FROM (SELECT *, _row_id AS id …) AS other")),
+        ControlFlow::Continue(()) => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use types::{Column, Error, ROW_ID_NAME, Result};
 
 use super::assign::Sets;
 use super::returning::{Changed, System};
-use super::{Change, Writer, batch_of, first_column, qualified, select};
+use super::{Change, Writer, batch_of, first_column, others, qualified, select};
 use crate::ddl::later;
 
 impl Writer<'_> {
@@ -37,6 +37,11 @@ impl Writer<'_> {
         })?;
         let mut projection = vec![SelectItem::UnnamedExpr(qualified(&called, ROW_ID_NAME))];
         projection.extend(sets.items());
+        let (joined, items) = match update.returning {
+            Some(_) => others::selected(others),
+            None => Default::default(),
+        };
+        projection.extend(items);
         let mut from = vec![update.table.clone()];
         from.extend_from_slice(others);
         let (mut batch, memory) = self.run(select(projection, from, update.selection.clone())?).await?;
@@ -51,7 +56,9 @@ impl Writer<'_> {
             None => None,
             Some(items) => {
                 let rows = snapshot.conform(&new)?.columns().to_vec();
-                let changed = Changed { snapshot: &snapshot, called: &called, rows, system: System::New };
+                let others = others::taken(joined, &batch);
+                let changed =
+                    Changed { snapshot: &snapshot, called: &called, rows, system: System::New, others };
                 Some(self.returned(items, changed).await?)
             }
         };
@@ -70,7 +77,7 @@ pub(super) fn limited(what: &str) -> Error {
 
 /// Of the rows with one row id, which is the first column, the one whose other columns sort first: what a join finds
 /// first is different each time. In the order of the row ids.
-fn once_each(batch: RecordBatch) -> Result<RecordBatch> {
+pub(super) fn once_each(batch: RecordBatch) -> Result<RecordBatch> {
     let failed =
         |e: arrow::error::ArrowError| Error::internal(format!("choosing rows of a join failed: {e}"));
     let ids = first_column(&batch);

@@ -275,6 +275,12 @@ fn a_prepared_statement_knows_its_parameters_and_outlives_its_tables() {
     assert_eq!(run(&by_key, &[Value::String("2".into())]).unwrap(), [["text", "2"]]);
     assert_eq!(run(&by_key, &[Value::String("2".into())]).unwrap(), [["text", "2"]]);
 
+    // Nothing is known of a parameter that stands beside two types.
+    database.execute("create table two (a int, b text)");
+    database.execute("insert into two values (1, '1')");
+    let either = prepare("select count(*) from two where a = $1 and b = $1").unwrap();
+    assert_eq!(run(&either, &["1".into()]).unwrap(), [["1"]]);
+
     // Nothing is guessed of what any type would do.
     let echo = prepare("select $1").unwrap();
     assert_eq!(run(&echo, &[Value::Int64(7)]).unwrap(), [["7"]]);
