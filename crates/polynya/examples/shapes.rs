@@ -1,8 +1,9 @@
-//! `cargo run --release -p polynya --example shapes -- DIR [ROWS]`: what each shape of a query over one table costs, without and
+//! `cargo run --release -p polynya --example shapes -- DIR [ROWS [explain]]`: what each shape of a query over one table costs, without and
 //! with indexes, with all rows of the answer handed over. The answers of both are compared.
 
 use std::time::{Duration, Instant};
 
+use arrow::array::AsArray;
 use polynya::{DataType, Database, NewTable, Result, Value};
 
 const CUSTOMERS: i64 = 30_000;
@@ -68,6 +69,15 @@ fn main() -> Result<()> {
     }
     db.wait_for_indexes("sales", Duration::from_secs(600))?;
     let with = times(&db)?;
+    if args.next().is_some_and(|arg| arg == "explain") {
+        for (name, text) in SHAPES {
+            println!("-- {name}: {text}");
+            for batch in db.sql(&format!("EXPLAIN ANALYZE {text}"), &[])?.batches {
+                let plans = batch.column(1).as_string::<i32>();
+                plans.iter().flatten().for_each(|plan| println!("{plan}"));
+            }
+        }
+    }
     println!("{:24} {:>9} {:>12} {:>12}", "", "rows", "no index", "indexed");
     for (((name, _), without), with) in SHAPES.iter().zip(&without).zip(&with) {
         assert_eq!(without.0, with.0, "{name}");

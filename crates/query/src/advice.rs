@@ -34,8 +34,10 @@ const KNOWN_MAX: usize = 256;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Advice {
-    known: ArcSwap<imbl::OrdMap<(TableId, Vec<ColumnId>), Arc<Seen>>>,
+    known: ArcSwap<imbl::OrdMap<Place, Arc<Seen>>>,
 }
+
+type Place = (TableId, Vec<ColumnId>);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -64,7 +66,7 @@ impl Advice {
                 && !def.indexes.iter().any(is_there)
                 && columns.iter().all(|column| def.schema.column(*column).is_some())
         });
-        let piece = |((_, columns), seen): (&(TableId, Vec<ColumnId>), &Arc<Seen>)| Piece {
+        let piece = |((_, columns), seen): (&Place, &Arc<Seen>)| Piece {
             columns: columns.clone(),
             queries: seen.queries.load(Ordering::Relaxed),
             scanned: seen.scanned.load(Ordering::Relaxed),

@@ -10,31 +10,37 @@
 //! To these come the rows that the index has not reached. What stands above stays as it was, and does its work on what is left,
 //! filter and all: so the answer is that of a scan (M2).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, BooleanArray};
 use arrow::compute::filter;
 use arrow::datatypes::Int64Type;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{NullEquality, Result, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::expressions::{Column, Literal};
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
-use types::{ColumnId, Error, ROW_ID, RowId};
+use types::{ColumnId, Error, Kind, ROW_ID, RowId};
 
 use crate::by_index::{self, Found};
 use crate::by_order::{self, By};
 use crate::provider::Table;
 use crate::prune::{self, Test};
 use crate::scan::Scan;
+
+/// What may be read of files for the first time to evaluate filters ahead of their plan: a plan that reads has a deadline.
+const UNTOUCHED_BYTES_MAX: u64 = 32 << 20;
 
 /// See the module.
 #[derive(Debug)]
@@ -62,7 +68,7 @@ impl PhysicalOptimizerRule for ByIndex {
                 None => Ok(Transformed::no(plan)),
             }
         });
-        narrowed.map(|narrowed| narrowed.data)
+        narrowed.and_then(|narrowed| narrowed.data.transform_down(unheeding).data())
     }
 
     fn name(&self) -> &str {
@@ -74,6 +80,22 @@ impl PhysicalOptimizerRule for ByIndex {
     }
 }
 
+/// A join whose nulls are equal takes rows with null, and does not say so to those below it: they must not listen.
+fn unheeding(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let join = plan.as_any().downcast_ref::<HashJoinExec>();
+    if join.is_none_or(|join| join.null_equality() == NullEquality::NullEqualsNothing) {
+        return Ok(Transformed::no(plan));
+    }
+    plan.transform_down(|plan| {
+        Ok(match plan.as_any().downcast_ref::<Scan>() {
+            Some(scan) if !scan.is_deaf() => {
+                Transformed::yes(Arc::new(scan.deaf()) as Arc<dyn ExecutionPlan>)
+            }
+            _ => Transformed::no(plan),
+        })
+    })
+}
+
 /// What stands between a scan of a table and something that needs few of its rows: projections, and at most one filter.
 struct Below<'a> {
     top: &'a Arc<dyn ExecutionPlan>,
@@ -83,6 +105,8 @@ struct Below<'a> {
     tests: &'a [Test],
     /// Of a new scan.
     parts: usize,
+    /// What was read of files for the first time while rows were looked for.
+    untouched: Cell<u64>,
 }
 
 fn below(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<Below<'_>> {
@@ -99,7 +123,15 @@ fn below(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<Below<'_>> {
         } else {
             let scan = any.downcast_ref::<Scan>()?;
             let (table, tests) = scan.of_all()?;
-            return Some(Below { top, filter, scan, table, tests, parts });
+            // What it takes the first time it must take again.
+            let is_steady = match filter {
+                Some(filter) => !is_volatile(filter.predicate()),
+                None => tests.is_empty(),
+            };
+            if !is_steady {
+                return None;
+            }
+            return Some(Below { top, filter, scan, table, tests, parts, untouched: Cell::new(0) });
         }
     }
 }
@@ -216,6 +248,13 @@ impl Below<'_> {
             }
             return Ok(live);
         };
+        let mut ascending = rows.clone();
+        ascending.sort_unstable();
+        self.untouched.set(self.untouched.get() + snapshot.untouched_bytes(&ascending));
+        if self.untouched.get() > UNTOUCHED_BYTES_MAX {
+            let what = "looking for the first rows would read much while it is planned";
+            return Err(Error::new(Kind::TooLarge, what));
+        }
         let columns: Vec<ColumnId> = self.scan.columns().chain([ROW_ID]).collect();
         let batch = snapshot.fetch(&rows, &snapshot.projection(&columns)?)?;
         let failed = |e: datafusion::error::DataFusionError| {

@@ -59,6 +59,8 @@ pub(crate) struct Scan {
     of_all: Option<Arc<(Table, Vec<Test>)>>,
     /// What those above learn while they work.
     late: Arc<Late>,
+    /// Whether it takes nothing of that.
+    deaf: bool,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
 }
@@ -83,6 +85,7 @@ impl Scan {
             newest_first: false,
             of_all: None,
             late: Arc::default(),
+            deaf: false,
             metrics: ExecutionPlanMetricsSet::new(),
             properties,
         }
@@ -98,6 +101,15 @@ impl Scan {
     /// Says that of all rows only those are left out that these tests refuse.
     pub fn over(self, table: Table, tests: Vec<Test>) -> Self {
         Scan { of_all: Some(Arc::new((table, tests))), ..self }
+    }
+
+    /// It will not listen to what those above learn.
+    pub fn deaf(&self) -> Self {
+        Scan { deaf: true, ..self.clone() }
+    }
+
+    pub fn is_deaf(&self) -> bool {
+        self.deaf
     }
 
     /// What was said by [`Scan::over`]; `None` of any other scan.
@@ -152,6 +164,7 @@ impl Scan {
             newest_first,
             of_all: self.of_all.clone(),
             late: Arc::new(self.late.again()),
+            deaf: self.deaf,
             metrics: ExecutionPlanMetricsSet::new(),
             properties,
         }
@@ -322,7 +335,8 @@ impl ExecutionPlan for Scan {
         let filters: Vec<_> = result.parent_filters.iter().map(|given| given.filter.clone()).collect();
         let taken =
             FilterPushdownPropagation::with_parent_pushdown_result(vec![PushedDown::No; filters.len()]);
-        if phase != FilterPushdownPhase::Post || self.of_all.is_none() || filters.is_empty() {
+        let is_unfit = self.deaf || self.of_all.is_none() || filters.is_empty();
+        if phase != FilterPushdownPhase::Post || is_unfit {
             return Ok(taken);
         }
         let late = Arc::new(Late::of(filters));

@@ -141,6 +141,8 @@ fn the_first_of_an_order_are_looked_up() {
     assert_eq!(database.query("select count(*) from n where x < -5"), [["0"]]);
     assert_eq!(database.query("select * from n where x between 10 and 9"), Vec::<Vec<String>>::new());
     assert_eq!(database.query("select min(x) from n where x > 5000"), [["NULL"]]);
+    // A filter that takes another row each time cannot be looked at beforehand.
+    assert!(!plan(&database, "select * from n where random() < 0.5 order by x limit 5").contains("index="));
     // Whoever wants all of it reads it in order.
     assert!(!plan(&database, "select * from n order by x").contains("index="));
     assert!(!plan(&database, "select * from n order by x limit 30000").contains("index="));
