@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod database;
 mod indexes;
 mod new_table;
@@ -40,7 +41,9 @@ mod snapshot;
 mod sql;
 
 pub use arrow;
+pub use changes::Changes;
 pub use database::{Database, Options};
+pub use engine::backup::{Backup, Restore, Restored, Target};
 pub use engine::{Ack, Committed, Mode, Op, Status, Transaction};
 pub use indexes::IndexStatus;
 pub use new_table::NewTable;
@@ -50,7 +53,19 @@ pub use search::{Found, Hit, Search};
 pub use snapshot::{Scan, Snapshot};
 #[cfg(feature = "sql")]
 pub use sql::{Answer, block_on};
+pub use table::{Changes as Page, Inserted};
 pub use types::{DataType, Error, Field, Kind, Lsn, Result, RowId, TableDef, Value};
+
+/// Makes a database directory in `dest`, which must be empty or not there yet, out of a backup; every file is compared
+/// with its checksum. [`Restore`] says up to where, and which archive of the log carries it on.
+pub fn restore(
+    backup: impl AsRef<std::path::Path>,
+    dest: impl AsRef<std::path::Path>,
+    options: &Restore,
+) -> Result<Restored> {
+    let env = vfs::Env::real();
+    engine::backup::restore(&env, backup.as_ref(), dest.as_ref(), options, &mut |_| Ok(()))
+}
 
 #[cfg(test)]
 mod tests;
