@@ -6,7 +6,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    ask, bench, config, demo, doctor, ingest, key, lake, publish, search, serve, sql, storm, tables,
+    ask, backup, bench, config, demo, doctor, ingest, key, lake, publish, restore, search, serve, sql, storm,
+    tables,
 };
 use crate::config::Sources;
 
@@ -83,6 +84,10 @@ pub enum Command {
     Lake(lake::Options),
     #[command(about = "Make, list and remove API keys")]
     Key(key::Options),
+    #[command(about = "Take a backup into a folder, beside a running server or without one")]
+    Backup(backup::Options),
+    #[command(about = "Make a data directory out of a backup")]
+    Restore(restore::Options),
     #[command(about = "Check every checksum and invariant of a data directory")]
     Doctor(doctor::Options),
     #[command(about = "Measure this machine with Polynya on it")]

@@ -257,6 +257,19 @@ fn said(status: StatusCode, body: &[u8]) -> Error {
     }
 }
 
+/// `{"error": {"code", "message", "hint"}}` at the end of work that had begun, as an error of ours.
+pub fn error_of(value: &serde_json::Value) -> Error {
+    let error = &value["error"];
+    let kinds =
+        [Kind::Invalid, Kind::Exists, Kind::NotFound, Kind::Closed, Kind::DiskFull, Kind::Damaged, Kind::Io];
+    let kind = kinds.into_iter().find(|kind| error["code"] == kind.name()).unwrap_or(Kind::Internal);
+    let told = Error::new(kind, error["message"].as_str().unwrap_or_default());
+    match error["hint"].as_str() {
+        Some(hint) => told.hint(hint),
+        None => told,
+    }
+}
+
 /// A hint that names a route, for whoever types commands.
 fn as_commands(hint: &str) -> String {
     hint.replace("`GET /v1/tables` or `SHOW TABLES` lists the tables", "`polynya tables` lists the tables")

@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub mod ask;
+pub mod backup;
 pub mod bench;
 pub mod config;
 pub mod demo;
@@ -9,6 +10,7 @@ pub mod ingest;
 pub mod key;
 pub mod lake;
 pub mod publish;
+pub mod restore;
 pub mod search;
 pub mod serve;
 pub mod shell;
@@ -18,10 +20,12 @@ pub mod tables;
 
 use std::process::ExitCode;
 
-use types::Result;
+use types::{Error, Result};
 
 use crate::cli::{Cli, Command};
+use crate::client::Client;
 use crate::config::Config;
+use crate::door::Door;
 
 /// Runs what was typed.
 pub fn run(cli: Cli) -> Result<ExitCode> {
@@ -48,6 +52,8 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Tables(options) => tables::run(&config, &options),
         Command::Lake(options) => lake::run(&config, &options),
         Command::Key(options) => key::run(&config, &options),
+        Command::Backup(options) => backup::run(&config, &options),
+        Command::Restore(options) => self::restore::run(&config, &options),
         Command::Doctor(options) => doctor::run(&config, &options),
         Command::Bench(options) => bench::run(&config, &options),
         Command::Storm(options) => storm::run(&config, &options),
@@ -61,9 +67,14 @@ fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| types::Error::io("starting threads", error))?;
+        .map_err(|error| Error::io("starting threads", error))?;
     let outcome = runtime.block_on(future);
     // Standard input may be being read by a thread that nothing can wake.
     runtime.shutdown_background();
     outcome
+}
+
+/// The data directory's own door: who may use it is the file system's to say, and a server reached by its address has none.
+fn control(door: &mut Door) -> Result<&mut Client> {
+    door.control().ok_or_else(|| Error::invalid("this is done on the server's own machine"))
 }

@@ -115,6 +115,8 @@ impl Texts {
 pub struct Log {
     pub level: String,
     pub format: LogFormat,
+    /// Of the commit log; empty is none.
+    pub archive: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]

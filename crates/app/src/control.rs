@@ -1,11 +1,14 @@
 //! The data directory's own door: a socket in it, which whoever owns the directory may use.
 //!
-//! What passes here must not depend on API keys, or must not be reachable over a network: managing the keys, and
-//! ingestion whose progress moves in the same commit as its rows. The right to it is the file system's: the socket
+//! What passes here must not depend on API keys, or must not be reachable over a network: managing the keys, backups into
+//! folders of this machine, examinations of every byte, and ingestion whose progress moves in the same commit as its rows. The right to it is the file system's: the socket
 //! lies in the data directory, is made with mode 0600, and who could open it could read the directory anyway.
 //! HTTP/1.1, so that [`crate::client`] speaks it too; not a public interface.
 
+mod backups;
+mod examinations;
 mod ingests;
+mod job;
 mod keys;
 
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +19,7 @@ use bytes::Bytes;
 use engine::Engine;
 use engine::threads::Class;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -24,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
-use types::{Error, Kind, Result, Scope};
+use types::{Error, Kind, Micros, Result, Scope};
 
 pub use ingests::{Piece, Position, Standing};
 
@@ -112,10 +115,18 @@ async fn accept(listener: UnixListener, engine: Engine) {
     }
 }
 
+/// What a route answers: a value, or lines as work goes on.
+enum Answer {
+    Value(Value),
+    Lines(job::Lines),
+}
+
+type Body = Either<Full<Bytes>, job::Lines>;
+
 async fn handle(
     engine: Engine,
     request: Request<Incoming>,
-) -> std::result::Result<Response<Full<Bytes>>, hyper::Error> {
+) -> std::result::Result<Response<Body>, hyper::Error> {
     let (parts, body) = request.into_parts();
     let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
@@ -127,24 +138,28 @@ async fn handle(
     let outcome =
         done.unwrap_or_else(|error| Err(Error::internal("a command failed in the server").caused_by(error)));
     Ok(match outcome {
-        Ok(value) => Response::new(Full::new(Bytes::from(value.to_string()))),
+        Ok(Answer::Value(value)) => Response::new(Either::Left(Full::new(Bytes::from(value.to_string())))),
+        Ok(Answer::Lines(lines)) => Response::new(Either::Right(lines)),
         Err(error) => refuse(&error),
     })
 }
 
-fn route(engine: &Engine, method: &Method, path: &str, body: &Bytes) -> Result<Value> {
+fn route(engine: &Engine, method: &Method, path: &str, body: &Bytes) -> Result<Answer> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
     let (what, name) = (parts.next().unwrap_or_default(), parts.next().map(unescaped).transpose()?);
-    match (method.as_str(), what, name) {
+    let value = match (method.as_str(), what, name) {
         ("GET", "keys", None) => Ok(keys::list(engine)),
         ("POST", "keys", None) => keys::create(engine, &parse(body)?),
         ("DELETE", "keys", Some(name)) => keys::remove(engine, &name),
+        ("POST", "backups", None) => return backups::take(engine, &parse(body)?).map(Answer::Lines),
+        ("POST", "examinations", None) => return examinations::run(engine).map(Answer::Lines),
         ("GET", "tables", Some(name)) => ingests::describe(engine, &name),
         ("GET", "ingests", Some(id)) => ingests::find(engine, &id),
         ("POST", "ingests", Some(id)) => ingests::store(engine, &id, body),
         _ => Err(Error::not_found(format!("this server knows no {method} {path}"))
             .hint("does it run the same version as this command?")),
-    }
+    };
+    value.map(Answer::Value)
 }
 
 fn parse(body: &Bytes) -> Result<Value> {
@@ -169,7 +184,7 @@ fn unescaped(text: &str) -> Result<String> {
 }
 
 /// In the shape of the public interface, so that one client reads both.
-fn refuse(error: &Error) -> Response<Full<Bytes>> {
+fn refuse(error: &Error) -> Response<Body> {
     let status = match error.kind() {
         Kind::Invalid => StatusCode::BAD_REQUEST,
         Kind::NotFound => StatusCode::NOT_FOUND,
@@ -180,15 +195,23 @@ fn refuse(error: &Error) -> Response<Full<Bytes>> {
         Kind::Busy | Kind::DiskFull => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(told(error).to_string()))));
+    *response.status_mut() = status;
+    response
+}
+
+fn told(error: &Error) -> Value {
     let mut message = error.message().to_owned();
     for (key, value) in error.context() {
         message += &format!(" ({key} {value})");
     }
-    let body =
-        json!({ "error": { "code": error.kind().name(), "message": message, "hint": error.hint_text() } });
-    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
-    *response.status_mut() = status;
-    response
+    json!({ "error": { "code": error.kind().name(), "message": message, "hint": error.hint_text() } })
+}
+
+/// A timestamp as the wire writes it.
+pub fn when(micros: Micros) -> String {
+    let array = arrow::array::TimestampMicrosecondArray::from(vec![micros]);
+    arrow::util::display::array_value_to_string(&array, 0).map(|text| text + "Z").unwrap_or_default()
 }
 
 /// The scope named in a request.

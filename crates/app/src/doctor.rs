@@ -2,9 +2,10 @@
 //!
 //! It reads like recovery does, but with its own eyes ([`replay`]): what it finds does not depend on the code that
 //! opens the directory having refused or repaired something first. A finding names the file or table and, where there
-//! is one, the cure.
+//! is one, the cure. Beside a running server [`examine_running`] looks at the same from inside.
 
 mod replay;
+mod running;
 mod table;
 
 use std::path::Path;
@@ -12,20 +13,21 @@ use std::path::Path;
 use ::table::segment;
 use commitlog::FileState;
 use engine::manifest;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use types::{Error, Kind, Lsn, Result};
 use vfs::Env;
 
 use replay::Replay;
+pub use running::examine_running;
 
 /// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub severity: Severity,
     pub what: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Expected after a crash; the next opening deals with it.
@@ -35,7 +37,7 @@ pub enum Severity {
 }
 
 /// What was examined and what was found.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Examination {
     pub lsn: u64,
     pub tables: Vec<TableReport>,
@@ -47,7 +49,7 @@ pub struct Examination {
 }
 
 /// What a table holds.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TableReport {
     pub name: String,
     pub rows: u64,
@@ -145,7 +147,7 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
         known.extend(
             snapshot.segments().flat_map(|s| segment::file_names(s.id())).map(|name| table_dir.join(name)),
         );
-        let report = table::check(&snapshot, &mut examination);
+        let report = table::check(&snapshot, &|segment| segment.verify(), &mut examination);
         examination.tables.push(report);
     }
     check_files(env, dir, &known, &mut examination)?;

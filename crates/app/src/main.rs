@@ -22,6 +22,7 @@ mod control;
 mod doctor;
 mod door;
 mod ingest;
+mod job;
 mod logging;
 mod output;
 mod port;

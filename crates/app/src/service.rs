@@ -71,7 +71,7 @@ impl Service {
 
     fn open(config: &Config, listen: SocketAddr, private: bool) -> Result<Self> {
         let data = &config.server.data;
-        let engine = open_engine(data, config.bench.sync_delay.0)?;
+        let engine = open_engine(data, engine_options(config)?)?;
         if let Some(error) = engine.status().write_error {
             tracing::error!("{error}; reads go on, writes are refused; `polynya doctor` shows the extent");
         }
@@ -173,6 +173,19 @@ impl Service {
     }
 }
 
+fn engine_options(config: &Config) -> Result<engine::Options> {
+    let mut options = engine::Options::default();
+    let delay = config.bench.sync_delay.0;
+    options.log.sync_delay = (!delay.is_zero()).then_some(delay);
+    if !config.log.archive.is_empty() {
+        // Absolute, since messages name it to people who may stand elsewhere.
+        let archive = std::path::absolute(&config.log.archive)
+            .map_err(|error| Error::io(format!("finding {}", config.log.archive), error))?;
+        options.archive = Some(archive);
+    }
+    Ok(options)
+}
+
 /// What the page's storm is started from: this very program, in a directory of its own below the data.
 fn storm(data: &Path) -> Result<Option<server::StormSettings>> {
     // Absolute, since the storm may run elsewhere.
@@ -223,9 +236,7 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
 }
 
 /// Opens a data directory; what may go wrong is said in one sentence with its cure.
-pub fn open_engine(data: &Path, sync_delay: Duration) -> Result<Engine> {
-    let mut options = engine::Options::default();
-    options.log.sync_delay = (!sync_delay.is_zero()).then_some(sync_delay);
+pub fn open_engine(data: &Path, options: engine::Options) -> Result<Engine> {
     let since = Instant::now();
     loop {
         match Engine::open(Env::real(), data, options.clone()) {
@@ -284,14 +295,14 @@ mod tests {
         let _limit = testkit::limit(60);
         let dir = testkit::temp_dir("service-leaving");
         let data = dir.path().join("data");
-        let leaving = open_engine(&data, Duration::ZERO).unwrap();
+        let leaving = open_engine(&data, engine::Options::default()).unwrap();
         let left = std::thread::spawn(move || {
             std::thread::sleep(LEAVING_PATIENCE / 4);
             leaving.close().unwrap();
         });
-        let engine = open_engine(&data, Duration::ZERO).unwrap();
+        let engine = open_engine(&data, engine::Options::default()).unwrap();
         left.join().unwrap();
-        let second = open_engine(&data, Duration::ZERO).err().map(|error| error.kind());
+        let second = open_engine(&data, engine::Options::default()).err().map(|error| error.kind());
         assert_eq!(second, Some(Kind::InUse), "one that stays is not taken away");
         engine.close().unwrap();
     }

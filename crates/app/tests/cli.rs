@@ -2,6 +2,8 @@
 
 #[path = "cli/ask.rs"]
 mod ask;
+#[path = "cli/backup.rs"]
+mod backup;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/errors.rs"]

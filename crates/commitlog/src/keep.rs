@@ -146,8 +146,8 @@ pub(crate) fn file_bytes(shared: &Shared) -> u64 {
     shared.options.file_bytes.max(2 * FILE_HEADER_BYTES)
 }
 
-/// Lets go of files that end below `below`.
-pub(crate) fn trim(shared: &Shared, below: Lsn) -> Result<()> {
+/// Lets go of files that end below `below`, but for the newest `archive_files_max` of those that an archive lacks.
+pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Result<()> {
     let _one_at_a_time = shared.keeping.lock();
     shared.check()?;
     {
@@ -156,7 +156,11 @@ pub(crate) fn trim(shared: &Shared, below: Lsn) -> Result<()> {
         // Never the newest of those in place: its header is what recovery begins with.
         let pairs = state.files.iter().zip(state.files.iter().skip(1));
         let gone = pairs.take_while(|(entry, next)| entry.last_lsn < below && next.in_place).count();
-        let entries: Vec<_> = state.files.drain(..gone).collect();
+        let archived = shared.archived.load(Ordering::Acquire);
+        let sent = state.files[..gone].iter().take_while(|entry| entry.last_lsn.0 <= archived).count();
+        let kept = (gone - sent).min(archive_files_max);
+        shared.counters.archive_files.store(kept as u64, Ordering::Relaxed);
+        let entries: Vec<_> = state.files.drain(..gone - kept).collect();
         state.leftovers.extend(entries.into_iter().map(Leftover::of));
         shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
     }

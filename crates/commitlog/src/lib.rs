@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod archive;
 pub mod batch;
 mod begin;
 pub mod edit;
@@ -40,6 +41,7 @@ mod syncer;
 mod verify;
 mod writer;
 
+pub use archive::{Archiver, Next, Piece, read_piece};
 pub use begin::begin;
 pub use log::{Log, Options, Recovery};
 pub use stats::{Latency, Stats};

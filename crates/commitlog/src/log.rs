@@ -27,6 +27,9 @@ pub struct Options {
     pub file_bytes: u64,
     /// Files kept ready beyond the current one: made by [`crate::Preallocator::prepare`], or left over from a trim.
     pub spare_files: usize,
+    /// Files that a trim keeps at most because an archive lacks them. Beyond it the oldest go, and the archive has a gap:
+    /// an archive that is full or away must not fill the log's disk.
+    pub archive_files_max: usize,
     /// For measurements only: sleeps this long before each fsync of the log, to see the server as it would be on a
     /// slower disk. Never set outside benchmarks and tests.
     pub sync_delay: Option<Duration>,
@@ -34,7 +37,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { file_bytes: 64 << 20, spare_files: 2, sync_delay: None }
+        Options { file_bytes: 64 << 20, spare_files: 2, archive_files_max: 16, sync_delay: None }
     }
 }
 

@@ -31,6 +31,9 @@ pub(crate) struct Shared {
     pub keeping: Mutex<()>,
     /// The log is about to be closed: files that nobody waits for are not made any more.
     pub ending: AtomicBool,
+    /// The last lsn that an archive holds; `u64::MAX` without one. Files above it are kept, up to
+    /// [`Options::archive_files_max`] of them.
+    pub archived: AtomicU64,
     latched: OnceLock<Error>,
     /// Set at opening: the log is damaged and only its readable part was replayed.
     pub damage: Option<Error>,
@@ -121,6 +124,7 @@ impl Shared {
             syncing: Mutex::new(Rank::new(82, "log sync"), ()),
             keeping: Mutex::new(Rank::new(80, "log file keeping"), ()),
             ending: AtomicBool::new(false),
+            archived: AtomicU64::new(u64::MAX),
             latched: OnceLock::new(),
             damage,
         }

@@ -64,8 +64,10 @@ pub struct Stats {
     pub syncs: u64,
     /// How often the log went on in a new file.
     pub rotations: u64,
-    /// Log files in use, spares excluded.
+    /// Log files in use, spares and those kept for an archive excluded.
     pub files: u64,
+    /// Log files kept only because an archive lacks them, as of the last trim.
+    pub archive_files: u64,
     /// Duration of each fsync, [`crate::Options::sync_delay`] included.
     pub sync_latency: Latency,
 }
@@ -78,6 +80,7 @@ pub(crate) struct Counters {
     pub syncs: AtomicU64,
     pub rotations: AtomicU64,
     pub files: AtomicU64,
+    pub archive_files: AtomicU64,
     sync_latency: Box<[AtomicU64]>,
 }
 
@@ -89,6 +92,7 @@ impl Default for Counters {
             syncs: AtomicU64::default(),
             rotations: AtomicU64::default(),
             files: AtomicU64::default(),
+            archive_files: AtomicU64::default(),
             sync_latency: (0..BUCKETS).map(|_| AtomicU64::default()).collect(),
         }
     }
@@ -113,7 +117,8 @@ impl Counters {
             bytes_written: get(&self.bytes_written),
             syncs: get(&self.syncs),
             rotations: get(&self.rotations),
-            files: get(&self.files),
+            files: get(&self.files).saturating_sub(get(&self.archive_files)),
+            archive_files: get(&self.archive_files),
             sync_latency: Latency { buckets: self.sync_latency.iter().map(get).collect() },
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use types::{Error, Lsn, Result};
 use vfs::File;
 
+use crate::archive::Archiver;
 use crate::batch::SchemaWriter;
 use crate::frame::{Builder, FRAME_BYTES_MAX};
 use crate::gather::Gather;
@@ -131,7 +132,12 @@ impl Writer {
 
     /// As [`Preallocator::trim`].
     pub fn trim(&self, below: Lsn) -> Result<()> {
-        keep::trim(&self.shared, below)
+        keep::trim(&self.shared, below, self.shared.options.archive_files_max)
+    }
+
+    /// The same without regard to an archive, for a log that finds no room.
+    pub fn trim_unarchived(&self, below: Lsn) -> Result<()> {
+        keep::trim(&self.shared, below, 0)
     }
 
     /// Ends the log cleanly: syncs, and leaves a mark that lets the next opening tell damage in the last frames from
@@ -314,6 +320,12 @@ impl Preallocator {
         keep::prepare(&self.shared)
     }
 
+    /// A handle that reads the log for an archive. From now on trims keep what [`Archiver::archived`] did not name.
+    pub fn archiver(&self) -> Archiver {
+        self.shared.archived.store(0, Ordering::Release);
+        Archiver::new(Arc::clone(&self.shared))
+    }
+
     /// Ends [`Preallocator::prepare`] at its next step and makes later calls do nothing: the log is about to be closed.
     pub fn stop(&self) {
         self.shared.ending.store(true, Ordering::Release);
@@ -323,6 +335,6 @@ impl Preallocator {
     /// promises that its manifest, durable, needs nothing below `below`, and will open the log with a `replay_from` of
     /// at least `below`. A file that cannot be removed is kept and tried again next time; the error is returned.
     pub fn trim(&self, below: Lsn) -> Result<()> {
-        keep::trim(&self.shared, below)
+        keep::trim(&self.shared, below, self.shared.options.archive_files_max)
     }
 }

@@ -243,6 +243,7 @@ fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
         |o: &crate::shared::Obsolete| Arc::strong_count(&o.segment) == 1 && shared.manifest_covers(o.since);
     let position = background.obsolete.iter().position(unused)?;
     let obsolete = background.obsolete.swap_remove(position);
+    shared.counters.held_bytes.take(obsolete.segment.meta().bytes);
     Some(Task::Remove { table: obsolete.table, segment: obsolete.segment.id() })
 }
 

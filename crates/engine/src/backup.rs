@@ -10,6 +10,7 @@
 //! The bytes are drawn in `docs/format.md`.
 
 mod copy;
+mod forward;
 mod marker;
 mod restore;
 
@@ -166,7 +167,8 @@ fn write(
     made.sync_dirs(env)?;
     let backup =
         Backup { lsn, time, tables, rows, files: files.len(), bytes: files.iter().map(|f| f.bytes).sum() };
-    Marker { lsn, time, rows, tables: tables as u64, archive: None, files }.write(env, dest, made)?;
+    let archive = shared.archive.as_ref().map(|archive| archive.id);
+    Marker { lsn, time, rows, tables: tables as u64, archive, files }.write(env, dest, made)?;
     Ok(backup)
 }
 

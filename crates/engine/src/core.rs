@@ -178,6 +178,10 @@ impl Core {
                     "L1: a root is published only when its last commit is durable"
                 );
                 let old = self.shared.root.swap(done.root);
+                self.shared.arrivals.tell();
+                if let Some(archive) = &self.shared.archive {
+                    archive.wake();
+                }
                 match done.wake {
                     Wake::Nobody => {}
                     Wake::Materializers => self.shared.wake_materializers(),
@@ -204,7 +208,7 @@ impl Core {
 
     fn commit(&mut self, requests: Vec<Request>) {
         // Room is made sure of before anything is applied: a full disk then refuses the group and changes nothing.
-        match self.shared.check_log().and_then(|()| self.log.reserve(frame_bytes(&requests))) {
+        match self.shared.check_log().and_then(|()| self.reserve(frame_bytes(&requests))) {
             Ok(false) => {}
             Ok(true) => self.prepare_files(),
             Err(error) => {
@@ -229,6 +233,19 @@ impl Core {
         }
     }
 
+    /// Room in the log. What is kept only for an archive gives way: an archive that is behind must not stop writes.
+    fn reserve(&mut self, bytes: u64) -> Result<bool> {
+        let reserved = self.log.reserve(bytes);
+        if self.shared.archive.is_none()
+            || self.log.stats().archive_files == 0
+            || !reserved.as_ref().is_err_and(|error| error.kind() == Kind::DiskFull)
+        {
+            return reserved;
+        }
+        self.log.trim_unarchived(Lsn(self.shared.trimmed_below.load(Ordering::Acquire)))?;
+        self.log.reserve(bytes)
+    }
+
     fn write(&mut self, frame: frame::Builder) -> Result<()> {
         if frame.is_empty() {
             return Ok(());
@@ -244,6 +261,9 @@ impl Core {
 
     /// The log went on in a new file: another one should be ready when this one is full.
     fn prepare_files(&self) {
+        if let Some(archive) = &self.shared.archive {
+            archive.hurry();
+        }
         self.shared.background.lock().preallocate = true;
         self.shared.wake_background();
     }
@@ -271,6 +291,7 @@ impl Core {
             }
             // Writes nothing to the log, so there is nothing to wait for.
             Request::Edit { edit: BackgroundEdit::Trim { below }, done } => {
+                self.shared.trimmed_below.store(below.0, Ordering::Release);
                 done(self.log.trim(below).map(|()| Committed::default()));
             }
             Request::Edit { edit, done } => {
@@ -516,7 +537,10 @@ impl Core {
         since: Lsn,
     ) {
         let mut background = self.shared.background.lock();
-        background.obsolete.extend(segments.map(|segment| Obsolete { table, segment, since }));
+        for segment in segments {
+            self.shared.counters.held_bytes.add(segment.meta().bytes);
+            background.obsolete.push(Obsolete { table, segment, since });
+        }
         drop(background);
         self.shared.wake_background();
     }

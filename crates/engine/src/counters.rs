@@ -13,6 +13,10 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    pub fn take(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
@@ -38,6 +42,8 @@ pub(crate) struct Counters {
     pub background_bytes: Counter,
     pub background_errors: Counter,
     pub removed_segments: Counter,
+    /// Bytes of segments that were replaced and are not removed yet.
+    pub held_bytes: Counter,
 }
 
 /// How the engine is doing. Counts are since it was opened.
@@ -65,6 +71,8 @@ pub struct Status {
     /// Roots that were replaced and are still held by somebody, and the age of the oldest.
     pub roots_retired: usize,
     pub oldest_root_age: Duration,
+    /// Bytes of files that were replaced and stay while a snapshot holds them, at least until the next manifest.
+    pub held_bytes: u64,
     pub seals: u64,
     pub compactions: u64,
     pub manifests: u64,
@@ -78,6 +86,8 @@ pub struct Status {
     pub transactions_bytes: u64,
     pub transactions_expired: u64,
     pub log: commitlog::Stats,
+    /// The log's archive; `None` without one.
+    pub archive: Option<crate::Archiving>,
     /// Why writes are refused, if they are for good.
     pub write_error: Option<types::Error>,
     pub closing: bool,

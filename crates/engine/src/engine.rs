@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use commitlog::edit::ApiKey;
 use table::materializer::Materializer;
-use types::{Error, Kind, Principal, Result, TableId};
+use types::{Error, Kind, Lsn, Principal, Result, TableId};
 use vfs::{Condvar, Env, Lock, Mutex, Rank};
 
+use crate::archive::{self, Archive};
 use crate::background;
 use crate::backup::{self, Backup, Progress};
 use crate::core::Core;
@@ -38,6 +39,8 @@ struct Inner {
     running: Mutex<Option<Running>>,
     /// The core of a database without threads.
     stepped: Mutex<Option<Core>>,
+    /// What archives the log of a database without threads.
+    archive_stepped: Mutex<Option<archive::Keeper>>,
 }
 
 struct Running {
@@ -50,6 +53,8 @@ struct Threads {
     commit: JoinHandle<Option<Core>>,
     sync: JoinHandle<()>,
     sync_signal: Arc<SyncSignal>,
+    /// Hears when the archive's thread has ended.
+    archive: Option<mpsc::Receiver<()>>,
 }
 
 /// One step of a database without threads, for a simulator.
@@ -61,6 +66,8 @@ pub enum Step {
     Sync,
     /// One piece of background work; what it made waits for the next commit.
     Background,
+    /// One piece of the log to the archive.
+    Archive,
 }
 
 /// How long closing waits for background work before it goes on without it.
@@ -92,6 +99,10 @@ impl Engine {
             _ => failed("locking", e),
         })?;
         let opened = open::open(&env, dir, &options)?;
+        let archive = match &options.archive {
+            Some(folder) => Some(Archive::open(&env, dir, folder, options.archive_wait)?),
+            None => None,
+        };
         let shared = Arc::new(Shared::new(
             env,
             dir.to_owned(),
@@ -101,6 +112,7 @@ impl Engine {
             opened.next_segment,
             opened.manifest_lsn,
             stepped,
+            archive,
         ));
         if let Some(damage) = opened.damage {
             shared.refuse_writes(damage);
@@ -108,11 +120,13 @@ impl Engine {
         let core = Core::new(shared.clone(), opened.log, opened.tips, opened.meta);
         let (threads, core) =
             if stepped { (None, Some(core)) } else { (Some(Threads::start(&shared, core)?), None) };
+        let keeper = (stepped && shared.archive.is_some()).then(|| archive::Keeper::new(&shared));
         let running = Running { threads, lock };
         Ok(Engine(Arc::new(Inner {
             shared,
             running: Mutex::new(Rank::new(44, "engine running"), Some(running)),
             stepped: Mutex::new(Rank::new(45, "engine core"), core),
+            archive_stepped: Mutex::new(Rank::new(43, "engine archive keeper"), keeper),
         })))
     }
 
@@ -126,6 +140,18 @@ impl Engine {
     pub fn view(&self, principal: &Principal) -> Result<View> {
         self.0.shared.check_open()?;
         View::new(self.root(), principal)
+    }
+
+    /// Waits until a commit after `after` can be read, at most so long. False: none came. Not for a thread that serves
+    /// readers. Fails with [`Kind::Closed`] once the database closes.
+    pub fn wait_for_commit(&self, after: Lsn, timeout: Duration) -> Result<bool> {
+        let shared = &self.0.shared;
+        let is_there = || shared.root.load().lsn() > after;
+        shared.arrivals.wait(timeout, || is_there() || shared.check_open().is_err());
+        match is_there() {
+            true => Ok(true),
+            false => shared.check_open().map(|()| false),
+        }
     }
 
     pub fn keys(&self) -> Vec<ApiKey> {
@@ -298,6 +324,7 @@ impl Engine {
             debt_hard_bytes: shared.options.debt_hard_bytes,
             roots_retired,
             oldest_root_age: oldest.map_or(Duration::ZERO, |made| now.saturating_sub(made)),
+            held_bytes: counters.held_bytes.get(),
             seals: counters.seals.get(),
             compactions: counters.compactions.get(),
             manifests: counters.manifests.get(),
@@ -307,6 +334,7 @@ impl Engine {
             transactions_open: shared.transactions.open_count(),
             transactions_bytes: shared.transactions.bytes(),
             transactions_expired: shared.transactions.expired_count(),
+            archive: shared.archive.as_ref().map(|a| a.status(shared.syncer.stats().archive_files)),
             log: shared.syncer.stats(),
             write_error: shared.write_error.load().as_deref().cloned(),
             closing: shared.closing.load(Ordering::Acquire),
@@ -352,6 +380,14 @@ impl Engine {
                 core.step(shared.inbox.take_synced());
                 true
             }
+            Step::Archive => {
+                drop(stepped);
+                let mut keeper = self.0.archive_stepped.lock();
+                match (keeper.as_mut(), &shared.archive) {
+                    (Some(keeper), Some(archive)) => keeper.step(shared, archive).unwrap_or(false),
+                    _ => false,
+                }
+            }
             Step::Background => {
                 drop(stepped);
                 shared.work.store(false, Ordering::Release);
@@ -376,6 +412,7 @@ impl Inner {
         let shared = self.shared.clone();
         shared.closing.store(true, Ordering::Release);
         shared.transactions.close();
+        shared.arrivals.tell();
         shared.preallocator.stop();
         if running.threads.as_ref().is_some_and(Threads::is_current) {
             // The commit thread cannot wait for its own end: the last handle went inside a callback.
@@ -402,7 +439,16 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
     drop(background);
     shared.inbox.close();
     let core = match running.threads {
-        Some(threads) => threads.join(),
+        Some(mut threads) => {
+            let archived = threads.archive.take();
+            let core = threads.join();
+            // A folder that hangs keeps its thread, which then only reads files that nobody minds.
+            if let (Some(archive), Some(archived)) = (&shared.archive, archived) {
+                archive.end();
+                let _ = archived.recv_timeout(CLOSE_PATIENCE);
+            }
+            core
+        }
         None => core,
     };
     let result = match core {
@@ -460,8 +506,12 @@ impl Threads {
                 .spawn("pn-commit", move || run_commit(&shared, &signal, core))
                 .map_err(failed)?
         };
+        let archive = match shared.archive.is_some() {
+            true => Some(start_archive(shared).map_err(failed)?),
+            false => None,
+        };
         pool::join(shared).map_err(failed)?;
-        Ok(Threads { commit, sync, sync_signal })
+        Ok(Threads { commit, sync, sync_signal, archive })
     }
 
     /// Whether the caller is one of these threads.
@@ -478,6 +528,21 @@ impl Threads {
         let _ = self.sync.join();
         core
     }
+}
+
+fn start_archive(shared: &Arc<Shared>) -> std::io::Result<mpsc::Receiver<()>> {
+    let (ended, receiver) = mpsc::channel();
+    let shared = shared.clone();
+    // Before anything is trimmed.
+    let keeper = archive::Keeper::new(&shared);
+    Class::Background.spawn("pn-archive", move || {
+        if let Some(archive) = &shared.archive {
+            archive::run(&shared, archive, keeper);
+        }
+        // Nobody may wait any more.
+        let _ = ended.send(());
+    })?;
+    Ok(receiver)
 }
 
 /// Small groups are synced by the commit thread itself: two thread switches less for a lone writer.

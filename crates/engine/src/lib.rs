@@ -27,6 +27,8 @@
 
 #![forbid(unsafe_code)]
 
+mod archive;
+mod arrivals;
 mod background;
 pub mod backup;
 #[cfg(any(test, feature = "contract"))]
@@ -51,6 +53,7 @@ pub mod threads;
 mod transaction;
 mod view;
 
+pub use archive::Archiving;
 pub use commitlog::edit::ApiKey;
 pub use counters::Status;
 pub use engine::{Engine, Step};

@@ -1,11 +1,16 @@
 //! How a database is run. Every limit that bounds a queue, a buffer or a file stands here (R2).
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of one database. The defaults suit a machine with 2 cores and 2 GiB.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub log: commitlog::Options,
+    /// Where the log is archived: a folder below it for each database. `None`: nowhere.
+    pub archive: Option<PathBuf>,
+    /// Small commits are archived together after this; a full log file is at once.
+    pub archive_wait: Duration,
     /// A table's head is sealed into a segment once it holds this many bytes.
     pub seal_bytes: u64,
     /// A table's head is sealed once it holds this many rows.
@@ -35,6 +40,8 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             log: commitlog::Options::default(),
+            archive: None,
+            archive_wait: Duration::from_secs(60),
             seal_bytes: 48 << 20,
             seal_rows: 1 << 20,
             log_files_max: 8,

@@ -11,6 +11,8 @@ use table::materializer::{Materializer, Position};
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Condvar, Env, Lock, Mutex};
 
+use crate::archive::Archive;
+use crate::arrivals::Arrivals;
 use crate::counters::Counters;
 use crate::inbox::Inbox;
 use crate::interactive::Registry;
@@ -47,6 +49,12 @@ pub(crate) struct Shared {
     pub materializers_looked_at: AtomicBool,
     /// How far they have come, beside their positions.
     pub notes: ArcSwap<Notes>,
+    /// Where the log is archived, if it is.
+    pub archive: Option<Archive>,
+    /// Who waits for a commit.
+    pub arrivals: Arrivals,
+    /// What the newest trim was asked for.
+    pub trimmed_below: AtomicU64,
     /// Held while a manifest is written: one at a time, each newer than the last.
     pub manifest_writing: Mutex<()>,
     /// Open ones.
@@ -176,6 +184,7 @@ impl Shared {
         next_segment: SegmentId,
         manifest_lsn: Lsn,
         stepped: bool,
+        archive: Option<Archive>,
     ) -> Self {
         let inbox = Inbox::new(options.inbox_len_max, options.inbox_bytes_max);
         let background = Background {
@@ -205,6 +214,9 @@ impl Shared {
             materializers: ArcSwap::default(),
             materializers_looked_at: AtomicBool::new(false),
             notes: ArcSwap::default(),
+            archive,
+            arrivals: Arrivals::default(),
+            trimmed_below: AtomicU64::new(0),
             manifest_writing: Mutex::new(vfs::Rank::new(46, "engine manifest"), ()),
             transactions: Registry::default(),
         }

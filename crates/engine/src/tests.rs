@@ -1,5 +1,6 @@
 //! Tests of the whole engine: on a real disk with threads, and in the simulator with crashes.
 
+mod archive;
 mod background;
 mod backup;
 mod basics;

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
+use engine::backup::Backup;
+use engine::threads::Class;
 use engine::{Committed, Engine, Mode, Op, Status, Transaction};
-use types::{Error, Principal, Result, Value, name};
+use types::{Error, Lsn, Principal, Result, Value, name};
 use vfs::Env;
 
-use crate::{NewTable, Row, Snapshot};
+use crate::{Changes, NewTable, Row, Snapshot};
 
 /// How a database is opened.
 #[derive(Clone, Debug, Default)]
@@ -158,6 +160,24 @@ impl Database {
     /// The whole database as of now: never changes, waits for nobody, keeps memory and files alive while it is held.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.engine.root())
+    }
+
+    /// Follows a table's commits from `after` on: [`Lsn`] 0 for all that are still known, [`Database::snapshot`]'s to go
+    /// on from what was read there.
+    pub fn changes(&self, table: &str, after: Lsn) -> Result<Changes> {
+        Changes::new(self.clone(), table, after)
+    }
+
+    /// Takes a backup of everything as of now into the folder `dest`, which must be empty or not there yet, while reads
+    /// and writes go on, in a thread of the lowest priority. [`restore`](crate::restore()) makes a database of it again.
+    ///
+    /// Fails with [`crate::Kind::Exists`] if `dest` holds something, with [`crate::Kind::Damaged`] if a file of the
+    /// database is damaged. After a failure what was written is removed.
+    pub fn backup(&self, dest: impl AsRef<Path>) -> Result<Backup> {
+        let (engine, dest) = (self.engine.clone(), dest.as_ref().to_owned());
+        let taken = Class::Background.spawn("pn-backup", move || engine.backup(&dest, &mut |_| Ok(())));
+        let taken = taken.map_err(|e| Error::io("starting a thread", e))?.join();
+        taken.unwrap_or_else(|_| Err(Error::internal("the thread that took the backup failed")))
     }
 
     pub fn status(&self) -> Status {

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 #[cfg(feature = "sql")]
 mod copy;
 mod database;
@@ -45,7 +46,9 @@ mod sql;
 mod tx;
 
 pub use arrow;
+pub use changes::Changes;
 pub use database::{Database, Options};
+pub use engine::backup::{Backup, Restore, Restored, Target};
 pub use engine::{
     Ack, Committed, Limits as TransactionLimits, Mode, Op, Outcome, Status, Transaction, Written,
 };
@@ -59,10 +62,22 @@ pub use search::{Found, Hit, Search};
 pub use snapshot::{Scan, Snapshot};
 #[cfg(feature = "sql")]
 pub use sql::{Answer, block_on};
+pub use table::{Changes as Page, Inserted};
 #[cfg(feature = "sql")]
 pub use tx::Session;
 pub use tx::Tx;
 pub use types::{DataType, Error, Field, Kind, Lsn, Result, RowId, TableDef, Value};
+
+/// Makes a database directory in `dest`, which must be empty or not there yet, out of a backup; every file is compared
+/// with its checksum. [`Restore`] says up to where, and which archive of the log carries it on.
+pub fn restore(
+    backup: impl AsRef<std::path::Path>,
+    dest: impl AsRef<std::path::Path>,
+    options: &Restore,
+) -> Result<Restored> {
+    let env = vfs::Env::real();
+    engine::backup::restore(&env, backup.as_ref(), dest.as_ref(), options, &mut |_| Ok(()))
+}
 
 #[cfg(test)]
 mod tests;

@@ -237,3 +237,103 @@ fn an_index_is_declared_waited_for_and_there_after_a_restart() {
     assert_eq!(db.sql(lookup, &["cust_17".into()]).unwrap().count, 11);
     db.close().unwrap();
 }
+
+/// A follower that comes and goes sees each commit once, in order, beside a writer, seals and deletes.
+#[test]
+fn a_follower_sees_every_commit_once_and_holds_nobody_up() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library-changes");
+    let mut options = crate::Options::default();
+    options.engine.seal_rows = 200;
+    let db = Database::open_with(dir.path(), options).unwrap();
+    db.create_table(stock()).unwrap();
+    db.create_table(NewTable::new("other").column("n", DataType::Int64)).unwrap();
+    assert_eq!(db.changes("stock", crate::Lsn(1_000)).err().unwrap().kind(), Kind::Invalid);
+    assert_eq!(db.changes("none", crate::Lsn(0)).err().unwrap().kind(), Kind::NotFound);
+    let mut copy = std::collections::BTreeMap::new();
+    let mut seen = crate::Lsn(0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for n in 0..600i64 {
+                let rows = [row(&format!("item {}", n % 40), n), row(&format!("one {n}"), n)];
+                db.upsert("stock", db.to_batch("stock", &["item", "count"], rows).unwrap()).unwrap();
+                if n % 3 == 0 {
+                    db.delete("stock", &[format!("one {n}").into()]).unwrap();
+                }
+                if n % 50 == 0 {
+                    db.insert_rows("other", &["n"], [[Value::Int64(n)]]).unwrap();
+                }
+            }
+        });
+        loop {
+            let finished = writer.is_finished();
+            // Begun anew each time, from no more than its position.
+            let mut changes = db.changes("stock", seen).unwrap();
+            let page = changes.wait(Duration::from_millis(20)).unwrap();
+            for (id, lsn) in page.iter().flat_map(|page| &page.deleted) {
+                assert!(*lsn > seen && *lsn <= changes.position());
+                copy.remove(id);
+            }
+            for inserted in page.iter().flat_map(|page| &page.inserted) {
+                assert!(inserted.runs.iter().all(|(lsn, _)| *lsn > seen && *lsn <= changes.position()));
+                let column = |at: usize, of: DataType, row: usize| {
+                    Value::from_array(inserted.batch.column(at), &of, row)
+                };
+                for row in 0..inserted.batch.num_rows() {
+                    let Value::Int64(id) = column(0, DataType::Int64, row) else { panic!() };
+                    let values = (column(2, DataType::String, row), column(3, DataType::Int64, row));
+                    assert!(copy.insert(crate::RowId(id as u64), values).is_none(), "row {id} came twice");
+                }
+            }
+            assert!(changes.position() >= seen);
+            seen = changes.position();
+            if finished && page.is_none() {
+                break;
+            }
+        }
+    });
+    let snapshot = db.snapshot();
+    assert_eq!(seen, snapshot.lsn());
+    assert_eq!(copy.len() as u64, snapshot.table("stock").unwrap().rows());
+    for (id, (item, count)) in &copy {
+        let row = snapshot.get("stock", std::slice::from_ref(item)).unwrap().unwrap();
+        assert_eq!((row.row_id(), row.get("count").unwrap()), (*id, count.clone()));
+    }
+    let mut late = db.changes("stock", seen).unwrap();
+    db.drop_table("stock").unwrap();
+    assert_eq!(late.poll().unwrap_err().kind(), Kind::NotFound);
+    db.close().unwrap();
+}
+
+#[test]
+fn who_waits_for_changes_hears_that_the_database_closes() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library-changes-close");
+    let db = Database::open(dir.path()).unwrap();
+    db.create_table(stock()).unwrap();
+    let mut changes = db.changes("stock", db.snapshot().lsn()).unwrap();
+    assert!(changes.poll().unwrap().is_none());
+    let waiting = std::thread::spawn(move || changes.wait(Duration::MAX).map(drop));
+    db.close().unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Closed);
+}
+
+#[test]
+fn a_backup_becomes_a_database_again() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library-backup");
+    let db = Database::open(dir.path().join("data")).unwrap();
+    db.create_table(stock()).unwrap();
+    db.insert_rows("stock", &["item", "count"], [row("bolt", 40)]).unwrap();
+    let taken = db.backup(dir.path().join("kept")).unwrap();
+    assert_eq!((taken.rows, taken.lsn), (1, db.snapshot().lsn()));
+    assert_eq!(db.backup(dir.path().join("kept")).unwrap_err().kind(), Kind::Exists);
+    db.close().unwrap();
+    let again = dir.path().join("again");
+    let restored = crate::restore(dir.path().join("kept"), &again, &crate::Restore::default()).unwrap();
+    assert_eq!(restored.lsn, taken.lsn);
+    let db = Database::open(&again).unwrap();
+    assert_eq!(db.get("stock", &["bolt".into()]).unwrap().unwrap().get("count").unwrap(), Value::Int64(40));
+    db.insert_rows("stock", &["item", "count"], [row("nut", 1)]).unwrap();
+    db.close().unwrap();
+}

@@ -175,6 +175,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.gauge("debt_hard_bytes", "Debt at which writers are refused.", s.debt_hard_bytes);
     t.gauge("roots_retired", "Replaced roots that somebody still holds.", s.roots_retired);
     t.gauge("oldest_root_seconds", "Age of the oldest of them.", s.oldest_root_age.as_secs_f64());
+    t.gauge("held_bytes", "Bytes of replaced files that stay while a snapshot holds them.", s.held_bytes);
     t.counter("seals_total", "Heads sealed into segments.", s.seals);
     t.counter("compactions_total", "Compactions.", s.compactions);
     t.counter("manifests_total", "Manifests written.", s.manifests);
@@ -188,6 +189,21 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.counter("log_frames_total", "Frames written.", s.log.frames);
     t.counter("log_rotations_total", "Changes to a new log file.", s.log.rotations);
     t.gauge("log_files", "Log files in use.", s.log.files);
+    if let Some(archive) = &s.archive {
+        t.gauge("archive_lsn", "The last commit in the log's archive.", archive.lsn);
+        t.gauge(
+            "archive_files_waiting",
+            "Log files kept because the archive lacks them.",
+            archive.files_waiting,
+        );
+        t.counter("archive_bytes_total", "Bytes archived.", archive.bytes);
+        t.counter("archive_gaps_total", "Parts of the log that were let go of unarchived.", archive.gaps);
+        t.gauge(
+            "archive_failing",
+            "1 while the archive cannot be written to.",
+            u8::from(archive.error.is_some()),
+        );
+    }
     t.head("log_fsync_seconds", "summary", "Duration of the log's fsyncs since the start.");
     for q in [0.5, 0.99, 0.999, 1.0] {
         let label = q.to_string();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
-use types::{Error, Result, Scope};
+use types::{Result, Scope};
 
 use crate::cli::Reach;
 use crate::client::{Client, escaped};
@@ -73,7 +73,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             Action::Create { .. } => Door::open_or_create(config, &reach).await?,
             Action::List { .. } | Action::Remove { .. } => Door::open(config, &reach).await?,
         };
-        door.with(async |door: &mut Door| act(control(door)?, &options.action).await).await
+        door.with(async |door: &mut Door| act(super::control(door)?, &options.action).await).await
     })?;
     output::print(&text);
     Ok(ExitCode::SUCCESS)
@@ -107,11 +107,6 @@ async fn act(control: &mut Client, action: &Action) -> Result<String> {
             Ok(format!("Key `{name}` is gone.\n{open}"))
         }
     }
-}
-
-/// Keys are managed through the data directory only: who may do that is the file system's to say.
-fn control(door: &mut Door) -> Result<&mut Client> {
-    door.control().ok_or_else(|| Error::invalid("keys are managed on the server's own machine"))
 }
 
 fn list(answer: &Value) -> String {

@@ -256,6 +256,14 @@ pub const SETTINGS: &[Setting] = &[
         "text for people, json for one object a line.",
     ),
     setting(
+        "log.archive",
+        "POLYNYA_LOG_ARCHIVE",
+        Form::Text,
+        "",
+        None,
+        "A folder that the commit log is copied to, so that a backup can be carried forward to any later commit; best on another disk. Nothing is ever removed there.",
+    ),
+    setting(
         "bench.sync_delay",
         "POLYNYA_BENCH_SYNC_DELAY",
         Form::Span,

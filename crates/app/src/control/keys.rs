@@ -36,8 +36,7 @@ pub fn list(engine: &Engine) -> Value {
             TableSet::All => Value::Null,
             TableSet::Only(names) => json!(names),
         };
-        let created = types::Value::Timestamp(key.created);
-        json!({ "name": key.name, "scope": key.scope.name(), "tables": tables, "created": when(&created) })
+        json!({ "name": key.name, "scope": key.scope.name(), "tables": tables, "created": super::when(key.created) })
     };
     json!({ "keys": engine.keys().iter().map(shown).collect::<Vec<_>>() })
 }
@@ -65,11 +64,4 @@ fn table(text: &str) -> Result<String> {
         Some(namespace) => name::full_table_name(&format!("{namespace}.x")).map(|_| text.to_owned()),
         None => name::full_table_name(text),
     }
-}
-
-/// A timestamp as the wire writes it.
-fn when(value: &types::Value) -> String {
-    let types::Value::Timestamp(micros) = value else { return String::new() };
-    let array = arrow::array::TimestampMicrosecondArray::from(vec![*micros]);
-    arrow::util::display::array_value_to_string(&array, 0).map(|text| text + "Z").unwrap_or_default()
 }

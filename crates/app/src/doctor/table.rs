@@ -1,9 +1,11 @@
 //! One table: its state in the manifest, its segments byte by byte, its live rows and keys.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use table::{Snapshot, State};
-use types::{DataType, RowId, SegmentId, TableDef, key, schema};
+use table::{Segment, Snapshot, State};
+use types::{DataType, Error, RowId, SegmentId, TableDef, key, schema};
 
 use super::{Examination, TableReport};
 
@@ -51,8 +53,12 @@ pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Exa
     }
 }
 
-/// Reads every byte and every live row of a table.
-pub fn check(snapshot: &Snapshot, examination: &mut Examination) -> TableReport {
+/// Reads every byte and every live row of a table. `verify` says what is wrong with a segment's files.
+pub fn check(
+    snapshot: &Snapshot,
+    verify: &dyn Fn(&Arc<Segment>) -> Vec<Error>,
+    examination: &mut Examination,
+) -> TableReport {
     let def = snapshot.def();
     let mut report =
         TableReport { name: def.name.clone(), head_rows: snapshot.head_rows(), ..TableReport::default() };
@@ -61,7 +67,7 @@ pub fn check(snapshot: &Snapshot, examination: &mut Examination) -> TableReport 
         report.segments += 1;
         report.segment_bytes += segment.meta().bytes;
         stored += segment.meta().rows;
-        for error in segment.verify() {
+        for error in verify(segment) {
             examination.damage(format!("table {}: {error}", def.name));
         }
     }

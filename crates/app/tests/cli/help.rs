@@ -2,8 +2,9 @@
 
 use crate::polynya::{Place, text};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 14] = [
     "serve", "demo", "ingest", "sql", "tables", "key", "doctor", "bench", "storm", "config", "search", "ask",
+    "backup", "restore",
 ];
 
 #[test]

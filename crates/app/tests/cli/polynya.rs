@@ -69,13 +69,18 @@ impl Place {
 
     /// A server on a free port.
     pub fn serve(&self, args: &[&str]) -> Server {
+        self.serve_in("polynya-data", args)
+    }
+
+    /// The same, whose arguments name this data directory.
+    pub fn serve_in(&self, data: &str, args: &[&str]) -> Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let listen = format!("127.0.0.1:{port}");
         let mut command = self.command(args);
         command.args(["--listen", &listen]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
         let mut child = command.spawn().unwrap();
-        let data = self.path("polynya-data");
+        let data = self.path(data);
         // One that was killed left its own behind.
         let is_here = |pid: u32| {
             let found: Option<serde_json::Value> = std::fs::read(data.join("server.json"))

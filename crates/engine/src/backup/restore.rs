@@ -11,6 +11,7 @@ use types::{Error, Lsn, Micros, Result};
 use vfs::{Access, Env};
 
 use super::copy::{Made, copy};
+use super::forward;
 use super::marker::{Listed, Marker};
 use super::{MANIFEST_NAME, Progress};
 use crate::manifest::{self, Manifest};
@@ -69,7 +70,7 @@ pub fn restore(
         )));
     }
     let mut made = Made::claim(env, dest)?;
-    write(env, src, dest, &marker, &mut made, progress).inspect_err(|_| made.remove(env))
+    write(env, src, dest, &marker, options, &mut made, progress).inspect_err(|_| made.remove(env))
 }
 
 /// Refuses what cannot be reached, before anything is copied.
@@ -98,6 +99,7 @@ fn write(
     src: &Path,
     dest: &Path,
     marker: &Marker,
+    options: &Restore,
     made: &mut Made,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Restored> {
@@ -126,13 +128,21 @@ fn write(
     let kept =
         kept.ok_or_else(|| Error::damaged("the backup lists no manifest").with("backup", src.display()))?;
     check_complete(src, &kept, marker)?;
-    let replay = Replay::new(env, dest, &kept)?;
-    let manifest = finish(env, replay, kept.lsn);
+    let (mut lsn, mut replayed) = (kept.lsn, 0);
+    let mut replay = Replay::new(env, dest, &kept)?;
+    if let Some(archive) = &options.archive {
+        let pieces = forward::pieces_of(env, archive, marker)?;
+        lsn = forward::replay(env, dest, &mut replay, made, &pieces, marker.lsn, options.to, &mut tick)?;
+        replayed = lsn.0 - marker.lsn.0;
+    }
     made.sync_dirs(env)?;
+    // Of tables that were dropped after the backup.
+    replay.remove_orphans()?;
+    let manifest = finish(env, replay, lsn);
     commitlog::begin(env, &dest.join("log"), manifest.replay_from)?;
     let rows = manifest.tables.iter().map(rows_of).sum();
     let restored =
-        Restored { lsn: manifest.lsn, time: manifest.time, tables: manifest.tables.len(), rows, replayed: 0 };
+        Restored { lsn: manifest.lsn, time: manifest.time, tables: manifest.tables.len(), rows, replayed };
     manifest::write(env, dest, &manifest)?;
     Ok(restored)
 }

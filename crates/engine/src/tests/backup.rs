@@ -283,6 +283,29 @@ fn a_folder_that_holds_something_is_no_place_for_a_backup() {
     }
 }
 
+#[test]
+fn what_a_held_root_keeps_is_counted() {
+    let _limit = testkit::limit(120);
+    let mut rng = Rng::new(9);
+    let machine = SimEnv::new(9);
+    let mut run = database(&machine, &mut rng, 400);
+    let files = |root: &crate::Root| -> std::collections::BTreeMap<_, _> {
+        let of = |table: &std::sync::Arc<table::Snapshot>| {
+            table.segments().map(|s| (s.id(), s.meta().bytes)).collect::<Vec<_>>()
+        };
+        root.tables().flat_map(of).collect()
+    };
+    let held = run.engine.root();
+    let kept = files(&held);
+    assert!(!kept.is_empty());
+    (0..3_000).for_each(|_| run.step(&mut rng));
+    let now = files(&run.engine.root());
+    let replaced: u64 = kept.iter().filter(|(id, _)| !now.contains_key(id)).map(|(_, bytes)| bytes).sum();
+    assert!(replaced > 0, "something was compacted meanwhile");
+    assert!(run.engine.status().held_bytes >= replaced);
+    drop(held);
+}
+
 /// On a real machine: writers, and all background work, beside backup after backup.
 #[test]
 fn backups_beside_writers_hold_a_prefix_of_what_was_written() {

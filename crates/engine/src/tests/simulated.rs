@@ -118,7 +118,7 @@ pub(super) struct Run {
     pub engine: Engine,
     /// The state after each lsn, from `base` on.
     pub states: Vec<State>,
-    base: u64,
+    pub base: u64,
     /// Queued, in order.
     queue: Vec<Effect>,
     /// The highest lsn that was answered.
@@ -136,7 +136,7 @@ impl Run {
         &self.states[(lsn.0 - self.base) as usize]
     }
 
-    fn last(&self) -> u64 {
+    pub fn last(&self) -> u64 {
         self.base + self.states.len() as u64 - 1
     }
 
@@ -183,7 +183,7 @@ impl Run {
     }
 
     /// One random request over the tables as published.
-    fn write(&mut self, rng: &mut Rng) {
+    pub fn write(&mut self, rng: &mut Rng) {
         let published = self.at(self.engine.root().lsn()).clone();
         // Definitions change only between groups: what happens to a request whose table goes away under it is tested
         // elsewhere.

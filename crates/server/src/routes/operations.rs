@@ -31,6 +31,11 @@ pub async fn ready(State(app): State<Shared>) -> Response {
     };
     let engine_ok = !status.closing && status.debt_bytes < status.debt_hard_bytes;
     let engine = json!({ "closing": status.closing, "debt_bytes": status.debt_bytes, "debt_hard_bytes": status.debt_hard_bytes });
+    let snapshots = json!({
+        "held": status.roots_retired,
+        "oldest_seconds": status.oldest_root_age.as_secs_f64(),
+        "held_bytes": status.held_bytes,
+    });
     let free = app.engine.env().disk.free_bytes(app.engine.dir()).ok();
     let disk_ok = free.is_some_and(|free| free >= DISK_FREE_MIN);
     let sql = app.sql.status();
@@ -43,10 +48,24 @@ pub async fn ready(State(app): State<Shared>) -> Response {
             "engine": part(engine_ok, engine),
             "disk": part(disk_ok, json!({ "free_bytes": free })),
             "derived": derived(&app),
+            // Old ones cost room, and are no reason not to be ready.
+            "snapshots": part(true, snapshots),
             "sql": part(true, json!({ "running": sql.running, "waiting": sql.waiting })),
             "server": part(!stopping, json!({ "stopping": stopping })),
         },
     });
+    if let Some(archive) = &status.archive {
+        // One that is away stops nothing.
+        body["parts"]["archive"] = part(
+            archive.error.is_none(),
+            json!({
+                "lsn": archive.lsn.0,
+                "files_waiting": archive.files_waiting,
+                "gaps": archive.gaps,
+                "error": archive.error.as_ref().map(|error| error.kind().name()),
+            }),
+        );
+    }
     for other in &app.options.parts {
         let report = other.report();
         body["parts"][other.name()] = part(report.ok, report.detail);

@@ -1,0 +1,108 @@
+//! `polynya restore SRC DEST`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use clap::Args;
+use engine::backup::{self, Restore, Target};
+use serde_json::json;
+use types::{Lsn, Result};
+use vfs::Env;
+
+use crate::config::Config;
+use crate::control::when;
+use crate::output;
+use crate::units::{counted, grouped};
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Make a data directory out of a backup. Every file is compared with its checksum; a backup that was \
+                  interrupted or damaged is refused. DEST must be empty or not there yet; its server is started with \
+                  --data DEST. Indexes, the site and the lake are made anew then.\n\nWith --archive the commits that came after \
+                  the backup follow, as far as the archived log reaches, or up to --to.",
+    after_help = "Examples:\n  polynya restore /mnt/backups/monday ./restored\n  polynya serve --data ./restored\n  \
+                  polynya restore /mnt/backups/monday ./then --archive /mnt/log --to 2026-11-22T09:30:00Z"
+)]
+pub struct Options {
+    /// The backup
+    #[arg(value_name = "SRC")]
+    src: PathBuf,
+    /// An empty folder, or one that does not exist yet
+    #[arg(value_name = "DEST")]
+    dest: PathBuf,
+    /// The folder that `log.archive` named: what it holds of commits after the backup follows
+    #[arg(long, value_name = "DIR")]
+    archive: Option<PathBuf>,
+    /// Stop after this commit, or after the last one made by this time (UTC unless it says otherwise)
+    #[arg(long, value_name = "LSN|TIME", value_parser = target)]
+    to: Option<Target>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `1234`, or `2026-11-22T09:30:00Z`, `2026-11-22 09:30`.
+fn target(text: &str) -> std::result::Result<Target, String> {
+    if let Ok(lsn) = text.replace(['_', ','], "").parse() {
+        return Ok(Target::Lsn(Lsn(lsn)));
+    }
+    let wrong = "neither the number of a commit nor a time such as 2026-11-22T09:30:00Z";
+    let nanos = string_to_timestamp_nanos(text).map_err(|_| wrong.to_owned())?;
+    Ok(Target::Time(nanos.div_euclid(1_000)))
+}
+
+pub fn run(_config: &Config, options: &Options) -> Result<ExitCode> {
+    let started = Instant::now();
+    let bar = super::backup::bar();
+    let wanted = Restore { to: options.to, archive: options.archive.clone() };
+    let restored = backup::restore(&Env::real(), &options.src, &options.dest, &wanted, &mut |progress| {
+        bar.set_length(progress.total_bytes.max(progress.done_bytes));
+        bar.set_position(progress.done_bytes);
+        Ok(())
+    });
+    bar.finish_and_clear();
+    let restored = restored?;
+    let time = when(restored.time);
+    if options.json {
+        let value = json!({
+            "lsn": restored.lsn.0,
+            "time": time,
+            "tables": restored.tables,
+            "rows": restored.rows,
+            "replayed": restored.replayed,
+        });
+        output::print(&format!("{value}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(&format!(
+        "Restored lsn {} of {time}: {} in {}{}, in {:.1} s\nServe it with: polynya serve --data {}\n",
+        grouped(restored.lsn.0),
+        counted(restored.rows, "row"),
+        counted(restored.tables as u64, "table"),
+        match restored.replayed {
+            0 => String::new(),
+            replayed => format!(", {} out of the archive", counted(replayed, "commit")),
+        },
+        started.elapsed().as_secs_f64(),
+        options.dest.display(),
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_commit_or_a_time() {
+        let nine = 1_795_338_000_000_000;
+        assert_eq!(target("1,234").unwrap(), Target::Lsn(Lsn(1234)));
+        for text in ["2026-11-22T09:00:00Z", "2026-11-22 09:00:00", "2026-11-22T10:00:00+01:00"] {
+            assert_eq!(target(text).unwrap(), Target::Time(nine), "{text}");
+        }
+        assert_eq!(target("2026-11-22").unwrap(), Target::Time(nine - 9 * 3_600_000_000));
+        assert!(target("yesterday").unwrap_err().contains("2026-11-22T09:30:00Z"));
+    }
+}

@@ -1,0 +1,85 @@
+//! The same from inside the process that has the directory open, beside its readers and writers.
+//!
+//! What is examined is one root. Its segments are opened anew and read from the disk: what the process had read before
+//! tells nothing of what is there now. The log is read as recovery would, beside the writer: a place that cannot be read
+//! is damage only if it is still there at a second look, since the writer may have been at it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ::table::{Segment, segment};
+use commitlog::FileState;
+use engine::{Engine, manifest};
+use types::{Kind, Lsn, Result, SegmentId};
+use vfs::Env;
+
+use super::{Examination, table};
+
+/// How often the log is looked at while every look finds something else.
+const LOOKS: usize = 6;
+
+/// Examines what a running process has open. `progress` hears what is being looked at; an error from it ends the work.
+pub fn examine_running(engine: &Engine, progress: &mut dyn FnMut(&str) -> Result<()>) -> Result<Examination> {
+    let (env, dir) = (engine.env(), engine.dir());
+    let root = engine.root();
+    let mut examination =
+        Examination { lsn: root.lsn().0, keys: root.keys().len(), ..Examination::default() };
+    if let Some(error) = engine.status().write_error {
+        examination.damage(format!("writes are refused: {error}"));
+    }
+    progress("log")?;
+    check_log(env, dir, root.lsn(), &mut examination)?;
+    // One after another is let go of, so that little is held back for long.
+    let mut tables: Vec<_> = root.tables().cloned().collect();
+    tables.reverse();
+    drop(root);
+    while let Some(snapshot) = tables.pop() {
+        let def = snapshot.def();
+        progress(&def.name)?;
+        // Which ids were given out is known to the process alone.
+        table::check_state(&snapshot.state(), SegmentId(u64::MAX), &mut examination);
+        let table_dir = segment::table_dir(dir, def.id);
+        let verify = |open: &Arc<Segment>| Segment::open(env, &table_dir, def, open.meta().clone()).verify();
+        let report = table::check(&snapshot, &verify, &mut examination);
+        examination.tables.push(report);
+    }
+    Ok(examination)
+}
+
+/// Reads the log up to `lsn` at least.
+fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> Result<()> {
+    let mut seen: Option<(Lsn, String)> = None;
+    for look in 0..LOOKS {
+        let report = manifest::read(env, dir).and_then(|manifest| {
+            let manifest = manifest.unwrap_or_default();
+            commitlog::verify(env, &dir.join("log"), manifest.replay_from, manifest.lsn, &mut |_| Ok(()))
+        });
+        let report = match report {
+            Ok(report) => report,
+            // A file that was renamed or removed between being found and being opened.
+            Err(error) if error.kind() == Kind::Io && look + 1 < LOOKS => continue,
+            Err(error) if error.kind() == Kind::Damaged => {
+                examination.damage(error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        examination.log_frames = report.frames;
+        examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
+        examination.log_bytes = report.files.iter().map(|file| file.bytes).sum();
+        let wrong = match report.damage {
+            Some(damage) => format!("{damage}; commits after lsn {} cannot be read", report.last_lsn),
+            None if report.last_lsn < lsn => {
+                format!("the log ends at lsn {}, lsn {lsn} was acknowledged", report.last_lsn)
+            }
+            None => return Ok(()),
+        };
+        if seen.as_ref().is_some_and(|(last, _)| *last == report.last_lsn) {
+            examination.damage(wrong);
+            return Ok(());
+        }
+        seen = Some((report.last_lsn, wrong));
+    }
+    examination.note("the log changed at every look; it is examined once less is written");
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! Backups of a running server's directory, and directories made of them.
+
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::polynya::{Place, is_sound};
+
+/// What a command prints with `--json`.
+fn json(place: &Place, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&place.ok(args)).unwrap()
+}
+
+#[test]
+fn a_backup_of_a_busy_server_is_a_whole_directory_at_one_commit() {
+    let _limit = testkit::limit(180);
+    let place = Place::new();
+    let server = place.serve(&["serve"]);
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let taken = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let first = written.load(Ordering::Relaxed);
+                let rows: Vec<String> = (first..first + 20).map(|n| format!("{{\"n\": {n}}}")).collect();
+                let body = format!("[{}]", rows.join(","));
+                let (status, said) =
+                    server.ask("POST", "/v1/tables/t/rows", &["Content-Type: application/json"], &body);
+                assert_eq!(status, 200, "{said}");
+                written.fetch_add(20, Ordering::Relaxed);
+            }
+        });
+        while written.load(Ordering::Relaxed) < 400 {
+            std::thread::yield_now();
+        }
+        let taken = json(&place, &["backup", "monday", "--json"]);
+        stop.store(true, Ordering::Relaxed);
+        taken
+    });
+    assert!(taken["rows"].as_u64().unwrap() >= 400, "{taken}");
+    // A second one into the same folder would make a mixture of both.
+    assert!(place.fails(&["backup", "monday"]).contains("not empty"));
+    assert!(place.fails(&["backup", "polynya-data/inside"]).contains("in the data directory itself"));
+    let restored = json(&place, &["restore", "monday", "again", "--json"]);
+    assert_eq!((&restored["lsn"], &restored["rows"]), (&taken["lsn"], &taken["rows"]));
+    assert!(is_sound(&place, &place.path("again")));
+    assert!(place.fails(&["restore", "monday", "again"]).contains("not empty"));
+    assert!(place.fails(&["restore", "again", "other"]).contains("is no backup"));
+
+    let count = |data: &str, statement: &str| {
+        let line = place.ok(&["sql", "--data", data, "--json", statement]);
+        let row: serde_json::Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+        row["c"].as_u64().or_else(|| row["c"].as_str()?.parse().ok()).unwrap()
+    };
+    // Whole requests, from the first one on without a gap.
+    let rows = count("again", "SELECT count(*) AS c FROM t");
+    assert_eq!(rows % 20, 0);
+    assert_eq!(count("again", "SELECT count(DISTINCT n) AS c FROM t WHERE n >= 0"), rows);
+    assert_eq!(count("again", "SELECT max(n) + 1 AS c FROM t"), rows);
+    assert!(rows <= written.load(Ordering::Relaxed));
+    assert_eq!(count("polynya-data", "SELECT count(*) AS c FROM t"), written.load(Ordering::Relaxed));
+    assert!(server.stop().success());
+
+    // Without a server, from a directory that is opened for it.
+    let said = place.ok(&["backup", "tuesday", "--data", "again"]);
+    assert!(said.starts_with("Backed up lsn ") && said.contains("polynya restore tuesday"), "{said}");
+    let said = place.ok(&["restore", "tuesday", "third"]);
+    assert!(said.starts_with("Restored lsn ") && said.contains("--data third"), "{said}");
+    assert!(is_sound(&place, &place.path("third")));
+    assert_eq!(count("third", "SELECT count(*) AS c FROM t"), rows);
+}
+
+#[test]
+fn a_backup_that_is_not_what_was_written_is_not_restored() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("t.csv", "a,b\n1,x\n2,y\n");
+    place.ok(&["ingest", "t.csv"]);
+    place.ok(&["backup", "kept"]);
+    let segment = std::fs::read_dir(place.path("kept/tables"))
+        .unwrap()
+        .flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .find(|path| path.extension().is_some_and(|ending| ending == "arrow"))
+        .unwrap();
+    let whole = std::fs::read(&segment).unwrap();
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&segment, &bytes).unwrap();
+    let said = place.fails(&["restore", "kept", "again"]);
+    assert!(said.contains("is not what was written") && said.contains(".arrow"), "{said}");
+    assert!(!place.path("again").exists(), "half a directory is left");
+    std::fs::write(&segment, &whole).unwrap();
+    std::fs::remove_file(place.path("kept/BACKUP")).unwrap();
+    assert!(place.fails(&["restore", "kept", "again"]).contains("is no backup"));
+}
+
+/// One row, acknowledged.
+fn put(server: &crate::polynya::Server, n: u64) {
+    let headers = ["Content-Type: application/json"];
+    let (status, said) = server.ask("POST", "/v1/tables/t/rows", &headers, &format!("[{{\"n\": {n}}}]"));
+    assert_eq!(status, 200, "{said}");
+}
+
+#[test]
+fn a_backup_is_carried_forward_by_the_archive_of_the_log() {
+    let _limit = testkit::limit(180);
+    let place = Place::new();
+    let archived = ["--set", "log.archive=archive"];
+    let server = place.serve(&[&["serve"], &archived[..]].concat());
+    (0..5).for_each(|n| put(&server, n));
+    let taken = json(&place, &["backup", "monday", "--json"]);
+    let lsn = taken["lsn"].as_u64().unwrap();
+    (5..20).for_each(|n| put(&server, n));
+    let (_, metrics) = server.ask("GET", "/metrics", &[], "");
+    assert!(metrics.contains("polynya_archive_lsn") && metrics.contains("polynya_archive_gaps_total 0"));
+    let (_, ready) = server.ask("GET", "/ready", &[], "");
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    assert_eq!(ready["parts"]["archive"]["detail"]["error"], serde_json::Value::Null, "{ready}");
+    assert!(ready["parts"]["snapshots"]["detail"]["held_bytes"].is_u64(), "{ready}");
+    // Ending it archives the rest.
+    assert!(server.stop().success());
+    let rows = |data: &str| {
+        assert!(is_sound(&place, &place.path(data)));
+        place.ok(&["sql", "--data", data, "--json", "SELECT n FROM t"]).lines().count()
+    };
+    let all = json(&place, &["restore", "monday", "all", "--archive", "archive", "--json"]);
+    assert!(all["replayed"].as_u64().unwrap() >= 15, "{all}");
+    assert_eq!(rows("all"), 20);
+    let to = (lsn + 1).to_string();
+    let one = json(&place, &["restore", "monday", "one", "--archive", "archive", "--to", &to, "--json"]);
+    assert_eq!((&one["lsn"], &one["replayed"]), (&serde_json::json!(lsn + 1), &serde_json::json!(1)));
+    let then = all["time"].as_str().unwrap();
+    let same = json(&place, &["restore", "monday", "same", "--archive", "archive", "--to", then, "--json"]);
+    assert_eq!(same["lsn"], all["lsn"]);
+    let said = place.fails(&["restore", "monday", "none", "--to", "2001-01-01"]);
+    assert!(said.contains("a backup only goes forward"), "{said}");
+    let said = place.fails(&["restore", "monday", "none", "--archive", "monday"]);
+    assert!(said.contains("where this backup's log was archived"), "{said}");
+    // What was restored is a database of its own: it does not go on in the archive of the other.
+    place.ok(&[&["sql", "--data", "all", "SELECT 1"], &archived[..]].concat());
+    assert_eq!(std::fs::read_dir(place.path("archive")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only_itself() {
+    let _limit = testkit::limit(180);
+    let place = Place::new();
+    let csv = |first: u64| (first..first + 9_000).map(|n| format!("{n},{}\n", n % 7)).collect::<String>();
+    place.write("hurt.csv", &format!("n,m\n{}", csv(0)));
+    place.write("well.csv", &format!("n,m\n{}", csv(0)));
+    place.ok(&["ingest", "hurt.csv"]);
+    place.ok(&["ingest", "well.csv"]);
+    // A backup keeps heads as segments, so what is restored has some.
+    place.ok(&["backup", "kept"]);
+    place.ok(&["restore", "kept", "data"]);
+    let server_of = |place: &Place| place.serve_in("data", &["serve", "--data", "data"]);
+    let server = server_of(&place);
+    let found = json(&place, &["doctor", "data", "--json"]);
+    assert_eq!((&found["sound"], &found["findings"]), (&serde_json::json!(true), &serde_json::json!([])));
+    let examined = found["tables"].as_array().unwrap().iter().find(|t| t["name"] == "main.hurt").unwrap();
+    assert_eq!(examined["rows"], 9_000);
+    let said = place.ok(&["doctor", "data"]);
+    assert!(said.contains("Sound: lsn "), "{said}");
+
+    // Bytes on the disk change under the server.
+    // The two tables are alike, and `hurt` was made first: its folder has the lower number.
+    let mut segments: Vec<(u64, std::path::PathBuf)> = std::fs::read_dir(place.path("data/tables"))
+        .unwrap()
+        .map(|dir| dir.unwrap())
+        .flat_map(|dir| {
+            let id = dir.file_name().to_str().unwrap().parse().unwrap();
+            std::fs::read_dir(dir.path()).unwrap().map(move |file| (id, file.unwrap().path()))
+        })
+        .filter(|(_, path)| path.extension().unwrap() == "arrow" && path.metadata().unwrap().len() > 100_000)
+        .collect();
+    segments.sort();
+    assert_eq!(segments.len(), 2, "{segments:?}");
+    let segment = segments.remove(0).1;
+    // In its place: the server has the file mapped.
+    let file = std::fs::File::options().read(true).write(true).open(&segment).unwrap();
+    let (mut byte, at) = ([0], file.metadata().unwrap().len() * 2 / 3);
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
+    let output = place.run(&["doctor", "data", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = found["findings"].to_string();
+    assert!(findings.contains("main.hurt") && findings.contains(&name), "{findings}");
+    assert!(!findings.contains("main.well"), "{findings}");
+    // The backup that would carry it on is refused, and says what to do.
+    let said = place.fails(&["backup", "again", "--data", "data"]);
+    assert!(said.contains(&name) || said.contains("checksum"), "{said}");
+    assert!(said.contains("restore the table from an earlier backup"), "{said}");
+    assert!(!place.path("again").exists());
+    assert!(server.stop().success());
+
+    // Started anew: the table says which file, the other one and new rows are served.
+    let server = server_of(&place);
+    let sql = |statement: &str| {
+        let body = format!("{{\"sql\": \"{statement}\"}}");
+        server.ask("POST", "/v1/sql", &["Content-Type: application/json"], &body)
+    };
+    let (status, said) = sql("SELECT sum(n) AS s FROM hurt");
+    assert!(status >= 500 && said.contains("damaged"), "{status} {said}");
+    let (status, said) = sql("SELECT count(*) AS c FROM well WHERE n >= 0");
+    assert!(status == 200 && said.contains("9000"), "{status} {said}");
+    let (status, said) = server.ask(
+        "POST",
+        "/v1/tables/well/rows",
+        &["Content-Type: application/json"],
+        "[{\"n\": 1, \"m\": 1}]",
+    );
+    assert_eq!(status, 200, "{said}");
+    assert!(server.stop().success());
+}

@@ -1,0 +1,332 @@
+//! The log's archive: what became durable, copied into another folder, so that a backup can be carried forward to any
+//! commit after it.
+//!
+//! A thread of its own does it, so that a folder that hangs holds up nothing else. The log is not trimmed above what the
+//! archive holds, up to a bound; beyond it, and wherever the log itself finds no room, the log lets go and the archive
+//! has a gap. A gap is told by [`Archiving::gaps`], and by a restore that meets it.
+//!
+//! Pieces lie in a folder named after the database's archive id, which is made once in its directory and not copied by a
+//! backup: what is restored begins an archive of its own, so two histories never mix.
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use commitlog::{Archiver, Next, Piece};
+use types::{Error, Kind, Lsn, Result};
+use vfs::{Access, Condvar, Env, Mutex, Rank};
+
+use crate::inbox::{BackgroundEdit, Request};
+use crate::open;
+use crate::shared::Shared;
+
+/// About how long a piece is at most; one frame may be longer.
+const PIECE_BYTES: usize = 8 << 20;
+const STEP_BYTES: usize = 1 << 20;
+const SYNC_BYTES: usize = 4 << 20;
+/// How long what failed waits: first, and at most; in between it doubles.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The name of the file with the archive id.
+const ID_NAME: &str = "archive-id";
+
+/// How the archive is doing.
+#[derive(Clone, Debug)]
+pub struct Archiving {
+    /// Where the pieces lie.
+    pub dir: PathBuf,
+    /// The archive holds the commits up to here, gaps apart.
+    pub lsn: Lsn,
+    /// Log files that are kept only because the archive lacks them.
+    pub files_waiting: u64,
+    /// Bytes written to it since the database was opened.
+    pub bytes: u64,
+    /// Parts of the log that were let go of before they were archived, since the database was opened. After one a new
+    /// backup is needed: older ones cannot be carried beyond it.
+    pub gaps: u64,
+    /// The first and last commit of the newest of them.
+    pub gap: Option<(Lsn, Lsn)>,
+    /// Why it does not go on at the moment.
+    pub error: Option<Error>,
+}
+
+/// What the threads of a database share of its archive.
+pub(crate) struct Archive {
+    pub id: u64,
+    dir: PathBuf,
+    wait: Duration,
+    signal: Mutex<Signal>,
+    signalled: Condvar,
+    /// Something became durable since the thread last looked.
+    pending: AtomicBool,
+    lsn: AtomicU64,
+    bytes: AtomicU64,
+    gaps: AtomicU64,
+    gap: ArcSwapOption<(Lsn, Lsn)>,
+    error: ArcSwapOption<Error>,
+}
+
+#[derive(Default)]
+struct Signal {
+    pending: bool,
+    /// A log file is full: do not gather any longer.
+    urgent: bool,
+    ending: bool,
+}
+
+impl Archive {
+    /// The archive below `dir` of the database in `data`.
+    pub fn open(env: &Env, data: &Path, dir: &Path, wait: Duration) -> Result<Archive> {
+        let id = archive_id(env, data)?;
+        Ok(Archive {
+            id,
+            dir: dir.join(folder(id)),
+            wait,
+            signal: Mutex::new(Rank::new(57, "engine archive"), Signal::default()),
+            signalled: Condvar::new(),
+            pending: AtomicBool::new(false),
+            lsn: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            gap: ArcSwapOption::empty(),
+            error: ArcSwapOption::empty(),
+        })
+    }
+
+    /// Something became durable.
+    pub fn wake(&self) {
+        if !self.pending.swap(true, Ordering::AcqRel) {
+            self.signal.lock().pending = true;
+            self.signalled.notify_one();
+        }
+    }
+
+    /// A log file is full.
+    pub fn hurry(&self) {
+        let mut signal = self.signal.lock();
+        (signal.pending, signal.urgent) = (true, true);
+        drop(signal);
+        self.signalled.notify_one();
+    }
+
+    /// Lets the thread do what is left and end.
+    pub fn end(&self) {
+        self.signal.lock().ending = true;
+        self.signalled.notify_one();
+    }
+
+    pub fn status(&self, files_waiting: u64) -> Archiving {
+        Archiving {
+            dir: self.dir.clone(),
+            lsn: Lsn(self.lsn.load(Ordering::Acquire)),
+            files_waiting,
+            bytes: self.bytes.load(Ordering::Relaxed),
+            gaps: self.gaps.load(Ordering::Relaxed),
+            gap: self.gap.load().as_deref().copied(),
+            error: self.error.load().as_deref().cloned(),
+        }
+    }
+
+    /// Waits for work. False: the database closes, and this is the last round.
+    fn wait(&self, retry: Option<Duration>) -> bool {
+        let mut signal = self.signal.lock();
+        match retry {
+            Some(delay) => {
+                if !signal.ending {
+                    self.signalled.wait_for(&mut signal, delay);
+                }
+            }
+            None => {
+                while !signal.pending && !signal.ending {
+                    self.signalled.wait(&mut signal);
+                }
+                // Small commits gather.
+                if !signal.urgent && !signal.ending {
+                    self.signalled.wait_for(&mut signal, self.wait);
+                }
+            }
+        }
+        (signal.pending, signal.urgent) = (false, false);
+        self.pending.store(false, Ordering::Release);
+        !signal.ending
+    }
+}
+
+/// The thread's work until the database closes.
+pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
+    let mut delay = None;
+    loop {
+        let goes_on = archive.wait(delay);
+        let outcome = loop {
+            match keeper.step(shared, archive) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if !goes_on {
+            return;
+        }
+        delay = match outcome {
+            Ok(()) => None,
+            Err(_) => Some(delay.map_or(RETRY_FIRST, |delay| (delay * 2).min(RETRY_MAX))),
+        };
+    }
+}
+
+/// Where archiving stands.
+pub(crate) struct Keeper {
+    archiver: Archiver,
+    /// It is known what the folder holds.
+    opened: bool,
+}
+
+impl Keeper {
+    pub fn new(shared: &Shared) -> Self {
+        Keeper { archiver: shared.preallocator.archiver(), opened: false }
+    }
+
+    /// Archives one piece; false if there is none. What fails is told and tried again by the next call.
+    pub fn step(&mut self, shared: &Shared, archive: &Archive) -> Result<bool> {
+        let outcome = self.try_step(shared, archive);
+        // After a failure the folder may be another one: it is looked at anew.
+        self.opened &= outcome.is_ok();
+        archive.error.store(outcome.as_ref().err().map(|error| Arc::new(error.clone())));
+        outcome
+    }
+
+    fn try_step(&mut self, shared: &Shared, archive: &Archive) -> Result<bool> {
+        if !self.opened {
+            self.open(shared, archive)?;
+        }
+        match self.archiver.next_piece(PIECE_BYTES)? {
+            Next::Nothing => {
+                self.trim(shared);
+                return Ok(false);
+            }
+            Next::Gap { first, last } => {
+                archive.gap.store(Some(Arc::new((first, last))));
+                archive.gaps.fetch_add(1, Ordering::Relaxed);
+            }
+            Next::Piece(piece) => {
+                store(&shared.env, &archive.dir, &piece)?;
+                archive.bytes.fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
+                archive.lsn.store(piece.last_lsn.0, Ordering::Release);
+            }
+        }
+        self.archiver.archived(self.archiver.position());
+        Ok(true)
+    }
+
+    /// Finds out where the archive stands, and goes on from there.
+    fn open(&mut self, shared: &Shared, archive: &Archive) -> Result<()> {
+        let (env, dir) = (&shared.env, &archive.dir);
+        open::make_dir(env, dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
+        let last = pieces(env, dir)?.into_iter().map(|(_, last, _)| last).max();
+        let next = last.map_or_else(|| self.archiver.oldest(), Lsn::next);
+        let durable = shared.syncer.durable_lsn();
+        if next > durable.next() {
+            return Err(Error::conflict(format!(
+                "the archive holds commits up to lsn {}, this database has {durable}: another one writes to it",
+                next.0 - 1
+            ))
+            .with("archive", dir.display())
+            .hint(format!("remove `{ID_NAME}` from the directory of the copy, so that it gets an archive of its own")));
+        }
+        self.archiver.seek(next);
+        self.archiver.archived(next);
+        archive.lsn.store(next.0 - 1, Ordering::Release);
+        self.opened = true;
+        Ok(())
+    }
+
+    /// Lets the log go of what it kept for the archive.
+    fn trim(&self, shared: &Shared) {
+        let below = Lsn(shared.trimmed_below.load(Ordering::Acquire));
+        if shared.syncer.stats().archive_files > 0 {
+            let edit = BackgroundEdit::Trim { below };
+            // If it is not taken, the next manifest asks again.
+            let _ = shared.inbox.push(Request::Edit { edit, done: Box::new(|_| ()) });
+        }
+    }
+}
+
+/// The folder of an archive id.
+pub(crate) fn folder(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+/// The pieces in a folder by their first lsn: first, last, path.
+pub(crate) fn pieces(env: &Env, dir: &Path) -> Result<Vec<(Lsn, Lsn, PathBuf)>> {
+    let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
+    let piece = |entry: vfs::Entry| {
+        let (first, last) = Piece::lsns(&entry.name).filter(|_| !entry.is_dir)?;
+        Some((first, last, dir.join(entry.name)))
+    };
+    let mut pieces: Vec<_> = entries.into_iter().filter_map(piece).collect();
+    pieces.sort();
+    Ok(pieces)
+}
+
+/// Writes a piece so that it is there as a whole or not at all.
+fn store(env: &Env, dir: &Path, piece: &Piece) -> Result<()> {
+    let path = dir.join(piece.name());
+    let temporary = dir.join(format!("{}.tmp", piece.name()));
+    let write = || -> std::io::Result<()> {
+        if env.disk.exists(&temporary)? {
+            env.disk.remove(&temporary)?;
+        }
+        let file = env.disk.create(&temporary)?;
+        let mut at = 0;
+        for bytes in piece.bytes.chunks(STEP_BYTES) {
+            file.write_at(&[IoSlice::new(bytes)], at)?;
+            at += bytes.len() as u64;
+            if at.is_multiple_of(SYNC_BYTES as u64) {
+                file.sync()?;
+            }
+        }
+        file.sync()?;
+        env.disk.rename(&temporary, &path)?;
+        env.disk.sync_dir(dir)
+    };
+    write().map_err(|e| {
+        // What little was written is better left to those who may free more.
+        let _ = env.disk.remove(&temporary);
+        Error::io(format!("archiving {}", path.display()), e)
+            .hint("writes go on; the archive goes on by itself once it can be written to")
+    })
+}
+
+/// The id of a database's archive, made if it has none.
+fn archive_id(env: &Env, data: &Path) -> Result<u64> {
+    let path = data.join(ID_NAME);
+    let failed = |e| Error::io(format!("reading {}", path.display()), e);
+    if env.disk.exists(&path).map_err(failed)? {
+        let file = env.disk.open(&path, Access::Read).map_err(failed)?;
+        let mut bytes = vec![0; file.len().map_err(failed)? as usize];
+        file.read_at(&mut bytes, 0).map_err(failed)?;
+        let id = std::str::from_utf8(&bytes).ok().and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        return id.ok_or_else(|| {
+            Error::new(Kind::Damaged, "the archive id cannot be read")
+                .with("file", path.display())
+                .hint("remove it: an archive is begun anew then, and a new backup is needed")
+        });
+    }
+    let id = env.random.next_u64();
+    let temporary = data.join(format!("{ID_NAME}.tmp"));
+    let write = || -> std::io::Result<()> {
+        if env.disk.exists(&temporary)? {
+            env.disk.remove(&temporary)?;
+        }
+        let file = env.disk.create(&temporary)?;
+        file.write_at(&[IoSlice::new(format!("{}\n", folder(id)).as_bytes())], 0)?;
+        file.sync()?;
+        env.disk.rename(&temporary, &path)?;
+        env.disk.sync_dir(data)
+    };
+    write().map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
+    Ok(id)
+}

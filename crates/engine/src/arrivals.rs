@@ -1,0 +1,53 @@
+//! Waiting for the next commit. The commit thread pays for it only while somebody waits.
+
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use vfs::{Condvar, Mutex, Rank};
+
+pub(crate) struct Arrivals {
+    waiting: AtomicUsize,
+    lock: Mutex<()>,
+    arrived: Condvar,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        let lock = Mutex::new(Rank::new(58, "engine arrivals"), ());
+        Arrivals { waiting: AtomicUsize::new(0), lock, arrived: Condvar::new() }
+    }
+}
+
+impl Arrivals {
+    /// Something changed that a waiter may ask for.
+    pub fn tell(&self) {
+        // The change is made before the waiters are counted, and they count themselves before they look for it: one of
+        // the two sees the other.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            drop(self.lock.lock());
+            self.arrived.notify_all();
+        }
+    }
+
+    /// Waits until `is_there`, at most so long; whether it is.
+    pub fn wait(&self, timeout: Duration, is_there: impl Fn() -> bool) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut guard = self.lock.lock();
+        let found = loop {
+            if is_there() {
+                break true;
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => break false,
+                Some(left) => drop(self.arrived.wait_for(&mut guard, left)),
+                None => self.arrived.wait(&mut guard),
+            }
+        };
+        drop(guard);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        found
+    }
+}

@@ -1,0 +1,140 @@
+//! What came after a backup, out of the archive of its log.
+//!
+//! The log's own seals and compactions name files that the backup does not have, so they are passed over: rows gather in
+//! heads here too, and are sealed when they are many. What comes out is the same rows, with the same ids.
+
+use std::path::{Path, PathBuf};
+
+use commitlog::edit::Edit;
+use commitlog::record::{Frame, Section};
+use table::{Segment, segment};
+use types::{Error, Kind, Lsn, Result, TableId};
+use vfs::Env;
+
+use super::copy::Made;
+use super::marker::Marker;
+use super::restore::Target;
+use crate::archive;
+use crate::open::Replay;
+
+/// Head rows are sealed once they take so much in all.
+const HEAD_BYTES_MAX: u64 = 96 << 20;
+
+/// A file of the archive: first lsn, last lsn, path.
+pub(crate) type Piece = (Lsn, Lsn, PathBuf);
+
+/// The files that the archive has for a backup.
+pub(crate) fn pieces_of(env: &Env, archive: &Path, marker: &Marker) -> Result<Vec<Piece>> {
+    let id = marker.archive.ok_or_else(|| {
+        Error::invalid("the backup was taken while its log was not archived").hint(
+            "restore it without an archive, or use a backup that was taken since `[log] archive` was set",
+        )
+    })?;
+    let dir = archive.join(archive::folder(id));
+    if !env.disk.exists(&dir).map_err(|e| Error::io(format!("looking for {}", dir.display()), e))? {
+        return Err(Error::not_found(format!(
+            "{} has no folder `{}`, which is where this backup's log was archived",
+            archive.display(),
+            archive::folder(id)
+        ))
+        .hint("name the folder that `[log] archive` named"));
+    }
+    archive::pieces(env, &dir)
+}
+
+/// Applies the commits after `after`, up to the target, and leaves every row in a segment. The last lsn applied.
+#[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
+pub(crate) fn replay(
+    env: &Env,
+    dest: &Path,
+    replay: &mut Replay<'_>,
+    made: &mut Made,
+    pieces: &[Piece],
+    after: Lsn,
+    to: Option<Target>,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Lsn> {
+    let mut at = after;
+    let is_reached = |at: Lsn| to == Some(Target::Lsn(at));
+    for (first, last, path) in pieces {
+        if *last <= at || is_reached(at) {
+            continue;
+        }
+        if *first > at.next() {
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("the archive lacks lsn {} to {}", at.next(), first.0 - 1),
+            )
+            .with("archive", path.parent().unwrap_or(path).display())
+            .hint(format!("restore to lsn {at} at most, or use a backup that was taken later")));
+        }
+        let goes_on = commitlog::read_piece(env, path, at, &mut |frame: Frame| {
+            let frame = match to {
+                Some(Target::Time(time)) if frame.time > time => return Ok(false),
+                Some(Target::Lsn(lsn)) => frame.up_to(lsn),
+                _ => Some(frame),
+            };
+            let Some(mut frame) = frame else { return Ok(false) };
+            frame.sections.retain(is_content);
+            let (reached, bytes) = (frame.last_lsn(), frame.bytes);
+            replay.frame(frame)?;
+            at = reached;
+            if replay.tips.values().map(|tip| tip.head_bytes()).sum::<u64>() >= HEAD_BYTES_MAX {
+                seal(env, dest, replay, made, at, tick)?;
+            }
+            tick(bytes)?;
+            Ok(!is_reached(at))
+        })?;
+        if !goes_on {
+            break;
+        }
+    }
+    if let Some(Target::Lsn(lsn)) = to
+        && at < lsn
+    {
+        return Err(Error::not_found(format!("the archive reaches lsn {at} only")).hint(format!(
+            "restore to lsn {at} at most; what is newer is in the log of the directory itself"
+        )));
+    }
+    seal(env, dest, replay, made, at, tick)?;
+    Ok(at)
+}
+
+/// Rows, deletes, definitions and keys: what a user did, as opposed to how it was stored.
+fn is_content(section: &Section) -> bool {
+    !matches!(
+        section,
+        Section::Edit { edit: Edit::Seal { .. } | Edit::Compact { .. } | Edit::Checkpoint { .. }, .. }
+    )
+}
+
+/// Makes segments of all heads.
+fn seal(
+    env: &Env,
+    dest: &Path,
+    replay: &mut Replay<'_>,
+    made: &mut Made,
+    lsn: Lsn,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<()> {
+    let mut tables: Vec<TableId> =
+        replay.tips.iter().filter(|(_, tip)| tip.head_rows() > 0).map(|(id, _)| *id).collect();
+    tables.sort_unstable();
+    for table in tables {
+        let dir = segment::table_dir(dest, table);
+        let exists = env.disk.exists(&dir);
+        if !exists.map_err(|e| Error::io(format!("looking for {}", dir.display()), e))? {
+            made.dir(env, dir.clone())?;
+        }
+        let id = replay.next_segment;
+        replay.next_segment = id.next();
+        let Some(tip) = replay.tips.get_mut(&table) else { continue };
+        let snapshot = tip.snapshot(lsn);
+        segment::file_names(id).into_iter().for_each(|name| drop(made.file(dir.join(name))));
+        let meta = table::seal(&snapshot, env, &dir, id, snapshot.next_row(), &mut |_| tick(0))?;
+        let sealed = Segment::open(env, &dir, snapshot.def(), meta);
+        sealed.check()?;
+        tip.apply_seal(sealed)?;
+    }
+    Ok(())
+}
