@@ -46,6 +46,7 @@ use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
+use crate::membership;
 use crate::names::{self, Named, Tables, Written};
 use crate::options::Options;
 use crate::params::Params;
@@ -131,6 +132,8 @@ impl Planner {
         // `coerce` makes floats of those that need not be exact.
         settings.sql_parser.parse_float_as_decimal = true;
         settings.execution.time_zone = Some("UTC".into());
+        // It forgets the group of nulls: `SELECT DISTINCT x … ORDER BY x LIMIT 5`.
+        settings.optimizer.enable_topk_aggregation = false;
         // A few rows are not worth a second thread.
         settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
         // Each sorting partition sets this aside for merging; a small pool must still have room to sort.
@@ -251,6 +254,7 @@ impl Planner {
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
             .and_then(single::rows)
+            .and_then(membership::exact)
             .map_err(from_datafusion)?;
         let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
 

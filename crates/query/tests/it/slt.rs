@@ -53,6 +53,7 @@ files!(
     information,
     comparing,
     guards,
+    nulls,
     indexes,
     overflow,
     recursive,
