@@ -70,7 +70,12 @@ fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<bool> {
         let inside = found.subquery.subquery.schema().field(0).is_nullable();
         Ok(inside || found.expr.nullable(schema)?)
     };
-    Ok(found.negated == not || !may_be_null()?)
+    // What is written out over a UNION has two columns of one name, and DataFusion refuses it.
+    Ok(found.negated == not || has_union(&found.subquery.subquery) || !may_be_null()?)
+}
+
+fn has_union(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Union(_)) || plan.inputs().into_iter().any(has_union)
 }
 
 fn condition(expr: Expr, null_is: For) -> Result<Expr> {
