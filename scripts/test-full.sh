@@ -55,6 +55,10 @@ seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index, against BM25 ove
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index and tail, against a fresh index" run_seeds polynya-index 25 index_and_tail_answer_as_a_fresh_index
 seeds=$((seeds / 4)) phase "$((seeds / 4)) seeds: table, against a model" run_seeds polynya-table 25 tests::model
 
+phase "comparison: lint" cargo clippy --locked --quiet -p polynya-compare --all-targets -- -D warnings
+phase "comparison: tests" cargo test --locked --quiet -p polynya-compare
+phase "20,000 statements: SQL, against SQLite" cargo run --locked --quiet -p polynya-compare -- queries --seeds 100
+
 POLYNYA_TEST_CONNECTIONS=10000 phase "10,000 connections" \
     cargo test --locked --quiet -p polynya-server --test bad_input -- many_connections_are_served_at_once
 phase "release build" cargo build --release --locked --quiet -p polynya-app --bin polynya
@@ -74,5 +78,8 @@ for load in half full; do
 done
 for workload in ingest reads sql; do
     phase "bench $workload" "$POLYNYA_BIN" bench "$workload" --measure "$measure" --root "$target"
+done
+for workload in freeze tables; do
+    phase "bench $workload" "$POLYNYA_BIN" bench "$workload" --root "$target"
 done
 phase "bench ingest, single events" "$POLYNYA_BIN" bench ingest --batch 1 --measure "$measure" --root "$target"

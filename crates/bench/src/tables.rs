@@ -134,14 +134,16 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Re
 }
 
 impl Bench<'_> {
-    fn open(&self, peer: &dyn Peer, for_size: bool) -> Result<Open> {
+    fn open(&self, peer: &dyn Peer, for_size_of: Option<u64>) -> Result<Open> {
         let root = &self.options.root;
         let directory = tempfile::Builder::new()
             .prefix("polynya-bench-")
             .tempdir_in(root)
             .map_err(|error| Error::io(format_args!("making a directory in {}", root.display()), error))?;
-        let store =
-            if for_size { peer.open_for_size(directory.path())? } else { peer.open(directory.path())? };
+        let store = match for_size_of {
+            Some(rows) => peer.open_for_size(directory.path(), rows)?,
+            None => peer.open(directory.path())?,
+        };
         Ok(Open { store, _directory: directory })
     }
 
@@ -184,7 +186,7 @@ impl Bench<'_> {
                 if let Some(open) = kept[at].take() {
                     open.store.close()?;
                 }
-                let open = self.open(self.peers[at], false)?;
+                let open = self.open(self.peers[at], None)?;
                 open.store.create(&ORDERS)?;
                 let mut session = open.store.session()?;
                 let began = Instant::now();
@@ -256,7 +258,7 @@ impl Bench<'_> {
     fn look_up(&mut self) -> Result<()> {
         let rows = self.options.lookup_rows;
         let customers = (rows / 10).max(1);
-        let stores = self.peers.iter().map(|peer| self.open(*peer, false)).collect::<Result<Vec<_>>>()?;
+        let stores = self.peers.iter().map(|peer| self.open(*peer, None)).collect::<Result<Vec<_>>>()?;
         let mut sessions = stores.iter().map(|open| open.store.session()).collect::<Result<Vec<_>>>()?;
         stores.iter().try_for_each(|open| open.store.create(&ORDERS))?;
         (self.progress)(&format!("filling {rows} rows to look up"));
@@ -297,7 +299,7 @@ impl Bench<'_> {
 
     /// Single rows by several threads at once, each commit durable.
     fn insert(&mut self) -> Result<()> {
-        let stores = self.peers.iter().map(|peer| self.open(*peer, false)).collect::<Result<Vec<_>>>()?;
+        let stores = self.peers.iter().map(|peer| self.open(*peer, None)).collect::<Result<Vec<_>>>()?;
         stores.iter().try_for_each(|open| open.store.create(&SINGLES))?;
         let next = AtomicI64::new(1);
         let mut written = vec![0; self.peers.len()];
@@ -339,7 +341,7 @@ impl Bench<'_> {
         let (mut bytes, mut besides) = (Vec::new(), Vec::new());
         for peer in self.peers {
             (self.progress)(&format!("{}: size", peer.name()));
-            let open = self.open(*peer, true)?;
+            let open = self.open(*peer, Some(self.options.rows))?;
             open.store.create(&ORDERS)?;
             let mut session = open.store.session()?;
             for batch in orders.all.chunks(self.options.batch.max(1)) {
@@ -443,6 +445,9 @@ mod tests {
         let report = run(&small, &[&Polynya], &mut |_| {}).unwrap();
         report.verdict().unwrap();
         assert_eq!(report.measured.len(), 2 + 11 + 1 + 2 + 1);
+        let size = &report.measured.last().unwrap().of[0].value;
+        // Numbers, two of them in an index, and names.
+        assert!((20.0..500.0).contains(&size.median), "{size:?} bytes a row");
         for measured in &report.measured {
             assert!(measured.of[0].value.median > 0.0, "{measured:?}");
         }

@@ -33,13 +33,16 @@ use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 
 use crate::bounded::constant;
 use crate::checked;
+use crate::distinct::DistinctIsGrouping;
 
-/// DataFusion's rules, and one more: before any expression is taken out of a filter's conditions to be reckoned once for
+/// DataFusion's rules, with [`DistinctIsGrouping`] before the one on DISTINCT, and one more: before any expression is taken out of a filter's conditions to be reckoned once for
 /// all rows, those that cannot fail come first. Only what the first of them asks is taken out.
 pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     let at = rules.iter().position(|rule| rule.name() == "common_sub_expression_eliminate");
     rules.insert(at.unwrap_or(rules.len()), Arc::new(SafeFirst));
+    let at = rules.iter().position(|rule| rule.name() == "replace_distinct_aggregate");
+    rules.insert(at.unwrap_or(rules.len()), Arc::new(DistinctIsGrouping));
     rules
 }
 

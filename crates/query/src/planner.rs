@@ -50,6 +50,7 @@ use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
+use crate::membership;
 use crate::names::{self, Named, Tables, Written};
 use crate::narrow::ByIndex;
 use crate::options::Options;
@@ -147,6 +148,8 @@ impl Planner {
         settings.execution.time_zone = Some("UTC".into());
         // As many as one lookup has.
         settings.optimizer.hash_join_inlist_pushdown_max_distinct_values = by_index::RANGES_MAX;
+        // It forgets the group of nulls: `SELECT DISTINCT x … ORDER BY x LIMIT 5`.
+        settings.optimizer.enable_topk_aggregation = false;
         // A few rows are not worth a second thread.
         settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
         // Each sorting partition sets this aside for merging; a small pool must still have room to sort.
@@ -337,6 +340,7 @@ impl Planner {
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
             .and_then(single::rows)
+            .and_then(membership::exact)
             .map_err(from_datafusion)?;
         let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
 

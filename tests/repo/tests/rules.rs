@@ -79,6 +79,48 @@ fn no_file_names_a_path_of_one_machine() {
     );
 }
 
+/// The crate that builds SQLite and more for comparisons.
+const NOT_BUILT: &str = "crates/compare";
+
+#[test]
+fn all_crates_but_the_comparison_are_built_unasked() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let list = |key: &str| -> BTreeSet<String> {
+        let after = manifest.split_once(&format!("\n{key} = [")).map_or("", |(_, after)| after);
+        let inside = after.split_once(']').map_or("", |(inside, _)| inside);
+        inside.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let named = list("members");
+    assert!(named.contains("crates/*"), "{named:?}");
+    let mut members: BTreeSet<String> = named.into_iter().filter(|member| member != "crates/*").collect();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        members.insert(format!("crates/{}", entry.unwrap().file_name().to_str().unwrap()));
+    }
+    assert!(members.remove(NOT_BUILT));
+    assert_eq!(
+        list("default-members"),
+        members,
+        "default-members in Cargo.toml lists all members but {NOT_BUILT}"
+    );
+}
+
+#[test]
+fn what_names_the_whole_workspace_excludes_the_comparison() {
+    let is_script = |file: &File| {
+        let path = &file.path;
+        path.starts_with("scripts") || path.starts_with(".ci") || path.ends_with("Makefile")
+    };
+    let mut found = Vec::new();
+    for file in files().iter().filter(|file| is_script(file)) {
+        for (at, line) in file.text.lines().enumerate() {
+            if line.contains("--workspace") && !line.contains("--exclude polynya-compare") {
+                found.push(format!("{}:{}", file.path.display(), at + 1));
+            }
+        }
+    }
+    assert_none(&found, "add `--exclude polynya-compare`: it builds SQLite");
+}
+
 /// What makes a test able to hang: threads, or something that has them.
 const CAN_HANG: [&str; 9] = [
     "thread::spawn(",

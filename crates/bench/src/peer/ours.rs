@@ -30,9 +30,9 @@ impl Peer for Polynya {
         Ok(Arc::new(Ours { db: Database::open(dir)?, dir: dir.to_owned(), seal_rows: None }))
     }
 
-    fn open_for_size(&self, dir: &Path) -> Result<Arc<dyn Store>> {
+    fn open_for_size(&self, dir: &Path, rows: u64) -> Result<Arc<dyn Store>> {
         let mut options = Options::default();
-        options.engine.seal_rows = 50_000;
+        options.engine.seal_rows = (rows / 3).max(1);
         let seal_rows = Some(options.engine.seal_rows);
         Ok(Arc::new(Ours { db: Database::open_with(dir, options)?, dir: dir.to_owned(), seal_rows }))
     }
@@ -112,7 +112,10 @@ impl Store for Ours {
             rows += table.rows();
             in_heads += table.head_rows();
         }
-        let sealed = rows.saturating_sub(in_heads).max(1);
+        let sealed = rows.saturating_sub(in_heads);
+        if sealed == 0 {
+            return Err(Error::invalid("no row is in a segment, so their size cannot be told"));
+        }
         let whole = (segments as f64 * rows as f64 / sealed as f64) as u64;
         Ok((whole + derived, directory_bytes(&self.dir)?.saturating_sub(segments + derived)))
     }
@@ -128,7 +131,7 @@ impl Session for Handle {
     fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()> {
         let params: Vec<Value> = params.iter().map(value).collect();
         let found = self.0.sql(&statement.numbered, &params)?;
-        found.batches.iter().try_for_each(|batch| read(batch, answer))
+        found.batches.iter().try_for_each(|batch| read_batch(batch, answer))
     }
 
     fn get(&mut self, table: &Table, key: i64, answer: &mut Digest) -> Result<()> {
@@ -195,8 +198,8 @@ fn cell(value: Value) -> Result<Cell> {
     })
 }
 
-/// Reads a batch column by column: that is how its values lie in memory.
-fn read(batch: &RecordBatch, answer: &mut Digest) -> Result<()> {
+/// Reads every value of a batch, column by column: that is how they lie in memory.
+pub fn read_batch(batch: &RecordBatch, answer: &mut Digest) -> Result<()> {
     let has_nulls = batch.columns().iter().any(|column| column.null_count() > 0);
     if answer.keeps() || has_nulls {
         return read_cells(batch, answer);

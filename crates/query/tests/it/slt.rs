@@ -57,6 +57,7 @@ files!(
     information,
     comparing,
     guards,
+    nulls,
     indexes,
     overflow,
     recursive,

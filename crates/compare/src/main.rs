@@ -1,0 +1,139 @@
+//! Peers beside Polynya in the harness of `polynya-bench`: SQLite, and motedb where the feature of that name is on.
+//!
+//! - `tables` and `freeze`: the workloads of `polynya bench`, all databases in turns within one run, answers compared.
+//! - `queries`: generated SQL whose answers must be SQLite's.
+//!
+//! Never shipped, and no default member of the workspace: `cargo run --release -p polynya-compare -- tables`.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "motedb")]
+mod mote;
+mod queries;
+mod sqlite;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bench::peer::{Peer, Polynya};
+use bench::{Report, freeze, tables};
+use clap::{Args, Parser, Subcommand};
+use types::Result;
+
+#[derive(Parser)]
+#[command(about = "Polynya beside SQLite, and beside motedb if built with `--features motedb`")]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// One table: lookups, ranges, aggregates, scans, inserts
+    Tables {
+        #[command(flatten)]
+        measuring: Measuring,
+        /// Only the rows whose name has one of these parts
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+        #[arg(long)]
+        rows: Option<u64>,
+        #[arg(long)]
+        lookup_rows: Option<u64>,
+    },
+    /// Readers of twelve databases while all of them build indexes
+    Freeze {
+        #[command(flatten)]
+        measuring: Measuring,
+        /// Seconds of a round
+        #[arg(long)]
+        measure: Option<f64>,
+        #[arg(long)]
+        rows: Option<u64>,
+        #[arg(long)]
+        databases: Option<usize>,
+    },
+    /// Generated SQL: Polynya's answers against SQLite's
+    Queries(queries::Options),
+}
+
+#[derive(Args)]
+struct Measuring {
+    /// Where the databases' directories are made: on the disk that matters
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    root: PathBuf,
+    /// How often each measurement is repeated
+    #[arg(long)]
+    repeat: Option<usize>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leave out these databases
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+    /// Print JSON instead of Markdown
+    #[arg(long)]
+    json: bool,
+}
+
+impl Measuring {
+    fn peers(&self) -> Vec<&'static dyn Peer> {
+        let all: Vec<&'static dyn Peer> = vec![
+            &Polynya,
+            &sqlite::Sqlite,
+            #[cfg(feature = "motedb")]
+            &mote::Mote,
+        ];
+        all.into_iter().filter(|peer| !self.without.iter().any(|name| name == peer.name())).collect()
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Command::parse().what) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("polynya-compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(what: What) -> Result<ExitCode> {
+    let progress: bench::Progress<'_> = &mut |line| eprintln!("{line}");
+    match what {
+        What::Tables { measuring, only, rows, lookup_rows } => {
+            let mut options = tables::Options::new(&measuring.root);
+            options.only = only;
+            options.seed = measuring.seed;
+            options.repeat = measuring.repeat.unwrap_or(options.repeat);
+            options.rows = rows.unwrap_or(options.rows);
+            options.lookup_rows = lookup_rows.unwrap_or(options.lookup_rows);
+            let report = tables::run(&options, &measuring.peers(), progress)?;
+            Ok(print(&measuring, &report))
+        }
+        What::Freeze { measuring, measure, rows, databases } => {
+            let mut options = freeze::Options::new(&measuring.root);
+            options.seed = measuring.seed;
+            options.pairs = measuring.repeat.unwrap_or(options.pairs);
+            options.rows = rows.unwrap_or(options.rows);
+            options.databases = databases.unwrap_or(options.databases);
+            if let Some(seconds) = measure {
+                options.timing.measure = Duration::from_secs_f64(seconds);
+            }
+            let report = freeze::run(&options, &measuring.peers(), progress)?;
+            Ok(print(&measuring, &report))
+        }
+        What::Queries(options) => queries::run(&options, progress),
+    }
+}
+
+fn print(measuring: &Measuring, report: &Report) -> ExitCode {
+    println!("{}", if measuring.json { report.to_json() } else { report.to_markdown() });
+    match report.verdict() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("polynya-compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

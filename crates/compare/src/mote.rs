@@ -1,0 +1,163 @@
+//! motedb 0.16: group commit, every answer materialised, no limit of rows, no limit of time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bench::peer::{
+    Cell, Column, Columns, Digest, Peer, Session, Statement, Store, Table, Type, directory_bytes, float, int,
+    text,
+};
+use motedb::types::Value;
+use motedb::{DBConfig, Database, DurabilityLevel, QueryResult};
+use types::{Error, Result};
+
+pub struct Mote;
+
+impl Peer for Mote {
+    fn name(&self) -> &'static str {
+        "motedb"
+    }
+
+    fn open(&self, dir: &Path) -> Result<Arc<dyn Store>> {
+        let mut config = DBConfig { max_result_rows: None, query_timeout_secs: None, ..DBConfig::default() };
+        config.wal_config.durability_level = DurabilityLevel::group_commit();
+        let path = dir.join("data");
+        let db = Database::create_with_config(&path, config).map_err(failed)?;
+        Ok(Arc::new(Open { db: Arc::new(db), dir: dir.to_owned() }))
+    }
+}
+
+struct Open {
+    db: Arc<Database>,
+    dir: PathBuf,
+}
+
+fn failed(error: motedb::MoteDBError) -> Error {
+    Error::internal(format!("motedb: {error}"))
+}
+
+impl Open {
+    fn execute(&self, sql: &str) -> Result<()> {
+        self.db.execute(sql).map_err(failed)?.materialize().map_err(failed).map(drop)
+    }
+}
+
+impl Store for Open {
+    fn session(&self) -> Result<Box<dyn Session>> {
+        Ok(Box::new(Handle(self.db.clone())))
+    }
+
+    fn create(&self, table: &Table) -> Result<()> {
+        let column = |(at, (name, column)): (usize, &(&str, Type))| {
+            let data_type = match column {
+                Type::Int => "INTEGER",
+                Type::Float => "FLOAT",
+                Type::Text => "TEXT",
+            };
+            format!("{name} {data_type}{}", if at == 0 { " PRIMARY KEY" } else { "" })
+        };
+        let columns: Vec<String> = table.columns.iter().enumerate().map(column).collect();
+        self.execute(&format!("CREATE TABLE {} ({})", table.name, columns.join(", ")))
+    }
+
+    fn build_indexes(&self, table: &Table, columns: &[&str]) -> Result<()> {
+        let name = table.name;
+        columns.iter().try_for_each(|column| {
+            self.execute(&format!("CREATE INDEX {name}_{column} ON {name}({column})"))
+        })?;
+        self.db.wait_for_indexes_ready();
+        Ok(())
+    }
+
+    fn drop_indexes(&self, table: &Table, columns: &[&str]) -> Result<()> {
+        let name = table.name;
+        columns.iter().try_for_each(|column| self.execute(&format!("DROP INDEX {name}_{column} ON {name}")))
+    }
+
+    /// Otherwise the next SELECT does it.
+    fn settle(&self) -> Result<()> {
+        self.db.flush().map_err(failed)
+    }
+
+    fn disk(&self) -> Result<(u64, u64)> {
+        self.db.checkpoint_full().map_err(failed)?;
+        Ok((directory_bytes(&self.dir)?, 0))
+    }
+
+    fn close(&self) -> Result<()> {
+        self.db.close().map_err(failed)
+    }
+}
+
+struct Handle(Arc<Database>);
+
+fn value(cell: &Cell) -> Value {
+    match cell {
+        Cell::Null => Value::Null,
+        Cell::Int(value) => Value::Integer(*value),
+        Cell::Float(value) => Value::Float(*value),
+        Cell::Text(value) => Value::Text(value.as_str().into()),
+    }
+}
+
+fn cell(value: Value) -> Cell {
+    match value {
+        Value::Null => Cell::Null,
+        Value::Integer(value) => Cell::Int(value),
+        Value::Float(value) => Cell::Float(value),
+        Value::Bool(value) => Cell::Int(i64::from(value)),
+        Value::Text(value) => Cell::Text(value.as_str().to_owned()),
+        other => Cell::Text(format!("{other:?}")),
+    }
+}
+
+impl Handle {
+    fn read(&self, sql: &str, params: Vec<Value>, answer: &mut Digest) -> Result<()> {
+        let found = self.0.execute_prepared(sql, params).map_err(failed)?.materialize().map_err(failed)?;
+        let QueryResult::Select { rows, .. } = found else {
+            return Err(Error::internal(format!("motedb: no rows for {sql}")));
+        };
+        if answer.keeps() {
+            rows.into_iter().for_each(|row| answer.row(row.into_iter().map(cell).collect()));
+            return Ok(());
+        }
+        for row in &rows {
+            let hash = row.iter().fold(Digest::start(), |hash, value| match value {
+                Value::Integer(value) => int(hash, *value),
+                Value::Float(value) => float(hash, *value),
+                Value::Text(value) => text(hash, value.as_str()),
+                _ => int(hash, 0),
+            });
+            answer.hashed(hash);
+        }
+        Ok(())
+    }
+}
+
+impl Session for Handle {
+    fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()> {
+        self.read(&statement.text, params.iter().map(value).collect(), answer)
+    }
+
+    fn get(&mut self, table: &Table, key: i64, answer: &mut Digest) -> Result<()> {
+        self.read(&table.statements().1, vec![Value::Integer(key)], answer)
+    }
+
+    fn insert(&mut self, table: &Table, row: &[Cell]) -> Result<()> {
+        let insert = table.statements().0;
+        let done = self.0.execute_prepared(&insert, row.iter().map(value).collect()).map_err(failed)?;
+        done.materialize().map_err(failed).map(drop)
+    }
+
+    fn load(&mut self, table: &Table, rows: &Columns) -> Result<()> {
+        let row = |at: usize| {
+            let value = |column: &Column| match column {
+                Column::Ints(values) => Value::Integer(values[at]),
+                Column::Floats(values) => Value::Float(values[at]),
+                Column::Texts(values) => Value::Text(values[at].as_str().into()),
+            };
+            rows.0.iter().map(value).collect()
+        };
+        self.0.batch_insert(table.name, (0..rows.rows()).map(row).collect()).map_err(failed).map(drop)
+    }
+}

@@ -1,0 +1,278 @@
+//! Whole statements.
+
+use bench::random::Random;
+
+use super::condition::{Condition, Scope};
+use super::world::{Kind, TABLES, Table};
+
+/// A SELECT in parts, so that a failing one can be made smaller.
+#[derive(Clone, Debug)]
+pub struct Select {
+    distinct: bool,
+    items: Vec<(String, Kind)>,
+    from: String,
+    filter: Option<Condition>,
+    group: Vec<String>,
+    having: Option<String>,
+    /// `UNION` and the like, with the other side.
+    with: Option<(&'static str, Box<Select>)>,
+    /// One for each item if it is sorted.
+    order: Vec<String>,
+    limit: Option<(u64, u64)>,
+}
+
+impl Select {
+    /// Whether the rows come in an order that is the same everywhere: all items are sorted by, so that only rows that are
+    /// equal may change places.
+    pub fn is_ordered(&self) -> bool {
+        !self.order.is_empty()
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = self.body();
+        if !self.order.is_empty() {
+            text.push_str(&format!(" order by {}", self.order.join(", ")));
+        }
+        if let Some((limit, offset)) = self.limit {
+            text.push_str(&format!(" limit {limit}"));
+            if offset > 0 {
+                text.push_str(&format!(" offset {offset}"));
+            }
+        }
+        text
+    }
+
+    fn body(&self) -> String {
+        let items: Vec<String> =
+            self.items.iter().enumerate().map(|(at, (item, _))| format!("{item} as c{}", at + 1)).collect();
+        let distinct = if self.distinct { "distinct " } else { "" };
+        let mut text = format!("select {distinct}{} from {}", items.join(", "), self.from);
+        if let Some(filter) = &self.filter {
+            text.push_str(&format!(" where {}", filter.text()));
+        }
+        if !self.group.is_empty() {
+            text.push_str(&format!(" group by {}", self.group.join(", ")));
+        }
+        if let Some(having) = &self.having {
+            text.push_str(&format!(" having {having}"));
+        }
+        if let Some((operator, other)) = &self.with {
+            text = format!("{text} {operator} {}", other.body());
+        }
+        text
+    }
+
+    /// Statements with one part less.
+    pub fn smaller(&self) -> Vec<Select> {
+        let mut all = Vec::new();
+        let mut less = |change: &dyn Fn(&mut Select)| {
+            let mut smaller = self.clone();
+            change(&mut smaller);
+            all.push(smaller);
+        };
+        if self.limit.is_some() {
+            less(&|select| select.limit = None);
+        } else if !self.order.is_empty() {
+            less(&|select| select.order.clear());
+        }
+        if let Some((_, other)) = &self.with {
+            less(&|select| select.with = None);
+            less(&|select| *select = (**other).clone());
+            for other in other.smaller() {
+                less(&|select| {
+                    select.with = select.with.as_ref().map(|(by, _)| (*by, Box::new(other.clone())))
+                });
+            }
+        }
+        if self.having.is_some() {
+            less(&|select| select.having = None);
+        }
+        if self.distinct {
+            less(&|select| select.distinct = false);
+        }
+        if let Some(filter) = &self.filter {
+            less(&|select| select.filter = None);
+            for smaller in filter.smaller() {
+                less(&|select| select.filter = Some(smaller.clone()));
+            }
+        }
+        // Items are named by their place, so none goes while they are sorted by or have another side.
+        if self.items.len() > 1 && self.order.is_empty() && self.with.is_none() {
+            for at in 0..self.items.len() {
+                less(&|select| drop(select.items.remove(at)));
+            }
+        }
+        all
+    }
+}
+
+/// Any statement over the tables.
+pub fn any(random: &mut Random) -> Select {
+    let mut select = match random.below(20) {
+        0..=6 => plain(random),
+        7..=10 => joined(random),
+        11..=13 => grouped(random),
+        14 => aggregated(random),
+        15 | 16 => combined(random),
+        17 => nested(random),
+        _ => lookup(random),
+    };
+    if random.below(5) < 3 {
+        sort(&mut select, random);
+    }
+    select
+}
+
+fn sort(select: &mut Select, random: &mut Random) {
+    let mut places: Vec<usize> = (1..=select.items.len()).collect();
+    // Not always from left to right.
+    if random.below(2) == 0 {
+        places.reverse();
+    }
+    let order = places.into_iter().map(|place| {
+        let way = ["asc nulls first", "asc nulls last", "desc nulls first", "desc nulls last"];
+        format!("{place} {}", way[random.below(4) as usize])
+    });
+    select.order = order.collect();
+    if random.below(2) == 0 {
+        let offset = if random.below(3) == 0 { random.below(20) } else { 0 };
+        select.limit = Some((random.below(25), offset));
+    }
+}
+
+fn any_table(random: &mut Random) -> &'static Table {
+    // The first is the one with all kinds of columns.
+    if random.below(2) == 0 { &TABLES[0] } else { &TABLES[random.below(3) as usize] }
+}
+
+fn select(scope: &Scope, from: String, random: &mut Random, filter: Option<Condition>) -> Select {
+    let items = (0..1 + random.below(4)).map(|_| scope.expression(random)).collect();
+    let with = None;
+    let (group, having, order, limit) = (Vec::new(), None, Vec::new(), None);
+    Select { distinct: random.below(5) == 0, items, from, filter, group, having, with, order, limit }
+}
+
+fn plain(random: &mut Random) -> Select {
+    let table = any_table(random);
+    let scope = Scope::of("x", table);
+    let filter = (random.below(8) > 0).then(|| scope.condition(random, 2));
+    select(&scope, format!("{} x", table.name), random, filter)
+}
+
+/// What an index is for: columns alone, one or two conditions, the best few.
+fn lookup(random: &mut Random) -> Select {
+    let table = any_table(random);
+    let scope = Scope::of(table.name, table);
+    let filter = (random.below(6) > 0).then(|| scope.condition(random, 1));
+    let mut select = select(&scope, table.name.to_owned(), random, filter);
+    select.distinct = false;
+    select.items = table.columns.iter().map(|(column, kind)| ((*column).to_owned(), *kind)).collect();
+    select
+}
+
+fn joined(random: &mut Random) -> Select {
+    let (left, right) = (any_table(random), any_table(random));
+    let mut scope = Scope::of("x", left);
+    scope.tables.push(("y".into(), right));
+    let of = |name: &str, table: &'static Table| Scope::of(name, table);
+    let (kind, mut on) = loop {
+        let (column, kind) = of("x", left).column(random);
+        // Truths and extreme values match too many others.
+        if kind == Kind::Bool {
+            continue;
+        }
+        if let Some((other, _)) = of("y", right).column_of(random, |other| other == kind) {
+            break (kind, format!("{column} = {other}"));
+        }
+    };
+    if random.below(3) == 0 || kind == Kind::At {
+        on = format!("{on} and {}", scope.plain().condition(random, 1).text());
+    }
+    let join = ["join", "inner join", "left join"][random.below(3) as usize];
+    let from = format!("{} x {join} {} y on {on}", left.name, right.name);
+    let filter = (random.below(3) > 0).then(|| scope.condition(random, 2));
+    select(&scope, from, random, filter)
+}
+
+fn grouped(random: &mut Random) -> Select {
+    let table = any_table(random);
+    let scope = Scope::of("x", table);
+    let filter = (random.below(2) > 0).then(|| scope.condition(random, 1));
+    let mut select = select(&scope, format!("{} x", table.name), random, filter);
+    select.distinct = false;
+    let mut keys = vec![scope.column(random)];
+    if random.below(3) == 0 {
+        keys.push(scope.column(random));
+    }
+    select.group = keys.iter().map(|(column, _)| column.clone()).collect();
+    select.items = keys;
+    select.items.extend((0..1 + random.below(3)).map(|_| scope.aggregate(random)));
+    select.having = (random.below(3) == 0).then(|| match random.below(3) {
+        0 => format!("count(*) > {}", random.below(5)),
+        1 => format!("min({}) is not null", table.columns[1].0),
+        _ => format!("count(distinct {}) <= {}", table.columns[1].0, random.below(5)),
+    });
+    select
+}
+
+fn aggregated(random: &mut Random) -> Select {
+    let mut select = plain(random);
+    let scope = Scope::of(
+        "x",
+        TABLES.iter().find(|table| select.from == format!("{} x", table.name)).unwrap_or(&TABLES[0]),
+    );
+    select.distinct = false;
+    select.items = (0..1 + random.below(4)).map(|_| scope.aggregate(random)).collect();
+    select
+}
+
+fn combined(random: &mut Random) -> Select {
+    let mut left = plain(random);
+    let operator = ["union", "union all", "intersect", "except"][random.below(4) as usize];
+    // Columns of the same kinds on the other side.
+    for _ in 0..50 {
+        let table = any_table(random);
+        let scope = Scope::of("x", table);
+        let items: Option<Vec<(String, Kind)>> =
+            left.items.iter().map(|(_, kind)| scope.column_of(random, |other| other == *kind)).collect();
+        let Some(items) = items else { continue };
+        let filter = (random.below(4) > 0).then(|| scope.condition(random, 1));
+        let mut right = select(&scope, format!("{} x", table.name), random, filter);
+        right.items = items;
+        left.with = Some((operator, Box::new(right)));
+        break;
+    }
+    left
+}
+
+/// A statement in FROM or in WITH.
+fn nested(random: &mut Random) -> Select {
+    let mut inner = if random.below(2) == 0 { plain(random) } else { grouped(random) };
+    if random.below(3) == 0 {
+        sort(&mut inner, random);
+    }
+    let kinds: Vec<Kind> = inner.items.iter().map(|(_, kind)| *kind).collect();
+    let names: Vec<String> = (1..=kinds.len()).map(|place| format!("q.c{place}")).collect();
+    let at = random.below(names.len() as u64) as usize;
+    let filter = match random.below(3) {
+        0 => Condition::Leaf(format!("{} is not null", names[at])),
+        1 => Condition::Leaf(format!("{} >= {}", names[at], kinds[at].literal(random))),
+        _ => Condition::Leaf(format!(
+            "{} in ({}, {})",
+            names[at],
+            kinds[at].literal(random),
+            kinds[at].literal(random)
+        )),
+    };
+    Select {
+        distinct: random.below(2) == 0,
+        items: names.into_iter().zip(kinds).collect(),
+        from: format!("({}) q", inner.text()),
+        filter: Some(filter),
+        group: Vec::new(),
+        having: None,
+        with: None,
+        order: Vec::new(),
+        limit: None,
+    }
+}
