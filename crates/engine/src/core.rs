@@ -9,6 +9,7 @@
 
 mod alter;
 mod check;
+mod views;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use commitlog::frame;
 use commitlog::record::{Deletes, Rows, Run};
 use table::Tip;
 use table::materializer::{Checkpoint, Materializer, Position};
-use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId};
+use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, ViewDef};
 
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
 use crate::reaper;
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     newest: Root,
     /// Tables changed since `newest` was built.
     dirty: BTreeSet<TableId>,
+    /// A table was given a time to live since `newest` was built: the pool has to know.
+    ttl_given: bool,
     /// Names gone since `newest` was built.
     gone: Vec<Arc<str>>,
     /// Since `newest` was built.
@@ -80,6 +83,8 @@ enum Action {
     Alter(TableDef),
     Drop(TableId),
     Rows { table: TableId, version: SchemaVersion, batch: RecordBatch, deletes: Vec<RowId> },
+    PutView(ViewDef),
+    DropView(String),
     PutKey(ApiKey),
     RemoveKey(String),
 }
@@ -120,6 +125,7 @@ impl Core {
             last_time: newest.time,
             newest,
             dirty: BTreeSet::new(),
+            ttl_given: false,
             gone: Vec::new(),
             derived: Vec::new(),
             waiting: Vec::new(),
@@ -307,6 +313,16 @@ impl Core {
                     group.frame.edit(offset, Edit::DropTable(table));
                     self.drop_table(table, lsn);
                 }
+                Action::PutView(view) => {
+                    group.frame.edit(offset, Edit::PutView(view.clone()));
+                    self.meta.views.insert(view.name.clone(), Arc::new(view));
+                    self.meta_changed = true;
+                }
+                Action::DropView(name) => {
+                    self.meta.views.remove(&name);
+                    self.meta_changed = true;
+                    group.frame.edit(offset, Edit::DropView { name });
+                }
                 Action::PutKey(api_key) => {
                     group.frame.edit(offset, Edit::PutKey(api_key.clone()));
                     put_key(&mut self.meta, api_key);
@@ -417,6 +433,7 @@ impl Core {
         self.names.insert(Arc::from(def.name.as_str()), def.id);
         self.dirty.insert(def.id);
         self.shared.note_empty(&def);
+        self.ttl_given |= def.options.ttl.is_some();
         self.tips.insert(def.id, Tip::new(def));
     }
 
@@ -427,6 +444,7 @@ impl Core {
         let before = tip.def().clone();
         let derived_changed = before.indexes != def.indexes || !same_types(&before, &def);
         let full_name = def.name.clone();
+        self.ttl_given |= def.options.ttl.is_some() && def.options.ttl != before.options.ttl;
         tip.set_def(def)?;
         if before.name != full_name {
             if let Some((old, _)) = self.names.remove_entry(before.name.as_str()) {
@@ -574,7 +592,7 @@ impl Core {
         let root = &mut self.newest;
         let counters = &self.shared.counters;
         let mut head_bytes = counters.head_bytes.get();
-        let mut seal = false;
+        let mut seal = std::mem::take(&mut self.ttl_given);
         for full_name in self.gone.drain(..) {
             if let Some(old) = root.tables.remove(&full_name) {
                 head_bytes -= old.head_bytes();

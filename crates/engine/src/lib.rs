@@ -34,6 +34,7 @@ mod core;
 mod counters;
 mod derive;
 mod engine;
+mod expire;
 mod inbox;
 pub mod manifest;
 pub mod near;

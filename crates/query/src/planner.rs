@@ -46,16 +46,17 @@ use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
-use crate::names::{self, Named, Tables, Written};
+use crate::names::{self, Named, Tables, Used, Written};
 use crate::options::Options;
 use crate::params::Params;
-use crate::parse::merge_coalesce;
+use crate::parse::{self, merge_coalesce};
 use crate::provider::{Provider, Table};
 use crate::recursive;
 use crate::single;
 use crate::sql_type;
 use crate::sum;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
+use crate::views::unreadable;
 use crate::weight;
 
 /// Plans kept; beyond it all are forgotten at once.
@@ -71,6 +72,7 @@ pub(crate) struct Planner {
     light: Arc<TaskContext>,
     /// Looked up without a lock.
     plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
+    text_bytes_max: usize,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -83,6 +85,8 @@ struct Key {
 struct Kept {
     plan: LogicalPlan,
     tables: Vec<(Written, TableId, SchemaVersion)>,
+    /// Views that were opened for it.
+    views: Vec<Used>,
     /// If it is no more than a lookup.
     direct: Option<Direct>,
     /// [`weight::is_plain`].
@@ -98,6 +102,11 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
+    /// What its columns are called.
+    pub fn column_names(&self) -> Vec<String> {
+        self.plan.schema().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
     /// Whether it reads tables, and only such of Polynya's own namespace.
     pub fn reads_only_records(&self) -> bool {
         let (mut own, mut others) = (0, 0);
@@ -161,11 +170,16 @@ impl Planner {
         // What sorts little need not be ready to merge what it spilled.
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
         let light = Arc::new(TaskContext::from(&state).with_runtime(light).with_session_config(config));
-        Planner { state, context, light, plans: ArcSwap::default() }
+        let text_bytes_max = options.text_bytes_max;
+        Planner { state, context, light, plans: ArcSwap::default(), text_bytes_max }
     }
 
     pub fn context(&self) -> Arc<TaskContext> {
         self.context.clone()
+    }
+
+    pub fn text_bytes_max(&self) -> usize {
+        self.text_bytes_max
     }
 
     pub fn light_context(&self) -> Arc<TaskContext> {
@@ -213,6 +227,12 @@ impl Planner {
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
         let Some(kept) = self.kept(text, params) else { return Ok(None) };
+        for (written, def) in &kept.views {
+            // What it reads is among the tables; it may have been replaced, or be hidden from this principal.
+            if view.view(&written.text()).is_none_or(|now| now != *def || !written.admits(&now.name)) {
+                return Ok(None);
+            }
+        }
         let mut tables: HashMap<TableId, Table> = HashMap::new();
         for (written, id, version) in &kept.tables {
             let Ok(snapshot) = view.table(&written.text()) else { return Ok(None) };
@@ -235,23 +255,16 @@ impl Planner {
         view: &View,
         text: Option<&str>,
     ) -> Result<Planned> {
+        let views = names::expand(&mut statement, view, self.text_bytes_max, None)?;
+        if !views.is_empty() {
+            parse::check_size(&statement, self.text_bytes_max)?;
+            self.check_views(&views, view)?;
+        }
         let mut tables = ViewTables { view, found: HashMap::new(), written: Vec::new(), passing: false };
-        let system = names::bind(&mut statement, &mut tables)?;
-        let sources = tables.sources(system)?;
-        let keep = !tables.passing && !matches!(statement, Statement::Explain { .. });
+        let keep = !matches!(statement, Statement::Explain { .. });
+        let plan = self.logical(statement, params, &mut tables)?;
+        let keep = keep && !tables.passing;
         let written = std::mem::take(&mut tables.written);
-
-        let catalog = Catalog { state: &self.state, sources };
-        let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
-        let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
-        // The first part of a recursive query says what type the others have, before any literal was looked at.
-        parser.parse_float_as_decimal &= !is_recursive(&statement);
-        merge_coalesce(&mut statement);
-        coerce::prepare(&mut statement);
-        let plan = SqlToRel::new_with_options(&catalog, parser)
-            .sql_statement_to_plan_with_context(statement, &mut context)
-            .and_then(single::rows)
-            .map_err(from_datafusion)?;
         let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
 
         let mut state = self.state.clone();
@@ -270,10 +283,10 @@ impl Planner {
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
             let direct = match &written[..] {
-                [(written, ..)] => Direct::of(&plan, &*table(view, written)?, &key.types),
+                [(written, ..)] if views.is_empty() => Direct::of(&plan, &*table(view, written)?, &key.types),
                 _ => None,
             };
-            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, direct, plain, heavy });
+            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, views, direct, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };
@@ -282,6 +295,45 @@ impl Planner {
         }
         let plan = self.fill(plan, params)?;
         Ok(Planned { plan, state: Some(state) })
+    }
+
+    /// What a statement's names mean, before anything is made of it.
+    fn logical(
+        &self,
+        mut statement: Statement,
+        params: &Params,
+        tables: &mut ViewTables<'_>,
+    ) -> Result<LogicalPlan> {
+        let system = names::bind(&mut statement, tables)?;
+        let sources = tables.sources(system)?;
+        let catalog = Catalog { state: &self.state, sources };
+        let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
+        let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
+        // The first part of a recursive query says what type the others have, before any literal was looked at.
+        parser.parse_float_as_decimal &= !is_recursive(&statement);
+        merge_coalesce(&mut statement);
+        coerce::prepare(&mut statement);
+        SqlToRel::new_with_options(&catalog, parser)
+            .sql_statement_to_plan_with_context(statement, &mut context)
+            .and_then(single::rows)
+            .map_err(from_datafusion)
+    }
+
+    /// Whether each view can be read by itself: within a statement a name that is gone could be taken for another of the
+    /// query around it.
+    fn check_views(&self, views: &[Used], view: &View) -> Result<()> {
+        for (_, def) in views.iter().rev() {
+            let read = || {
+                let query = names::query_of(def, self.text_bytes_max)?;
+                let mut statement = Statement::Query(Box::new(query));
+                names::expand(&mut statement, view, self.text_bytes_max, None)?;
+                let mut tables =
+                    ViewTables { view, found: HashMap::new(), written: Vec::new(), passing: false };
+                self.logical(statement, &Params::new(Vec::new()), &mut tables)
+            };
+            read().map_err(|error| unreadable(def, view, error))?;
+        }
+        Ok(())
     }
 
     /// The physical plan.
@@ -449,7 +501,14 @@ fn named(field: &ArrowField) -> Named {
 
 /// The table that is meant by what is written.
 pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
-    let snapshot = view.table(&written.text())?;
+    let snapshot = view.table(&written.text()).map_err(|error| match view.view(&written.text()) {
+        Some(def) => {
+            let short = types::name::short_table_name(&def.name);
+            Error::invalid(format!("`{short}` is a view, not a table"))
+                .hint("it is read by SELECT; rows are written to the tables that it reads")
+        }
+        None => error,
+    })?;
     let full_name = &snapshot.def().name;
     if !written.admits(full_name) {
         return Err(Error::not_found(format!(

@@ -10,6 +10,7 @@ mod indexes;
 mod limits;
 mod params;
 mod plans;
+mod schema;
 mod search;
 mod slt;
 mod writes;

@@ -50,6 +50,7 @@ files!(
     writing,
     creating,
     altering,
+    views,
     errors,
     information,
     comparing,
