@@ -6,6 +6,7 @@
 use types::codec::{Decoder, Encoder};
 use types::{
     Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, Scope, SegmentId, TableDef, TableId, TableSet,
+    ViewDef,
 };
 
 /// One change of the manifest.
@@ -39,6 +40,11 @@ pub enum Edit {
     },
     PutKey(ApiKey),
     RemoveKey {
+        name: String,
+    },
+    /// Makes a view, or puts it in place of the one of its name.
+    PutView(ViewDef),
+    DropView {
         name: String,
     },
 }
@@ -86,6 +92,8 @@ const COMPACT: u8 = 5;
 const CHECKPOINT: u8 = 6;
 const PUT_KEY: u8 = 7;
 const REMOVE_KEY: u8 = 8;
+const PUT_VIEW: u8 = 16;
+const DROP_VIEW: u8 = 17;
 
 impl Edit {
     pub fn encode(&self, e: &mut Encoder) {
@@ -129,6 +137,14 @@ impl Edit {
                 e.u8(REMOVE_KEY);
                 e.str(name);
             }
+            Edit::PutView(view) => {
+                e.u8(PUT_VIEW);
+                view.encode(e);
+            }
+            Edit::DropView { name } => {
+                e.u8(DROP_VIEW);
+                e.str(name);
+            }
         }
     }
 
@@ -153,6 +169,8 @@ impl Edit {
             },
             PUT_KEY => Edit::PutKey(ApiKey::decode(d)?),
             REMOVE_KEY => Edit::RemoveKey { name: d.str()?.to_owned() },
+            PUT_VIEW => Edit::PutView(ViewDef::decode(d)?),
+            DROP_VIEW => Edit::DropView { name: d.str()?.to_owned() },
             tag => {
                 return Err(Error::new(Kind::Newer, format!("an edit of unknown kind {tag}"))
                     .hint("open this directory with the newer Polynya that wrote it"));

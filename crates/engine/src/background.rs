@@ -14,6 +14,7 @@ use table::segment;
 use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
 use crate::derive;
+use crate::expire;
 use crate::inbox::{BackgroundEdit, Request};
 use crate::manifest::{self, Manifest};
 use crate::root::Root;
@@ -27,6 +28,7 @@ enum Task {
     Manifest,
     Remove { table: TableId, segment: SegmentId },
     Derive(derive::Task),
+    Expire(expire::Task),
     Leftover(Leftover),
 }
 
@@ -52,7 +54,8 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let now = shared.env.clock.monotonic();
         let failed = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
         let derive = derive::again(shared, &mut background, now);
-        return Outcome::Idle { again: failed.into_iter().chain(derive).min() };
+        let expire = expire::again(&shared.root.load(), &mut background, now);
+        return Outcome::Idle { again: failed.into_iter().chain(derive).chain(expire).min() };
     };
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
@@ -149,7 +152,7 @@ fn next(shared: &Shared) -> Option<Task> {
         // A table that was dropped is not tried again.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
         background.retries.retain(|what, _| match what {
-            What::Table(table) | What::Derive(table, _) => exists(table),
+            What::Table(table) | What::Derive(table, _) | What::Expire(table) => exists(table),
             What::Manifest | What::Preallocate => true,
         });
     }
@@ -170,6 +173,10 @@ fn next(shared: &Shared) -> Option<Task> {
         if let Some((snapshot, inputs)) = compactable(&root, &mut background, now) {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
+        }
+        if let Some(task) = expire::next(&root, &background, now) {
+            background.begin(task.what());
+            return Some(Task::Expire(task));
         }
         if let Some(task) = derive::next(shared, &root, &mut background, now) {
             background.begin(task.what());
@@ -301,6 +308,10 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
         Task::Derive(task) => {
             let under = Under::way(shared, task.what());
             derive::run(shared, task, under)
+        }
+        Task::Expire(task) => {
+            let under = Under::way(shared, task.what());
+            expire::run(shared, task, under)
         }
         Task::Leftover(leftover) => {
             let under = Under::way(shared, leftover.what());

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use commitlog::edit::SegmentMeta;
 use table::{Segment, Snapshot, segment};
-use types::{Error, Kind, Lsn, Micros, Result, TableDef};
+use types::{Error, Kind, Lsn, Micros, Result, TableDef, ViewDef};
 
 use crate::manifest::Manifest;
 use crate::shared::Shared;
@@ -138,6 +138,7 @@ fn write(
         // What is derived begins anew in what is restored.
         checkpoints: Vec::new(),
         tables: states,
+        views: root.views().map(|view| ViewDef::clone(view)).collect(),
     };
     let (lsn, time, tables) = (root.lsn, root.time, root.table_count());
     // From here on only the segments are held: files, and no memory.

@@ -9,6 +9,8 @@
 
 mod alter;
 mod check;
+mod edits;
+mod views;
 
 pub(crate) use check::row_gone;
 
@@ -22,14 +24,14 @@ use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame;
 use commitlog::record::{Deletes, Rows, Run};
 use table::Tip;
-use table::materializer::{Checkpoint, Materializer, Position};
-use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId};
+use table::materializer::{Materializer, Position};
+use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, ViewDef};
 
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
 use crate::prepare::Landed;
 use crate::reaper;
 use crate::root::{Meta, Root};
-use crate::shared::{Leftover, Obsolete, Shared};
+use crate::shared::{Leftover, Shared};
 use crate::transaction::Committed;
 
 pub(crate) struct Core {
@@ -45,6 +47,8 @@ pub(crate) struct Core {
     newest: Root,
     /// Tables changed since `newest` was built.
     dirty: BTreeSet<TableId>,
+    /// A table was given a time to live since `newest` was built: the pool has to know.
+    ttl_given: bool,
     /// Names gone since `newest` was built.
     gone: Vec<Arc<str>>,
     /// Since `newest` was built.
@@ -83,6 +87,8 @@ enum Action {
     Alter(TableDef),
     Drop(TableId),
     Rows { table: TableId, version: SchemaVersion, batch: RecordBatch, deletes: Vec<RowId> },
+    PutView(ViewDef),
+    DropView(String),
     PutKey(ApiKey),
     RemoveKey(String),
 }
@@ -123,6 +129,7 @@ impl Core {
             last_time: newest.time,
             newest,
             dirty: BTreeSet::new(),
+            ttl_given: false,
             gone: Vec::new(),
             derived: Vec::new(),
             waiting: Vec::new(),
@@ -342,6 +349,16 @@ impl Core {
                     group.frame.edit(offset, Edit::DropTable(table));
                     self.drop_table(table, lsn);
                 }
+                Action::PutView(view) => {
+                    group.frame.edit(offset, Edit::PutView(view.clone()));
+                    self.meta.views.insert(view.name.clone(), Arc::new(view));
+                    self.meta_changed = true;
+                }
+                Action::DropView(name) => {
+                    self.meta.views.remove(&name);
+                    self.meta_changed = true;
+                    group.frame.edit(offset, Edit::DropView { name });
+                }
                 Action::PutKey(api_key) => {
                     group.frame.edit(offset, Edit::PutKey(api_key.clone()));
                     put_key(&mut self.meta, api_key);
@@ -456,6 +473,7 @@ impl Core {
         self.names.insert(Arc::from(def.name.as_str()), def.id);
         self.dirty.insert(def.id);
         self.shared.note_empty(&def);
+        self.ttl_given |= def.options.ttl.is_some();
         self.tips.insert(def.id, Tip::new(def));
     }
 
@@ -466,6 +484,7 @@ impl Core {
         let before = tip.def().clone();
         let derived_changed = before.indexes != def.indexes || !same_types(&before, &def);
         let full_name = def.name.clone();
+        self.ttl_given |= def.options.ttl.is_some() && def.options.ttl != before.options.ttl;
         tip.set_def(def)?;
         if before.name != full_name {
             if let Some((old, _)) = self.names.remove_entry(before.name.as_str()) {
@@ -530,84 +549,6 @@ impl Core {
         self.shared.wake_background();
     }
 
-    fn retire_segments(
-        &self,
-        table: TableId,
-        segments: impl Iterator<Item = Arc<table::Segment>>,
-        since: Lsn,
-    ) {
-        let mut background = self.shared.background.lock();
-        for segment in segments {
-            self.shared.counters.held_bytes.add(segment.meta().bytes);
-            background.obsolete.push(Obsolete { table, segment, since });
-        }
-        drop(background);
-        self.shared.wake_background();
-    }
-
-    fn edit(&mut self, group: &mut Group, edit: BackgroundEdit) -> Result<Committed> {
-        let (table, inputs, output) = match edit {
-            BackgroundEdit::Trim { .. } => return Ok(Committed::default()),
-            BackgroundEdit::Derive { table, name, position } => {
-                return Ok(self.derive(group, table, name, position));
-            }
-            BackgroundEdit::Seal { table, segment } => (table, Vec::new(), Some(segment)),
-            BackgroundEdit::Compact { table, inputs, output } => (table, inputs, output),
-        };
-        // Rows staged by earlier transactions of the group go first: row ids and sections keep their order.
-        self.flush_staged(group)?;
-        let offset = group.frame.commit();
-        let lsn = group.lsn(offset);
-        let committed = Committed { lsn, ..Committed::default() };
-        let Some(tip) = self.tips.get_mut(&table) else {
-            // The table was dropped meanwhile; nobody needs what was made.
-            self.retire_segments(table, output.into_iter(), lsn);
-            return Ok(committed);
-        };
-        if inputs.is_empty() {
-            let Some(segment) = output else { return Ok(committed) };
-            group.frame.edit(offset, Edit::Seal { table, segment: segment.meta().clone() });
-            tip.apply_seal(segment)?;
-        } else {
-            let before = tip.snapshot(lsn);
-            let meta = output.as_ref().map(|segment| segment.meta().clone());
-            group.frame.edit(offset, Edit::Compact { table, inputs: inputs.clone(), output: meta });
-            tip.apply_compact(&inputs, output)?;
-            let replaced = before.segments().filter(|s| inputs.contains(&s.id())).cloned();
-            self.retire_segments(table, replaced, lsn);
-        }
-        self.dirty.insert(table);
-        Ok(committed)
-    }
-
-    /// Notes how far a materializer has come.
-    fn derive(
-        &mut self,
-        group: &mut Group,
-        table: TableId,
-        name: &'static str,
-        position: Arc<Position>,
-    ) -> Committed {
-        // The table was dropped meanwhile, and with it everything that derives from it.
-        let Some(tip) = self.tips.get(&table) else { return Committed::default() };
-        let materializers = self.shared.materializers.load_full();
-        if let Some(materializer) = materializers.iter().find(|m| m.name() == name)
-            && !materializer.follows(tip.def())
-        {
-            let since = Lsn(group.lsn(group.frame.commits()).0 - 1);
-            self.leave(table, materializer, Some(position), since);
-            return Committed::default();
-        }
-        let offset = group.frame.commit();
-        let Checkpoint { row, lsn, state } = position.checkpoint.clone();
-        let materializer = name.to_owned();
-        group.frame.edit(offset, Edit::Checkpoint { materializer, table, row, lsn, state });
-        self.meta.checkpoints.insert((name.to_owned(), table), position.checkpoint.clone());
-        self.meta_changed = true;
-        self.derived.push((table, name, Some(position)));
-        Committed { lsn: group.lsn(offset), ..Committed::default() }
-    }
-
     // ---- publishing ----
 
     /// The root as of everything written so far, and who finds work in it.
@@ -616,7 +557,7 @@ impl Core {
         let root = &mut self.newest;
         let counters = &self.shared.counters;
         let mut head_bytes = counters.head_bytes.get();
-        let mut seal = false;
+        let mut seal = std::mem::take(&mut self.ttl_given);
         for full_name in self.gone.drain(..) {
             if let Some(old) = root.tables.remove(&full_name) {
                 head_bytes -= old.head_bytes();

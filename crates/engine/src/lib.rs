@@ -37,6 +37,7 @@ mod core;
 mod counters;
 mod derive;
 mod engine;
+mod expire;
 mod inbox;
 mod interactive;
 pub mod manifest;

@@ -8,17 +8,20 @@
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use commitlog::edit::ApiKey;
 use table::materializer::Checkpoint;
 use types::codec::{Decoder, Encoder};
-use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableId};
+use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableId, ViewDef};
 use vfs::{Access, Env};
 
 use crate::root::{Meta, Root};
 
 const MAGIC: &[u8; 8] = b"polynyaM";
-const VERSION: u32 = 1;
+/// The newest format, and the one that a database without views is still written in, so that older programs read it.
+const VERSION: u32 = 2;
+const WITHOUT_VIEWS: u32 = 1;
 const PREFIX: &str = "manifest-";
 const TEMPORARY: &str = ".tmp";
 /// The name that a manifest had while it was written by earlier builds.
@@ -40,6 +43,7 @@ pub struct Manifest {
     /// By materializer and table: row, lsn, the materializer's own state.
     pub checkpoints: Vec<(String, TableId, RowId, Lsn, Vec<u8>)>,
     pub tables: Vec<table::State>,
+    pub views: Vec<ViewDef>,
 }
 
 impl Manifest {
@@ -60,6 +64,7 @@ impl Manifest {
             keys: root.meta.keys.clone(),
             checkpoints: root.meta.checkpoints.iter().map(checkpoint).collect(),
             tables: root.tables().map(|t| t.state()).collect(),
+            views: root.views().map(|view| ViewDef::clone(view)).collect(),
         }
     }
 
@@ -71,13 +76,14 @@ impl Manifest {
             keys: self.keys.clone(),
             next_table: self.next_table,
             checkpoints: self.checkpoints.iter().map(checkpoint).collect(),
+            views: self.views.iter().map(|v| (v.name.clone(), Arc::new(v.clone()))).collect(),
         }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         e.bytes.extend_from_slice(MAGIC);
-        e.u32(VERSION);
+        e.u32(if self.views.is_empty() { WITHOUT_VIEWS } else { VERSION });
         e.u64(self.lsn.0);
         e.i64(self.time);
         e.u64(self.replay_from.0);
@@ -92,6 +98,9 @@ impl Manifest {
             e.blob(state);
         });
         e.list(&self.tables, |e, state| state.encode(e));
+        if !self.views.is_empty() {
+            e.list(&self.views, |e, view| view.encode(e));
+        }
         let crc = crc32c::crc32c(&e.bytes);
         e.u32(crc);
         e.bytes
@@ -131,6 +140,7 @@ impl Manifest {
                 Ok((name, TableId(d.u32()?), RowId(d.u64()?), Lsn(d.u64()?), d.blob()?.to_vec()))
             })?,
             tables: d.list(table::State::decode)?,
+            views: if version > WITHOUT_VIEWS { d.list(ViewDef::decode)? } else { Vec::new() },
         };
         d.finish()?;
         Ok(manifest)

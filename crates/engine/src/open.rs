@@ -240,6 +240,8 @@ impl<'a> Replay<'a> {
             }
             Edit::PutKey(api_key) => put_key(&mut self.meta, api_key),
             Edit::RemoveKey { name } => self.meta.keys.retain(|key| key.name != name),
+            Edit::PutView(view) => drop(self.meta.views.insert(view.name.clone(), Arc::new(view))),
+            Edit::DropView { name } => drop(self.meta.views.remove(&name)),
         }
         Ok(())
     }

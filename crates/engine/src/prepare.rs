@@ -2,6 +2,7 @@
 //! against one root. The commit thread re-checks only what changed since.
 
 mod alter;
+mod views;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +17,7 @@ use table::materializer::Materializer;
 use types::codec::Encoder;
 use types::{
     DataType, Error, IndexDef, Kind, NewIndex, Principal, Result, RowId, SchemaVersion, Scope, TableDef,
-    TableId, Value, key, name,
+    TableId, Value, ViewDef, key, name,
 };
 
 use crate::root::Root;
@@ -60,6 +61,8 @@ pub(crate) enum PreparedOp {
     Insert(Insert),
     Delete { target: Target, rows: Vec<RowId>, must_exist: bool },
     DeleteKeys { target: Target, keys: Vec<Key> },
+    PutView { view: ViewDef, replace: bool },
+    DropView { name: String, if_exists: bool },
     PutKey(ApiKey),
     RemoveKey { name: String },
     Nothing,
@@ -209,6 +212,8 @@ impl Preparer<'_> {
                 PreparedOp::Delete { target: self.rows_target(&table)?, rows, must_exist }
             }
             Op::DeleteKeys { table, keys } => self.delete_keys(&table, &keys)?,
+            Op::PutView { view, replace } => self.put_view(view, replace)?,
+            Op::DropView { name, if_exists } => self.drop_view(&name, if_exists)?,
             Op::PutKey(api_key) => {
                 self.principal.require(Scope::Admin)?;
                 self.take_room(encoded_bytes(|e| Edit::PutKey(api_key.clone()).encode(e)))?;

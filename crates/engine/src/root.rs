@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use commitlog::edit::ApiKey;
 use table::materializer::{Checkpoint, Position};
-use types::{Lsn, Micros, TableId};
+use types::{Lsn, Micros, TableId, ViewDef};
 
 /// Everything at one lsn (S1, S2). Loading it is one atomic operation; holding it delays nobody, it only keeps memory
 /// and files alive.
@@ -30,6 +30,8 @@ pub(crate) struct Meta {
     pub next_table: TableId,
     /// How far each materializer has come in each table.
     pub checkpoints: BTreeMap<(String, TableId), Checkpoint>,
+    /// By full name.
+    pub views: BTreeMap<String, Arc<ViewDef>>,
 }
 
 impl Root {
@@ -59,6 +61,11 @@ impl Root {
 
     pub fn keys(&self) -> &[ApiKey] {
         &self.meta.keys
+    }
+
+    /// In the order of their full names.
+    pub fn views(&self) -> impl Iterator<Item = &Arc<ViewDef>> {
+        self.meta.views.values()
     }
 
     /// What a materializer has published of a table; `None` before its first step, and for a while after a restart. What

@@ -89,6 +89,10 @@ pub(crate) struct Background {
     pub unchanged: BTreeMap<(TableId, &'static str), Lsn>,
     /// Materializers that begin from nothing.
     pub rebuild: BTreeSet<(TableId, &'static str)>,
+    /// Tables whose old rows are being deleted.
+    pub expiring: BTreeSet<TableId>,
+    /// When tables are looked at again for old rows, on the machine's monotonic clock.
+    pub expire_due: BTreeMap<TableId, Duration>,
     /// What materializers keep of tables that are gone.
     pub leftovers: Vec<Leftover>,
     /// The root that was looked at last for work of materializers.
@@ -104,6 +108,7 @@ pub(crate) enum What {
     Manifest,
     Preallocate,
     Derive(TableId, &'static str),
+    Expire(TableId),
 }
 
 /// What a materializer keeps of a table that is gone, until nobody reads it.
@@ -139,6 +144,7 @@ impl Background {
             What::Manifest => self.manifest_running,
             What::Preallocate => self.preallocating,
             What::Derive(table, name) => self.deriving.contains(&(table, name)),
+            What::Expire(table) => self.expiring.contains(&table),
         }
     }
 
@@ -148,6 +154,7 @@ impl Background {
             What::Manifest => self.manifest_running = true,
             What::Preallocate => self.preallocating = true,
             What::Derive(table, name) => drop(self.deriving.insert((table, name))),
+            What::Expire(table) => drop(self.expiring.insert(table)),
         }
     }
 
@@ -157,6 +164,7 @@ impl Background {
             What::Manifest => self.manifest_running = false,
             What::Preallocate => self.preallocating = false,
             What::Derive(table, name) => drop(self.deriving.remove(&(table, name))),
+            What::Expire(table) => drop(self.expiring.remove(&table)),
         }
     }
 

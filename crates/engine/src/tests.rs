@@ -13,6 +13,8 @@ mod killed;
 mod limits;
 mod meddling;
 mod opening;
+mod schema;
 mod shapes;
 mod simulated;
 mod support;
+mod ttl;

@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
-use types::{Change, DataType, Lsn, Micros, NewIndex, RowId, TableDef, Value};
+use types::{Change, DataType, Lsn, Micros, NewIndex, RowId, TableDef, Value, ViewDef};
 
 /// Operations that become one commit: all at one lsn, or none.
 #[derive(Clone, Debug)]
@@ -76,6 +76,15 @@ pub enum Op {
         table: String,
         old: Vec<RowId>,
         batch: RecordBatch,
+    },
+    /// Makes a view, or with `replace` puts it in place of the one of its name. Its query was checked by who made it.
+    PutView {
+        view: ViewDef,
+        replace: bool,
+    },
+    DropView {
+        name: String,
+        if_exists: bool,
     },
     PutKey(ApiKey),
     RemoveKey {

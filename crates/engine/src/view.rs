@@ -7,7 +7,7 @@ use arrow::datatypes::Int64Type;
 use table::materializer::Position;
 use types::{
     ColumnId, DataType, Error, INDEX_SITE, Kind, Lsn, Micros, Principal, ROW_ID, Result, RowId, Scope,
-    TableDef, TableSet, name,
+    TableDef, TableSet, ViewDef, name,
 };
 
 use crate::near::{did_you_mean, near};
@@ -66,6 +66,28 @@ impl View {
         let id = table.def().id;
         let known = self.root.meta.checkpoints.contains_key(&(materializer.to_owned(), id));
         known && self.root.derived(materializer, id).is_none()
+    }
+
+    /// Whether all tables and views exist for this principal.
+    pub fn sees_all(&self) -> bool {
+        self.admin && self.tables == TableSet::All
+    }
+
+    /// The views that exist for this principal, in the order of their full names. What it reads through one of them is what
+    /// it may read itself.
+    pub fn views(&self) -> Vec<Arc<ViewDef>> {
+        self.root.views().filter(|view| self.tables.contains(&view.name)).cloned().collect()
+    }
+
+    /// The view of this name: `[namespace.]view`, exact or the only one that differs by case.
+    pub fn view(&self, wanted: &str) -> Option<Arc<ViewDef>> {
+        if self.root.meta.views.is_empty() {
+            return None;
+        }
+        let full_name = name::full_table_name(wanted).ok()?;
+        let visible = || self.root.views().filter(|view| self.tables.contains(&view.name));
+        let at = name::resolve(&full_name, visible().map(|view| view.name.as_str()))?;
+        visible().nth(at).cloned()
     }
 
     /// The tables that exist for this principal, in the order of their full names.

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use engine::{Engine, Mode, NewColumn, Op, Transaction};
 use polynya_lake::{Lacks, Lake, Materializer, NAME, Options};
 use serde_json::{Map, Value as Json, json};
-use types::{ColumnId, DataType, Error, Principal, Result, RowId, TableDef, TableId, Value};
+use types::{Change, ColumnId, DataType, Error, Principal, Result, RowId, TableDef, TableId, Value};
 use vfs::{Access, Disk, Entry, Env, File, Lock, RealDisk};
 
 fn main() {
@@ -74,7 +74,7 @@ fn run(dir: &Path, phase: u32, kill_at: u64) -> Result<Json> {
         many(&engine)?;
     }
     let mut tables = Map::new();
-    for table in ["main.types", "sensors.kv", "main.many", "main.gone"] {
+    for table in ["main.types", "sensors.kv", "main.many", "main.gone", "main.altered"] {
         tables.insert(table.into(), land(&engine, table)?);
     }
     engine.close()?;
@@ -184,6 +184,9 @@ fn table(name: &str, columns: &[(&str, &str)], key: &[&str]) -> Result<Op> {
     def.set_primary_key(&key.iter().map(|k| (*k).to_owned()).collect::<Vec<_>>())?;
     Ok(Op::CreateTable { def, if_absent: false })
 }
+
+const ALTERED: [(&str, &str); 5] =
+    [("id", "int64"), ("i", "int32"), ("f", "float32"), ("d", "decimal(9,2)"), ("text", "string")];
 
 const TYPES: [(&str, &str); 21] = [
     ("bool", "bool"),
@@ -332,6 +335,15 @@ fn create(engine: &Engine) -> Result<()> {
     commit(engine, vec![table("sensors.kv", &kv, &["k"])?])?;
     commit(engine, vec![table("main.many", &[("n", "int64")], &[])?])?;
     commit(engine, vec![table("main.gone", &[("n", "int64")], &[])?])?;
+    commit(engine, vec![table("main.altered", &ALTERED, &["id"])?])?;
+    let rows = batch(&[
+        ("id", "int64", (0..50).map(Value::Int64).collect()),
+        ("i", "int32", (0..50).map(|n| Value::Int32(i32::MAX - n)).collect()),
+        ("f", "float32", (0..50).map(|n| Value::Float32(n as f32 / 4.0)).collect()),
+        ("d", "decimal(9,2)", (0..50).map(|n| Value::Decimal(n - 25)).collect()),
+        ("text", "string", (0..50).map(|n| Value::String(format!("old {n}"))).collect()),
+    ])?;
+    commit(engine, vec![insert("altered", rows, Mode::Append)])?;
     let rows = batch(&[("n", "int64", (0..10).map(Value::Int64).collect())])?;
     commit(engine, vec![insert("gone", rows, Mode::Append)])?;
     commit(engine, vec![insert("types", types_batch(0..100)?, Mode::Append)])?;
@@ -368,7 +380,38 @@ fn add_columns(engine: &Engine) -> Result<()> {
         ("k", "int64", (500..520).map(Value::Int64).collect()),
         ("level", "int32", (0..20).map(Value::Int32).collect()),
     ])?;
-    commit(engine, vec![insert("sensors.kv", fresh, Mode::Upsert)])
+    commit(engine, vec![insert("sensors.kv", fresh, Mode::Upsert)])?;
+    alter(engine)
+}
+
+/// Columns are widened, renamed, dropped, and one comes again under a name that was in use.
+fn alter(engine: &Engine) -> Result<()> {
+    let widen = |name: &str, to: &str| Ok(Change::Widen { name: name.into(), to: parse(to)? });
+    let changes = vec![
+        widen("i", "int64")?,
+        widen("f", "float64")?,
+        widen("d", "decimal(20,2)")?,
+        Change::RenameColumn { from: "text".into(), to: "before".into() },
+        Change::RenameColumn { from: "id".into(), to: "key".into() },
+        Change::AddColumn {
+            name: "text".into(),
+            data_type: DataType::Int32,
+            nullable: true,
+            default: None,
+            if_absent: false,
+        },
+    ];
+    commit(engine, vec![Op::AlterTable { table: "altered".into(), changes }])?;
+    let fresh = batch(&[
+        ("key", "int64", (40..60).map(Value::Int64).collect()),
+        ("i", "int64", (0..20).map(|n| Value::Int64(i64::MAX - n)).collect()),
+        ("f", "float64", (0..20).map(|n| Value::Float64(n as f64 * 1e200)).collect()),
+        ("d", "decimal(20,2)", (0..20).map(|n| Value::Decimal(n * 10i128.pow(17))).collect()),
+        ("text", "int32", (0..20).map(Value::Int32).collect()),
+    ])?;
+    commit(engine, vec![insert("altered", fresh, Mode::Upsert)])?;
+    let changes = vec![Change::DropColumn { name: "before".into(), if_exists: false }];
+    commit(engine, vec![Op::AlterTable { table: "altered".into(), changes }])
 }
 
 /// Commits one after the other, so that files are merged and snapshots expire. What an earlier run did is not repeated.

@@ -2,12 +2,12 @@
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident,
-    RenameTableNameKind,
+    RenameTableNameKind, SqlOption,
 };
 use engine::{Op, View};
 use types::{Change, Error, Kind, Result, TableDef, Value, name};
 
-use crate::ddl::{default_value, later};
+use crate::ddl::{default_value, later, time_to_live};
 use crate::names::Written;
 use crate::planner::table;
 use crate::sql_type;
@@ -83,8 +83,19 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change
                 AlterColumnOperation::AddGenerated { .. } => return Err(later("ADD GENERATED")),
             }
         }
+        AlterTableOperation::SetOptionsParens { options } => return options.iter().map(option).collect(),
         other => return Err(later(&format!("ALTER TABLE … `{other}`"))),
     }])
+}
+
+/// Of SET (…). What else a table was made with stays.
+fn option(option: &SqlOption) -> Result<Change> {
+    match option {
+        SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("ttl") => {
+            Ok(Change::SetTtl { to: time_to_live(value)? })
+        }
+        other => Err(later(&format!("ALTER TABLE … SET ({other})")).hint("`ttl` may be set")),
+    }
 }
 
 fn added(column: &ColumnDef, if_absent: bool) -> Result<Change> {

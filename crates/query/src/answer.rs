@@ -43,6 +43,8 @@ pub struct Done {
 pub enum DoneKind {
     CreateTable,
     AlterTable,
+    CreateView,
+    DropView,
     DropTable,
     CreateIndex,
     DropIndex,
@@ -63,6 +65,8 @@ impl DoneKind {
         match self {
             DoneKind::CreateTable => "CREATE TABLE",
             DoneKind::AlterTable => "ALTER TABLE",
+            DoneKind::CreateView => "CREATE VIEW",
+            DoneKind::DropView => "DROP VIEW",
             DoneKind::DropTable => "DROP TABLE",
             DoneKind::CreateIndex => "CREATE INDEX",
             DoneKind::DropIndex => "DROP INDEX",

@@ -42,12 +42,15 @@ pub(crate) fn information(
         "tables" => tables(view),
         "columns" => columns(view),
         "schemata" => schemata(view),
+        "views" => views(view),
+        "table_constraints" => table_constraints(view),
+        "key_column_usage" => key_column_usage(view),
         _ => {
             return Err(Error::not_found(format!(
                 "there is no table `{}`",
                 types::name::printable(&written.text())
             ))
-            .hint("information_schema has tables, columns and schemata"));
+            .hint("information_schema has tables, columns, views, schemata, table_constraints and key_column_usage"));
         }
     }?;
     table(&format!("{NAMESPACE}.{name}"), batch)
@@ -59,23 +62,30 @@ fn table(full_name: &str, batch: RecordBatch) -> Result<Option<(String, Arc<dyn 
 }
 
 fn split(snapshot: &Snapshot) -> (String, String) {
-    let (namespace, table) = snapshot.def().name.split_once('.').expect("a full name has two parts");
+    split_name(&snapshot.def().name)
+}
+
+fn split_name(full_name: &str) -> (String, String) {
+    let (namespace, table) = full_name.split_once('.').expect("a full name has two parts");
     (namespace.to_owned(), table.to_owned())
 }
 
 fn tables(view: &View) -> Result<RecordBatch> {
-    let all = view.tables();
-    let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|t| split(t)).unzip();
+    let (all, views) = (view.tables(), view.views());
+    let full_names = all.iter().map(|t| split(t)).chain(views.iter().map(|v| split_name(&v.name)));
+    let (namespaces, names): (Vec<_>, Vec<_>) = full_names.unzip();
+    let kinds = all.iter().map(|_| "BASE TABLE").chain(views.iter().map(|_| "VIEW"));
     batch(vec![
-        ("table_catalog", texts(vec!["polynya".to_owned(); all.len()])),
+        ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
         ("table_schema", texts(namespaces)),
         ("table_name", texts(names)),
-        ("table_type", texts(vec!["BASE TABLE".to_owned(); all.len()])),
+        ("table_type", texts(kinds.map(str::to_owned).collect())),
     ])
 }
 
 fn schemata(view: &View) -> Result<RecordBatch> {
     let mut namespaces: Vec<String> = view.tables().iter().map(|t| split(t).0).collect();
+    namespaces.extend(view.views().iter().map(|v| split_name(&v.name).0));
     namespaces.push(types::name::DEFAULT_NAMESPACE.into());
     namespaces.sort();
     namespaces.dedup();
@@ -105,6 +115,71 @@ fn columns(view: &View) -> Result<RecordBatch> {
         ("ordinal_position", Arc::new(Int64Array::from(positions))),
         ("data_type", texts(types)),
         ("is_nullable", texts(nullable)),
+    ])
+}
+
+/// What a view selects is shown to those who may see all that it names.
+fn views(view: &View) -> Result<RecordBatch> {
+    let all = view.views();
+    let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|v| split_name(&v.name)).unzip();
+    let definition = |def: &Arc<types::ViewDef>| view.sees_all().then(|| def.query.clone());
+    let definitions: Vec<Option<String>> = all.iter().map(definition).collect();
+    batch(vec![
+        ("table_catalog", texts(vec!["polynya".to_owned(); all.len()])),
+        ("table_schema", texts(namespaces)),
+        ("table_name", texts(names)),
+        ("view_definition", Arc::new(StringArray::from(definitions))),
+        ("check_option", texts(vec!["NONE".to_owned(); all.len()])),
+        ("is_updatable", texts(vec!["NO".to_owned(); all.len()])),
+    ])
+}
+
+/// As PostgreSQL calls it.
+fn key_name(table: &str) -> String {
+    format!("{table}_pkey")
+}
+
+fn table_constraints(view: &View) -> Result<RecordBatch> {
+    let (mut namespaces, mut names, mut constraints) = (Vec::new(), Vec::new(), Vec::new());
+    for snapshot in view.tables().iter().filter(|t| t.def().is_keyed()) {
+        let (namespace, table) = split(snapshot);
+        constraints.push(key_name(&table));
+        namespaces.push(namespace);
+        names.push(table);
+    }
+    batch(vec![
+        ("constraint_catalog", texts(vec!["polynya".to_owned(); names.len()])),
+        ("constraint_schema", texts(namespaces.clone())),
+        ("constraint_name", texts(constraints)),
+        ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
+        ("table_schema", texts(namespaces)),
+        ("constraint_type", texts(vec!["PRIMARY KEY".to_owned(); names.len()])),
+        ("table_name", texts(names)),
+    ])
+}
+
+fn key_column_usage(view: &View) -> Result<RecordBatch> {
+    let (mut namespaces, mut names, mut constraints) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut columns, mut positions) = (Vec::new(), Vec::new());
+    for snapshot in view.tables() {
+        let (namespace, table) = split(&snapshot);
+        for (i, column) in snapshot.def().key_columns().enumerate() {
+            constraints.push(key_name(&table));
+            namespaces.push(namespace.clone());
+            names.push(table.clone());
+            columns.push(column.name.clone());
+            positions.push(i as i64 + 1);
+        }
+    }
+    batch(vec![
+        ("constraint_catalog", texts(vec!["polynya".to_owned(); names.len()])),
+        ("constraint_schema", texts(namespaces.clone())),
+        ("constraint_name", texts(constraints)),
+        ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
+        ("table_schema", texts(namespaces)),
+        ("table_name", texts(names)),
+        ("column_name", texts(columns)),
+        ("ordinal_position", Arc::new(Int64Array::from(positions))),
     ])
 }
 
@@ -208,6 +283,20 @@ pub(crate) fn show_tables(view: &View) -> Result<RecordBatch> {
         ("name", texts(names)),
         ("rows", Arc::new(Int64Array::from(rows))),
         ("bytes", Arc::new(Int64Array::from(bytes))),
+    ])
+}
+
+/// The answer of SHOW VIEWS.
+pub(crate) fn show_views(view: &View) -> Result<RecordBatch> {
+    let all = view.views();
+    let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|v| split_name(&v.name)).unzip();
+    let columns = |def: &Arc<types::ViewDef>| {
+        def.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    batch(vec![
+        ("namespace", texts(namespaces)),
+        ("name", texts(names)),
+        ("columns", texts(all.iter().map(columns).collect())),
     ])
 }
 

@@ -93,6 +93,7 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
                 }
                 def.options.retention = Some(micros);
             }
+            "ttl" => def.options.ttl = time_to_live(value)?,
             "time" => {
                 let wanted = text(value).ok_or_else(|| wrong("a column"))?;
                 let column = def.schema.column_named(&wanted).ok_or_else(|| wrong("a column"))?;
@@ -107,11 +108,23 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
             }
             other => {
                 return Err(Error::invalid(format!("`{}` is no option of a table", name::printable(other)))
-                    .hint("options are lake, retention, time and partition_by"));
+                    .hint("options are ttl, time, lake, retention and partition_by"));
             }
         }
     }
     Ok(())
+}
+
+/// What `ttl = …` says: a time as '7 days', or none.
+pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
+    let text = text(value).unwrap_or_default();
+    match duration(&text) {
+        Some(micros) => Ok(Some(micros)),
+        None if text.eq_ignore_ascii_case("none") => Ok(None),
+        None => Err(Error::invalid(format!(
+            "a time as '7 days', or none, is expected for `ttl`, {value} was given"
+        ))),
+    }
 }
 
 fn text(value: &Expr) -> Option<String> {
@@ -267,9 +280,13 @@ mod tests {
     fn options_are_checked() {
         let with = |options: &str| def(&format!("create table t (x int, at timestamp) with ({options})"));
         assert_eq!(with("retention = '2 days'").unwrap().options.retention, Some(172_800_000_000));
+        assert_eq!(with("ttl = '90 minutes'").unwrap().options.ttl, Some(5_400_000_000));
+        assert_eq!(with("ttl = none").unwrap().options.ttl, None);
         assert_eq!(with("time = 'AT'").unwrap().time, Some(types::ColumnId(17)));
         assert_eq!(with("partition_by = 'days(at), x'").unwrap().options.partition_by, ["days(at)", "x"]);
-        for bad in ["lake = 3", "retention = 'soon'", "time = 'x'", "speed = 'high'"] {
+        for bad in
+            ["lake = 3", "retention = 'soon'", "time = 'x'", "speed = 'high'", "ttl = '0 s'", "ttl = 7"]
+        {
             assert!(with(bad).is_err(), "{bad}");
         }
         assert!(def("create table t (x int primary key) with (retention = '1h')").is_err());

@@ -95,6 +95,7 @@ mod sql;
 mod sql_type;
 mod sum;
 mod uuid;
+mod views;
 mod watchdog;
 mod weight;
 mod write;

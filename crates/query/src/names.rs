@@ -13,6 +13,7 @@ mod ctes;
 mod known;
 mod output;
 mod scope;
+mod views;
 mod wildcard;
 
 use std::ops::ControlFlow;
@@ -27,6 +28,7 @@ use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
 use ctes::Ctes;
 use known::{Known, pick};
 use scope::{Place, Rename, Scope};
+pub(crate) use views::{Used, expand, qualify, query_of};
 
 /// A table as a statement names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

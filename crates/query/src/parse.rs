@@ -72,6 +72,13 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
     }
 }
 
+/// Whether a statement in which views were opened could have been written so: time and depth are bounded as for any other.
+pub(crate) fn check_size(statement: &Statement, bytes_max: usize) -> Result<()> {
+    self::statement(&statement.to_string(), bytes_max)
+        .map(drop)
+        .map_err(|error| Error::new(error.kind(), format!("with its views opened: {}", error.message())))
+}
+
 /// Parses what may stand behind WHERE, and nothing behind that.
 pub(crate) fn predicate(text: &str, bytes_max: usize) -> Result<Expr> {
     // In brackets, so that what ends an expression early is an error here and not the beginning of something else.

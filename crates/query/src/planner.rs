@@ -4,30 +4,26 @@
 //! that was planned before only gets today's snapshots and values put in. Functions, rules, configuration and the
 //! task context are made once and shared by all statements.
 
+mod tables;
+
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, Schema as ArrowSchema, SchemaRef};
-use datafusion::catalog::TableProvider;
-use datafusion::common::config::ConfigOptions;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField};
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ParamValues, TableReference};
-use datafusion::datasource::cte_worktable::CteWorkTable;
-use datafusion::datasource::{DefaultTableSource, MemTable, provider_as_source};
+use datafusion::common::{DFSchema, ParamValues};
+use datafusion::datasource::{DefaultTableSource, provider_as_source};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
-use datafusion::logical_expr::{
-    AggregateUDF, Expr, LogicalPlan, ScalarUDF, TableSource, Volatility, WindowUDF,
-};
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::optimizer::analyzer::Analyzer;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::optimizer::{ApplyOrder, OptimizerRule};
@@ -36,7 +32,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Query, Statement, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Query, Statement, Visit, Visitor};
 use engine::View;
 use table::Snapshot;
 use types::{DataType, Error, Result, SchemaVersion, TableId};
@@ -44,26 +40,29 @@ use types::{DataType, Error, Result, SchemaVersion, TableId};
 use crate::advice::Advice;
 use crate::bounded::Bounds;
 use crate::by_index;
-use crate::catalog;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::Direct;
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::membership;
-use crate::names::{self, Named, Tables, Written};
+use crate::names::{self, Used, Written};
 use crate::narrow::ByIndex;
 use crate::options::Options;
 use crate::params::Params;
-use crate::parse::merge_coalesce;
+use crate::parse::{self, merge_coalesce};
 use crate::prepared::{Inferred, Lookup};
 use crate::provider::{Provider, Table};
 use crate::recursive;
 use crate::single;
 use crate::sql_type;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
+use crate::views::unreadable;
 use crate::weight;
 use crate::{floats, sum};
+
+pub(crate) use tables::{Extra, extra_schema, table};
+use tables::{Catalog, OurTypes, ViewTables};
 
 /// Plans kept; beyond it all are forgotten at once.
 const PLANS_MAX: usize = 512;
@@ -79,6 +78,7 @@ pub(crate) struct Planner {
     pub advice: Arc<Advice>,
     /// Looked up without a lock.
     plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
+    text_bytes_max: usize,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -91,6 +91,8 @@ struct Key {
 struct Kept {
     plan: LogicalPlan,
     tables: Vec<(Written, TableId, SchemaVersion)>,
+    /// Views that were opened for it.
+    views: Vec<Used>,
     /// If it is no more than a lookup.
     direct: Option<Direct>,
     /// [`weight::is_plain`].
@@ -106,6 +108,11 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
+    /// What its columns are called.
+    pub fn column_names(&self) -> Vec<String> {
+        self.plan.schema().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
     /// Whether it reads tables, and only such of Polynya's own namespace.
     pub fn reads_only_records(&self) -> bool {
         let (mut own, mut others) = (0, 0);
@@ -185,11 +192,16 @@ impl Planner {
         // What sorts little need not be ready to merge what it spilled.
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
         let light = Arc::new(TaskContext::from(&state).with_runtime(light).with_session_config(config));
-        Planner { state, context, light, advice: Arc::default(), plans: ArcSwap::default() }
+        let text_bytes_max = options.text_bytes_max;
+        Planner { state, context, light, advice: Arc::default(), plans: ArcSwap::default(), text_bytes_max }
     }
 
     pub fn context(&self) -> Arc<TaskContext> {
         self.context.clone()
+    }
+
+    pub fn text_bytes_max(&self) -> usize {
+        self.text_bytes_max
     }
 
     pub fn light_context(&self) -> Arc<TaskContext> {
@@ -237,6 +249,12 @@ impl Planner {
     /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
         let Some(kept) = self.kept(text, params) else { return Ok(None) };
+        for (written, def) in &kept.views {
+            // What it reads is among the tables; it may have been replaced, or be hidden from this principal.
+            if view.view(&written.text()).is_none_or(|now| now != *def || !written.admits(&now.name)) {
+                return Ok(None);
+            }
+        }
         let mut tables: HashMap<TableId, Table> = HashMap::new();
         for (written, id, version) in &kept.tables {
             let Ok(snapshot) = view.table(&written.text()) else { return Ok(None) };
@@ -265,16 +283,9 @@ impl Planner {
     /// The types that a query's parameters have by where they stand, and the tables that it reads.
     pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
         let mut statement = statement.clone();
-        let mut tables = ViewTables::new(self, view, &[]);
-        let system = names::bind(&mut statement, &mut tables)?;
-        let catalog = Catalog { state: &self.state, sources: tables.sources(system)? };
-        let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
-        parser.parse_float_as_decimal &= !is_recursive(&statement);
-        merge_coalesce(&mut statement);
-        coerce::prepare(&mut statement);
-        let planned = SqlToRel::new_with_options(&catalog, parser)
-            .sql_statement_to_plan_with_context(statement, &mut PlannerContext::new())
-            .map_err(from_datafusion);
+        names::expand(&mut statement, view, self.text_bytes_max, None)?;
+        let mut tables = ViewTables::new(&self.advice, view, &[]);
+        let planned = self.logical(statement, &Params::new(Vec::new()), &mut tables);
         let types = match planned {
             // Of a parameter that stands beside two types, nothing is known.
             Ok(plan) => plan.get_parameter_types().unwrap_or_default(),
@@ -324,24 +335,16 @@ impl Planner {
         extras: &[Extra],
         text: Option<&str>,
     ) -> Result<Planned> {
-        let mut tables = ViewTables::new(self, view, extras);
-        let system = names::bind(&mut statement, &mut tables)?;
-        let sources = tables.sources(system)?;
-        let keep = !tables.passing && !matches!(statement, Statement::Explain { .. });
+        let views = names::expand(&mut statement, view, self.text_bytes_max, None)?;
+        if !views.is_empty() {
+            parse::check_size(&statement, self.text_bytes_max)?;
+            self.check_views(&views, view)?;
+        }
+        let mut tables = ViewTables::new(&self.advice, view, extras);
+        let keep = !matches!(statement, Statement::Explain { .. });
+        let plan = self.logical(statement, params, &mut tables)?;
+        let keep = keep && !tables.passing;
         let written = std::mem::take(&mut tables.written);
-
-        let catalog = Catalog { state: &self.state, sources };
-        let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
-        let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
-        // The first part of a recursive query says what type the others have, before any literal was looked at.
-        parser.parse_float_as_decimal &= !is_recursive(&statement);
-        merge_coalesce(&mut statement);
-        coerce::prepare(&mut statement);
-        let plan = SqlToRel::new_with_options(&catalog, parser)
-            .sql_statement_to_plan_with_context(statement, &mut context)
-            .and_then(single::rows)
-            .and_then(membership::exact)
-            .map_err(from_datafusion)?;
         let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
 
         let mut state = self.state.clone();
@@ -360,10 +363,10 @@ impl Planner {
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
             let direct = match &written[..] {
-                [(written, ..)] => Direct::of(&plan, &*table(view, written)?, &key.types),
+                [(written, ..)] if views.is_empty() => Direct::of(&plan, &*table(view, written)?, &key.types),
                 _ => None,
             };
-            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, direct, plain, heavy });
+            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, views, direct, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };
@@ -372,6 +375,45 @@ impl Planner {
         }
         let plan = self.fill(plan, params)?;
         Ok(Planned { plan, state: Some(state) })
+    }
+
+    /// What a statement's names mean, before anything is made of it.
+    fn logical(
+        &self,
+        mut statement: Statement,
+        params: &Params,
+        tables: &mut ViewTables<'_>,
+    ) -> Result<LogicalPlan> {
+        let system = names::bind(&mut statement, tables)?;
+        let sources = tables.sources(system)?;
+        let catalog = Catalog { state: &self.state, sources };
+        let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
+        let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
+        // The first part of a recursive query says what type the others have, before any literal was looked at.
+        parser.parse_float_as_decimal &= !is_recursive(&statement);
+        merge_coalesce(&mut statement);
+        coerce::prepare(&mut statement);
+        SqlToRel::new_with_options(&catalog, parser)
+            .sql_statement_to_plan_with_context(statement, &mut context)
+            .and_then(single::rows)
+            .and_then(membership::exact)
+            .map_err(from_datafusion)
+    }
+
+    /// Whether each view can be read by itself: within a statement a name that is gone could be taken for another of the
+    /// query around it.
+    fn check_views(&self, views: &[Used], view: &View) -> Result<()> {
+        for (_, def) in views.iter().rev() {
+            let read = || {
+                let query = names::query_of(def, self.text_bytes_max)?;
+                let mut statement = Statement::Query(Box::new(query));
+                names::expand(&mut statement, view, self.text_bytes_max, None)?;
+                let mut tables = ViewTables::new(&self.advice, view, &[]);
+                self.logical(statement, &Params::new(Vec::new()), &mut tables)
+            };
+            read().map_err(|error| unreadable(def, view, error))?;
+        }
+        Ok(())
     }
 
     /// The physical plan.
@@ -489,224 +531,4 @@ fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<Logic
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
     Ok(bound.data)
-}
-
-/// The tables that one statement names, all out of one view (S2).
-struct ViewTables<'a> {
-    view: &'a View,
-    extras: &'a [Extra],
-    advice: &'a Advice,
-    found: HashMap<String, Found>,
-    written: Vec<(Written, TableId, SchemaVersion)>,
-    /// Whether something is read that holds for this statement alone.
-    passing: bool,
-}
-
-enum Found {
-    Table(Table),
-    Information(Arc<dyn TableProvider>),
-}
-
-impl<'a> ViewTables<'a> {
-    fn new(planner: &'a Planner, view: &'a View, extras: &'a [Extra]) -> Self {
-        ViewTables {
-            view,
-            extras,
-            advice: &planner.advice,
-            found: HashMap::new(),
-            written: Vec::new(),
-            passing: false,
-        }
-    }
-}
-
-impl ViewTables<'_> {
-    fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
-        let source = |found: Found| match found {
-            Found::Table(table) => provider_as_source(Arc::new(Provider::new(table, system))),
-            Found::Information(provider) => provider_as_source(provider),
-        };
-        Ok(self.found.drain().map(|(name, found)| (name, source(found))).collect())
-    }
-}
-
-impl Tables for ViewTables<'_> {
-    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
-        if let Some(extra) = self.extras.iter().find(|extra| extra.is(written)) {
-            self.passing = true;
-            self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));
-            return Ok((extra.full_name.clone(), extra.columns.clone()));
-        }
-        if let Some((full_name, provider)) = catalog::information(self.view, self.advice, written)? {
-            self.passing = true;
-            let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
-            self.found.insert(full_name.clone(), Found::Information(provider));
-            return Ok((full_name, columns));
-        }
-        let snapshot = table(self.view, written)?;
-        let def = snapshot.def().clone();
-        self.written.push((written.clone(), def.id, def.schema.version));
-        // Stored batches begin with the system columns.
-        let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
-        self.found.insert(def.name.clone(), Found::Table(Table::of(self.view, snapshot)));
-        Ok((def.name.clone(), columns))
-    }
-}
-
-/// Rows that one statement reads as a table of the reserved namespace, where no table of this name can be.
-pub(crate) struct Extra {
-    full_name: String,
-    /// Without the system columns.
-    columns: Vec<Named>,
-    provider: Arc<dyn TableProvider>,
-}
-
-impl Extra {
-    /// `schema` as of [`extra_schema`].
-    pub fn of(name: &str, schema: SchemaRef, columns: Vec<ArrayRef>) -> Result<Extra> {
-        let is_system = |name: &str| name == types::ROW_ID_NAME || name == types::TIME_NAME;
-        let named =
-            schema.fields().iter().filter(|field| !is_system(field.name())).map(|f| named(f)).collect();
-        let rows = RecordBatch::try_new(schema.clone(), columns)
-            .map_err(|e| Error::internal(format!("rows of a statement make no table: {e}")))?;
-        let provider = MemTable::try_new(schema, vec![vec![rows]]).map_err(from_datafusion)?;
-        let full_name = format!("{}.{name}", types::name::RESERVED_NAMESPACE);
-        Ok(Extra { full_name, columns: named, provider: Arc::new(provider) })
-    }
-
-    fn is(&self, written: &Written) -> bool {
-        written.text() == self.full_name
-    }
-}
-
-/// The columns of a table, its system columns, and some more.
-pub(crate) fn extra_schema(snapshot: &Snapshot, more: &[ArrowField]) -> SchemaRef {
-    // Stored batches begin with the system columns.
-    let (system, user) = snapshot.arrow_schema().fields().split_at(2);
-    let mut fields: Vec<FieldRef> = user.iter().chain(system).cloned().collect();
-    fields.extend(more.iter().cloned().map(Arc::new));
-    Arc::new(ArrowSchema::new(fields))
-}
-
-/// The fields of a list are those of its items.
-fn named(field: &ArrowField) -> Named {
-    let mut data_type = field.data_type();
-    while let Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) = data_type {
-        data_type = item.data_type();
-    }
-    let fields = match data_type {
-        Arrow::Struct(fields) => fields.iter().map(|field| named(field)).collect(),
-        _ => Vec::new(),
-    };
-    Named { name: field.name().clone(), fields }
-}
-
-/// The table that is meant by what is written.
-pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
-    let snapshot = view.table(&written.text())?;
-    let full_name = &snapshot.def().name;
-    if !written.admits(full_name) {
-        return Err(Error::not_found(format!(
-            "there is no table `{}`",
-            types::name::printable(&written.text())
-        ))
-        .hint(format!(
-            "did you mean `{}`? A quoted name is taken exactly",
-            types::name::short_table_name(full_name)
-        )));
-    }
-    Ok(snapshot)
-}
-
-/// Names of types in CAST.
-#[derive(Debug)]
-struct OurTypes;
-
-impl TypePlanner for OurTypes {
-    fn plan_type(&self, sql: &SqlType) -> DfResult<Option<Arrow>> {
-        Ok(sql_type::cast_target(sql))
-    }
-}
-
-/// What DataFusion may see while it plans one statement.
-struct Catalog<'a> {
-    state: &'a SessionState,
-    /// By full name.
-    sources: HashMap<String, Arc<dyn TableSource>>,
-}
-
-impl ContextProvider for Catalog<'_> {
-    fn get_table_source(&self, name: TableReference) -> DfResult<Arc<dyn TableSource>> {
-        let namespace = name.schema().unwrap_or(types::name::DEFAULT_NAMESPACE);
-        let full_name = format!("{namespace}.{}", name.table());
-        self.sources.get(&full_name).cloned().ok_or_else(|| {
-            let text = types::name::printable(&name.to_string());
-            DataFusionError::External(Box::new(Error::not_found(format!("there is no table `{text}`"))))
-        })
-    }
-
-    fn get_table_function_source(&self, name: &str, args: Vec<Expr>) -> DfResult<Arc<dyn TableSource>> {
-        let function = self.state.table_functions().get(&name.to_lowercase()).ok_or_else(|| {
-            DataFusionError::Plan(format!("there is no table function `{}`", types::name::printable(name)))
-        })?;
-        let schema = DFSchema::empty();
-        let fold = |arg: Expr| -> DfResult<Expr> {
-            use datafusion::logical_expr::simplify::SimplifyContext;
-            use datafusion::optimizer::simplify_expressions::ExprSimplifier;
-            let simplifier = ExprSimplifier::new(
-                SimplifyContext::default().with_config_options(self.state.config_options().clone()),
-            );
-            simplifier.simplify(simplifier.coerce(arg, &schema)?)
-        };
-        let args = args.into_iter().map(fold).collect::<DfResult<Vec<_>>>()?;
-        Ok(provider_as_source(function.create_table_provider(&args)?))
-    }
-
-    fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> DfResult<Arc<dyn TableSource>> {
-        Ok(provider_as_source(Arc::new(CteWorkTable::new(name, schema))))
-    }
-
-    fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
-        self.state.expr_planners()
-    }
-
-    fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
-        Some(Arc::new(OurTypes))
-    }
-
-    fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
-        self.state.scalar_functions().get(name).cloned()
-    }
-
-    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
-        self.state.aggregate_functions().get(name).cloned()
-    }
-
-    fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
-        self.state.window_functions().get(name).cloned()
-    }
-
-    fn get_variable_type(&self, _: &[String]) -> Option<Arrow> {
-        None
-    }
-
-    fn get_variable_field(&self, _: &[String]) -> Option<FieldRef> {
-        None
-    }
-
-    fn options(&self) -> &ConfigOptions {
-        self.state.config_options()
-    }
-
-    fn udf_names(&self) -> Vec<String> {
-        self.state.scalar_functions().keys().cloned().collect()
-    }
-
-    fn udaf_names(&self) -> Vec<String> {
-        self.state.aggregate_functions().keys().cloned().collect()
-    }
-
-    fn udwf_names(&self) -> Vec<String> {
-        self.state.window_functions().keys().cloned().collect()
-    }
 }

@@ -96,6 +96,14 @@ impl Writer<'_> {
             Statement::AlterTable(alter) => {
                 Ok(Change { ops: crate::alter::ops(alter, self.view)?, ..Change::default() })
             }
+            Statement::CreateView(create) => {
+                let ops = heavy(self.long, || crate::views::created(create, self.view, self.planner))?;
+                Ok(Change { ops, ..Change::default() })
+            }
+            Statement::Drop { object_type: ObjectType::View, if_exists, names, .. } => {
+                let ops = crate::views::dropped(self.view, names, *if_exists)?;
+                Ok(Change { ops, ..Change::default() })
+            }
             Statement::CreateIndex(create) => {
                 let (written, index) = ddl::index(create)?;
                 let snapshot = table(self.view, &written)?;

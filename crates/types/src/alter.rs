@@ -41,6 +41,10 @@ pub enum Change {
     DropNotNull {
         name: String,
     },
+    /// After how many microseconds rows are deleted; `None`: never.
+    SetTtl {
+        to: Option<i64>,
+    },
     /// To `[namespace.]table`.
     RenameTable {
         to: String,
@@ -74,8 +78,9 @@ impl TableDef {
     /// One change. Leaves the version to the caller, who may make several.
     pub fn alter(&mut self, change: &Change) -> Result<()> {
         if self.is_vault() && !matches!(change, Change::AddColumn { .. }) {
-            return Err(Error::new(Kind::Schema, "the columns and the name of a vault stay as they are")
-                .hint("columns may be added to it"));
+            return Err(
+                Error::new(Kind::Schema, "a vault stays as it is made").hint("columns may be added to it")
+            );
         }
         match change {
             Change::AddColumn { name, data_type, nullable, default, if_absent } => {
@@ -118,6 +123,13 @@ impl TableDef {
                 }
                 let column = self.column_to_change(name)?;
                 (column.nullable, column.refuses_null) = (true, false);
+                Ok(())
+            }
+            Change::SetTtl { to } => {
+                if to.is_some_and(|ttl| ttl < 1_000_000) {
+                    return Err(Error::invalid("rows live for a second at least"));
+                }
+                self.options.ttl = *to;
                 Ok(())
             }
             Change::RenameTable { to } => {

@@ -19,6 +19,7 @@ pub mod name;
 mod principal;
 pub mod schema;
 mod value;
+pub mod view_def;
 
 pub use alter::Change;
 pub use data_type::{DataType, Field};
@@ -31,3 +32,4 @@ pub use schema::{
     TableOptions,
 };
 pub use value::Value;
+pub use view_def::{ViewColumn, ViewDef};

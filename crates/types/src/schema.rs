@@ -68,6 +68,8 @@ pub struct TableOptions {
     pub lake: Option<bool>,
     /// Rows older than this many microseconds may go. Keyless tables only.
     pub retention: Option<i64>,
+    /// Rows are deleted once their time (that of [`TableDef::time`], else of arrival) is so many microseconds past.
+    pub ttl: Option<i64>,
     /// Iceberg partition expressions, as written.
     pub partition_by: Vec<String>,
 }
@@ -274,6 +276,9 @@ impl TableDef {
         if let Some(retention) = options.retention {
             pairs.push(("retention_us".to_owned(), retention.to_string()));
         }
+        if let Some(ttl) = options.ttl {
+            pairs.push(("ttl_us".to_owned(), ttl.to_string()));
+        }
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
         encode_pairs(e, &pairs);
@@ -339,6 +344,10 @@ impl TableDef {
                     options.retention =
                         Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
                 }
+                "ttl_us" => {
+                    let ttl = value.parse().ok().filter(|ttl| *ttl > 0);
+                    options.ttl = Some(ttl.ok_or_else(|| d.damaged("a time to live that is none"))?);
+                }
                 "partition_by" => options.partition_by.push(value),
                 "not_null" => {
                     let id = value.parse().map(ColumnId).ok();
@@ -398,8 +407,12 @@ mod tests {
             columns: vec![ColumnId(18)],
             options: vec![("a".into(), "b".into())],
         });
-        def.options =
-            TableOptions { lake: Some(false), retention: Some(5), partition_by: vec!["days(_time)".into()] };
+        def.options = TableOptions {
+            lake: Some(false),
+            retention: Some(5),
+            ttl: Some(6),
+            partition_by: vec!["days(_time)".into()],
+        };
         let mut e = Encoder::new();
         def.encode(&mut e);
         let mut d = Decoder::new(&e.bytes);

@@ -133,7 +133,7 @@ impl<'a> Replay<'a> {
             Edit::RemoveKey { name } => {
                 self.key_names.remove(&name);
             }
-            Edit::Checkpoint { .. } => {}
+            Edit::Checkpoint { .. } | Edit::PutView(_) | Edit::DropView { .. } => {}
         }
         self.keys = self.key_names.len();
         Ok(())

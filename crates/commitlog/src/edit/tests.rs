@@ -1,5 +1,5 @@
 use super::*;
-use types::DataType;
+use types::{DataType, ViewColumn};
 
 fn samples() -> Vec<Edit> {
     let mut def = TableDef::new(TableId(3), "main.events");
@@ -37,6 +37,12 @@ fn samples() -> Vec<Edit> {
         Edit::PutKey(key(TableSet::All)),
         Edit::PutKey(key(TableSet::Only(vec!["main.events".into(), "sensors.*".into()]))),
         Edit::RemoveKey { name: "ci".into() },
+        Edit::PutView(ViewDef {
+            name: "main.v".into(),
+            query: "SELECT 1 AS one".into(),
+            columns: vec![ViewColumn { from: "one".into(), name: "first".into() }],
+        }),
+        Edit::DropView { name: "main.v".into() },
     ]
 }
 

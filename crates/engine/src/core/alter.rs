@@ -32,6 +32,7 @@ impl Core {
         }
         let Some(changed) = def.altered(&alter.changes)? else { return Ok(None) };
         if changed.name != def.name {
+            self.check_no_view(&changed.name)?;
             let folded = changed.name.to_lowercase();
             let is_taken = |taken: &&str| {
                 taken.to_lowercase() == folded && self.names.get(*taken).is_none_or(|id| *id != def.id)

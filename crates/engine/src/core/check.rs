@@ -19,6 +19,8 @@ impl Core {
     pub(super) fn check(&mut self, group: &mut Group, prepared: Prepared) -> Result<Vec<Action>> {
         // Definitions as this transaction leaves them, by full name.
         let mut defs: HashMap<String, TableDef> = HashMap::new();
+        // Names that it gives to views, without their case.
+        let mut views: Vec<String> = Vec::new();
         let mut actions = Vec::with_capacity(prepared.ops.len());
         for op in prepared.ops {
             match op {
@@ -32,6 +34,9 @@ impl Core {
                         None => {}
                     }
                     self.check_table_name(&def.name, defs.len())?;
+                    if views.contains(&def.name.to_lowercase()) {
+                        return Err(exists(&def.name));
+                    }
                     def.id = TableId(self.meta.next_table.0 + defs.len() as u32);
                     defs.insert(def.name.clone(), def.clone());
                     actions.push(Action::Create(def));
@@ -80,6 +85,26 @@ impl Core {
                     }
                     actions.push(self.deletes(table, deletes));
                 }
+                PreparedOp::PutView { view, replace } => {
+                    let new = view.name.to_lowercase();
+                    if views.contains(&new) {
+                        return Err(Error::invalid(format!(
+                            "a transaction makes view `{}` twice",
+                            name::short_table_name(&view.name)
+                        )));
+                    }
+                    let made: Vec<String> = defs.keys().cloned().collect();
+                    actions.push(self.check_view(view, replace, &made)?);
+                    views.push(new);
+                }
+                PreparedOp::DropView { name, if_exists } => match self.meta.views.contains_key(&name) {
+                    true => actions.push(Action::DropView(name)),
+                    false if if_exists => {}
+                    false => {
+                        let short = name::short_table_name(&name);
+                        return Err(Error::not_found(format!("there is no view `{short}`")));
+                    }
+                },
                 PreparedOp::Nothing => {}
                 PreparedOp::PutKey(api_key) => actions.push(Action::PutKey(api_key)),
                 PreparedOp::RemoveKey { name } => {
@@ -101,6 +126,7 @@ impl Core {
             return Err(Error::new(Kind::TooLarge, format!("a database has at most {TABLES_MAX} tables"))
                 .hint("keep rows of one shape in one table, told apart by a column"));
         }
+        self.check_no_view(full_name)?;
         let folded = full_name.to_lowercase();
         match self.names.keys().find(|taken| taken.to_lowercase() == folded) {
             Some(taken) => Err(exists(taken)),

@@ -146,6 +146,7 @@ impl Table {
             }
             Change::DropNotNull { name } => self.column(&name).refuses_null = false,
             Change::RenameTable { to } => self.name = to,
+            Change::SetTtl { .. } => unreachable!("not among the changes of this test"),
         }
         true
     }

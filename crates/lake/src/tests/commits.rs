@@ -189,6 +189,18 @@ fn added_renamed_dropped_and_widened_columns_are_changes_of_the_iceberg_schema()
     assert!(matches!(bench.step(false).unwrap(), Progress::UpToDate));
 }
 
+#[test]
+fn a_table_that_lands_keeps_its_name() {
+    let bench = Bench::new(plain());
+    let mut before = def();
+    let mut after = before.clone();
+    after.name = "main.other".into();
+    let error = bench.materializer.check_change(&before, &after).unwrap_err();
+    assert!(error.message().contains("keeps its name"), "{error}");
+    before.options.lake = Some(false);
+    bench.materializer.check_change(&before, &after).unwrap();
+}
+
 /// v2 has no defaults: the values are in the files, or other readers would see nulls.
 #[test]
 fn a_column_with_a_value_for_older_rows_is_written_into_their_files() {

@@ -305,6 +305,11 @@ impl Job {
                 Ok(Answer::Rows(Rows::of(catalog::describe(&snapshot)?, view.lsn())))
             }
             Statement::CreateTable(_) => self.write(DoneKind::CreateTable, statement, params).await,
+            Statement::ShowViews { .. } => Ok(Answer::Rows(Rows::of(catalog::show_views(view)?, view.lsn()))),
+            Statement::CreateView(_) => self.write(DoneKind::CreateView, statement, params).await,
+            Statement::Drop { object_type: ObjectType::View, .. } => {
+                self.write(DoneKind::DropView, statement, params).await
+            }
             Statement::AlterTable(_) => self.write(DoneKind::AlterTable, statement, params).await,
             Statement::Drop { object_type: ObjectType::Table, .. } => {
                 self.write(DoneKind::DropTable, statement, params).await

@@ -14,6 +14,7 @@ mod limits;
 mod narrow;
 mod params;
 mod plans;
+mod schema;
 mod search;
 mod slt;
 mod spill;

@@ -53,6 +53,7 @@ files!(
     update_from,
     creating,
     altering,
+    views,
     errors,
     information,
     comparing,

@@ -10,7 +10,7 @@ use engine::{NewColumn, Op, Standing, Transaction};
 use http::{Request, StatusCode};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
-use types::{Error, Kind, Lsn, Principal, TableDef, name};
+use types::{Change, Error, Kind, Lsn, Principal, TableDef, name};
 
 use super::json;
 use crate::app::Shared;
@@ -169,6 +169,10 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
         ops.push(Op::AddColumns { table: def.name.clone(), columns });
     }
     ops.extend(indexes);
+    if let Some(ttl) = wanted.ttl_micros()?.filter(|ttl| def.options.ttl != Some(*ttl)) {
+        let changes = vec![Change::SetTtl { to: Some(ttl) }];
+        ops.push(Op::AlterTable { table: def.name.clone(), changes });
+    }
     Ok(ops)
 }
 

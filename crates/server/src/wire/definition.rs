@@ -16,6 +16,8 @@ pub struct Definition {
     pub lake: Option<bool>,
     /// Seconds.
     pub retention: Option<i64>,
+    /// Seconds.
+    pub ttl: Option<i64>,
     #[serde(default)]
     pub partition_by: Vec<String>,
     /// All that the table is to have; `None`: those that it has.
@@ -111,8 +113,18 @@ impl Definition {
                     .ok_or_else(|| Error::invalid(format!("a retention of {seconds} s does not exist")))?,
             ),
         };
+        def.options.ttl = self.ttl_micros()?;
         def.options.partition_by = self.partition_by.clone();
         Ok(def)
+    }
+
+    /// After how many microseconds rows are deleted.
+    pub fn ttl_micros(&self) -> Result<Option<i64>> {
+        let micros = |seconds: i64| {
+            let micros = seconds.checked_mul(1_000_000).filter(|micros| *micros > 0);
+            micros.ok_or_else(|| Error::invalid(format!("rows cannot live for {seconds} s")))
+        };
+        self.ttl.map(micros).transpose()
     }
 }
 
@@ -215,6 +227,9 @@ pub fn describe(def: &TableDef) -> Json {
     if let Some(retention) = def.options.retention {
         shown["retention"] = json!(retention / 1_000_000);
     }
+    if let Some(ttl) = def.options.ttl {
+        shown["ttl"] = json!(ttl / 1_000_000);
+    }
     if !def.options.partition_by.is_empty() {
         shown["partition_by"] = json!(def.options.partition_by);
     }
@@ -261,7 +276,7 @@ mod tests {
     #[test]
     fn a_definition_is_understood_and_shown_again() {
         let body = br#"{"columns":[{"name":"id","type":"int64"},{"name":"d","type":"decimal(10,2)","default":"1.50"},
-            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60}"#;
+            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60,"ttl":90}"#;
         let def = Definition::parse(body).unwrap().new_table("main.events").unwrap();
         let shown = describe(&def);
         assert_eq!(shown["primary_key"], json!(["id"]));
@@ -271,6 +286,7 @@ mod tests {
             json!({"id":17,"name":"d","type":"decimal(10,2)","nullable":true,"default":"1.50"})
         );
         assert_eq!((&shown["time"], &shown["retention"]), (&json!("at"), &json!(60)));
+        assert_eq!(shown["ttl"], json!(90));
     }
 
     #[test]

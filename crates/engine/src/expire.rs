@@ -1,0 +1,149 @@
+//! TTL: rows that are older than their table keeps them are deleted. An ordinary delete, which goes through the log, so
+//! that change feed, indexes and lake see it; a bounded number of rows in each commit.
+//!
+//! Until it is deleted an old row is there as any other. A table is looked at again after a tenth of its time, at least
+//! once a minute.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
+use table::Snapshot;
+use types::{DataType, Error, Micros, Principal, ROW_ID, Result, RowId, TableId};
+
+use crate::background::Under;
+use crate::inbox::Request;
+use crate::prepare;
+use crate::root::Root;
+use crate::shared::{Background, Shared, What};
+use crate::transaction::{Op, Transaction};
+
+/// Rows of one commit.
+const ROWS_AT_ONCE: usize = 4_096;
+/// Between two commits of a table that has more to delete: writers and materializers come first.
+const BREATH: Duration = Duration::from_millis(20);
+const LOOK_MIN: Duration = Duration::from_secs(1);
+const LOOK_MAX: Duration = Duration::from_secs(60);
+
+/// A table that is to be looked at.
+pub(crate) struct Task {
+    root: Arc<Root>,
+    table: Arc<Snapshot>,
+    ttl: Micros,
+}
+
+impl Task {
+    pub fn what(&self) -> What {
+        What::Expire(self.table.def().id)
+    }
+}
+
+fn with_ttl(root: &Root) -> impl Iterator<Item = (&Arc<Snapshot>, Micros)> {
+    root.tables().filter_map(|table| Some((table, table.def().options.ttl?)))
+}
+
+/// The table whose turn came first.
+pub(crate) fn next(root: &Arc<Root>, background: &Background, now: Duration) -> Option<Task> {
+    let due = |id: TableId| background.expire_due.get(&id).copied().unwrap_or_default();
+    let may = |id: TableId| due(id) <= now && background.may(What::Expire(id), now);
+    let (table, ttl) =
+        with_ttl(root).filter(|(t, _)| may(t.def().id)).min_by_key(|(t, _)| due(t.def().id))?;
+    Some(Task { root: root.clone(), table: table.clone(), ttl })
+}
+
+/// When a table must be looked at again; called when there is nothing to do now.
+pub(crate) fn again(root: &Root, background: &mut Background, now: Duration) -> Option<Duration> {
+    if !background.expire_due.is_empty() {
+        let lives = |id: &TableId| with_ttl(root).any(|(table, _)| table.def().id == *id);
+        background.expire_due.retain(|id, _| lives(id));
+    }
+    let due = |id: TableId| background.expire_due.get(&id).copied().unwrap_or_default();
+    with_ttl(root).map(|(table, _)| due(table.def().id).saturating_sub(now)).min()
+}
+
+pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
+    let id = task.table.def().id;
+    let rows = match old_rows(&task.table, shared.env.clock.now().saturating_sub(task.ttl)) {
+        Ok(rows) => rows,
+        Err(error) => {
+            under.end(true);
+            return Err(error);
+        }
+    };
+    let look = Duration::from_micros(task.ttl.unsigned_abs() / 10).clamp(LOOK_MIN, LOOK_MAX);
+    let pause = if rows.len() < ROWS_AT_ONCE { look } else { BREATH };
+    let due = shared.env.clock.monotonic() + pause;
+    shared.background.lock().expire_due.insert(id, due);
+    if rows.is_empty() {
+        under.end(false);
+        return Ok(());
+    }
+    // Prepared against the root that was read, so that the ids cannot be taken for another table's of the same name.
+    let op = Op::Delete { table: task.table.def().name.clone(), rows, must_exist: false };
+    let transaction = Transaction::new(vec![op]).internal();
+    let prepared =
+        prepare::prepare(&task.root, &Principal::local(), &shared.materializers.load(), transaction);
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            under.end(true);
+            return Err(error);
+        }
+    };
+    let done = Box::new(move |result: Result<_>| under.end(result.is_err()));
+    if let Err((request, error)) = shared.inbox.push(Request::Write { prepared, done }) {
+        request.refuse(error.clone());
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Live rows from before `cutoff`, at most [`ROWS_AT_ONCE`]. Rows without a time are kept.
+fn old_rows(table: &Snapshot, cutoff: Micros) -> Result<Vec<RowId>> {
+    let def = table.def();
+    let mut old = Vec::new();
+    let unexpected = || Error::internal("a row id and a time were asked for");
+    let column = match def.time.and_then(|id| def.schema.column(id)) {
+        None => None,
+        Some(column) if column.data_type == DataType::Timestamp => Some(column.id),
+        // Nothing that could be compared.
+        Some(_) => return Ok(old),
+    };
+    let end = match column {
+        None => table.row_at_time(cutoff)?,
+        Some(_) => table.next_row(),
+    };
+    let wanted = [Some(ROW_ID), column];
+    let projection = table.projection(&wanted.into_iter().flatten().collect::<Vec<_>>())?;
+    for piece in table.pieces() {
+        if piece.row_range().0 >= end {
+            break;
+        }
+        if let Some(zone) = column.and_then(|id| piece.zone(id))
+            && !matches!(zone.min, Some(types::Value::Timestamp(min)) if min < cutoff)
+        {
+            continue;
+        }
+        let batch = piece.read(&projection)?;
+        let ids = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(unexpected)?;
+        let times = match column {
+            None => None,
+            Some(_) => {
+                let times = batch.column(1).as_primitive_opt::<TimestampMicrosecondType>();
+                Some(times.ok_or_else(unexpected)?)
+            }
+        };
+        for (at, id) in ids.values().iter().enumerate() {
+            let id = RowId(*id as u64);
+            let is_old = times.is_none_or(|times| times.is_valid(at) && times.value(at) < cutoff);
+            if is_old && id < end {
+                old.push(id);
+                if old.len() == ROWS_AT_ONCE {
+                    return Ok(old);
+                }
+            }
+        }
+    }
+    Ok(old)
+}

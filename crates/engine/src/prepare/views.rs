@@ -1,0 +1,40 @@
+//! CREATE VIEW and DROP VIEW: who may give which name.
+
+use types::{Error, Kind, Result, ViewDef, name};
+
+use super::{PreparedOp, Preparer, encoded_bytes};
+
+impl Preparer<'_> {
+    pub(super) fn put_view(&mut self, mut view: ViewDef, replace: bool) -> Result<PreparedOp> {
+        view.name = self.writable_name(&view.name)?;
+        view.check()?;
+        if !self.principal.may_see(&view.name) {
+            return Err(Error::new(
+                Kind::Forbidden,
+                format!(
+                    "key `{}` may not create view `{}`",
+                    self.principal.name,
+                    name::printable(&view.name)
+                ),
+            ));
+        }
+        self.take_room(encoded_bytes(|e| view.encode(e)))?;
+        self.bytes += view.query.len() as u64;
+        Ok(PreparedOp::PutView { view, replace })
+    }
+
+    pub(super) fn drop_view(&mut self, wanted: &str, if_exists: bool) -> Result<PreparedOp> {
+        let full_name = self.writable_name(wanted)?;
+        match self.view.view(&full_name) {
+            Some(view) => {
+                self.take_room(view.name.len() as u64)?;
+                Ok(PreparedOp::DropView { name: view.name.clone(), if_exists })
+            }
+            None if if_exists => Ok(PreparedOp::Nothing),
+            None => {
+                let short = name::printable(name::short_table_name(&full_name));
+                Err(Error::not_found(format!("there is no view `{short}`")))
+            }
+        }
+    }
+}

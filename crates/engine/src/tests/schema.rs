@@ -1,0 +1,118 @@
+//! Definitions that change: names, views, and what a manifest says of them.
+
+use std::path::Path;
+
+use types::{Change, Kind, Principal, Scope, TableSet, ViewColumn, ViewDef};
+
+use super::support::{batch, by_id, keyed, plain};
+use crate::{Engine, Mode, Op, Options, Transaction};
+
+fn open(dir: &Path) -> Engine {
+    Engine::open(vfs::Env::real(), dir, Options::default()).unwrap()
+}
+
+fn commit(engine: &Engine, ops: Vec<Op>) {
+    engine.commit(&Principal::local(), Transaction::new(ops)).unwrap();
+}
+
+fn refused(engine: &Engine, ops: Vec<Op>) -> Kind {
+    engine.commit(&Principal::local(), Transaction::new(ops)).unwrap_err().kind()
+}
+
+fn create(def: types::TableDef) -> Op {
+    Op::CreateTable { def, if_absent: false }
+}
+
+fn rename(table: &str, to: &str) -> Op {
+    Op::AlterTable { table: table.into(), changes: vec![Change::RenameTable { to: to.into() }] }
+}
+
+fn view(name: &str, query: &str) -> Op {
+    let columns = vec![ViewColumn { from: "id".into(), name: "id".into() }];
+    let view = ViewDef { name: format!("main.{name}"), query: query.into(), columns };
+    Op::PutView { view, replace: true }
+}
+
+fn insert(table: &str, id: i64) -> Op {
+    Op::Insert { table: table.into(), batch: batch(&[(id, id)]), mode: Mode::Append }
+}
+
+/// The format of the newest manifest.
+fn manifest_version(dir: &Path) -> u32 {
+    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let is_manifest = |path: &std::path::PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("manifest-"))
+    };
+    let newest = names.filter(is_manifest).max().unwrap();
+    let bytes = std::fs::read(newest).unwrap();
+    u32::from_le_bytes(bytes[8..12].try_into().unwrap())
+}
+
+#[test]
+fn a_table_is_known_by_its_newest_name_and_the_old_one_is_free() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = open(dir.path());
+    commit(&engine, vec![create(keyed("a")), create(plain("b"))]);
+    commit(&engine, vec![insert("a", 1)]);
+    let held = engine.root();
+    assert_eq!(refused(&engine, vec![rename("a", "B")]), Kind::Exists);
+    assert_eq!(refused(&engine, vec![rename("a", "polynya.a")]), Kind::Forbidden);
+    assert_eq!(refused(&engine, vec![rename("a", "c"), rename("b", "C")]), Kind::Exists);
+    assert_eq!(refused(&engine, vec![rename("a", "c"), insert("a", 2)]), Kind::NotFound);
+    commit(&engine, vec![insert("a", 2), rename("a", "c")]);
+    commit(&engine, vec![create(plain("a")), insert("a", 7)]);
+    commit(&engine, vec![rename("c", "C"), insert("b", 9)]);
+    for engine in [&engine, &{
+        engine.close().unwrap();
+        open(dir.path())
+    }] {
+        let root = engine.root();
+        assert_eq!(by_id(root.table("main.C").unwrap()), [(1, 1), (2, 2)].into());
+        assert_eq!(by_id(root.table("main.a").unwrap()), [(7, 7)].into());
+        assert_eq!(root.table_count(), 3);
+    }
+    assert_eq!(by_id(held.table("main.a").unwrap()), [(1, 1)].into(), "S1");
+}
+
+#[test]
+fn views_are_kept_and_older_programs_read_a_database_without_any() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = open(dir.path());
+    commit(&engine, vec![create(plain("t"))]);
+    engine.close().unwrap();
+    drop(engine);
+    assert_eq!(manifest_version(dir.path()), 1);
+    let engine = open(dir.path());
+    commit(&engine, vec![view("v", "SELECT 1 AS id"), view("w", "SELECT 2 AS id")]);
+    commit(&engine, vec![view("v", "SELECT 3 AS id")]);
+    assert_eq!(refused(&engine, vec![view("T", "SELECT 1 AS id")]), Kind::Exists);
+    assert_eq!(refused(&engine, vec![create(plain("W"))]), Kind::Exists);
+    assert_eq!(refused(&engine, vec![rename("t", "V")]), Kind::Exists);
+    assert_eq!(refused(&engine, vec![create(plain("x")), view("X", "SELECT 1 AS id")]), Kind::Exists);
+    assert_eq!(refused(&engine, vec![view("x", "SELECT 1 AS id"), create(plain("X"))]), Kind::Exists);
+    let names = TableSet::Only(vec!["main.w".into()]);
+    let web = Principal { name: "web".into(), scope: Scope::Write, tables: names };
+    let seen: Vec<String> = engine.view(&web).unwrap().views().iter().map(|v| v.name.clone()).collect();
+    assert_eq!(seen, ["main.w"]);
+    let hidden = Transaction::new(vec![Op::DropView { name: "v".into(), if_exists: false }]);
+    assert_eq!(engine.commit(&web, hidden).unwrap_err().kind(), Kind::NotFound);
+    let shown = |engine: &Engine| -> Vec<(String, String)> {
+        engine.root().views().map(|v| (v.name.clone(), v.query.clone())).collect()
+    };
+    let expected = [("main.v", "SELECT 3 AS id"), ("main.w", "SELECT 2 AS id")];
+    let expected = expected.map(|(name, query)| (name.to_owned(), query.to_owned()));
+    assert_eq!(shown(&engine), expected);
+    engine.close().unwrap();
+    drop(engine);
+    assert_eq!(manifest_version(dir.path()), 2);
+    let engine = open(dir.path());
+    assert_eq!(shown(&engine), expected);
+    let drop_view = |name: &str| Op::DropView { name: name.into(), if_exists: false };
+    commit(&engine, vec![drop_view("V"), drop_view("w")]);
+    engine.close().unwrap();
+    drop(engine);
+    assert_eq!(manifest_version(dir.path()), 1);
+    assert!(shown(&open(dir.path())).is_empty());
+}

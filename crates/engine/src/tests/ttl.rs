@@ -1,0 +1,173 @@
+//! TTL on a simulated machine: what is deleted, when, and what survives a crash.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use sim::{Rng, SimEnv};
+use types::{Change, DataType, Principal, RowId, TableDef, TableId, Value};
+
+use crate::{Engine, Mode, Op, Options, Step, Transaction};
+
+const DIR: &str = "db";
+const SECOND: i64 = 1_000_000;
+
+fn options() -> Options {
+    Options {
+        log: commitlog::Options { file_bytes: 32 << 10, spare_files: 1, ..Default::default() },
+        seal_rows: 50,
+        log_files_max: 3,
+        ..Options::default()
+    }
+}
+
+/// `k (id int64 primary key, at timestamp)` with its time in `at`, and `p (id int64)` with the time of arrival.
+fn create(engine: &Engine) {
+    let mut keyed = TableDef::new(TableId(0), "main.k");
+    keyed.add_column("id", &DataType::Int64, true, None).unwrap();
+    let at = keyed.add_column("at", &DataType::Timestamp, true, None).unwrap();
+    keyed.set_primary_key(&["id".into()]).unwrap();
+    (keyed.time, keyed.options.ttl) = (Some(at), Some(100 * SECOND));
+    let mut plain = TableDef::new(TableId(0), "main.p");
+    plain.add_column("id", &DataType::Int64, true, None).unwrap();
+    plain.options.ttl = Some(30 * SECOND);
+    let ops = [keyed, plain].map(|def| Op::CreateTable { def, if_absent: false }).to_vec();
+    submit(engine, ops);
+    settle(engine);
+}
+
+fn submit(engine: &Engine, ops: Vec<Op>) {
+    engine.submit(&Principal::local(), Transaction::new(ops), |result| assert!(result.is_ok(), "{result:?}"));
+}
+
+fn commit(engine: &Engine) {
+    engine.step(Step::Commit);
+    engine.step(Step::Sync);
+}
+
+/// Everything that is due now.
+fn settle(engine: &Engine) {
+    commit(engine);
+    while engine.step(Step::Background) {
+        commit(engine);
+    }
+}
+
+/// By row id: the times by which rows expire.
+fn live(engine: &Engine, table: &str) -> BTreeMap<RowId, Option<i64>> {
+    let root = engine.root();
+    let snapshot = root.table(table).unwrap();
+    let time = if table == "main.k" { "at" } else { "_time" };
+    let mut found = BTreeMap::new();
+    for piece in snapshot.pieces() {
+        let batch = piece.read(snapshot.all_columns()).unwrap();
+        for row in 0..batch.num_rows() {
+            let Value::Int64(id) = Value::from_array(batch.column(0), &DataType::Int64, row) else {
+                panic!()
+            };
+            let times = batch.column_by_name(time).unwrap();
+            let time = match Value::from_array(times, &DataType::Timestamp, row) {
+                Value::Timestamp(time) => Some(time),
+                _ => None,
+            };
+            found.insert(RowId(id as u64), time);
+        }
+    }
+    found
+}
+
+fn write(engine: &Engine, rng: &mut Rng, now: i64) {
+    let count = rng.range(1..30) as usize;
+    let ids: Vec<Value> =
+        (0..count).map(|n| Value::Int64((rng.below(500) * 100) as i64 + n as i64)).collect();
+    let time = |rng: &mut Rng| match rng.below(8) {
+        0 => Value::Null,
+        _ => Value::Timestamp(now - rng.below(200) as i64 * SECOND + 50 * SECOND),
+    };
+    let times: Vec<Value> = (0..count).map(|_| time(rng)).collect();
+    let ids: ArrayRef = Value::to_array(&ids, &DataType::Int64).unwrap();
+    let times: ArrayRef = Value::to_array(&times, &DataType::Timestamp).unwrap();
+    let keyed = RecordBatch::try_from_iter([("id", ids.clone()), ("at", times)]).unwrap();
+    let plain = RecordBatch::try_from_iter([("id", ids)]).unwrap();
+    submit(
+        engine,
+        vec![
+            Op::Insert { table: "k".into(), batch: keyed, mode: Mode::Upsert },
+            Op::Insert { table: "p".into(), batch: plain, mode: Mode::Append },
+        ],
+    );
+}
+
+/// Nothing goes before its time, not even in a crash; what is old goes soon after; the change feed tells of it.
+#[test]
+fn old_rows_are_deleted_and_no_others() {
+    let _limit = testkit::limit(300);
+    testkit::for_each_seed(20, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut machine = SimEnv::new(seed);
+        let mut engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        create(&engine);
+        let mut gone = 0;
+        for _ in 0..60 {
+            write(&engine, &mut rng, machine.env().clock.now());
+            commit(&engine);
+            let before: Vec<_> = ["main.k", "main.p"].map(|table| live(&engine, table)).into();
+            let from = engine.root().lsn();
+            machine.clock.advance(Duration::from_secs(rng.below(20)));
+            if rng.one_in(8) {
+                drop(engine);
+                machine = machine.crash(&mut rng);
+                engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+            }
+            settle(&engine);
+            // A tenth of the longest time is the longest that a table waits for its turn.
+            machine.clock.advance(Duration::from_secs(10));
+            settle(&engine);
+            let now = machine.env().clock.now();
+            for (table, before, ttl) in [("main.k", &before[0], 100), ("main.p", &before[1], 30)] {
+                let after = live(&engine, table);
+                let cutoff = now - ttl * SECOND;
+                for (row, time) in before {
+                    let is_old = time.is_some_and(|time| time < cutoff);
+                    assert_eq!(after.contains_key(row), !is_old, "{table}: row {row} of {time:?} at {now}");
+                }
+                let deleted: Vec<RowId> =
+                    before.keys().filter(|row| !after.contains_key(row)).copied().collect();
+                let snapshot = engine.root().table(table).unwrap().clone();
+                let last = RowId(snapshot.next_row().0 - 1);
+                let checkpoint = table::materializer::Checkpoint { row: last, lsn: from, state: Vec::new() };
+                assert_eq!(snapshot.deleted_since(&checkpoint).unwrap(), deleted, "the change feed");
+                gone += deleted.len();
+            }
+        }
+        assert!(gone > 100, "{gone} rows expired");
+    });
+}
+
+#[test]
+fn a_time_to_live_may_come_and_go() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(1);
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+    create(&engine);
+    let alter = |change| {
+        submit(&engine, vec![Op::AlterTable { table: "p".into(), changes: vec![change] }]);
+        settle(&engine);
+    };
+    let mut rng = Rng::new(1);
+    alter(Change::SetTtl { to: None });
+    write(&engine, &mut rng, machine.env().clock.now());
+    commit(&engine);
+    let all = live(&engine, "main.p");
+    machine.clock.advance(Duration::from_secs(1_000));
+    settle(&engine);
+    assert_eq!(live(&engine, "main.p"), all, "nothing is too old");
+    assert!(live(&engine, "main.k").values().all(Option::is_none), "those without a time stay");
+    alter(Change::SetTtl { to: Some(1_001 * SECOND) });
+    assert_eq!(live(&engine, "main.p"), all);
+    alter(Change::SetTtl { to: Some(999 * SECOND) });
+    machine.clock.advance(Duration::from_secs(60));
+    settle(&engine);
+    assert!(live(&engine, "main.p").is_empty());
+}

@@ -1,0 +1,254 @@
+//! The tables that a statement names, as DataFusion asks for them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, Schema as ArrowSchema, SchemaRef};
+use datafusion::catalog::TableProvider;
+use datafusion::common::TableReference;
+use datafusion::common::config::ConfigOptions;
+use datafusion::datasource::cte_worktable::CteWorkTable;
+use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
+use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF, TableSource, WindowUDF};
+use datafusion::sql::sqlparser::ast::DataType as SqlType;
+use engine::View;
+use table::Snapshot;
+use types::{Error, Result, SchemaVersion, TableId};
+
+use crate::advice::Advice;
+use crate::catalog;
+use crate::error::from_datafusion;
+use crate::names::{Named, Tables, Written};
+use crate::provider::{Provider, Table};
+use crate::sql_type;
+
+/// The tables that one statement names, all out of one view (S2).
+pub(super) struct ViewTables<'a> {
+    view: &'a View,
+    extras: &'a [Extra],
+    advice: &'a Advice,
+    found: HashMap<String, Found>,
+    pub written: Vec<(Written, TableId, SchemaVersion)>,
+    /// Whether something is read that holds for this statement alone.
+    pub passing: bool,
+}
+
+enum Found {
+    Table(Table),
+    Information(Arc<dyn TableProvider>),
+}
+
+impl<'a> ViewTables<'a> {
+    pub fn new(advice: &'a Advice, view: &'a View, extras: &'a [Extra]) -> Self {
+        ViewTables {
+            view,
+            extras,
+            advice,
+            found: HashMap::new(),
+            written: Vec::new(),
+            passing: false,
+        }
+    }
+}
+
+impl ViewTables<'_> {
+    pub fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
+        let source = |found: Found| match found {
+            Found::Table(table) => provider_as_source(Arc::new(Provider::new(table, system))),
+            Found::Information(provider) => provider_as_source(provider),
+        };
+        Ok(self.found.drain().map(|(name, found)| (name, source(found))).collect())
+    }
+}
+
+impl Tables for ViewTables<'_> {
+    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
+        if let Some(extra) = self.extras.iter().find(|extra| extra.is(written)) {
+            self.passing = true;
+            self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));
+            return Ok((extra.full_name.clone(), extra.columns.clone()));
+        }
+        if let Some((full_name, provider)) = catalog::information(self.view, self.advice, written)? {
+            self.passing = true;
+            let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
+            self.found.insert(full_name.clone(), Found::Information(provider));
+            return Ok((full_name, columns));
+        }
+        let snapshot = table(self.view, written)?;
+        let def = snapshot.def().clone();
+        self.written.push((written.clone(), def.id, def.schema.version));
+        // Stored batches begin with the system columns.
+        let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
+        self.found.insert(def.name.clone(), Found::Table(Table::of(self.view, snapshot)));
+        Ok((def.name.clone(), columns))
+    }
+}
+
+/// Rows that one statement reads as a table of the reserved namespace, where no table of this name can be.
+pub(crate) struct Extra {
+    full_name: String,
+    /// Without the system columns.
+    columns: Vec<Named>,
+    provider: Arc<dyn TableProvider>,
+}
+
+impl Extra {
+    /// `schema` as of [`extra_schema`].
+    pub fn of(name: &str, schema: SchemaRef, columns: Vec<ArrayRef>) -> Result<Extra> {
+        let is_system = |name: &str| name == types::ROW_ID_NAME || name == types::TIME_NAME;
+        let named =
+            schema.fields().iter().filter(|field| !is_system(field.name())).map(|f| named(f)).collect();
+        let rows = RecordBatch::try_new(schema.clone(), columns)
+            .map_err(|e| Error::internal(format!("rows of a statement make no table: {e}")))?;
+        let provider = MemTable::try_new(schema, vec![vec![rows]]).map_err(from_datafusion)?;
+        let full_name = format!("{}.{name}", types::name::RESERVED_NAMESPACE);
+        Ok(Extra { full_name, columns: named, provider: Arc::new(provider) })
+    }
+
+    fn is(&self, written: &Written) -> bool {
+        written.text() == self.full_name
+    }
+}
+
+/// The columns of a table, its system columns, and some more.
+pub(crate) fn extra_schema(snapshot: &Snapshot, more: &[ArrowField]) -> SchemaRef {
+    // Stored batches begin with the system columns.
+    let (system, user) = snapshot.arrow_schema().fields().split_at(2);
+    let mut fields: Vec<FieldRef> = user.iter().chain(system).cloned().collect();
+    fields.extend(more.iter().cloned().map(Arc::new));
+    Arc::new(ArrowSchema::new(fields))
+}
+
+/// The fields of a list are those of its items.
+fn named(field: &ArrowField) -> Named {
+    let mut data_type = field.data_type();
+    while let Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) = data_type {
+        data_type = item.data_type();
+    }
+    let fields = match data_type {
+        Arrow::Struct(fields) => fields.iter().map(|field| named(field)).collect(),
+        _ => Vec::new(),
+    };
+    Named { name: field.name().clone(), fields }
+}
+
+/// The table that is meant by what is written.
+pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
+    let snapshot = view.table(&written.text()).map_err(|error| match view.view(&written.text()) {
+        Some(def) => {
+            let short = types::name::short_table_name(&def.name);
+            Error::invalid(format!("`{short}` is a view, not a table"))
+                .hint("it is read by SELECT; rows are written to the tables that it reads")
+        }
+        None => error,
+    })?;
+    let full_name = &snapshot.def().name;
+    if !written.admits(full_name) {
+        return Err(Error::not_found(format!(
+            "there is no table `{}`",
+            types::name::printable(&written.text())
+        ))
+        .hint(format!(
+            "did you mean `{}`? A quoted name is taken exactly",
+            types::name::short_table_name(full_name)
+        )));
+    }
+    Ok(snapshot)
+}
+
+/// Names of types in CAST.
+#[derive(Debug)]
+pub(super) struct OurTypes;
+
+impl TypePlanner for OurTypes {
+    fn plan_type(&self, sql: &SqlType) -> DfResult<Option<Arrow>> {
+        Ok(sql_type::cast_target(sql))
+    }
+}
+
+/// What DataFusion may see while it plans one statement.
+pub(super) struct Catalog<'a> {
+    pub state: &'a SessionState,
+    /// By full name.
+    pub sources: HashMap<String, Arc<dyn TableSource>>,
+}
+
+impl ContextProvider for Catalog<'_> {
+    fn get_table_source(&self, name: TableReference) -> DfResult<Arc<dyn TableSource>> {
+        let namespace = name.schema().unwrap_or(types::name::DEFAULT_NAMESPACE);
+        let full_name = format!("{namespace}.{}", name.table());
+        self.sources.get(&full_name).cloned().ok_or_else(|| {
+            let text = types::name::printable(&name.to_string());
+            DataFusionError::External(Box::new(Error::not_found(format!("there is no table `{text}`"))))
+        })
+    }
+
+    fn get_table_function_source(&self, name: &str, args: Vec<Expr>) -> DfResult<Arc<dyn TableSource>> {
+        let function = self.state.table_functions().get(&name.to_lowercase()).ok_or_else(|| {
+            DataFusionError::Plan(format!("there is no table function `{}`", types::name::printable(name)))
+        })?;
+        let schema = DFSchema::empty();
+        let fold = |arg: Expr| -> DfResult<Expr> {
+            use datafusion::logical_expr::simplify::SimplifyContext;
+            use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+            let simplifier = ExprSimplifier::new(
+                SimplifyContext::default().with_config_options(self.state.config_options().clone()),
+            );
+            simplifier.simplify(simplifier.coerce(arg, &schema)?)
+        };
+        let args = args.into_iter().map(fold).collect::<DfResult<Vec<_>>>()?;
+        Ok(provider_as_source(function.create_table_provider(&args)?))
+    }
+
+    fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> DfResult<Arc<dyn TableSource>> {
+        Ok(provider_as_source(Arc::new(CteWorkTable::new(name, schema))))
+    }
+
+    fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
+        self.state.expr_planners()
+    }
+
+    fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
+        Some(Arc::new(OurTypes))
+    }
+
+    fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        self.state.scalar_functions().get(name).cloned()
+    }
+
+    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        self.state.aggregate_functions().get(name).cloned()
+    }
+
+    fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        self.state.window_functions().get(name).cloned()
+    }
+
+    fn get_variable_type(&self, _: &[String]) -> Option<Arrow> {
+        None
+    }
+
+    fn get_variable_field(&self, _: &[String]) -> Option<FieldRef> {
+        None
+    }
+
+    fn options(&self) -> &ConfigOptions {
+        self.state.config_options()
+    }
+
+    fn udf_names(&self) -> Vec<String> {
+        self.state.scalar_functions().keys().cloned().collect()
+    }
+
+    fn udaf_names(&self) -> Vec<String> {
+        self.state.aggregate_functions().keys().cloned().collect()
+    }
+
+    fn udwf_names(&self) -> Vec<String> {
+        self.state.window_functions().keys().cloned().collect()
+    }
+}

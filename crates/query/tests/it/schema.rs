@@ -1,0 +1,110 @@
+//! ALTER TABLE and views beside plans that were made before, other principals, and writers.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use query::Limits;
+use types::{Kind, Principal, Scope, TableSet, Value};
+
+use crate::database::{open, texts};
+
+#[test]
+fn a_kept_plan_follows_what_its_names_mean() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table a (id bigint primary key, x int)");
+    database.execute("insert into a values (1, 5)");
+    database.execute("create table b (id bigint primary key, x int)");
+    database.execute("insert into b values (1, 6)");
+    let by_key = || database.try_query("select x from a where id = $1", vec![Value::Int64(1)]);
+    assert_eq!(by_key().unwrap(), [["5"]]);
+    assert_eq!(by_key().unwrap(), [["5"]]);
+    database.execute("alter table a alter column x type bigint, rename id to key");
+    assert!(by_key().unwrap_err().message().contains("id"));
+    database.execute("alter table a rename key to id, drop column x, add column x text default 'new'");
+    assert_eq!(by_key().unwrap(), [["new"]]);
+    database.execute("alter table a rename to c");
+    assert_eq!(by_key().unwrap_err().kind(), Kind::NotFound);
+    database.execute("alter table b rename to a");
+    assert_eq!(by_key().unwrap(), [["6"]]);
+
+    database.execute("create view v as select x from a");
+    let view = || database.query("select * from v");
+    assert_eq!((view(), view()), (vec![vec!["6".to_owned()]], vec![vec!["6".to_owned()]]));
+    database.execute("create or replace view v as select x || '!' as x from c");
+    assert_eq!(view(), [["new!"]]);
+    database.execute("drop view v");
+    assert!(database.try_query("select * from v", vec![]).is_err());
+    database.execute("create table v (y int)");
+    assert!(view().is_empty());
+}
+
+/// A1: a view gives nobody what he may not read himself, nor tells what it names.
+#[test]
+fn a_view_reads_with_the_rights_of_its_reader() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table open_ (id bigint)");
+    database.execute("create table secret (id bigint)");
+    database.execute("insert into secret values (7)");
+    database.execute("create view shown as select id from secret");
+    database.execute("create view hidden as select id from open_");
+    let text = "select id from shown";
+    assert_eq!(database.query(text), [["7"]], "the plan is kept");
+    let names = ["main.shown", "main.open_"].map(str::to_owned).to_vec();
+    let principal = Principal { name: "web".into(), scope: Scope::Write, tables: TableSet::Only(names) };
+    let ask = |text: &str| {
+        let answer = database.runtime.block_on(database.sql.run(&principal, text, vec![], Limits::default()));
+        answer.and_then(|answer| match answer {
+            query::Answer::Rows(mut rows) => database.runtime.block_on(rows.collect()).map(|b| texts(&b)),
+            query::Answer::Done(_) => Ok(Vec::new()),
+        })
+    };
+    let refused = ask(text).unwrap_err().to_string();
+    assert!(refused.contains("view `shown` cannot be read") && !refused.contains("secret"), "{refused}");
+    let unseen = ask("select * from hidden").unwrap_err().to_string();
+    assert!(unseen.contains("there is no table `hidden`"), "{unseen}");
+    let listed = "select table_name, view_definition from information_schema.views";
+    assert_eq!(ask(listed).unwrap(), [["shown", "NULL"]]);
+    assert_eq!(ask("create view other as select 1 as x").unwrap_err().kind(), Kind::Forbidden);
+    assert_eq!(ask("alter table open_ rename to mine").unwrap_err().kind(), Kind::Forbidden);
+    assert_eq!(ask("drop view hidden").unwrap_err().kind(), Kind::NotFound);
+}
+
+/// What was made under an older definition is written under the new one, or made again.
+#[test]
+fn writers_go_on_while_a_table_is_altered() {
+    let _limit = testkit::limit(240);
+    let database = open();
+    database.execute("create table t (id bigint primary key, n int, note text default 'a')");
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let rounds = 12;
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let (principal, mut id) = (Principal::local(), 0);
+            while !stop.load(Ordering::Relaxed) || id < 20 {
+                let text = format!("insert into t (id, n) values ({id}, {id})");
+                let run = database.sql.run(&principal, &text, vec![], Limits::default());
+                match runtime.block_on(run) {
+                    Ok(_) => id += 1,
+                    // Lost against the other side too often.
+                    Err(error) => assert_eq!(error.kind(), Kind::Conflict, "{error}"),
+                }
+                written.store(id, Ordering::Relaxed);
+            }
+        });
+        for round in 0..rounds {
+            database.execute(&format!("alter table t add column x{round} int default {round}"));
+            database.execute("alter table t alter n set not null");
+            database.execute(&format!("alter table t rename column x{round} to y, alter n drop not null"));
+            assert_eq!(database.query("select count(*) from t where n is null or y is null"), [["0"]]);
+            database.execute("alter table t drop column y");
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    });
+    let count = written.load(Ordering::Relaxed);
+    let sums = database.query("select count(*), sum(n), count(distinct note) from t");
+    assert_eq!(sums, [[count.to_string(), (count * (count - 1) / 2).to_string(), "1".to_owned()]]);
+}
