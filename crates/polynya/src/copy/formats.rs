@@ -20,7 +20,7 @@ type Out = BufWriter<Output>;
 
 pub(super) enum Writer {
     Csv {
-        writer: csv::Writer<Out>,
+        writer: Box<csv::Writer<Out>>,
         null: String,
         path: String,
     },
@@ -42,7 +42,7 @@ impl Writer {
                     let names = schema.fields().iter().map(|field| field.name());
                     writer.write_record(names).map_err(|e| csv_failed(&path, e))?;
                 }
-                Ok(Writer::Csv { writer, null: copy.null.clone(), path })
+                Ok(Writer::Csv { writer: Box::new(writer), null: copy.null.clone(), path })
             }
             Format::Ndjson => {
                 let writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
