@@ -237,8 +237,12 @@ fn frames_are_appended_while_another_thread_syncs() {
     let _limit = testkit::limit(60);
     let scratch = testkit::temp_dir("commitlog");
     let env = Env::real();
-    let options =
-        Options { file_bytes: 64 << 10, spare_files: 2, sync_delay: Some(Duration::from_millis(1)) };
+    let options = Options {
+        file_bytes: 64 << 10,
+        spare_files: 2,
+        sync_delay: Some(Duration::from_millis(1)),
+        ..Options::default()
+    };
     let log = scratch.path().join("log");
     let (mut writer, _) = Log::open(&env, &log, options.clone(), Lsn(1), &mut |_| Ok(())).unwrap();
     let mut rng = Rng::new(6);

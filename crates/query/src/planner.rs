@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField};
+use datafusion::common::ParamValues;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ParamValues};
 use datafusion::datasource::{DefaultTableSource, provider_as_source};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
@@ -35,7 +35,7 @@ use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{Query, Statement, Visit, Visitor};
 use engine::View;
 use table::Snapshot;
-use types::{DataType, Error, Result, SchemaVersion, TableId};
+use types::{DataType, Result, SchemaVersion, TableId};
 
 use crate::advice::Advice;
 use crate::bounded::Bounds;
@@ -61,8 +61,8 @@ use crate::views::unreadable;
 use crate::weight;
 use crate::{floats, sum};
 
-pub(crate) use tables::{Extra, extra_schema, table};
 use tables::{Catalog, OurTypes, ViewTables};
+pub(crate) use tables::{Extra, extra_schema, table};
 
 /// Plans kept; beyond it all are forgotten at once.
 const PLANS_MAX: usize = 512;

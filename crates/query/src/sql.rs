@@ -109,7 +109,15 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn of(principal: &Principal, text: &'a str, params: Vec<Value>, limits: Limits) -> Self {
-        Asked { principal: principal.clone(), view: None, transaction: None, text, parsed: None, params, limits }
+        Asked {
+            principal: principal.clone(),
+            view: None,
+            transaction: None,
+            text,
+            parsed: None,
+            params,
+            limits,
+        }
     }
 }
 

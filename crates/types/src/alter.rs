@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn what_refuses_nulls_later_survives_storage() {
         let set = Change::SetNotNull { name: named("name") };
-        let def = goods().altered(&[set.clone()]).unwrap().unwrap();
+        let def = goods().altered(std::slice::from_ref(&set)).unwrap().unwrap();
         assert!(!def.schema.column_named("name").unwrap().takes_null());
         let mut e = Encoder::new();
         def.encode(&mut e);

@@ -206,7 +206,7 @@ fn damage_is_noticed_when_a_backup_is_taken_and_when_it_is_restored() {
                     && path.to_string_lossy().ends_with(ending)
             };
             let files: Vec<_> = machine.disk.files().into_iter().filter(|path| of(path)).collect();
-            let Some(path) = (!files.is_empty()).then(|| rng.pick(&files).clone()) else { return None };
+            let path = (!files.is_empty()).then(|| rng.pick(&files).clone())?;
             let offset = rng.below(machine.disk.contents(&path).unwrap().len() as u64);
             machine.disk.flip_bit(&path, offset);
             Some((path, offset))

@@ -14,6 +14,7 @@ use types::{Error, Kind, Result, ViewDef, name};
 
 use super::Written;
 use super::ctes::Ctes;
+use crate::advice::Advice;
 use crate::parse;
 
 /// Views over views over views.
@@ -162,7 +163,9 @@ impl Qualify<'_> {
         let written = Written::of(object)?;
         let full_name = match self.view.view(&written.text()).filter(|def| written.admits(&def.name)) {
             Some(def) => def.name.clone(),
-            None if crate::catalog::information(self.view, &written)?.is_some() => return Ok(()),
+            None if crate::catalog::information(self.view, &Advice::default(), &written)?.is_some() => {
+                return Ok(());
+            }
             None => crate::planner::table(self.view, &written)?.def().name.clone(),
         };
         let parts = full_name.split('.').map(|part| ObjectNamePart::Identifier(Ident::with_quote('"', part)));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::TableProvider;
-use datafusion::common::TableReference;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::{MemTable, provider_as_source};
 use datafusion::error::{DataFusionError, Result as DfResult};
@@ -44,14 +44,7 @@ enum Found {
 
 impl<'a> ViewTables<'a> {
     pub fn new(advice: &'a Advice, view: &'a View, extras: &'a [Extra]) -> Self {
-        ViewTables {
-            view,
-            extras,
-            advice,
-            found: HashMap::new(),
-            written: Vec::new(),
-            passing: false,
-        }
+        ViewTables { view, extras, advice, found: HashMap::new(), written: Vec::new(), passing: false }
     }
 }
 

@@ -380,9 +380,9 @@ impl Job {
                 return Err(self.deadline.passed());
             }
             let committed = match &self.transaction {
-                Some(transaction) => {
-                    transaction.apply_read(&view, change.ops).map(|written| as_committed(&written, view.lsn()))
-                }
+                Some(transaction) => transaction
+                    .apply_read(&view, change.ops)
+                    .map(|written| as_committed(&written, view.lsn())),
                 None => self.commit(change.ops).await,
             };
             drop(change.memory);
