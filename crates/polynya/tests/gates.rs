@@ -1,0 +1,296 @@
+//! What one operation costs, counted rather than timed: allocations, waits, fsyncs, bytes written, growth with size.
+//!
+//! A binary of its own, because its allocator counts.
+
+#![cfg(feature = "sql")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use polynya::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use polynya::arrow::datatypes::{DataType as Arrow, Field, Schema};
+use polynya::{DataType, Database, NewTable, Options, Value};
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is the system allocator's; counting touches a thread local without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of this thread while `work` runs.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+/// How often this thread has waited for something.
+fn waits() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// Nanoseconds that this thread has run.
+fn cpu_nanos() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    stat.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Rows (id, customer of 10 rows each, amount).
+fn rows(ids: std::ops::Range<i64>, customers: i64) -> RecordBatch {
+    let schema = Schema::new(vec![
+        Field::new("id", Arrow::Int64, false),
+        Field::new("customer", Arrow::Utf8, false),
+        Field::new("amount", Arrow::Float64, false),
+    ]);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from_iter_values(ids.clone())),
+        Arc::new(StringArray::from_iter_values(ids.clone().map(|id| format!("cust_{}", id % customers)))),
+        Arc::new(Float64Array::from_iter_values(ids.map(|id| (id as f64 * 1.7 + 42.0) % 1000.0))),
+    ];
+    RecordBatch::try_new(Arc::new(schema), columns).unwrap()
+}
+
+fn orders(db: &Database, count: i64) {
+    let table = NewTable::new("orders")
+        .column("id", DataType::Int64)
+        .column("customer", DataType::String)
+        .column("amount", DataType::Float64);
+    db.create_table(table.primary_key(["id"]).index(["customer"])).unwrap();
+    for first in (0..count).step_by(20_000) {
+        db.insert("orders", rows(first..(first + 20_000).min(count), count / 10)).unwrap();
+    }
+    db.wait_for_indexes("orders", Duration::from_secs(60)).unwrap();
+}
+
+const BY_KEY: &str = "SELECT amount FROM orders WHERE id = $1";
+const BY_CUSTOMER: &str = "SELECT id, amount FROM orders WHERE customer = $1";
+
+fn get(db: &Database, id: i64) {
+    let row = db.get("orders", &[Value::Int64(id)]).unwrap().unwrap();
+    assert_eq!(row.get("amount").unwrap(), Value::Float64((id as f64 * 1.7 + 42.0) % 1000.0));
+}
+
+fn by_key(db: &Database, id: i64) {
+    assert_eq!(db.sql(BY_KEY, &[Value::Int64(id)]).unwrap().count, 1);
+}
+
+fn by_customer(db: &Database, customer: &str) {
+    assert_eq!(db.sql(BY_CUSTOMER, &[customer.into()]).unwrap().count, 10);
+}
+
+/// Per operation, over 1,000 different ones.
+fn each(count: i64, mut one: impl FnMut(i64)) -> f64 {
+    (0..100).for_each(|i| one(i * 13 % count));
+    let total = allocations(|| (0..1_000).for_each(|i| one(i * 7919 % count)));
+    total as f64 / 1_000.0
+}
+
+#[test]
+fn a_lookup_allocates_little_and_as_much_at_any_size() {
+    let _limit = testkit::limit(240);
+    let mut before: Option<[f64; 3]> = None;
+    for count in [10_000, 40_000, 160_000] {
+        let dir = testkit::temp_dir("gates");
+        let db = Database::open(dir.join("db")).unwrap();
+        orders(&db, count);
+        let names: Vec<String> = (0..count / 10).map(|i| format!("cust_{i}")).collect();
+        let found = [
+            each(count, |id| get(&db, id)),
+            each(count, |id| by_key(&db, id)),
+            each(count / 10, |i| by_customer(&db, &names[i as usize])),
+        ];
+        println!("{count} rows: {found:?} allocations for a get, a key and ten rows of an index by SQL");
+        assert!(found[0] <= LOOKUP_ALLOCATIONS[0], "{found:?}");
+        assert!(found[1] <= LOOKUP_ALLOCATIONS[1], "{found:?}");
+        assert!(found[2] <= LOOKUP_ALLOCATIONS[2], "{found:?}");
+        if let Some(smaller) = before {
+            let grown = found.iter().zip(smaller).map(|(now, before)| now - before);
+            assert!(grown.into_iter().all(|more| more < 16.0), "{found:?} after {smaller:?}");
+        }
+        before = Some(found);
+    }
+}
+
+/// What they were when this was written, and half as much again.
+const LOOKUP_ALLOCATIONS: [f64; 3] = [10.0, 68.0, 145.0];
+
+/// The exponent with which a figure grows: the slope of the line through the logarithms that is nearest in squares.
+fn exponent(points: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+    let n = logs.len() as f64;
+    let mean = logs.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0 / n, sum.1 + p.1 / n));
+    let up: f64 = logs.iter().map(|p| (p.0 - mean.0) * (p.1 - mean.1)).sum();
+    up / logs.iter().map(|p| (p.0 - mean.0).powi(2)).sum::<f64>()
+}
+
+#[test]
+fn the_time_of_a_lookup_does_not_grow_like_the_table() {
+    let _limit = testkit::limit(240);
+    let mut times: [Vec<(f64, f64)>; 3] = Default::default();
+    for count in [10_000i64, 80_000, 640_000] {
+        let dir = testkit::temp_dir("gates");
+        let db = Database::open(dir.join("db")).unwrap();
+        orders(&db, count);
+        let names: Vec<String> = (0..1_000).map(|i| format!("cust_{}", i * 7919 % (count / 10))).collect();
+        // The fastest of several rounds: what else the machine does slows down, and never speeds up. The kernel counts a
+        // thread's time every few milliseconds.
+        let fastest = |one: &dyn Fn(i64)| {
+            let round = |_| {
+                let (start, begun, mut done) = (cpu_nanos(), Instant::now(), 0);
+                while begun.elapsed() < Duration::from_millis(60) {
+                    (0..100).for_each(|i| one((done + i) % 1_000));
+                    done += 100;
+                }
+                (cpu_nanos() - start) as f64 / done as f64
+            };
+            (0..7).map(round).fold(f64::INFINITY, f64::min)
+        };
+        times[0].push((count as f64, fastest(&|i| get(&db, i * 7919 % count))));
+        times[1].push((count as f64, fastest(&|i| by_key(&db, i * 7919 % count))));
+        times[2].push((count as f64, fastest(&|i| by_customer(&db, &names[i as usize]))));
+    }
+    for (what, points) in ["get", "key by SQL", "ten rows of an index"].iter().zip(&times) {
+        let exponent = exponent(points);
+        println!("{what}: {points:?}, grows with the power {exponent:.2}");
+        // Caches miss more often in a larger table; a scan would grow with the power 1.
+        assert!(exponent < 0.5, "{what}: {points:?} grows with the power {exponent:.2}");
+    }
+}
+
+#[test]
+fn a_lookup_waits_for_nobody_while_rows_are_written() {
+    let _limit = testkit::limit(240);
+    let dir = testkit::temp_dir("gates");
+    let db = Database::open(dir.join("db")).unwrap();
+    orders(&db, 50_000);
+    let done = AtomicBool::new(false);
+    let (waited, written) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = 0;
+            while !done.load(Ordering::Relaxed) {
+                let first = 1_000_000 + written * 100;
+                db.insert("orders", rows(first..first + 100, 5_000_000)).unwrap();
+                written += 1;
+            }
+            written
+        });
+        // The first of each is planned.
+        (0..100).for_each(|id| (get(&db, id), by_key(&db, id)).1);
+        let before = waits();
+        let start = Instant::now();
+        let mut id = 0;
+        while id < 20_000 || start.elapsed() < Duration::from_secs(1) {
+            get(&db, id % 50_000);
+            by_key(&db, id * 7 % 50_000);
+            id += 1;
+        }
+        let waited = waits() - before;
+        done.store(true, Ordering::Relaxed);
+        (waited as f64 / (2 * id) as f64, writer.join().unwrap())
+    });
+    assert!(written > 0);
+    println!("{waited} waits a lookup beside {written} commits");
+    // The memory allocator's lock, which all threads share, is all that is left.
+    assert!(waited < 0.001, "{waited} waits a lookup");
+}
+
+#[test]
+fn a_commit_group_costs_one_fsync() {
+    let _limit = testkit::limit(240);
+    let dir = testkit::temp_dir("gates");
+    let db = Database::open(dir.join("db")).unwrap();
+    db.create_table(NewTable::new("n").column("i", DataType::Int64)).unwrap();
+    let before = db.status();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let db = &db;
+            scope.spawn(move || {
+                for i in 0..100 {
+                    db.insert_rows("n", &["i"], [[Value::Int64(thread * 100 + i)]]).unwrap();
+                }
+            });
+        }
+    });
+    let after = db.status();
+    let (commits, groups) = (after.commits - before.commits, after.groups - before.groups);
+    let syncs = after.log.syncs - before.log.syncs;
+    println!("{commits} commits, {groups} groups, {syncs} fsyncs");
+    assert_eq!(commits, 800);
+    assert!(syncs <= groups + 2, "{syncs} fsyncs for {groups} groups");
+    assert!(groups < commits, "{groups} groups for {commits} commits: nothing was shared");
+}
+
+#[test]
+fn a_row_is_written_a_bounded_number_of_times() {
+    let _limit = testkit::limit(240);
+    let dir = testkit::temp_dir("gates");
+    let mut options = Options::default();
+    options.engine.seal_bytes = 128 << 10;
+    let db = Database::open_with(dir.join("db"), options).unwrap();
+    let table = NewTable::new("orders")
+        .column("id", DataType::Int64)
+        .column("customer", DataType::String)
+        .column("amount", DataType::Float64);
+    db.create_table(table.primary_key(["id"])).unwrap();
+    let mut factors = Vec::new();
+    let mut inserted = 0;
+    let mut first = 0;
+    for size in [80_000, 320_000, 640_000] {
+        while first < size {
+            let batch = rows(first..first + 4_000, 30_000);
+            inserted += batch.get_array_memory_size() as u64;
+            db.insert("orders", batch).unwrap();
+            first += 4_000;
+        }
+        // Until seals and compactions have nothing left to do.
+        let mut last = (0, Instant::now());
+        while last.1.elapsed() < Duration::from_millis(700) {
+            let written = db.status().background_bytes;
+            if written != last.0 {
+                last = (written, Instant::now());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let status = db.status();
+        assert!(
+            status.seals > 0 && status.compactions > 0,
+            "{} seals, {} compactions",
+            status.seals,
+            status.compactions
+        );
+        factors.push((status.log.bytes_written + status.background_bytes) as f64 / inserted as f64);
+    }
+    println!("bytes written per byte inserted at 80, 320 and 640 thousand rows: {factors:.2?}");
+    // Once to the log, once sealed, and once for each class of segments, four times as large as the one before.
+    assert!(factors.iter().all(|factor| *factor < 8.0), "{factors:?}");
+    assert!(factors[2] < factors[1] + 2.0, "{factors:?}");
+}
