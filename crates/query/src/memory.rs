@@ -1,9 +1,10 @@
 //! The memory that sorts, joins and groupings of all statements share.
 //!
-//! As DataFusion's `FairSpillPool`, with two differences: a quarter is kept from those that can spill, and the merge of
+//! As DataFusion's `FairSpillPool`, with three differences: a quarter is kept from those that can spill, and the merge of
 //! one sort's spill files, which takes as much as it gets, gets no more than a quarter. There, the first sort that
 //! merges its files takes all that is left, and its neighbour, or the merge above both, finds nothing: a statement
-//! fails although every part of it could have done with less.
+//! fails although every part of it could have done with less. And who can spill takes at most half, even if it is alone:
+//! before a sort spills it merges what it holds, for which it has reserved twice its size, in the name of that merge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,7 +75,7 @@ impl MemoryPool for Pool {
         let kept = self.bytes_max / 4;
         let left = if reservation.consumer().can_spill() {
             let shared = self.bytes_max - kept.max(state.unspillable.min(self.bytes_max));
-            (shared / state.spillers.max(1)).saturating_sub(reservation.size())
+            (shared / state.spillers.max(1)).min(self.bytes_max / 2).saturating_sub(reservation.size())
         } else {
             let free = self.bytes_max.saturating_sub(state.spillable + state.unspillable);
             if reservation.consumer().name().starts_with(SPILL_MERGE) {
@@ -189,5 +190,8 @@ mod tests {
         assert!(spiller("c").try_grow(1).is_err());
         drop(merge);
         assert_eq!(pool.reserved(), 0);
+        let alone = spiller("d");
+        alone.try_grow(500).unwrap();
+        assert!(alone.try_grow(1).is_err(), "half of all");
     }
 }
