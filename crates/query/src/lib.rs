@@ -17,6 +17,9 @@
 //! | `prepared.rs`, `direct.rs` | statements that are run many times; lookups without a plan |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
+//! | `names/views.rs`, `views.rs`, `alter.rs` | views are opened before names are bound; ALTER TABLE |
+//! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order, joins; which index is missing |
+//! | `membership.rs`, `distinct.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
 //! | `search.rs` | keyword search over a view: tables, filter, fusion, snippets |
