@@ -35,8 +35,9 @@ const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 /// Which neighbours to merge next, in row-id order; `None`: nothing is worth it. Segments that cannot be read are left
 /// alone, whatever they cost: merging them would drop their rows.
 ///
-/// Each merge of `fan_in` segments makes one of a higher class, so a row is rewritten O(log size) times; and a rewrite for
-/// its deletes pays for itself, since more than `deleted_ratio_max` of the rows had to be deleted first.
+/// No merge takes a segment that is larger than the others together: so a row's segment at least doubles whenever the row is
+/// rewritten, which is O(log size) times. A rewrite for its deletes pays for itself, since more than `deleted_ratio_max` of the
+/// rows had to be deleted first.
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let entries = &snapshot.parts.segments;
     let usable = |e: &Entry| !e.segment.is_damaged();
@@ -67,12 +68,21 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
             bytes <= policy.segment_bytes_max && rows <= rows_max
         });
         run = &run[..fits.count()];
-        if run.len() >= policy.fan_in.max(2) && best.is_none_or(|(smallest, _)| class < smallest) {
+        if run.len() >= policy.fan_in.max(2)
+            && at_least_doubles(run)
+            && best.is_none_or(|(smallest, _)| class < smallest)
+        {
             best = Some((class, run));
         }
         start += 1;
     }
     best.map(|(_, run)| run.iter().map(|e| e.segment.id()).collect())
+}
+
+fn at_least_doubles(run: &[Entry]) -> bool {
+    let bytes = |entry: &Entry| entry.segment.meta().bytes;
+    let (all, largest) = (run.iter().map(bytes).sum::<u64>(), run.iter().map(bytes).max());
+    largest.is_some_and(|largest| largest <= all / 2)
 }
 
 fn class_of(entry: &Entry) -> u32 {
