@@ -635,9 +635,17 @@ fn distinct(
 }
 
 pub(crate) fn find_all(base: Option<&table::Snapshot>, keys: Vec<Box<[u8]>>) -> Result<Vec<Key>> {
-    let find = |bytes: Box<[u8]>| {
-        let found = base.map_or(Ok(None), |base| base.find(&bytes))?;
-        Ok(Key { bytes, found })
+    /// What is read ahead of the lookups stays in the processor's cache.
+    const AHEAD: usize = 256;
+    let Some(base) = base else {
+        return Ok(keys.into_iter().map(|bytes| Key { bytes, found: None }).collect());
     };
-    keys.into_iter().map(find).collect()
+    let mut found = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(AHEAD) {
+        base.expect(keys.iter().map(AsRef::as_ref));
+        for key in keys {
+            found.push(base.find(key)?);
+        }
+    }
+    Ok(keys.into_iter().zip(found).map(|(bytes, found)| Key { bytes, found }).collect())
 }

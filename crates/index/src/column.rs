@@ -20,6 +20,6 @@ mod tests;
 mod walk;
 
 pub use codec::{COLUMNS_MAX, Columns, KEY_BYTES_MAX, KIND, Next, Range, check};
-pub use index::{Index, Indexes, RunInfo};
+pub use index::{Found, Index, Indexes, RunInfo};
 pub use step::{Column, NAME};
 pub use walk::{Rows, Walk};

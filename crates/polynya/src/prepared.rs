@@ -9,7 +9,8 @@ use crate::{Answer, Database};
 /// A statement that was prepared: parsed once, planned once as long as the definitions of its tables stay, and valid
 /// beyond that. May be used from many threads at once.
 ///
-/// A lookup of a row by its whole key is answered in the calling thread without a plan, from the second run on.
+/// Lookups of one table's rows, by key or by an index, are answered in the calling thread without a plan, from the second
+/// run on. [`Statement::run`] reads thousands of rows there, the async calls a thousand.
 #[derive(Clone, Debug)]
 pub struct Statement(Prepared);
 
@@ -55,7 +56,7 @@ impl Statement {
 
     /// Runs it and waits for all of its answer.
     pub fn run(&self, params: &[Value]) -> Result<Answer> {
-        match self.0.lookup(params)? {
+        match self.0.lookup(params, true)? {
             Some(batch) => Ok(Answer { count: batch.num_rows() as u64, batches: vec![batch] }),
             None => block_on(self.run_async(params)),
         }
@@ -63,7 +64,7 @@ impl Statement {
 
     /// The same as a future of any runtime.
     pub async fn run_async(&self, params: &[Value]) -> Result<Answer> {
-        if let Some(batch) = self.0.lookup(params)? {
+        if let Some(batch) = self.0.lookup(params, false)? {
             return Ok(Answer { count: batch.num_rows() as u64, batches: vec![batch] });
         }
         Answer::whole(self.query(params).await?).await

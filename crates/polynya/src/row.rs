@@ -31,6 +31,7 @@ impl Row {
 
     /// All values, in the order of the table's columns.
     pub fn values(&self) -> Result<Vec<Value>> {
+        self.row.touch();
         self.def.schema.columns.iter().map(|column| self.row.value(column.id)).collect()
     }
 }

@@ -108,7 +108,11 @@ impl Database {
     /// in this thread; the statement must be written by somebody who may do that. A file that is there is not replaced
     /// ([`crate::Kind::Exists`]) unless ALLOWOVERWRITE stands at the end.
     pub fn sql(&self, text: &str, params: &[Value]) -> Result<Answer> {
-        block_on(self.sql_async(text, params))
+        self.engine.view(&self.principal)?;
+        match self.sql.get()?.lookup_here(&self.principal, text, params)? {
+            Some(rows) => block_on(Answer::whole(query::Answer::Rows(rows))),
+            None => block_on(self.sql_async(text, params)),
+        }
     }
 
     /// The same as a future of any runtime.

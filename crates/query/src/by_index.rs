@@ -6,7 +6,7 @@
 use std::ops::Bound;
 
 use datafusion::logical_expr::Operator;
-use index::column::{Columns, Index, Indexes, Next, Range};
+use index::column::{self, Columns, Index, Indexes, Next, Range};
 use table::Snapshot;
 use types::{ColumnId, Result, RowId, Value};
 
@@ -52,15 +52,14 @@ impl Found {
 struct Way<'a> {
     name: &'a str,
     index: &'a Index,
-    ranges: Vec<Range>,
     /// Dead ones count.
-    rows: u64,
+    found: column::Found,
 }
 
 impl Way<'_> {
     fn find(&self) -> Option<Found> {
         // An index that is damaged is none; its materializer finds out too, and builds it anew.
-        let rows = self.index.rows(&self.ranges).ok()?;
+        let rows = self.index.rows_found(&self.found).ok()?;
         Some(Found { name: self.name.to_owned(), rows, reached: self.index.reached() })
     }
 }
@@ -69,7 +68,7 @@ impl Way<'_> {
 pub(crate) fn find(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Option<Found> {
     let pays = |rows: u64| rows <= FEW || rows.saturating_mul(ROWS_FOR_ONE) <= table.rows();
     let one = best(table, indexes, tests);
-    let few = one.as_ref().map_or(u64::MAX, |way| way.rows);
+    let few = one.as_ref().map_or(u64::MAX, |way| way.found.rows);
     let other = tests.iter().enumerate().filter_map(|(at, test)| {
         let Test::Or(parts) = test else { return None };
         if parts.len() > PARTS_MAX || few <= FEW {
@@ -84,7 +83,7 @@ pub(crate) fn find(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Optio
                 best(table, indexes, &all)
             })
             .collect::<Option<_>>()?;
-        Some((ways.iter().fold(0u64, |rows, way| rows.saturating_add(way.rows)), ways))
+        Some((ways.iter().fold(0u64, |rows, way| rows.saturating_add(way.found.rows)), ways))
     });
     match other.min_by_key(|(rows, _)| *rows) {
         Some((rows, ways)) if rows < few && pays(rows) => {
@@ -99,12 +98,17 @@ pub(crate) fn find(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Optio
 fn best<'a>(table: &'a Snapshot, indexes: &'a Indexes, tests: &[Test]) -> Option<Way<'a>> {
     let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
     let ways = declared.filter_map(|declared| {
+        // Most tests are about another column.
+        let first = *declared.columns.first()?;
+        if !tests.iter().any(|test| is_about(test, first)) {
+            return None;
+        }
         let index = indexes.of(table.def(), declared).filter(|index| covers(table, index))?;
         let ranges = ranges(index.columns(), tests).ok()??;
-        let rows = index.count(&ranges).ok()?;
-        Some(Way { name: &declared.name, index, ranges, rows })
+        let found = index.find(&ranges).ok()?;
+        Some(Way { name: &declared.name, index, found })
     });
-    ways.min_by_key(|way| way.rows)
+    ways.min_by_key(|way| way.found.rows)
 }
 
 /// With more rows behind it than before it, nothing is won by an index.

@@ -9,7 +9,7 @@ mod by_key;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, Scalar};
 use arrow::compute::kernels::cmp;
-use arrow::compute::{and, concat_batches, filter_record_batch};
+use arrow::compute::{FilterBuilder, and, concat_batches};
 use arrow::datatypes::{DataType as Arrow, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
@@ -18,23 +18,45 @@ use table::{Piece, Projection, Snapshot};
 use types::{ColumnId, Error, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef};
 
 use crate::by_index;
-use crate::params::Params;
 use crate::provider::Table;
 use crate::prune::{self, Place, Test};
 
 pub(crate) use by_key::{ByKey, has_type};
 
-/// More rows than these are no lookup: found ones, and those of the tail, which are compared one after the other.
-const ROWS_MAX: usize = 1_024;
-const TAIL_ROWS_MAX: usize = 2 * table::BATCH_ROWS;
-/// What may be read of files for the first time.
-const UNTOUCHED_BYTES_MAX: u64 = 1 << 20;
+/// Whose time a lookup takes: that decides how large it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A thread for which others wait too: a server's, or one of an async runtime.
+    Shared,
+    /// A thread that does nothing else until it has the answer. It reads small tables whole, too: a plan, a thread to wake
+    /// and one to be woken by take longer than the rows.
+    Waiting,
+}
+
+impl Caller {
+    /// More rows than these are no lookup: found ones, and those that are compared one after the other.
+    fn rows_max(self) -> (usize, usize) {
+        match self {
+            Caller::Shared => (1_024, 2 * table::BATCH_ROWS),
+            Caller::Waiting => (4 * table::BATCH_ROWS, 8 * table::BATCH_ROWS),
+        }
+    }
+
+    /// What may be read of files for the first time.
+    fn untouched_bytes_max(self) -> u64 {
+        match self {
+            Caller::Shared => 1 << 20,
+            Caller::Waiting => 8 << 20,
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Direct {
     /// What is read: the columns of the answer, then those of the conditions.
     projection: Projection,
+    /// Of the answer.
     schema: SchemaRef,
     terms: Vec<Term>,
     limit: usize,
@@ -130,16 +152,15 @@ impl Direct {
         Some(Direct { projection, schema, terms, limit })
     }
 
-    /// The answer; `None` if this is no lookup, or too much of one.
-    pub fn run(&self, table: &Table, params: &Params) -> Result<Option<RecordBatch>> {
+    /// The answer; `None` if this is no lookup, or too much of one for this caller.
+    pub fn run(&self, table: &Table, params: &[ScalarValue], caller: Caller) -> Result<Option<RecordBatch>> {
         let snapshot = &*table.snapshot;
-        let scalars = params.scalars()?;
         let mut tests = Vec::with_capacity(self.terms.len());
         let mut values = Vec::with_capacity(self.terms.len());
         for term in &self.terms {
             let scalar = match &term.operand {
                 Operand::Value(value) => value,
-                Operand::Param(at) => match scalars.get(*at) {
+                Operand::Param(at) => match params.get(*at) {
                     Some(value) => value,
                     None => return Ok(None),
                 },
@@ -154,15 +175,24 @@ impl Direct {
             Place::Range(first, end) if first >= end => (Vec::new(), Vec::new()),
             Place::Range(..) => {
                 let found = table.indexes.as_ref().and_then(|i| by_index::find(snapshot, i, &tests));
-                let Some(found) = found else { return Ok(None) };
-                let mut tail = snapshot.pieces_after(found.reached);
+                let (rows, mut tail) = match found {
+                    Some(found) => (found.rows, snapshot.pieces_after(found.reached)),
+                    None if caller == Caller::Waiting && snapshot.rows() <= caller.rows_max().1 as u64 => {
+                        (Vec::new(), snapshot.pieces())
+                    }
+                    None => return Ok(None),
+                };
                 tail.retain(|piece| prune::may_match(piece, &tests));
-                (found.rows, tail)
+                (rows, tail)
             }
         };
-        if !self.is_small(snapshot, &rows, &tail) {
+        if !is_small(snapshot, &rows, &tail, caller) {
             return Ok(None);
         }
+        let values: Vec<ArrayRef> = values
+            .into_iter()
+            .map(|value| value.to_array().map_err(crate::error::from_datafusion))
+            .collect::<Result<_>>()?;
         let mut batches = Vec::with_capacity(1 + tail.len());
         if !rows.is_empty() {
             batches.push(self.kept(snapshot.fetch(&rows, &self.projection)?, &values)?);
@@ -173,22 +203,12 @@ impl Direct {
         self.answer(batches).map(Some)
     }
 
-    fn is_small(&self, table: &Snapshot, rows: &[RowId], tail: &[Piece]) -> bool {
-        let tail_rows: usize = tail.iter().map(Piece::rows).sum();
-        let untouched = || {
-            let tail: u64 = tail.iter().map(Piece::untouched_bytes).sum();
-            tail + table.untouched_bytes(rows)
-        };
-        rows.len() <= ROWS_MAX && tail_rows <= TAIL_ROWS_MAX && untouched() <= UNTOUCHED_BYTES_MAX
-    }
-
-    /// The rows that meet all conditions.
-    fn kept(&self, batch: RecordBatch, values: &[&ScalarValue]) -> Result<RecordBatch> {
+    /// The columns of the answer, of the rows that meet all conditions.
+    fn kept(&self, batch: RecordBatch, values: &[ArrayRef]) -> Result<RecordBatch> {
         let failed = |e| Error::internal(format!("comparing the rows of a lookup failed: {e}"));
         let mut mask: Option<BooleanArray> = None;
         for (term, value) in self.terms.iter().zip(values) {
-            let value: ArrayRef = value.to_array().map_err(crate::error::from_datafusion)?;
-            let (column, value) = (batch.column(term.place), Scalar::new(value));
+            let (column, value) = (batch.column(term.place), Scalar::new(value.clone()));
             let met = match term.op {
                 Operator::Eq => cmp::eq(column, &value),
                 Operator::Lt => cmp::lt(column, &value),
@@ -202,10 +222,16 @@ impl Direct {
                 Some(before) => and(&before, &met).map_err(failed)?,
             });
         }
-        match mask {
-            Some(mask) => filter_record_batch(&batch, &mask).map_err(failed),
-            None => Ok(batch),
-        }
+        let columns = &batch.columns()[..self.schema.fields().len()];
+        let columns = match mask {
+            // Gathered rows of an index: practically always all.
+            Some(mask) if mask.true_count() < mask.len() => {
+                let filter = FilterBuilder::new(&mask).optimize().build();
+                columns.iter().map(|c| filter.filter(c).map_err(failed)).collect::<Result<_>>()?
+            }
+            _ => columns.to_vec(),
+        };
+        RecordBatch::try_new(self.schema.clone(), columns).map_err(failed)
     }
 
     fn answer(&self, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
@@ -213,13 +239,20 @@ impl Direct {
         let whole = match &batches[..] {
             [] => return Ok(RecordBatch::new_empty(self.schema.clone())),
             [only] => only.clone(),
-            several => concat_batches(&several[0].schema(), several).map_err(failed)?,
+            several => concat_batches(&self.schema, several).map_err(failed)?,
         };
-        let rows = whole.num_rows().min(self.limit);
-        let columns =
-            whole.columns()[..self.schema.fields().len()].iter().map(|c| c.slice(0, rows)).collect();
-        RecordBatch::try_new(self.schema.clone(), columns).map_err(failed)
+        if whole.num_rows() <= self.limit { Ok(whole) } else { Ok(whole.slice(0, self.limit)) }
     }
+}
+
+fn is_small(table: &Snapshot, rows: &[RowId], tail: &[Piece], caller: Caller) -> bool {
+    let (rows_max, tail_rows_max) = caller.rows_max();
+    let tail_rows: usize = tail.iter().map(Piece::rows).sum();
+    let untouched = || {
+        let tail: u64 = tail.iter().map(Piece::untouched_bytes).sum();
+        tail + table.untouched_bytes(rows)
+    };
+    rows.len() <= rows_max && tail_rows <= tail_rows_max && untouched() <= caller.untouched_bytes_max()
 }
 
 fn column(expr: &Expr, def: &TableDef) -> Option<ColumnId> {

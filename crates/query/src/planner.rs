@@ -42,7 +42,7 @@ use crate::bounded::Bounds;
 use crate::by_index;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
-use crate::direct::Direct;
+use crate::direct::{Caller, Direct};
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::membership;
@@ -94,7 +94,7 @@ struct Kept {
     /// Views that were opened for it.
     views: Vec<Used>,
     /// If it is no more than a lookup.
-    direct: Option<Direct>,
+    direct: Option<Arc<Direct>>,
     /// [`weight::is_plain`].
     plain: bool,
     /// What it came to the last time: then it is not weighed where readers wait, and once more where it is run.
@@ -230,7 +230,13 @@ impl Planner {
 
     /// The answer of a text that was planned before, and found to be a lookup; `None` if it is none, or too large a one. Takes no
     /// lock and waits for nothing. And whether it is made of Polynya's own records.
-    pub fn direct(&self, text: &str, params: &Params, view: &View) -> Result<Option<(RecordBatch, bool)>> {
+    pub fn direct(
+        &self,
+        text: &str,
+        params: &Params,
+        view: &View,
+        caller: Caller,
+    ) -> Result<Option<(RecordBatch, bool)>> {
         let Some(kept) = self.kept(text, params) else { return Ok(None) };
         let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else {
             return Ok(None);
@@ -242,7 +248,7 @@ impl Planner {
             return Ok(None);
         };
         let is_record = is_record(&snapshot);
-        let rows = direct.run(&Table::of(view, snapshot), params)?;
+        let rows = direct.run(&Table::of(view, snapshot), params.scalars()?, caller)?;
         Ok(rows.map(|rows| (rows, is_record)))
     }
 
@@ -303,7 +309,7 @@ impl Planner {
         Ok(Inferred { types, tables: tables.written })
     }
 
-    /// How the key of a text is looked up that was planned before.
+    /// How the rows of a text are looked up that was planned before.
     pub fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
         let kept = self.kept(text, params)?;
         let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else { return None };
@@ -312,8 +318,9 @@ impl Planner {
         if def.id != *id || def.schema.version != *version {
             return None;
         }
-        let by_key = direct.by_key(&snapshot)?;
-        Some(Lookup { by_key, full_name: def.name.clone(), id: *id, version: *version })
+        let (by_key, types) = (direct.by_key(&snapshot), params.types());
+        let (direct, full_name) = (direct.clone(), def.name.clone());
+        Some(Lookup { by_key, direct, types, full_name, id: *id, version: *version })
     }
 
     /// Plans a query of one time, which may read rows of its own beside the tables.
@@ -363,7 +370,9 @@ impl Planner {
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
             let direct = match &written[..] {
-                [(written, ..)] if views.is_empty() => Direct::of(&plan, &*table(view, written)?, &key.types),
+                [(written, ..)] if views.is_empty() => {
+                    Direct::of(&plan, &*table(view, written)?, &key.types).map(Arc::new)
+                }
                 _ => None,
             };
             let kept = Arc::new(Kept { plan: plan.clone(), tables: written, views, direct, plain, heavy });

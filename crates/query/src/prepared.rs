@@ -1,25 +1,27 @@
 //! Statements that are run many times: parsed once, planned once as long as the definitions of their tables stay.
 //!
-//! A lookup by key has a way of its own ([`Prepared::lookup`]): the caller's thread finds the row, and nothing is parsed,
-//! hashed or handed to another thread.
+//! A lookup by key or by an index has a way of its own ([`Prepared::lookup`]): the caller's thread finds the rows, and
+//! nothing is parsed, hashed or handed to another thread.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use arrow::array::RecordBatch;
+use arrow::datatypes::DataType as Arrow;
+use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
 use engine::View;
 use types::{DataType, Error, Principal, Result, SchemaVersion, TableId, Value};
 
 use crate::answer::Answer;
 use crate::deadline::Deadline;
-use crate::direct::ByKey;
-use crate::direct::has_type;
+use crate::direct::{ByKey, Caller, Direct, has_type};
 use crate::execute::{LONG_TEXT_BYTES, heavy};
 use crate::names::{self, Written};
 use crate::options::Limits;
 use crate::params::{self, Params};
 use crate::planner::table;
+use crate::provider::Table;
 use crate::sql::Sql;
 use crate::{convert, parse};
 
@@ -47,9 +49,13 @@ pub(crate) struct Inferred {
     pub tables: Vec<(Written, TableId, SchemaVersion)>,
 }
 
-/// How a key is looked up in a table of this definition.
+/// How rows are looked up in a table of this definition.
 pub(crate) struct Lookup {
-    pub by_key: ByKey,
+    /// If they are one row, and its key is given.
+    pub by_key: Option<ByKey>,
+    pub direct: Arc<Direct>,
+    /// Those of the values with which it was planned.
+    pub types: Vec<Arrow>,
     pub full_name: String,
     pub id: TableId,
     pub version: SchemaVersion,
@@ -94,9 +100,10 @@ impl Prepared {
         &self.0.text
     }
 
-    /// The answer of a lookup by key, here and now; `None` if the statement is none, or was not run before: then
-    /// [`Prepared::run`] it. Waits for nobody (R1).
-    pub fn lookup(&self, values: &[Value]) -> Result<Option<RecordBatch>> {
+    /// The answer of a lookup, here and now; `None` if the statement is none, or was not run before: then
+    /// [`Prepared::run`] it. Waits for nobody (R1). `is_waiting`: this thread would only wait for another one to answer, so
+    /// that the lookup may be one of thousands of rows.
+    pub fn lookup(&self, values: &[Value], is_waiting: bool) -> Result<Option<RecordBatch>> {
         let lookup = self.0.lookup.load();
         let Some(lookup) = lookup.as_ref().filter(|_| values.len() == self.0.parameters) else {
             return Ok(None);
@@ -107,7 +114,26 @@ impl Prepared {
         if def.id != lookup.id || def.schema.version != lookup.version {
             return Ok(None);
         }
-        let found = lookup.by_key.run(&snapshot, values)?;
+        let by_key = match &lookup.by_key {
+            Some(by_key) => by_key.run(&snapshot, values)?,
+            None => None,
+        };
+        let found = match by_key {
+            Some(row) => Some(row),
+            None => {
+                // Of what stands in no expression, the common way speaks.
+                let Ok(scalars) = values.iter().map(params::scalar).collect::<Result<Vec<_>>>() else {
+                    return Ok(None);
+                };
+                if !scalars.iter().map(ScalarValue::data_type).eq(lookup.types.iter().cloned()) {
+                    return Ok(None);
+                }
+                let caller = if is_waiting { Caller::Waiting } else { Caller::Shared };
+                lookup.direct.run(&Table::of(&view, snapshot), &scalars, caller)?
+            }
+        };
+        // Of more rows than are allowed, the common way speaks.
+        let found = found.filter(|rows| rows.num_rows() as u64 <= self.0.sql.rows_max());
         if found.is_some() {
             self.0.sql.counted_direct();
         }

@@ -24,6 +24,7 @@ use types::{Error, Kind, Principal, Result, Scope, Value};
 use crate::answer::{Answer, Rows};
 use crate::cancel::{Cancel, CancelOnDrop};
 use crate::deadline::{Deadline, Phase};
+use crate::direct::Caller;
 use crate::error::from_datafusion;
 use crate::memory::Pool;
 use crate::options::{Limits, Options};
@@ -182,6 +183,15 @@ impl Sql {
         self.start(Asked::of(principal, text, params, limits)).await
     }
 
+    /// The answer of a text that was run before and is a lookup, here and now, for a thread that would only wait for
+    /// another one to answer; `None` if it is none: then [`Sql::run`] it.
+    pub fn lookup_here(&self, principal: &Principal, text: &str, params: &[Value]) -> Result<Option<Rows>> {
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        self.0.shared.direct(principal, None, text, params, &Limits::default(), Caller::Waiting)
+    }
+
     /// [`Sql::run`] of a text that was parsed before.
     pub(crate) async fn run_parsed(
         &self,
@@ -251,7 +261,9 @@ impl Sql {
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
-        if let Some(rows) = self.0.shared.direct(&principal, view.as_ref(), text, &params, &limits)? {
+        if let Some(rows) =
+            self.0.shared.direct(&principal, view.as_ref(), text, &params, &limits, Caller::Shared)?
+        {
             return Ok(Answer::Rows(rows));
         }
         let (sender, receiver) = oneshot::channel();
@@ -301,6 +313,10 @@ impl Sql {
             return Err(closed());
         }
         self.0.shared.engine.view(principal)
+    }
+
+    pub(crate) fn rows_max(&self) -> u64 {
+        self.0.shared.options.rows_max
     }
 
     pub(crate) fn text_bytes_max(&self) -> usize {
@@ -413,6 +429,7 @@ impl Shared {
         text: &str,
         params: &[Value],
         limits: &Limits,
+        caller: Caller,
     ) -> Result<Option<Rows>> {
         if text.len() > LIGHT_TEXT_BYTES || limits.deadline.is_some_and(|deadline| deadline.is_zero()) {
             return Ok(None);
@@ -421,7 +438,7 @@ impl Shared {
             Some(view) => view.clone(),
             None => self.engine.view(principal)?,
         };
-        let found = self.planner.direct(text, &Params::new(params.to_vec()), &view)?;
+        let found = self.planner.direct(text, &Params::new(params.to_vec()), &view, caller)?;
         let rows_max = limits.rows_max.unwrap_or(self.options.rows_max);
         let Some((batch, only_records)) = found.filter(|(batch, _)| batch.num_rows() as u64 <= rows_max)
         else {

@@ -115,9 +115,18 @@ impl Head {
 
     /// The batch that holds a row id, and the row's place in it.
     pub fn locate(&self, row: u64) -> Option<(&Arc<HeadBatch>, usize)> {
-        let at = self.batches.partition_point(|batch| batch.first <= row);
-        let batch = &self.batches[at.checked_sub(1)?];
-        (row < batch.end()).then(|| (batch, (row - batch.first) as usize))
+        // Most batches are full, so the guess is right.
+        let start = self.batches.first()?.first;
+        let guess = (row.checked_sub(start)? / crate::BATCH_ROWS as u64) as usize;
+        let holds = |batch: &&Arc<HeadBatch>| batch.first <= row && row < batch.end();
+        let batch = match self.batches.get(guess).filter(holds) {
+            Some(batch) => batch,
+            None => {
+                let at = self.batches.partition_point(|batch| batch.first <= row);
+                self.batches.get(at.checked_sub(1)?).filter(holds)?
+            }
+        };
+        Some((batch, (row - batch.first) as usize))
     }
 
     /// Appends `user` columns in `layout` as rows from `first` on, and folds: batches that are not full and less than

@@ -1,10 +1,62 @@
-//! Where the head's keys are: a persistent map from key hash to row id.
+//! Where the head's keys are: from a key's hash to the rows that may have it.
+//!
+//! An entry is only a hint: whoever follows it looks whether the row lives in his snapshot and has the key. So entries are
+//! never changed or taken out, and all snapshots of a table share one [`Slots`]: a snapshot sees hints of rows that came
+//! after it, and follows them to nothing. What it needs is there, since a row's hint is written before the root that holds
+//! the row is published.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use imbl::GenericHashMap;
 use imbl::shared_ptr::DefaultSharedPtr;
+
+/// A generation covers so many rows at most; then the next is begun. Sealing drops whole generations instead of removing key
+/// by key.
+const GENERATION_ROWS: u64 = 1 << 18;
+/// Rows of the first one. It grows by four until it covers [`GROWN_ROWS`]: to enter more than these anew would hold a commit
+/// up.
+const FIRST_ROWS: u64 = 1 << 8;
+const GROWN_ROWS: u64 = 1 << 16;
+/// Of a slot, what says which row: its distance from the generation's first, and one.
+const ROW_BITS: u32 = 19;
+/// Slots that are looked at for one hash.
+const PROBES_MAX: usize = 64;
+/// Entries of one hash: a key that is written again and again must not fill the slots of its neighbours.
+const ALIKE_MAX: usize = 8;
+
+/// Candidates for a key. Entries may be stale: the row may be deleted, sealed, unborn, or of another key with the same hash;
+/// each live head row of a keyed table has an entry.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyMap {
+    generations: Vec<Generation>,
+    /// Whether the next row begins a generation: the last one is somebody else's.
+    apart: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Generation {
+    first: u64,
+    /// Past its last row.
+    end: u64,
+    /// Rows that it may cover.
+    rows_max: u64,
+    slots: Arc<Slots>,
+    /// What the slots did not take: the newest row of each hash. Practically always empty.
+    more: Map,
+    /// Live rows whose hash another live key has in `more`.
+    collisions: Arc<Vec<(u64, u64)>>,
+}
+
+/// An open-addressing table of hints. Twice as many slots as rows, so that a probe ends at once.
+#[derive(Debug)]
+struct Slots {
+    /// 0 is free. Else the upper bits of a hash, and below them the row.
+    slots: Box<[AtomicU64]>,
+}
+
+type Map = GenericHashMap<u64, u64, BuildHasherDefault<Identity>, DefaultSharedPtr>;
 
 /// Keys are XXH3 hashes already.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,55 +76,249 @@ impl Hasher for Identity {
     }
 }
 
-type Map = GenericHashMap<u64, u64, BuildHasherDefault<Identity>, DefaultSharedPtr>;
-
-/// A map covers so many rows; then the next is begun. Sealing drops whole maps instead of removing key by key, and leaves
-/// what it cannot drop: an entry is only a hint, whoever follows it looks at the row.
-const GENERATION_ROWS: u64 = 1 << 18;
-
-/// Candidates for a key, newest first. Entries may be stale: the row may be deleted, sealed, or of another key with the
-/// same hash; each live head row of a keyed table has an entry.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KeyMap {
-    generations: Vec<Generation>,
-}
-
-#[derive(Clone, Debug)]
-struct Generation {
-    first: u64,
-    /// Past its last row.
-    end: u64,
-    map: Map,
-    /// Live rows whose hash another live key had already: practically always empty.
-    collisions: Arc<Vec<(u64, u64)>>,
-}
-
 impl KeyMap {
     /// Enters a new row, the highest so far. `keeps` says whether an older row with the same hash is live and of another
     /// key, so that its entry must stay.
     pub fn insert(&mut self, hash: u64, row: u64, keeps: impl FnOnce(u64) -> bool) {
-        if self.generations.last().is_none_or(|g| row - g.first >= GENERATION_ROWS) {
-            let fresh = Generation { first: row, end: row, map: Map::default(), collisions: Arc::default() };
-            self.generations.push(fresh);
+        if self.apart || self.generations.last().is_none_or(|g| row - g.first >= g.rows_max) {
+            self.begin(row);
         }
-        let generation = self.generations.last_mut().expect("one was pushed if there was none");
+        let generation = self.generations.last_mut().expect("one was begun if there was none");
         generation.end = row + 1;
-        if let Some(older) = generation.map.insert(hash, row)
+        if generation.slots.insert(hash, row - generation.first) {
+            return;
+        }
+        if let Some(older) = generation.more.insert(tag(hash), row)
             && keeps(older)
         {
-            Arc::make_mut(&mut generation.collisions).push((hash, older));
+            Arc::make_mut(&mut generation.collisions).push((tag(hash), older));
         }
     }
 
-    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = u64> + '_ {
-        self.generations.iter().rev().flat_map(move |g| {
-            let collided = g.collisions.iter().rev().filter(move |(h, _)| *h == hash).map(|(_, row)| *row);
-            g.map.get(&hash).copied().into_iter().chain(collided)
+    /// Rows that may have this hash, all from `from` on among them.
+    pub fn candidates(&self, hash: u64, from: u64) -> impl Iterator<Item = u64> + '_ {
+        self.generations.iter().rev().take_while(move |g| g.end > from).flat_map(move |g| {
+            let more = if g.more.is_empty() { None } else { g.more.get(&tag(hash)).copied() };
+            let collided =
+                g.collisions.iter().rev().filter(move |(other, _)| *other == tag(hash)).map(|(_, row)| *row);
+            more.into_iter().chain(collided).chain(g.slots.rows(hash).map(|at| g.first + at))
         })
     }
 
-    /// Forgets maps all of whose rows are below `row`.
+    /// Reads where the probes of these hashes begin. The loads do not wait for each other as lookups do.
+    pub fn touch(&self, hashes: impl Iterator<Item = u64>) {
+        let first = |hash: u64| {
+            let slots = self.generations.iter().map(|g| &g.slots);
+            slots.fold(0, |all, slots| all ^ slots.slots[slots.start(hash)].load(Ordering::Relaxed))
+        };
+        std::hint::black_box(hashes.fold(0, |all, hash| all ^ first(hash)));
+    }
+
+    /// Forgets generations all of whose rows are below `row`.
     pub fn drop_below(&mut self, row: u64) {
         self.generations.retain(|g| g.end > row);
+    }
+
+    /// From now on this one goes its own way: what it enters, others do not have.
+    pub fn keep_apart(&mut self) {
+        self.apart = true;
+    }
+
+    /// The generation of `row`: the last one grown, or a new one.
+    fn begin(&mut self, row: u64) {
+        let last = if self.apart { None } else { self.generations.last_mut() };
+        self.apart = false;
+        match last {
+            Some(last) if last.rows_max < GROWN_ROWS => {
+                last.rows_max *= 4;
+                let (slots, left) = last.slots.grown(last.rows_max);
+                last.slots = Arc::new(slots);
+                for (tag, at) in left {
+                    if let Some(other) = last.more.insert(tag, last.first + at) {
+                        Arc::make_mut(&mut last.collisions).push((tag, other));
+                    }
+                }
+            }
+            last => {
+                let rows_max = if last.is_some() { GENERATION_ROWS } else { FIRST_ROWS };
+                let slots = Arc::new(Slots::for_rows(rows_max));
+                let (more, collisions) = (Map::default(), Arc::default());
+                self.generations.push(Generation { first: row, end: row, rows_max, slots, more, collisions });
+            }
+        }
+    }
+}
+
+impl Slots {
+    fn for_rows(rows: u64) -> Slots {
+        Slots { slots: (0..rows * 2).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Where the probes of a hash begin: its highest bits say it, so that slots alone can be entered anew.
+    fn start(&self, hash: u64) -> usize {
+        (hash >> (64 - self.slots.len().ilog2())) as usize
+    }
+
+    fn probes(&self, hash: u64) -> impl Iterator<Item = &AtomicU64> {
+        let (start, mask) = (self.start(hash), self.slots.len() - 1);
+        (start..start + PROBES_MAX.min(self.slots.len())).map(move |at| &self.slots[at & mask])
+    }
+
+    /// `false` if there is no place for it. `row` is a distance from the generation's first. Any number of threads may
+    /// insert at once, although only the commit thread does.
+    fn insert(&self, hash: u64, row: u64) -> bool {
+        let entry = (hash >> ROW_BITS << ROW_BITS) | (row + 1);
+        let mut alike = 0;
+        for slot in self.probes(hash) {
+            // Relaxed: what makes a hint visible to a reader is the publication of its row.
+            let other = match slot.load(Ordering::Relaxed) {
+                0 => match slot.compare_exchange(0, entry, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => return true,
+                    Err(other) => other,
+                },
+                other => other,
+            };
+            alike += usize::from(tag(other) == tag(hash));
+            if alike >= ALIKE_MAX {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Distances from the generation's first row.
+    fn rows(&self, hash: u64) -> impl Iterator<Item = u64> {
+        self.probes(hash)
+            .map(|slot| slot.load(Ordering::Relaxed))
+            .take_while(|entry| *entry != 0)
+            .filter(move |entry| tag(*entry) == tag(hash))
+            .map(distance)
+    }
+
+    /// The same hints in a larger table, and those for which there is no place: a tag and a distance each.
+    fn grown(&self, rows: u64) -> (Slots, Vec<(u64, u64)>) {
+        let (grown, mut left) = (Slots::for_rows(rows), Vec::new());
+        for slot in &self.slots {
+            let entry = slot.load(Ordering::Relaxed);
+            if entry != 0 && !grown.insert(entry, distance(entry)) {
+                left.push((tag(entry), distance(entry)));
+            }
+        }
+        (grown, left)
+    }
+}
+
+/// What a slot has of a hash.
+fn tag(hash: u64) -> u64 {
+    hash >> ROW_BITS
+}
+
+/// What a slot says of a row.
+fn distance(entry: u64) -> u64 {
+    (entry & ((1 << ROW_BITS) - 1)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(map: &KeyMap, hash: u64) -> Vec<u64> {
+        let mut rows: Vec<u64> = map.candidates(hash, 0).collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// As XXH3 would give it.
+    fn hash(n: u64) -> u64 {
+        n.wrapping_add(1)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(31)
+            .wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    }
+
+    #[test]
+    fn every_row_is_found_while_the_map_grows_and_generations_begin() {
+        let rows = GROWN_ROWS + 2 * GENERATION_ROWS + 5;
+        let (mut map, first) = (KeyMap::default(), 7);
+        for row in 0..rows {
+            map.insert(hash(row), first + row, |_| unreachable!("no hash comes twice"));
+            let is_turn = row.is_power_of_two() || (row + 1).is_power_of_two();
+            for known in (0..=row).step_by(if is_turn { 1 + row as usize / 1_000 } else { rows as usize }) {
+                assert!(found(&map, hash(known)).contains(&(first + known)), "{known} at {row}");
+            }
+        }
+        assert_eq!(map.generations.len(), 4);
+        let strays: usize = (rows..rows + 100_000).map(|row| found(&map, hash(row)).len()).sum();
+        assert!(strays < 10, "{strays} hints for nothing");
+        map.drop_below(first + GROWN_ROWS);
+        assert_eq!(map.generations.len(), 3);
+        assert!(found(&map, hash(0)).is_empty());
+        assert_eq!(found(&map, hash(rows - 1)), [first + rows - 1]);
+    }
+
+    #[test]
+    fn a_key_that_is_written_again_and_again_is_found_in_a_few_steps_and_costs_its_neighbours_nothing() {
+        let mut map = KeyMap::default();
+        for row in 0..100_000 {
+            // Each version dies with the next.
+            map.insert(hash(1), row, |_| false);
+        }
+        let rows = found(&map, hash(1));
+        assert!(rows.contains(&99_999) && rows.len() < 64, "{rows:?}");
+        assert!(map.generations.iter().all(|g| g.collisions.is_empty()));
+        map.insert(hash(2), 100_000, |_| false);
+        assert_eq!(found(&map, hash(2)), [100_000]);
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_all_found() {
+        let mut map = KeyMap::default();
+        for row in 0..3_000 {
+            map.insert(hash(1), row, |_| true);
+            assert_eq!(found(&map, hash(1)).len() as u64, row + 1);
+        }
+    }
+
+    /// What somebody made of his choice of keys may be slow, never wrong.
+    #[test]
+    fn hashes_that_all_begin_alike_are_all_found() {
+        let mut map = KeyMap::default();
+        let alike = |n: u64| (5 << 40) | (n << ROW_BITS);
+        for row in 0..3_000 {
+            map.insert(alike(row), row, |_| unreachable!("no hash comes twice"));
+        }
+        for row in 0..3_000 {
+            assert_eq!(found(&map, alike(row)), [row]);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_keeps_its_rows_whatever_comes_after_it_and_what_goes_its_own_way_stays_alone() {
+        let mut map = KeyMap::default();
+        (0..300).for_each(|row| map.insert(hash(row), row, |_| false));
+        let held = map.clone();
+        let mut own = map.clone();
+        own.keep_apart();
+        own.insert(hash(90_000), 300, |_| false);
+        assert_eq!(found(&own, hash(90_000)), [300]);
+        (300..70_000).for_each(|row| map.insert(hash(row), row, |_| false));
+        assert!(found(&map, hash(90_000)).is_empty() && found(&held, hash(90_000)).is_empty());
+        for row in 0..300 {
+            assert!(found(&held, hash(row)).contains(&row) && found(&own, hash(row)).contains(&row));
+        }
+    }
+
+    #[test]
+    fn threads_that_enter_hints_at_once_lose_none() {
+        let slots = Slots::for_rows(1 << 12);
+        std::thread::scope(|scope| {
+            for part in 0..4 {
+                let slots = &slots;
+                scope.spawn(move || {
+                    (part * 1_000..(part + 1) * 1_000).for_each(|row| assert!(slots.insert(hash(row), row)))
+                });
+            }
+        });
+        assert!((0..4_000).all(|row| slots.rows(hash(row)).any(|found| found == row)));
     }
 }

@@ -1,11 +1,10 @@
 //! Which columns a batch has, which ones a reader wants, and the way from one to the other: by column id, so that
 //! rename, drop and re-add are safe.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::compute::{CastOptions, cast_with_options, interleave};
 use arrow::datatypes::{DataType as Arrow, Field, Schema, SchemaRef};
 use types::schema::column_ids;
 use types::{
@@ -17,7 +16,8 @@ use types::{
 pub(crate) struct Layout {
     pub schema: SchemaRef,
     pub ids: Vec<ColumnId>,
-    positions: HashMap<ColumnId, usize>,
+    /// Where each stands, by id.
+    positions: Vec<(ColumnId, usize)>,
     /// Where the key's columns stand, in key order.
     pub key: Vec<usize>,
     /// The key columns' types; a key column's type never changes.
@@ -43,11 +43,13 @@ impl Layout {
     }
 
     fn new(schema: SchemaRef, ids: Vec<ColumnId>, def: &TableDef) -> Result<Arc<Layout>> {
-        let positions: HashMap<_, _> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+        let mut positions: Vec<_> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+        positions.sort_unstable();
         let mut key = Vec::new();
         let mut key_types = Vec::new();
         for column in def.key_columns() {
-            let at = *positions.get(&column.id).ok_or_else(|| Error::damaged("a key column is missing"))?;
+            let at =
+                position(&positions, column.id).ok_or_else(|| Error::damaged("a key column is missing"))?;
             if *schema.field(at).data_type() != column.data_type.to_arrow() {
                 return Err(Error::damaged("a key column has another type than the table's"));
             }
@@ -58,8 +60,12 @@ impl Layout {
     }
 
     pub fn position(&self, id: ColumnId) -> Option<usize> {
-        self.positions.get(&id).copied()
+        position(&self.positions, id)
     }
+}
+
+fn position(positions: &[(ColumnId, usize)], id: ColumnId) -> Option<usize> {
+    positions.binary_search_by_key(&id, |(id, _)| *id).ok().map(|found| positions[found].1)
 }
 
 /// The columns that a read returns, in this order. Made from a definition, so it fits every snapshot of the table with
@@ -165,6 +171,24 @@ impl Projection {
             None => wanted.missing(1),
         };
         self.0.columns.iter().map(column).collect()
+    }
+
+    /// Rows of several batches, each by its batch and its place there, as this projection wants them.
+    pub(crate) fn gather<'a>(
+        &self,
+        batches: impl Iterator<Item = (&'a Layout, &'a RecordBatch)> + Clone,
+        picks: &[(usize, usize)],
+    ) -> Result<RecordBatch> {
+        let column = |wanted: &Wanted| {
+            let part = |(layout, batch): (&Layout, &RecordBatch)| match layout.position(wanted.id) {
+                Some(at) => retype(batch.column(at), &wanted.arrow),
+                None => wanted.missing(batch.num_rows()),
+            };
+            let parts: Vec<ArrayRef> = batches.clone().map(part).collect::<Result<_>>()?;
+            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+            interleave(&parts, picks).map_err(|e| Error::internal(format!("gathering rows failed: {e}")))
+        };
+        self.batch(self.0.columns.iter().map(column).collect::<Result<_>>()?, picks.len())
     }
 
     /// User columns that carry their ids in the fields, as this projection wants them.

@@ -11,8 +11,8 @@
 //! no `Arc<Segment>` is left: G1).
 //!
 //! ## Invariants
-//! - S1: nothing reachable from a snapshot changes. Batches and segments are immutable; delete vectors, the key map,
-//!   the delete history and the segment list are copy-on-write.
+//! - S1: nothing reachable from a snapshot changes. Batches and segments are immutable; delete vectors, the delete history
+//!   and the segment list are copy-on-write. The key map only gains hints, which a snapshot checks against its own rows.
 //! - Row ids ascend over head and segments: segments cover disjoint ascending ranges below [`Tip::sealed_next`], the
 //!   head covers the rest without a gap. `_time` and the lsn never fall with the row id.
 //! - A live key exists at most once.

@@ -143,7 +143,7 @@ impl Parts {
     }
 
     fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, Place<'_>)> {
-        self.keys.candidates(hash).find_map(|row| {
+        self.keys.candidates(hash, from).find_map(|row| {
             let place = self.head_row(row).filter(|_| row >= from)?;
             key_match::matches(&place.stored.layout, &place.stored.batch, place.index, key)
                 .then_some((row, place))

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::{concat_batches, interleave};
+use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
-use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef};
+use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef, key};
 
+use crate::head::Stored;
 use crate::lsn_runs;
 use crate::parts::{Parts, Place};
 use crate::segment::Segment;
@@ -170,6 +171,12 @@ impl Snapshot {
         projection.row(&place.stored.layout, &place.stored.batch, place.index).map(Some)
     }
 
+    /// Before many keys are looked up: reads what tells where they are, for all of them at once. Changes nothing but how
+    /// long the lookups take.
+    pub fn expect<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        self.parts.keys.touch(keys.map(key::hash));
+    }
+
     /// A row version by id, if it is live.
     pub fn row(&self, row: RowId) -> Result<Option<RowRef>> {
         Ok(self.parts.row(row.0)?.map(|place| self.row_ref(place)))
@@ -185,33 +192,29 @@ impl Snapshot {
 
     /// The rows of `rows` that are live, in the given order; the others are left out (project `_row_id` to see which).
     pub fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
-        let mut sources: Vec<RecordBatch> = Vec::new();
-        let mut known: HashMap<*const (), usize> = HashMap::new();
-        let mut picks = Vec::with_capacity(rows.len());
+        let mut sources: Vec<&Arc<Stored>> = Vec::new();
+        let mut known: HashMap<*const Stored, usize> = HashMap::new();
+        let mut picks: Vec<(usize, usize)> = Vec::with_capacity(rows.len());
         for row in rows {
             let Some(place) = self.parts.row(row.0)? else { continue };
-            let source = match known.get(&Arc::as_ptr(place.stored).cast()) {
-                Some(source) => *source,
-                None => {
-                    sources.push(projection.apply(&place.stored.layout, &place.stored.batch)?);
-                    known.insert(Arc::as_ptr(place.stored).cast(), sources.len() - 1);
+            let source = match picks.last() {
+                // Neighbours, most often.
+                Some((last, _)) if Arc::ptr_eq(sources[*last], place.stored) => *last,
+                _ => *known.entry(Arc::as_ptr(place.stored)).or_insert_with(|| {
+                    sources.push(place.stored);
                     sources.len() - 1
-                }
+                }),
             };
             picks.push((source, place.index));
         }
-        if let [(source, index)] = picks[..] {
-            return Ok(sources[source].slice(index, 1));
+        match picks[..] {
+            [] => Ok(projection.empty()),
+            [(source, index)] => {
+                let Stored { layout, batch, .. } = &**sources[source];
+                projection.batch(projection.row(layout, batch, index)?, 1)
+            }
+            _ => projection.gather(sources.iter().map(|stored| (&*stored.layout, &stored.batch)), &picks),
         }
-        if picks.is_empty() {
-            return Ok(projection.empty());
-        }
-        let column = |at: usize| {
-            let arrays: Vec<_> = sources.iter().map(|batch| batch.column(at).as_ref()).collect();
-            interleave(&arrays, &picks).map_err(|e| Error::internal(format!("gathering rows failed: {e}")))
-        };
-        let columns = (0..projection.schema().fields().len()).map(column).collect::<Result<_>>()?;
-        projection.batch(columns, picks.len())
     }
 
     /// Up to `limit` live rows from `from` on, in row-id order.

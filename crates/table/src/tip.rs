@@ -49,6 +49,7 @@ impl Tip {
     pub fn over(base: &Snapshot) -> Tip {
         let mut parts = base.parts.clone();
         parts.head.keep_apart(parts.next_row);
+        parts.keys.keep_apart();
         Tip { parts }
     }
 
@@ -335,6 +336,9 @@ impl Tip {
             return Ok(found);
         }
         // What was not there, or was deleted since, can only have come back as a new row.
+        if self.parts.next_row == base.next_row().0 {
+            return Ok(None);
+        }
         Ok(self.parts.find(key, base.next_row().0)?.map(|(row, _)| RowId(row)))
     }
 

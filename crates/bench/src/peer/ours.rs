@@ -1,5 +1,6 @@
 //! Polynya as one of the peers, by its library.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use polynya::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray,
 };
 use polynya::arrow::datatypes::{DataType as Arrow, Float64Type, Int64Type};
-use polynya::{DataType, Database, NewTable, Options, Value};
+use polynya::{DataType, Database, NewTable, Options, Statement as Prepared, Value};
 use types::{Error, Result};
 
 use super::digest::{self, Cell, Digest};
@@ -47,7 +48,7 @@ struct Ours {
 
 impl Store for Ours {
     fn session(&self) -> Result<Box<dyn Session>> {
-        Ok(Box::new(Handle(self.db.clone())))
+        Ok(Box::new(Handle { db: self.db.clone(), prepared: HashMap::new() }))
     }
 
     fn create(&self, table: &Table) -> Result<()> {
@@ -125,17 +126,28 @@ impl Store for Ours {
     }
 }
 
-struct Handle(Database);
+struct Handle {
+    db: Database,
+    /// As SQLite's sessions keep theirs.
+    prepared: HashMap<String, Prepared>,
+}
 
 impl Session for Handle {
     fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()> {
         let params: Vec<Value> = params.iter().map(value).collect();
-        let found = self.0.sql(&statement.numbered, &params)?;
+        let prepared = match self.prepared.get(&statement.numbered) {
+            Some(prepared) => prepared,
+            None => {
+                let prepared = self.db.prepare(&statement.numbered)?;
+                self.prepared.entry(statement.numbered.clone()).or_insert(prepared)
+            }
+        };
+        let found = prepared.run(&params)?;
         found.batches.iter().try_for_each(|batch| read_batch(batch, answer))
     }
 
     fn get(&mut self, table: &Table, key: i64, answer: &mut Digest) -> Result<()> {
-        let Some(row) = self.0.get(table.name, &[Value::Int64(key)])? else { return Ok(()) };
+        let Some(row) = self.db.get(table.name, &[Value::Int64(key)])? else { return Ok(()) };
         let mut hash = Digest::start();
         let keeps = answer.keeps();
         let values = row.values()?;
@@ -158,7 +170,7 @@ impl Session for Handle {
     fn insert(&mut self, table: &Table, row: &[Cell]) -> Result<()> {
         let columns: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
         let row: Vec<Value> = row.iter().map(value).collect();
-        self.0.insert_rows(table.name, &columns, [row]).map(drop)
+        self.db.insert_rows(table.name, &columns, [row]).map(drop)
     }
 
     fn load(&mut self, table: &Table, rows: &Columns) -> Result<()> {
@@ -172,7 +184,7 @@ impl Session for Handle {
         });
         let batch = RecordBatch::try_from_iter(arrays)
             .map_err(|error| Error::invalid(format!("these rows make no batch: {error}")))?;
-        self.0.insert(table.name, batch).map(drop)
+        self.db.insert(table.name, batch).map(drop)
     }
 }
 

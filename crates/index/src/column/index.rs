@@ -9,7 +9,7 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, IndexDef, Kind, Result, RowId, TableDef};
 
 use super::codec::{Columns, KIND, Range};
-use super::run::{FILES, Head, Run};
+use super::run::{FILES, Head, Run, Span};
 use crate::levels::Size;
 
 const VERSION: u8 = 1;
@@ -31,6 +31,15 @@ pub struct Index {
     pub(super) row: RowId,
     /// In row-id order.
     pub(super) runs: Vec<Arc<Run>>,
+}
+
+/// Where an index has the entries of some ranges. Of use with that very index only.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Which of the runs, and where in it.
+    spans: Vec<(usize, Span)>,
+    /// [`Index::count`].
+    pub rows: u64,
 }
 
 /// One run of an index, for those who look after it.
@@ -60,22 +69,33 @@ impl Index {
 
     /// How many rows have entries in these ranges, which do not overlap. Rows that are dead by now count.
     pub fn count(&self, ranges: &[Range]) -> Result<u64> {
-        let mut count = 0;
-        for range in ranges.iter().filter(|range| !range.is_empty()) {
-            for run in &self.runs {
-                count += run.count(range)?;
-            }
-        }
-        Ok(count)
+        self.find(ranges).map(|found| found.rows)
     }
 
     /// Those rows, ascending. Some may be dead, and where long values were cut, some may have another value.
     pub fn rows(&self, ranges: &[Range]) -> Result<Vec<RowId>> {
-        let mut rows = Vec::new();
-        for run in &self.runs {
+        self.rows_found(&self.find(ranges)?)
+    }
+
+    /// Where the entries of these ranges lie.
+    pub fn find(&self, ranges: &[Range]) -> Result<Found> {
+        let mut found = Found { spans: Vec::new(), rows: 0 };
+        for (at, run) in self.runs.iter().enumerate() {
             for range in ranges.iter().filter(|range| !range.is_empty()) {
-                run.rows(range, &mut rows)?;
+                if let Some(span) = run.find(range)?.filter(|span| span.rows > 0) {
+                    found.rows += span.rows;
+                    found.spans.push((at, span));
+                }
             }
+        }
+        Ok(found)
+    }
+
+    /// [`Index::rows`] of what this index has found.
+    pub fn rows_found(&self, found: &Found) -> Result<Vec<RowId>> {
+        let mut rows = Vec::with_capacity(found.rows as usize);
+        for (at, span) in &found.spans {
+            self.runs[*at].rows(span, &mut rows)?;
         }
         if !rows.is_sorted() {
             rows.sort_unstable();

@@ -109,20 +109,10 @@ impl<'a> Block<'a> {
 
     /// The entries within a range.
     pub fn within(&self, range: &Range) -> ops::Range<usize> {
-        let first = |is_before: &dyn Fn(&[u8]) -> bool| {
-            let (mut low, mut high) = (0, self.len());
-            while low < high {
-                let middle = (low + high) / 2;
-                if is_before(self.entry(middle)) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            low
-        };
-        let start = first(&|entry| entry < range.low.as_slice());
-        start..first(&|entry| !range.ends_before(entry)).max(start)
+        let len = self.len();
+        let start = first(0..len, |at| self.entry(at) >= range.low.as_slice());
+        // Most ranges end near where they begin.
+        start..first_near(start..len, |at| range.ends_before(self.entry(at)))
     }
 
     /// Whether its parts fit together: then nothing above can go beyond them.
@@ -226,45 +216,74 @@ impl Run {
 
     /// The blocks that may hold entries of a range.
     pub fn blocks_of(&self, range: &Range) -> ops::Range<usize> {
-        let first = |is_before: &dyn Fn(&[u8]) -> bool| {
-            let (mut low, mut high) = (0, self.blocks.len());
-            while low < high {
-                let middle = (low + high) / 2;
-                if is_before(self.first_entry(middle)) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            low
-        };
+        let all = self.blocks.len();
         // The block before may end with such entries.
-        let start = first(&|entry| entry < range.low.as_slice()).saturating_sub(1);
-        start..first(&|entry| !range.ends_before(entry)).max(start)
+        let start = first(0..all, |at| self.first_entry(at) >= range.low.as_slice()).saturating_sub(1);
+        start..first_near(start..all, |at| range.ends_before(self.first_entry(at)))
     }
 
-    /// Rows with entries of a range. Reads two blocks at most.
-    pub fn count(&self, range: &Range) -> Result<u64> {
+    /// Where the entries of a range lie. Reads two blocks at most.
+    pub fn find(&self, range: &Range) -> Result<Option<Span>> {
         let blocks = self.blocks_of(range);
-        let Some(last) = blocks.end.checked_sub(1).filter(|last| *last >= blocks.start) else { return Ok(0) };
-        let place = |at: usize, within: &dyn Fn(ops::Range<usize>) -> usize| {
-            let block = self.block(at)?;
-            let rows = within(block.rows_of(block.within(range)));
-            Ok::<_, Error>(self.blocks[at].rows_before + rows as u64)
+        let Some(last) = blocks.end.checked_sub(1).filter(|last| *last >= blocks.start) else {
+            return Ok(None);
         };
-        let (from, to) = (place(blocks.start, &|rows| rows.start)?, place(last, &|rows| rows.end)?);
-        Ok(to.saturating_sub(from))
+        let within = |at: usize| {
+            let block = self.block(at)?;
+            Ok::<_, Error>(block.rows_of(block.within(range)))
+        };
+        let begun = within(blocks.start)?;
+        let end = if last == blocks.start { begun.end } else { within(last)?.end };
+        let before = |block: usize, row: usize| self.blocks[block].rows_before + row as u64;
+        let rows = before(last, end).saturating_sub(before(blocks.start, begun.start));
+        Ok(Some(Span { first: (blocks.start, begun.start), last: (last, end), rows }))
     }
 
-    /// Appends the rows with entries of a range, in the order of entries, ascending within each.
-    pub fn rows(&self, range: &Range, out: &mut Vec<RowId>) -> Result<()> {
+    /// Appends the rows of a span, in the order of entries, ascending within each.
+    pub fn rows(&self, span: &Span, out: &mut Vec<RowId>) -> Result<()> {
         let first = self.head.first.0;
-        for at in self.blocks_of(range) {
+        for at in span.first.0..=span.last.0 {
             let block = self.block(at)?;
-            let rows = block.rows_of(block.within(range));
-            out.extend(rows.map(|row| RowId(first + u64::from(block.row(row)))));
+            let start = if at == span.first.0 { span.first.1 } else { 0 };
+            let end = if at == span.last.0 { span.last.1 } else { block.rows_of(0..block.len()).end };
+            out.extend((start..end).map(|row| RowId(first + u64::from(block.row(row)))));
         }
         Ok(())
+    }
+}
+
+/// Where in a run the rows of a range are: from a place in one block to a place in another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    first: (usize, usize),
+    /// Past the last.
+    last: (usize, usize),
+    pub rows: u64,
+}
+
+/// The first place from which on `is_behind` holds, which never ends once it does; the end if there is none.
+fn first(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (within.start, within.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_behind(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+/// [`first`] by ever longer steps from the start: in a few looks if it is near.
+fn first_near(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut step) = (within.start, 1);
+    loop {
+        let next = low.saturating_add(step).min(within.end);
+        if next == low || is_behind(next - 1) {
+            return first(low..next, is_behind);
+        }
+        (low, step) = (next, step * 2);
     }
 }
 

@@ -221,7 +221,7 @@ fn a_prepared_statement_knows_its_parameters_and_outlives_its_tables() {
     let _limit = testkit::limit(240);
     let database = open();
     let run = |prepared: &query::Prepared, values: &[Value]| {
-        if let Some(batch) = prepared.lookup(values)? {
+        if let Some(batch) = prepared.lookup(values, true)? {
             return Ok(texts(&[batch]));
         }
         database.runtime.block_on(async {
@@ -260,7 +260,7 @@ fn a_prepared_statement_knows_its_parameters_and_outlives_its_tables() {
     assert!(error.message().contains("1 parameter, 0 values"), "{error}");
 
     // The row is found without a plan, and as the table is now.
-    assert!(by_key.lookup(&[Value::Int32(2)]).unwrap().is_some());
+    assert!(by_key.lookup(&[Value::Int32(2)], true).unwrap().is_some());
     let direct = database.sql.status().direct;
     assert_eq!(run(&by_key, &[Value::Int32(2)]).unwrap(), [["row 2", "2"]]);
     assert_eq!(database.sql.status().direct, direct + 1);
@@ -301,7 +301,7 @@ fn prepared_lookups_answer_as_statements_do() {
         let values = vec![Value::String(format!("x{}", id % 7)), Value::Int64(id)];
         let expected = database.try_query(text, values.clone()).unwrap();
         assert_eq!(expected.len(), usize::from(id % 5 != 0));
-        let found = match prepared.lookup(&values).unwrap() {
+        let found = match prepared.lookup(&values, true).unwrap() {
             Some(batch) => texts(&[batch]),
             None => database.runtime.block_on(async {
                 let Answer::Rows(mut rows) = prepared.run(&values, Limits::default()).await.unwrap() else {
@@ -312,5 +312,5 @@ fn prepared_lookups_answer_as_statements_do() {
         };
         assert_eq!(found, expected, "{id}");
     }
-    assert!(prepared.lookup(&[Value::String("x1".into()), Value::Int64(1)]).unwrap().is_some());
+    assert!(prepared.lookup(&[Value::String("x1".into()), Value::Int64(1)], true).unwrap().is_some());
 }

@@ -11,6 +11,7 @@ mod dml;
 mod floats;
 mod indexes;
 mod limits;
+mod lookups;
 mod narrow;
 mod params;
 mod plans;
