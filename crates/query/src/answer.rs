@@ -57,6 +57,8 @@ pub enum DoneKind {
     Rollback,
     Savepoint,
     Release,
+    Prepare,
+    Deallocate,
 }
 
 impl DoneKind {
@@ -79,6 +81,8 @@ impl DoneKind {
             DoneKind::Rollback => "ROLLBACK",
             DoneKind::Savepoint => "SAVEPOINT",
             DoneKind::Release => "RELEASE",
+            DoneKind::Prepare => "PREPARE",
+            DoneKind::Deallocate => "DEALLOCATE",
         }
     }
 }
@@ -104,8 +108,7 @@ pub struct Rows {
     ended: bool,
     only_records: bool,
     cancel: CancelOnDrop,
-    /// Of an answer that is there already.
-    #[expect(dead_code, reason = "held until the answer goes")]
+    /// Of an answer that is there already: held until it goes.
     memory: Option<MemoryReservation>,
 }
 
@@ -191,6 +194,11 @@ impl Rows {
     /// Whether the rows are made of Polynya's own records, and of nothing else.
     pub fn reads_only_records(&self) -> bool {
         self.only_records
+    }
+
+    /// Whether they are the rows of RETURNING.
+    pub fn is_returned(&self) -> bool {
+        self.memory.is_some()
     }
 
     pub(crate) fn of_records(self, only_records: bool) -> Self {

@@ -4,8 +4,10 @@
 //! a DISTINCT, which then do with those rows and the tail what they would have done with all. So, as elsewhere, rows may only be
 //! left out of which it is certain that they are not wanted.
 
-use index::column::{Columns, Index, Next, Range};
-use types::{ColumnId, Result, RowId, TableDef, Value};
+use std::ops::Bound;
+
+use index::column::{Index, Next, Range};
+use types::{ColumnId, DataType, Result, RowId, TableDef, Value};
 
 use crate::by_index::{FEW, Found, ROWS_FOR_ONE, conditions, covers, equal_to, is_zero, ranges};
 use crate::provider::Table;
@@ -50,7 +52,7 @@ pub(crate) fn first(
     let ways = def.indexes.iter().filter(|declared| declared.kind == index::column::KIND);
     let ways = ways.filter_map(|declared| {
         let index = indexes.of(def, declared).filter(|index| covers(snapshot, index))?;
-        Some((Way::of(index.columns(), def, tests, order).ok()??, declared, index))
+        Some((Way::of(index, def, tests, order).ok()??, declared, index))
     });
     let (way, declared, index) = ways.max_by_key(|(way, ..)| (way.known, way.ordered))?;
     // An index that is damaged is none.
@@ -71,7 +73,8 @@ struct Way {
 }
 
 impl Way {
-    fn of(columns: &Columns, def: &TableDef, tests: &[Test], order: &[By]) -> Result<Option<Way>> {
+    fn of(index: &Index, def: &TableDef, tests: &[Test], order: &[By]) -> Result<Option<Way>> {
+        let columns = index.columns();
         let mut order: Vec<&By> = order.iter().filter(|by| constant(tests, by.column).is_none()).collect();
         let Some(first) = order.first().copied() else { return Ok(None) };
         let mut equal = Vec::new();
@@ -86,9 +89,12 @@ impl Way {
             by.column == id && by.descending == first.descending && (by == first || is_natural(by))
         };
         let ordered = order.iter().zip(ids).take_while(|(by, id)| fits(by, *id)).count();
-        if ordered == 0 {
+        if ordered == 0 || !is_in_order(index, def, &equal, &order)? {
             return Ok(None);
         }
+        // Whatever follows a float is in no order where zeros of both signs meet.
+        let later = (1..ordered).find(|at| is_float(def, order[*at].column) && at + 1 < order.len());
+        let ordered = later.unwrap_or(ordered);
         let more = order.split_off(ordered);
         let values = conditions(tests, first.column);
         let ranges = if !values.is_empty() {
@@ -100,7 +106,7 @@ impl Way {
         } else if is_natural(first) {
             vec![columns.range(&equal, Next::Any)?]
         } else {
-            let unbounded = std::ops::Bound::Unbounded;
+            let unbounded = Bound::Unbounded;
             let values = columns.range(&equal, Next::Between(unbounded, unbounded))?;
             let known: Vec<Value> = equal.iter().cloned().chain([Value::Null]).collect();
             let nulls = columns.range(&known, Next::Any)?;
@@ -156,6 +162,28 @@ impl Way {
         kept.sort_unstable();
         Ok(Some(kept))
     }
+}
+
+/// Whether an index has the floats of an order's first column as they are sorted: by their bits `-0` comes before `0`, which
+/// matters where more columns follow, and NaN with a sign, of which tables of before may have some, before all numbers.
+fn is_in_order(index: &Index, def: &TableDef, equal: &[Value], order: &[&By]) -> Result<bool> {
+    let Some(first) = order.first().filter(|first| is_float(def, first.column)) else { return Ok(true) };
+    let is_single = def.schema.column(first.column).is_some_and(|c| c.data_type == DataType::Float32);
+    let float = |v: f64| if is_single { Value::Float32(v as f32) } else { Value::Float64(v) };
+    let (zero, least) = (float(-0.0), float(f64::NEG_INFINITY));
+    let columns = index.columns();
+    let odd = Next::Between(Bound::Unbounded, Bound::Excluded(&least));
+    let mut wrong = vec![columns.range(equal, odd)?];
+    if order.len() > 1 {
+        wrong.push(columns.range(equal, Next::Between(Bound::Included(&zero), Bound::Included(&zero)))?);
+    }
+    wrong.retain(|range| !range.is_empty());
+    Ok(index.count(&wrong)? == 0)
+}
+
+fn is_float(def: &TableDef, id: ColumnId) -> bool {
+    let column = def.schema.column(id);
+    column.is_some_and(|column| matches!(column.data_type, DataType::Float32 | DataType::Float64))
 }
 
 /// The only value that a column can have, null among them.

@@ -26,6 +26,7 @@ use types::Error;
 
 use crate::bounded::Bounds;
 use crate::coerce::calculates;
+use crate::float_keys;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -219,7 +220,10 @@ impl AnalyzerRule for CheckedArithmetic {
             let names = NamePreserver::new(&plan);
             let rewritten = plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| self.rewrite(expr, &schema))?;
+                let rewritten = expr.transform_up(|expr| {
+                    let settled = float_keys::settle_constants(expr, &schema)?;
+                    settled.transform_data(|expr| self.rewrite(expr, &schema))
+                })?;
                 Ok(if rewritten.transformed {
                     rewritten.update_data(|expr| name.restore(expr))
                 } else {

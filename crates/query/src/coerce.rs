@@ -24,7 +24,7 @@ use arrow::datatypes::DataType as Arrow;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result as DfResult};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery};
+use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator};
@@ -32,6 +32,8 @@ use datafusion::sql::sqlparser::ast::Statement;
 use types::{Error, Result};
 
 use crate::error::from_datafusion;
+use crate::nullif;
+use crate::one_type;
 use compare::binary;
 use text::{refuse_beside, untyped};
 
@@ -138,6 +140,12 @@ impl Pass<'_> {
             Expr::Case(Case { expr: Some(operand), when_then_expr, else_expr }) => {
                 Transformed::yes(self.case(*operand, Case { expr: None, when_then_expr, else_expr })?)
             }
+            Expr::ScalarFunction(function) if function.func.name() == nullif::NAME => {
+                Transformed::yes(self.nullif(function)?)
+            }
+            Expr::ScalarFunction(function) if one_type::NAMES.contains(&function.func.name()) => {
+                Transformed::yes(self.one_type(function)?)
+            }
             Expr::ScalarFunction(_) => {
                 self.look(&expr);
                 Transformed::no(expr)
@@ -159,6 +167,28 @@ impl Pass<'_> {
         Ok((self.read_as(left, right_type.as_ref())?, self.read_as(right, left_type.as_ref())?))
     }
 
+    /// Its arguments become one type: texts of no type are read as what the others are.
+    fn one_type(&mut self, function: ScalarFunction) -> DfResult<Expr> {
+        let ScalarFunction { func, args } = function;
+        let own = args.iter().filter_map(|arg| self.type_of(arg)).find(|own| !own.is_null());
+        let args = args.into_iter().map(|arg| self.read_as(arg, own.as_ref())).collect::<DfResult<_>>()?;
+        Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
+    }
+
+    /// It compares its arguments.
+    fn nullif(&mut self, function: ScalarFunction) -> DfResult<Expr> {
+        let ScalarFunction { func, args } = function;
+        let args = match <[Expr; 2]>::try_from(args) {
+            Ok([left, right]) => {
+                let (left, right) = self.read_each_other(left, right)?;
+                refuse_beside(&left, &right, self.schema)?;
+                vec![left, right]
+            }
+            Err(args) => args,
+        };
+        Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
+    }
+
     fn read_as(&mut self, expr: Expr, data_type: Option<&Arrow>) -> DfResult<Expr> {
         let expr = text::read_as(expr, data_type)?;
         self.look(&expr);
@@ -171,7 +201,7 @@ impl Pass<'_> {
     }
 }
 
-fn compares(op: Operator) -> bool {
+pub(crate) fn compares(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }

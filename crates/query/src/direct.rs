@@ -15,7 +15,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType};
 use table::{Piece, Projection, Snapshot};
-use types::{ColumnId, Error, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef};
+use types::{ColumnId, Error, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value};
 
 use crate::by_index;
 use crate::provider::Table;
@@ -166,6 +166,9 @@ impl Direct {
                 },
             };
             let Some(value) = prune::value_of(scalar, term.column, snapshot.def()) else { return Ok(None) };
+            if has_two_forms(&value) {
+                return Ok(None);
+            }
             values.push(scalar);
             tests.push(Test::Compare { column: term.column, op: term.op, value });
         }
@@ -253,6 +256,15 @@ fn is_small(table: &Snapshot, rows: &[RowId], tail: &[Piece], caller: Caller) ->
         tail + table.untouched_bytes(rows)
     };
     rows.len() <= rows_max && tail_rows <= tail_rows_max && untouched() <= caller.untouched_bytes_max()
+}
+
+/// Whether the bits of other floats are equal to this one: they are compared where statements are planned.
+fn has_two_forms(value: &Value) -> bool {
+    match value {
+        Value::Float64(v) => *v == 0.0 || v.is_nan(),
+        Value::Float32(v) => *v == 0.0 || v.is_nan(),
+        _ => false,
+    }
 }
 
 fn column(expr: &Expr, def: &TableDef) -> Option<ColumnId> {

@@ -19,12 +19,12 @@
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `names/views.rs`, `views.rs`, `alter.rs` | views are opened before names are bound; ALTER TABLE |
 //! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order, joins; which index is missing |
-//! | `membership.rs`, `distinct.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
+//! | `simplify.rs`, `membership.rs`, `apart.rs`, `distinct.rs`, `float_keys.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
 //! | `search.rs` | keyword search over a view: tables, filter, fusion, snippets |
 //! | `sql/jobs.rs` | what search runs among the statements |
-//! | `sql_type.rs`, `params.rs`, `uuid.rs`, `error.rs` | types, `$1`, uuids as text, DataFusion's errors as ours |
+//! | `sql_type.rs`, `params.rs`, `uuid.rs`, `nullif.rs`, `one_type.rs`, `error.rs` | types, `$1`, uuids as text, what functions compare, DataFusion's errors as ours |
 //!
 //! ## Invariants
 //! - S2: everything that a statement reads comes out of one `engine::View`.
@@ -60,6 +60,7 @@
 mod advice;
 mod alter;
 mod answer;
+mod apart;
 mod bounded;
 mod by_index;
 mod by_order;
@@ -75,6 +76,7 @@ mod distinct;
 mod error;
 mod execute;
 pub mod files;
+mod float_keys;
 mod floats;
 mod guard;
 mod literal;
@@ -82,6 +84,8 @@ mod membership;
 mod memory;
 mod names;
 mod narrow;
+mod nullif;
+mod one_type;
 mod options;
 mod params;
 mod parse;
@@ -93,6 +97,7 @@ mod recursive;
 mod scan;
 pub mod search;
 mod session;
+mod simplify;
 mod single;
 mod sql;
 mod sql_type;

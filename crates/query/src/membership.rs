@@ -47,7 +47,7 @@ pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
         let parts = split_conjunction_owned(filter.predicate).into_iter();
         let parts = parts.map(|part| match stands_alone(&part, filter.input.schema())? {
             true => Ok(part),
-            false => condition(part, For::False),
+            false => condition(part, For::False, filter.input.schema()),
         });
         let predicate = conjunction(parts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
         Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
@@ -70,30 +70,44 @@ fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<bool> {
         let inside = found.subquery.subquery.schema().field(0).is_nullable();
         Ok(inside || found.expr.nullable(schema)?)
     };
+    if selects_outer(&found.subquery)? {
+        return Ok(false);
+    }
     // What is written out over a UNION has two columns of one name, and DataFusion refuses it.
     Ok(found.negated == not || has_union(&found.subquery.subquery) || !may_be_null()?)
+}
+
+/// Whether what a query selects depends on the rows outside: DataFusion joins by conditions only.
+fn selects_outer(query: &Subquery) -> Result<bool> {
+    let LogicalPlan::Projection(projection) = query.subquery.as_ref() else { return Ok(false) };
+    let is_outer = |expr: &Expr| Ok(matches!(expr, Expr::OuterReferenceColumn(..)));
+    projection.expr.iter().try_fold(false, |found, expr| Ok(found || expr.exists(is_outer)?))
 }
 
 fn has_union(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Union(_)) || plan.inputs().into_iter().any(has_union)
 }
 
-fn condition(expr: Expr, null_is: For) -> Result<Expr> {
+fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
-            let (left, right) = (condition(*left, null_is)?, condition(*right, null_is)?);
+            let (left, right) = (condition(*left, null_is, schema)?, condition(*right, null_is, schema)?);
             Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
         }
-        Expr::Not(inner) => Ok(Expr::Not(Box::new(condition(*inner, null_is.not())?))),
+        Expr::Not(inner) => Ok(Expr::Not(Box::new(condition(*inner, null_is.not(), schema)?))),
         Expr::InSubquery(found) => {
             // The mark is false for null, and its opposite true.
             let mark = if found.negated { For::True } else { For::False };
-            if null_is == mark { Ok(Expr::InSubquery(found)) } else { written_out(found) }
+            if null_is == mark && !selects_outer(&found.subquery)? {
+                Ok(Expr::InSubquery(found))
+            } else {
+                written_out(found, schema)
+            }
         }
         // All three matter.
         other => {
             let exact = other.transform_up(|expr| match expr {
-                Expr::InSubquery(found) => Ok(Transformed::yes(written_out(found)?)),
+                Expr::InSubquery(found) => Ok(Transformed::yes(written_out(found, schema)?)),
                 other => Ok(Transformed::no(other)),
             });
             Ok(exact?.data)
@@ -101,32 +115,103 @@ fn condition(expr: Expr, null_is: For) -> Result<Expr> {
     }
 }
 
-fn written_out(found: InSubquery) -> Result<Expr> {
+fn written_out(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let InSubquery { expr, subquery, negated } = found;
     if expr.is_volatile() {
         return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated }));
     }
-    let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
-    let value = Expr::Column(Column::from((qualifier, field)));
-    let any = any_of(&subquery, None)?;
-    let any_null = any_of(&subquery, Some(value.is_null()))?;
+    let rows = Rows::of(&subquery);
+    let any = rows.any(None, &[])?;
+    let any_null = rows.any(Some(rows.value.clone().is_null()), &[])?;
     let unknown = any_null.or(expr.as_ref().clone().is_null().and(any));
-    let is_in = Expr::InSubquery(InSubquery { expr, subquery, negated: false });
+    let is_in = match as_outer(&expr, schema)?.filter(|_| rows.is_selected && rows.is_correlated()) {
+        // NOT of IN would be a join by several keys: DataFusion has none that looks at nulls.
+        Some((outer, columns)) => rows.any(Some(rows.value.clone().eq(outer)), &columns)?,
+        None => Expr::InSubquery(InSubquery { expr, subquery: subquery.clone(), negated: false }),
+    };
     when(is_in, lit(!negated)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(negated))
 }
 
-/// Whether the query has a row, of which that holds. One is enough: without the limit each row outside meets all inside.
-fn any_of(query: &Subquery, filter: Option<Expr>) -> Result<Expr> {
-    let mut plan = LogicalPlanBuilder::new_from_arc(query.subquery.clone());
-    if let Some(filter) = filter {
-        plan = plan.filter(filter)?;
+/// An expression over the rows outside, as it is written within a query; and the columns that it is about. `None` if it cannot be.
+fn as_outer(expr: &Expr, schema: &DFSchema) -> Result<Option<(Expr, Vec<Expr>)>> {
+    let is_deeper = |expr: &Expr| {
+        let is_query = matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_));
+        Ok(is_query || matches!(expr, Expr::OuterReferenceColumn(..)))
+    };
+    if expr.exists(is_deeper)? {
+        return Ok(None);
     }
-    if query.outer_ref_columns.is_empty() {
-        plan = plan.limit(0, Some(1))?;
+    let mut columns = Vec::new();
+    let outer = expr.clone().transform_up(|expr| match expr {
+        Expr::Column(column) => {
+            let (qualifier, field) = schema.qualified_field_from_column(&column)?;
+            let column = Expr::OuterReferenceColumn(field.clone(), Column::from((qualifier, field)));
+            columns.push(column.clone());
+            Ok(Transformed::yes(column))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok((!columns.is_empty()).then_some((outer.data, columns)))
+}
+
+/// What a query selects a value of.
+struct Rows {
+    plan: Arc<LogicalPlan>,
+    value: Expr,
+    /// Whether the value is an expression over the plan's rows, which have no other name yet.
+    is_selected: bool,
+    outer_ref_columns: Vec<Expr>,
+}
+
+impl Rows {
+    fn of(query: &Subquery) -> Rows {
+        let outer_ref_columns = query.outer_ref_columns.clone();
+        match query.subquery.as_ref() {
+            // What it selects may depend on the rows outside too: then it can only stand in a condition.
+            LogicalPlan::Projection(projection)
+                if !outer_ref_columns.is_empty() && projection.expr.len() == 1 =>
+            {
+                let value = projection.expr[0].clone().unalias();
+                Rows { plan: projection.input.clone(), value, is_selected: true, outer_ref_columns }
+            }
+            plan => {
+                let value = Expr::Column(Column::from(plan.schema().qualified_field(0)));
+                Rows { plan: query.subquery.clone(), value, is_selected: false, outer_ref_columns }
+            }
+        }
     }
-    let mut any = exists(Arc::new(plan.build()?));
-    if let Expr::Exists(exists) = &mut any {
-        exists.subquery.outer_ref_columns.clone_from(&query.outer_ref_columns);
+
+    fn is_correlated(&self) -> bool {
+        !self.outer_ref_columns.is_empty()
     }
-    Ok(any)
+
+    /// Whether the query has a row, of which that holds. One is enough: without the limit each row outside meets all inside.
+    fn any(&self, filter: Option<Expr>, columns: &[Expr]) -> Result<Expr> {
+        let mut plan = match (self.plan.as_ref(), &filter) {
+            // Of two filters one behind the other DataFusion forgets which columns the first one is about.
+            (LogicalPlan::Filter(first), Some(_)) if self.is_selected => {
+                LogicalPlanBuilder::new_from_arc(first.input.clone())
+            }
+            _ => LogicalPlanBuilder::new_from_arc(self.plan.clone()),
+        };
+        if let Some(filter) = filter {
+            plan = plan.filter(match self.plan.as_ref() {
+                LogicalPlan::Filter(first) if self.is_selected => first.predicate.clone().and(filter),
+                _ => filter,
+            })?;
+        }
+        if !self.is_correlated() {
+            plan = plan.limit(0, Some(1))?;
+        }
+        let mut any = exists(Arc::new(plan.build()?));
+        if let Expr::Exists(exists) = &mut any {
+            let all = self.outer_ref_columns.iter().chain(columns);
+            all.for_each(|column| {
+                if !exists.subquery.outer_ref_columns.contains(column) {
+                    exists.subquery.outer_ref_columns.push(column.clone());
+                }
+            });
+        }
+        Ok(any)
+    }
 }

@@ -35,6 +35,7 @@ use types::{ColumnId, Error, Kind, ROW_ID, RowId};
 
 use crate::by_index::{self, Found};
 use crate::by_order::{self, By};
+use crate::float_keys;
 use crate::provider::Table;
 use crate::prune::{self, Test};
 use crate::scan::Scan;
@@ -220,6 +221,8 @@ impl Below<'_> {
 
     /// Which column of the table a column of a node is.
     fn column(&self, plan: &Arc<dyn ExecutionPlan>, expr: &Arc<dyn PhysicalExpr>) -> Option<ColumnId> {
+        // What is found by the bits of floats is more than what their keys tell apart.
+        let expr = float_keys::without_keys(expr.clone()).ok()?;
         let at = expr.as_any().downcast_ref::<Column>()?.index();
         let any = plan.as_any();
         if any.is::<Scan>() {

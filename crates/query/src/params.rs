@@ -54,6 +54,9 @@ pub(crate) fn scalar(value: &Value) -> Result<ScalarValue> {
     Ok(match value {
         Value::Null => ScalarValue::Null,
         Value::Int64(v) => ScalarValue::Int64(Some(*v)),
+        // There is one NaN.
+        Value::Float64(v) if v.is_nan() => ScalarValue::Float64(Some(f64::NAN)),
+        Value::Float32(v) if v.is_nan() => ScalarValue::Float32(Some(f32::NAN)),
         Value::String(v) | Value::Json(v) => ScalarValue::Utf8(Some(v.clone())),
         other => {
             let data_type = own_type(other)?;

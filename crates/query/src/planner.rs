@@ -24,9 +24,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::optimizer::OptimizerRule;
 use datafusion::optimizer::analyzer::Analyzer;
-use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
-use datafusion::optimizer::{ApplyOrder, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
@@ -38,6 +37,7 @@ use table::Snapshot;
 use types::{DataType, Result, SchemaVersion, TableId};
 
 use crate::advice::Advice;
+use crate::apart;
 use crate::bounded::Bounds;
 use crate::by_index;
 use crate::checked::CheckedArithmetic;
@@ -48,18 +48,21 @@ use crate::guard;
 use crate::membership;
 use crate::names::{self, Used, Written};
 use crate::narrow::ByIndex;
+use crate::nullif;
+use crate::one_type;
 use crate::options::Options;
 use crate::params::Params;
 use crate::parse::{self, merge_coalesce};
 use crate::prepared::{Inferred, Lookup};
 use crate::provider::{Provider, Table};
 use crate::recursive;
+use crate::simplify::{self, Simplify};
 use crate::single;
 use crate::sql_type;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
-use crate::{floats, sum};
+use crate::{float_keys, floats, sum};
 
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
@@ -157,6 +160,8 @@ impl Planner {
         settings.optimizer.hash_join_inlist_pushdown_max_distinct_values = by_index::RANGES_MAX;
         // It forgets the group of nulls: `SELECT DISTINCT x … ORDER BY x LIMIT 5`.
         settings.optimizer.enable_topk_aggregation = false;
+        // It refuses a UNION of columns of several tables, whose fields have different ids: names and types are looked at before.
+        settings.execution.skip_physical_aggregate_schema_check = true;
         // A few rows are not worth a second thread.
         settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
         // Each sorting partition sets this aside for merging; a small pool must still have room to sort.
@@ -167,6 +172,7 @@ impl Planner {
         rules.extend(Analyzer::new().rules);
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
+        simplify::simplify_exactly(&mut optimizer);
         let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
         physical.extend(PhysicalOptimizer::new().rules);
         let mut state = SessionStateBuilder::new()
@@ -179,9 +185,10 @@ impl Planner {
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
-        for function in [UuidFunction::from_text(), UuidFunction::to_text()] {
+        for function in [UuidFunction::from_text(), UuidFunction::to_text(), nullif::function()] {
             state.register_udf(function).expect("the registry takes functions");
         }
+        one_type::register(&mut state).expect("these functions are there");
         for function in floats::functions().into_iter().chain([sum::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
@@ -360,21 +367,22 @@ impl Planner {
         let Some(kept) = kept else {
             // Values are known: the optimizer may use them.
             let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;
-            let plan = state.optimize(&plan).map_err(from_datafusion)?;
+            let plan = state.optimize(&plan).and_then(float_keys::exact).map_err(from_datafusion)?;
             return Ok(Planned { plan, state: Some(state) });
         };
         let plan = kept.plan;
-        let plan = state.optimize(&plan).map_err(from_datafusion)?;
+        let optimized = state.optimize(&plan).map_err(from_datafusion)?;
+        let direct = match &written[..] {
+            [(written, ..)] if views.is_empty() && text.is_some() => {
+                Direct::of(&optimized, &*table(view, written)?, &params.types()).map(Arc::new)
+            }
+            _ => None,
+        };
+        let plan = float_keys::exact(optimized).map_err(from_datafusion)?;
         if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
-            let direct = match &written[..] {
-                [(written, ..)] if views.is_empty() => {
-                    Direct::of(&plan, &*table(view, written)?, &key.types).map(Arc::new)
-                }
-                _ => None,
-            };
             let kept = Arc::new(Kept { plan: plan.clone(), tables: written, views, direct, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
@@ -405,6 +413,7 @@ impl Planner {
         SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
             .and_then(single::rows)
+            .and_then(apart::values)
             .and_then(membership::exact)
             .map_err(from_datafusion)
     }
@@ -447,16 +456,7 @@ impl Planner {
             return Ok(plan);
         }
         let plan = self.substitute(plan, params)?;
-        let rule = SimplifyExpressions::new();
-        let folded = match rule.apply_order() {
-            Some(ApplyOrder::BottomUp) => {
-                plan.transform_up_with_subqueries(|plan| rule.rewrite(plan, &self.state))
-            }
-            Some(ApplyOrder::TopDown) => {
-                plan.transform_down_with_subqueries(|plan| rule.rewrite(plan, &self.state))
-            }
-            None => rule.rewrite(plan, &self.state),
-        };
+        let folded = plan.transform_up_with_subqueries(|plan| Simplify.rewrite(plan, &self.state));
         folded.map(|folded| folded.data).map_err(from_datafusion)
     }
 

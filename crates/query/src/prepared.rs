@@ -148,19 +148,7 @@ impl Prepared {
             return Err(params::count_differs("statement", inner.parameters, values.len()));
         }
         let view = inner.sql.view(&inner.principal)?;
-        let inferred = match inner.inferred.load_full().filter(|inferred| inferred.holds(&view)) {
-            Some(inferred) => inferred,
-            None => {
-                let prepared = self.clone();
-                inner.sql.blocking(Deadline::after(inner.sql.deadline()), move || prepared.infer()).await?
-            }
-        };
-        let values = values
-            .iter()
-            .zip(&inferred.types)
-            .enumerate()
-            .map(|(at, (value, wanted))| read(value, wanted.as_ref(), at))
-            .collect::<Result<Vec<_>>>()?;
+        let values = self.read(values, &view).await?;
         let answer = inner
             .sql
             .run_parsed(&inner.principal, &inner.text, inner.statement.clone(), values.clone(), limits)
@@ -178,6 +166,29 @@ impl Prepared {
             }
         }
         Ok(answer)
+    }
+
+    /// The values that [`Prepared::run`] gives the statement.
+    pub(crate) async fn values(&self, values: &[Value]) -> Result<Vec<Value>> {
+        let inner = &self.0;
+        if values.len() != inner.parameters {
+            return Err(params::count_differs("statement", inner.parameters, values.len()));
+        }
+        self.read(values, &inner.sql.view(&inner.principal)?).await
+    }
+
+    async fn read(&self, values: &[Value], view: &View) -> Result<Vec<Value>> {
+        let inner = &self.0;
+        let inferred = match inner.inferred.load_full().filter(|inferred| inferred.holds(view)) {
+            Some(inferred) => inferred,
+            None => {
+                let prepared = self.clone();
+                inner.sql.blocking(Deadline::after(inner.sql.deadline()), move || prepared.infer()).await?
+            }
+        };
+        let read =
+            |(at, (value, wanted)): (usize, (&Value, &Option<DataType>))| read(value, wanted.as_ref(), at);
+        values.iter().zip(&inferred.types).enumerate().map(read).collect()
     }
 
     /// What is known of the parameters over the newest tables.

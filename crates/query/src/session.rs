@@ -1,9 +1,11 @@
-//! Statements one after the other that may stand between BEGIN and COMMIT.
+//! Statements one after the other that may stand between BEGIN and COMMIT, and those that are [prepared](prepared) by name.
 //!
 //! As in PostgreSQL, a statement that fails inside a transaction makes the transaction fail: every further one is refused
 //! until ROLLBACK, or ROLLBACK TO a savepoint from before it. Two things differ. COMMIT of a failed transaction is an
 //! error and not a quiet rollback, and ISOLATION LEVEL SERIALIZABLE is refused, since what there is is snapshot
 //! isolation; the weaker levels get it too.
+
+mod prepared;
 
 use datafusion::sql::sqlparser::ast::{
     Ident, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
@@ -18,6 +20,10 @@ use crate::options::Limits;
 use crate::parse;
 use crate::sql::Sql;
 
+use prepared::{Asked, Statements};
+
+/// Of the words that are looked for, `deallocate` has the most letters.
+const WORD_MAX: usize = 11;
 /// A longer text is no BEGIN or COMMIT.
 const CONTROL_BYTES_MAX: usize = 1 << 10;
 
@@ -27,6 +33,7 @@ pub struct Session {
     sql: Sql,
     principal: Principal,
     open: Option<Open>,
+    statements: Statements,
 }
 
 #[derive(Debug)]
@@ -35,6 +42,16 @@ struct Open {
     read_only: bool,
     /// A statement in it failed, or was cancelled.
     failed: bool,
+}
+
+impl Open {
+    async fn run(&self, sql: &Sql, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
+        if !self.read_only {
+            return sql.run_in(&self.transaction, text, params, limits).await;
+        }
+        let view = self.transaction.view()?;
+        sql.read(view, text, params, limits).await.map(Answer::Rows)
+    }
 }
 
 impl Drop for Open {
@@ -57,12 +74,15 @@ enum Control {
 
 impl Session {
     pub fn new(sql: Sql, principal: Principal) -> Self {
-        Session { sql, principal, open: None }
+        Session { sql, principal, open: None, statements: Statements::default() }
     }
 
     /// Runs one statement: in the transaction that is open, else by itself. Dropping the future makes an open
     /// transaction fail, as an error does.
     pub async fn run(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
+        if prepared::is_word(&first_word(text)) {
+            return self.named(text, params, limits).await;
+        }
         if let Some(control) = control(text)? {
             if !params.is_empty() {
                 return Err(crate::params::count_differs("statement", 0, params.len()));
@@ -77,15 +97,68 @@ impl Session {
         }
         // Unless the statement is seen to succeed.
         open.failed = true;
-        let answer = match open.read_only {
-            true => {
-                let view = open.transaction.view()?;
-                self.sql.read(view, text, params, limits).await.map(Answer::Rows)
-            }
-            false => self.sql.run_in(&open.transaction, text, params, limits).await,
-        };
+        let answer = open.run(&self.sql, text, params, limits).await;
         open.failed = answer.is_err();
         answer
+    }
+
+    /// PREPARE, EXECUTE and DEALLOCATE. In a transaction that is open their errors are errors of a statement in it.
+    async fn named(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
+        if let Some(open) = &mut self.open {
+            if open.failed {
+                return Err(failed());
+            }
+            open.failed = true;
+        }
+        let answer = self.run_named(text, params, limits).await;
+        if let Some(open) = &mut self.open {
+            open.failed = answer.is_err();
+        }
+        answer
+    }
+
+    async fn run_named(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
+        let asked = prepared::asked(&self.sql, text).await?;
+        let no_params = || match params.is_empty() {
+            true => Ok(()),
+            false => Err(crate::params::count_differs("statement", 0, params.len())),
+        };
+        let done = |kind| Ok(Answer::Done(Done { kind, count: 0, lsn: self.lsn()? }));
+        match asked {
+            Asked::Prepare { name, text, types } => {
+                no_params()?;
+                self.statements.check_free(&name)?;
+                let done = done(DoneKind::Prepare)?;
+                let prepared = self.sql.prepare(&self.principal, &text).await?;
+                self.statements.keep(name, prepared, types);
+                Ok(done)
+            }
+            Asked::Execute { name, values } => {
+                let kept = self.statements.get(&name)?;
+                let values = kept.values(&self.sql, &self.principal, values, params).await?;
+                match &self.open {
+                    None => kept.prepared.run(&values, limits).await,
+                    Some(open) => {
+                        let values = kept.prepared.values(&values).await?;
+                        open.run(&self.sql, kept.prepared.text(), values, limits).await
+                    }
+                }
+            }
+            Asked::Deallocate(name) => {
+                no_params()?;
+                let done = done(DoneKind::Deallocate)?;
+                self.statements.forget(name.as_deref())?;
+                Ok(done)
+            }
+        }
+    }
+
+    /// Where the session reads.
+    fn lsn(&self) -> Result<Lsn> {
+        match &self.open {
+            Some(open) => open.transaction.lsn(),
+            None => Ok(self.sql.view(&self.principal)?.lsn()),
+        }
     }
 
     /// Notes that an answer broke off while its rows were read.
@@ -178,6 +251,13 @@ pub(crate) fn needs_session(statement: &Statement) -> Option<Error> {
         Statement::Rollback { .. } => "ROLLBACK",
         Statement::Savepoint { .. } => "SAVEPOINT",
         Statement::ReleaseSavepoint { .. } => "RELEASE",
+        Statement::Prepare { .. } | Statement::Execute { .. } | Statement::Deallocate { .. } => {
+            let what =
+                "PREPARE, EXECUTE and DEALLOCATE need a session, which the library has: `Database::session`";
+            return Some(Error::invalid(what).hint(
+                "send the statement with `$1`, `$2`, … and its values as `params`: a text that comes again is not planned again",
+            ));
+        }
         _ => return None,
     };
     Some(Error::invalid(format!("{what} needs a session: statements here are transactions of their own")).hint(
@@ -222,8 +302,16 @@ fn control(text: &str) -> Result<Option<Control>> {
     }))
 }
 
-/// Whether the first word, behind comments, is one of those.
+/// Whether the first word is one of those.
 fn begins_as_control(text: &str) -> bool {
+    let word = first_word(text);
+    ["begin", "start", "commit", "end", "rollback", "savepoint", "release"]
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// The first word behind comments, or its beginning; empty if there is none.
+fn first_word(text: &str) -> String {
     let mut rest = text.trim_start();
     loop {
         let behind = match (rest.strip_prefix("--"), rest.strip_prefix("/*")) {
@@ -231,13 +319,10 @@ fn begins_as_control(text: &str) -> bool {
             (_, Some(comment)) => comment.split_once("*/").map(|(_, rest)| rest),
             _ => break,
         };
-        let Some(behind) = behind else { return false };
+        let Some(behind) = behind else { return String::new() };
         rest = behind.trim_start();
     }
-    let word: String = rest.chars().take_while(char::is_ascii_alphabetic).take(10).collect();
-    ["begin", "start", "commit", "end", "rollback", "savepoint", "release"]
-        .iter()
-        .any(|known| word.eq_ignore_ascii_case(known))
+    rest.chars().take_while(char::is_ascii_alphabetic).take(WORD_MAX).collect()
 }
 
 fn folded(ident: &Ident) -> String {

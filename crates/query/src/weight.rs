@@ -30,6 +30,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::Expr;
 use table::BATCH_ROWS;
 
+use crate::float_keys;
 use crate::scan::Scan;
 
 /// What a light statement may cost, in units of about a nanosecond.
@@ -47,7 +48,7 @@ const LOOKUP: f64 = 500.0;
 /// Of a byte: of a file that is read first, or of a text that is looked through.
 const BYTE: f64 = 0.5;
 /// Functions that cost a row no more than its text is long.
-const FUNCTIONS: [&str; 21] = [
+const FUNCTIONS: [&str; 22] = [
     "abs",
     "btrim",
     "ceil",
@@ -60,6 +61,7 @@ const FUNCTIONS: [&str; 21] = [
     "date_bin",
     "date_part",
     "date_trunc",
+    float_keys::NAME,
     "floor",
     "length",
     "lower",
@@ -236,6 +238,9 @@ fn of_expression(expression: &Arc<dyn PhysicalExpr>, row_bytes: f64) -> Option<f
     } else if let Some(list) = any.downcast_ref::<InListExpr>() {
         SIMPLE + list.list().len() as f64
     } else if let Some(function) = any.downcast_ref::<ScalarFunctionExpr>() {
+        if function.name() == float_keys::NAME {
+            return Some(SIMPLE + of_expression(function.args().first()?, row_bytes)?);
+        }
         if !FUNCTIONS.contains(&function.name()) {
             return None;
         }

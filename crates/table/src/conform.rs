@@ -1,5 +1,6 @@
 //! Bringing rows that name their columns to a table's columns.
 
+mod nan;
 mod nested;
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +26,8 @@ use crate::memory;
 ///
 /// Column names match exactly or else regardless of case. What is cast: integers and floats that fit exactly, any
 /// encoding of text and bytes, timestamps of any unit (those without a zone are UTC), decimals that keep their digits,
-/// text that reads as a date, timestamp or uuid; list items and struct fields by the same rules.
+/// text that reads as a date, timestamp or uuid; list items and struct fields by the same rules. Floats that are no numbers become
+/// one NaN, whatever their bits were: indexes sort by them.
 ///
 /// [`Kind::Schema`], naming row (from 1) and column, if a value does not fit.
 pub fn conform(batch: &RecordBatch, def: &TableDef) -> Result<RecordBatch> {
@@ -39,7 +41,7 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
         for (at, column) in def.schema.columns.iter().enumerate().filter(|(_, c)| c.refuses_null) {
             refuse_null(batch.column(at), column, def)?;
         }
-        return Ok(batch.clone());
+        return nan::of_rows(batch);
     }
     let columns = &def.schema.columns;
     let exact: HashMap<&str, usize> = columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), i)).collect();
@@ -77,7 +79,7 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
         if !column.takes_null() {
             refuse_null(&array, column, def)?;
         }
-        arrays.push(array);
+        arrays.push(nan::one(&array).unwrap_or(array));
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema.clone(), arrays, &options)

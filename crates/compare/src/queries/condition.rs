@@ -102,20 +102,14 @@ impl Scope {
     fn leaf(&self, random: &mut Random) -> String {
         let (column, kind) = self.column(random);
         let literal = |random: &mut Random| kind.literal(random);
-        // SQLite has them as text, so their literals are text, which Polynya wants cast where a function takes them.
-        let is_moment = matches!(kind, Kind::Day | Kind::At);
         match random.below(20) {
             0 => format!("{column} is null"),
             1 => format!("{column} is not null"),
-            2 => {
-                let null = if random.below(5) == 0 { ", null" } else { "" };
-                let not = if random.below(3) == 0 { "not " } else { "" };
-                format!(
-                    "{column} {not}in ({}, {}, {}{null})",
-                    kind.common(),
-                    literal(random),
-                    kind.literal(random)
-                )
+            2 => list(&column, kind, random),
+            // Lists about one column, which may have no value in common, and one of which may have a null.
+            18 => {
+                let join = if random.below(2) == 0 { "or" } else { "and" };
+                format!("({} {join} {})", list(&column, kind, random), list(&column, kind, random))
             }
             // Now and then the wrong way round: then nothing is between.
             3 | 4 => {
@@ -167,13 +161,13 @@ impl Scope {
                     comparison(random)
                 )
             }
-            11 if !is_moment => format!(
+            11 => format!(
                 "coalesce({column}, {}) {} {}",
                 literal(random),
                 comparison(random),
                 kind.literal(random)
             ),
-            12 if !is_moment => format!(
+            12 => format!(
                 "nullif({column}, {}) {} {}",
                 literal(random),
                 comparison(random),
@@ -220,18 +214,11 @@ impl Scope {
             (2, _) => format!("{not}exists (select 1 {from}{})", linked.unwrap_or_default()),
             (3, Some((outer, kind))) if kind != Kind::Bool => {
                 let aggregate = if random.below(2) == 0 { "min" } else { "max" };
-                let name = format!("n{}", random.below(1_000_000));
-                format!("{outer} {} (select {aggregate}({column}) as {name} {from})", comparison(random))
+                format!("{outer} {} (select {aggregate}({column}) {from})", comparison(random))
             }
             _ => {
                 let linked = linked.filter(|_| random.below(2) == 0).unwrap_or_default();
-                // A name of its own: two equal ones in a statement are ambiguous to Polynya.
-                let name = format!("n{}", random.below(1_000_000));
-                format!(
-                    "(select count(*) as {name} {from}{linked}) {} {}",
-                    comparison(random),
-                    random.below(6)
-                )
+                format!("(select count(*) {from}{linked}) {} {}", comparison(random), random.below(6))
             }
         }
     }
@@ -239,9 +226,8 @@ impl Scope {
     /// Something to be shown, with its kind.
     pub fn expression(&self, random: &mut Random) -> (String, Kind) {
         let (column, kind) = self.column(random);
-        let is_moment = matches!(kind, Kind::Day | Kind::At);
         match random.below(14) {
-            0 if !is_moment => (format!("coalesce({column}, {})", kind.literal(random)), kind),
+            0 => (format!("coalesce({column}, {})", kind.literal(random)), kind),
             1 => {
                 let when = self.plain().condition(random, 1).text();
                 let other =
@@ -266,7 +252,7 @@ impl Scope {
                 None => (column, kind),
             },
             4 => (format!("({})", self.plain().condition(random, 1).text()), Kind::Bool),
-            5 if !is_moment => (format!("nullif({column}, {})", kind.literal(random)), kind),
+            5 => (format!("nullif({column}, {})", kind.literal(random)), kind),
             _ => (column, kind),
         }
     }
@@ -298,4 +284,14 @@ impl Scope {
 
 pub fn comparison(random: &mut Random) -> &'static str {
     ["=", "=", "<>", "<", "<=", ">", ">="][random.below(7) as usize]
+}
+
+/// `column in (…)`, of one to four values.
+fn list(column: &str, kind: Kind, random: &mut Random) -> String {
+    let mut items: Vec<String> = (0..1 + random.below(4)).map(|_| kind.literal(random)).collect();
+    if random.below(5) == 0 {
+        items.push("null".into());
+    }
+    let not = if random.below(2) == 0 { "not " } else { "" };
+    format!("{column} {not}in ({})", items.join(", "))
 }

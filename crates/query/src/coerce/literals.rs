@@ -236,6 +236,7 @@ pub(super) fn floats_in_values(statement: &mut Statement) {
 
 fn floats_in_rows(rows: &mut [Vec<ast::Expr>]) {
     for column in 0..rows.first().map_or(0, Vec::len) {
+        read_texts(rows, column);
         if !rows.iter().all(|row| row.get(column).is_some_and(need_not_be_exact)) {
             continue;
         }
@@ -250,7 +251,23 @@ fn floats_in_rows(rows: &mut [Vec<ast::Expr>]) {
     }
 }
 
-/// Whether an expression is made of parameters, nulls, texts and numbers that a float64 keeps.
+/// A text of no type is what the typed ones of its column are.
+fn read_texts(rows: &mut [Vec<ast::Expr>], column: usize) {
+    let typed = rows.iter().filter_map(|row| match row.get(column) {
+        Some(ast::Expr::TypedString(typed)) => Some(&typed.data_type),
+        Some(ast::Expr::Cast { data_type, array: false, .. }) => Some(data_type),
+        _ => None,
+    });
+    let Some(data_type) = typed.cloned().next() else { return };
+    for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+        let ast::Expr::Value(value) = &*cell else { continue };
+        if let Value::SingleQuotedString(text) = &value.value {
+            *cell = cast_of(text, data_type.clone());
+        }
+    }
+}
+
+/// Whether an expression is made of parameters, nulls, texts, floats and numbers that a float64 keeps.
 fn need_not_be_exact(expr: &ast::Expr) -> bool {
     use ast::BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
     match expr {
@@ -259,12 +276,19 @@ fn need_not_be_exact(expr: &ast::Expr) -> bool {
             Value::Null | Value::Placeholder(_) | Value::SingleQuotedString(_) => true,
             _ => false,
         },
+        ast::Expr::TypedString(typed) => is_float(&typed.data_type),
+        ast::Expr::Cast { data_type, array: false, .. } => is_float(data_type),
         ast::Expr::UnaryOp { expr, .. } | ast::Expr::Nested(expr) => need_not_be_exact(expr),
         ast::Expr::BinaryOp { left, op: Plus | Minus | Multiply | Divide | Modulo, right } => {
             need_not_be_exact(left) && need_not_be_exact(right)
         }
         _ => false,
     }
+}
+
+fn is_float(data_type: &SqlType) -> bool {
+    use SqlType::{Double, DoublePrecision, Float, Float4, Float8, Float32, Float64, Real};
+    matches!(data_type, Double(_) | DoublePrecision | Float(_) | Float4 | Float8 | Float32 | Float64 | Real)
 }
 
 /// The digits of a number with a point or an exponent.
@@ -277,11 +301,15 @@ fn point_number(expr: &ast::Expr) -> Option<&str> {
 }
 
 fn float_of(digits: &str) -> ast::Expr {
-    let text = Value::SingleQuotedString(digits.to_owned());
+    cast_of(digits, SqlType::Double(ExactNumberInfo::None))
+}
+
+fn cast_of(text: &str, data_type: SqlType) -> ast::Expr {
+    let text = Value::SingleQuotedString(text.to_owned());
     ast::Expr::Cast {
         kind: CastKind::Cast,
         expr: Box::new(ast::Expr::Value(text.into())),
-        data_type: SqlType::Double(ExactNumberInfo::None),
+        data_type,
         array: false,
         format: None,
     }

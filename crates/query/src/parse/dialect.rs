@@ -9,6 +9,7 @@ use std::cell::Cell;
 
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 /// See the module.
@@ -56,6 +57,25 @@ impl Dialect for Bounded {
                 Some(Err(ParserError::RecursionLimitExceeded))
             }
         }
+    }
+
+    /// The parser takes all that follows for the right side of IS DISTINCT FROM: `a IS DISTINCT FROM b AND c`.
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        expr: &Expr,
+        precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        use Keyword::{DISTINCT, FROM, IS, NOT};
+        let is_distinct = parser.parse_keywords(&[IS, DISTINCT, FROM]);
+        if !is_distinct && !parser.parse_keywords(&[IS, NOT, DISTINCT, FROM]) {
+            return None;
+        }
+        let left = Box::new(expr.clone());
+        Some(parser.parse_subexpr(precedence).map(|right| match is_distinct {
+            true => Expr::IsDistinctFrom(left, Box::new(right)),
+            false => Expr::IsNotDistinctFrom(left, Box::new(right)),
+        }))
     }
 
     /// PostgreSQL has it for `json_object('a': 1)`, which does not exist here; with it, every argument of a function

@@ -63,7 +63,9 @@ files!(
     overflow,
     recursive,
     values_of_queries,
-    scopes
+    scopes,
+    shapes,
+    zeros
 );
 
 fn folder() -> PathBuf {

@@ -1,0 +1,238 @@
+//! PREPARE, EXECUTE and DEALLOCATE: statements that a session keeps by name.
+//!
+//! As in PostgreSQL they belong to the session and not to a transaction: ROLLBACK takes none back. What EXECUTE gives is any
+//! expression without columns and queries; it is worked out as a SELECT would, and read as what the parameter is.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::DataType as Arrow;
+use arrow::util::display::array_value_to_string;
+use datafusion::sql::sqlparser::ast::{
+    CastKind, Expr, Ident, ObjectName, ObjectNamePart, Statement, Visit, Visitor,
+};
+use types::{Error, Kind, Principal, Result, Value, name};
+
+use super::folded;
+use crate::answer::Answer;
+use crate::deadline::Deadline;
+use crate::options::Limits;
+use crate::params::count_differs;
+use crate::parse;
+use crate::prepared::Prepared;
+use crate::sql::Sql;
+use crate::sql_type;
+
+/// Statements that one session keeps.
+const KEPT_MAX: usize = 256;
+
+/// By name.
+#[derive(Debug, Default)]
+pub(super) struct Statements(BTreeMap<String, Kept>);
+
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub prepared: Prepared,
+    /// The types that PREPARE says the first parameters have, as they are written.
+    types: Vec<datafusion::sql::sqlparser::ast::DataType>,
+}
+
+/// What is asked of a session's statements.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Prepare {
+        name: String,
+        text: String,
+        types: Vec<datafusion::sql::sqlparser::ast::DataType>,
+    },
+    Execute {
+        name: String,
+        values: Vec<Expr>,
+    },
+    /// `None`: all of them.
+    Deallocate(Option<String>),
+}
+
+/// Whether the first word of a statement is one of these.
+pub(super) fn is_word(word: &str) -> bool {
+    ["prepare", "execute", "deallocate"].iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// Parses on a thread whose stack is made for it.
+pub(super) async fn asked(sql: &Sql, text: &str) -> Result<Asked> {
+    let (bytes_max, text) = (sql.text_bytes_max(), text.to_owned());
+    sql.blocking(Deadline::after(sql.deadline()), move || read(&text, bytes_max)).await
+}
+
+fn read(text: &str, bytes_max: usize) -> Result<Asked> {
+    Ok(match parse::statement(text, bytes_max)? {
+        Statement::Prepare { name, data_types, statement } => {
+            let is_kept = matches!(
+                *statement,
+                Statement::Query(_) | Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_)
+            );
+            if !is_kept {
+                return Err(Error::invalid("PREPARE takes SELECT, VALUES, INSERT, UPDATE and DELETE")
+                    .hint("run other statements as they are"));
+            }
+            data_types.iter().try_for_each(|data_type| sql_type::from_sql(data_type).map(drop))?;
+            Asked::Prepare { name: folded(&name), text: statement.to_string(), types: data_types }
+        }
+        Statement::Execute {
+            name: Some(called),
+            parameters,
+            immediate: false,
+            into,
+            using,
+            output,
+            default,
+            ..
+        } if into.is_empty() && using.is_empty() && !output && !default => {
+            let name = single(&called)?;
+            parameters.iter().try_for_each(refuse_query)?;
+            Asked::Execute { name, values: parameters }
+        }
+        Statement::Execute { .. } => {
+            return Err(Error::invalid("EXECUTE names a prepared statement and its values")
+                .hint("EXECUTE name (value, …)"));
+        }
+        Statement::Deallocate { name, .. } => {
+            let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
+            Asked::Deallocate((!all).then(|| folded(&name)))
+        }
+        _ => return Err(Error::invalid("PREPARE, EXECUTE or DEALLOCATE is expected")),
+    })
+}
+
+fn single(called: &ObjectName) -> Result<String> {
+    match called.0.as_slice() {
+        [ObjectNamePart::Identifier(ident)] => Ok(folded(ident)),
+        _ => Err(Error::invalid(format!(
+            "`{}` is no name of a prepared statement",
+            name::printable(&called.to_string())
+        ))),
+    }
+}
+
+fn refuse_query(value: &Expr) -> Result<()> {
+    struct Look;
+    impl Visitor for Look {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &datafusion::sql::sqlparser::ast::Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    match value.visit(&mut Look) {
+        ControlFlow::Break(()) => Err(Error::invalid("a value of EXECUTE is no query")
+            .hint("select it first and give it as a value, or write the query into the prepared statement")),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+impl Statements {
+    /// [`Kind::Exists`] if there is one of this name.
+    pub fn check_free(&self, name: &str) -> Result<()> {
+        if self.0.contains_key(name) {
+            return Err(Error::new(
+                Kind::Exists,
+                format!("there is a prepared statement `{}` already", name::printable(name)),
+            )
+            .hint("DEALLOCATE it, or take another name"));
+        }
+        if self.0.len() >= KEPT_MAX {
+            let what = format!("a session keeps at most {KEPT_MAX} prepared statements");
+            return Err(Error::new(Kind::TooLarge, what).hint("DEALLOCATE those that are not needed"));
+        }
+        Ok(())
+    }
+
+    pub fn keep(
+        &mut self,
+        name: String,
+        prepared: Prepared,
+        types: Vec<datafusion::sql::sqlparser::ast::DataType>,
+    ) {
+        self.0.insert(name, Kept { prepared, types });
+    }
+
+    /// [`Kind::NotFound`]
+    pub fn get(&self, name: &str) -> Result<Kept> {
+        self.0.get(name).cloned().ok_or_else(|| none(name))
+    }
+
+    pub fn forget(&mut self, name: Option<&str>) -> Result<()> {
+        match name {
+            Some(name) => self.0.remove(name).map(drop).ok_or_else(|| none(name)),
+            None => {
+                self.0.clear();
+                Ok(())
+            }
+        }
+    }
+}
+
+fn none(name: &str) -> Error {
+    Error::not_found(format!("there is no prepared statement `{}`", name::printable(name)))
+        .hint("PREPARE it in this session first")
+}
+
+impl Kept {
+    /// What the expressions come to, each as its parameter wants it. `params` are those of EXECUTE itself.
+    pub async fn values(
+        &self,
+        sql: &Sql,
+        principal: &Principal,
+        given: Vec<Expr>,
+        params: Vec<Value>,
+    ) -> Result<Vec<Value>> {
+        let wanted = self.prepared.parameter_types().len();
+        if given.len() != wanted {
+            return Err(count_differs("prepared statement", wanted, given.len()));
+        }
+        if given.is_empty() {
+            if !params.is_empty() {
+                return Err(count_differs("statement", 0, params.len()));
+            }
+            return Ok(Vec::new());
+        }
+        let typed = given.into_iter().enumerate().map(|(at, value)| match self.types.get(at) {
+            Some(data_type) => Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(value),
+                data_type: data_type.clone(),
+                array: false,
+                format: None,
+            },
+            None => value,
+        });
+        let columns: Vec<String> = typed
+            .enumerate()
+            .map(|(at, value)| format!("{value} AS {}", Ident::new(format!("v{at}"))))
+            .collect();
+        let text = format!("SELECT {}", columns.join(", "));
+        let Answer::Rows(mut rows) = sql.run(principal, &text, params, Limits::default()).await? else {
+            return Err(Error::internal("a query has no rows"));
+        };
+        let batches = rows.collect().await?;
+        let Some(batch) = batches.iter().find(|batch| batch.num_rows() == 1) else {
+            return Err(Error::internal("values of one statement are not one row"));
+        };
+        let fields = batch.schema();
+        batch.columns().iter().zip(fields.fields()).map(|(array, field)| value(array, field)).collect()
+    }
+}
+
+fn value(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<Value> {
+    if array.is_null(0) || *array.data_type() == Arrow::Null {
+        return Ok(Value::Null);
+    }
+    // A decimal by itself has no scale, and a text is read as what it meets.
+    if matches!(array.data_type(), Arrow::Decimal128(..) | Arrow::Decimal256(..)) {
+        let text = array_value_to_string(array, 0);
+        return text.map(Value::String).map_err(|e| Error::internal(format!("a number is no text: {e}")));
+    }
+    let data_type = sql_type::from_arrow(field)?;
+    Ok(Value::from_array(array, &data_type, 0))
+}

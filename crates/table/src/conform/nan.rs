@@ -1,0 +1,64 @@
+//! One NaN: what is no number has many bit patterns, with a sign or without, of which an order by bits makes many values.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, RecordBatch};
+use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type};
+use types::{Error, Result};
+
+/// The rows with one NaN in each of their columns.
+pub(super) fn of_rows(batch: &RecordBatch) -> Result<RecordBatch> {
+    let changed: Vec<Option<ArrayRef>> = batch.columns().iter().map(one).collect();
+    if changed.iter().all(Option::is_none) {
+        return Ok(batch.clone());
+    }
+    let columns = changed.into_iter().zip(batch.columns());
+    let columns = columns.map(|(changed, column)| changed.unwrap_or_else(|| column.clone())).collect();
+    RecordBatch::try_new(batch.schema(), columns)
+        .map_err(|e| Error::internal(format!("rows with other NaNs are none: {e}")))
+}
+
+/// The array with one NaN; `None` if it has no other.
+pub(super) fn one(array: &ArrayRef) -> Option<ArrayRef> {
+    match array.data_type() {
+        Arrow::Float64 => {
+            let floats = array.as_primitive::<Float64Type>();
+            let is_other = |v: &f64| v.is_nan() && v.to_bits() != f64::NAN.to_bits();
+            let one: Float64Array = match floats.values().iter().any(is_other) {
+                true => floats.unary(|v| if v.is_nan() { f64::NAN } else { v }),
+                false => return None,
+            };
+            Some(Arc::new(one))
+        }
+        Arrow::Float32 => {
+            let floats = array.as_primitive::<Float32Type>();
+            let is_other = |v: &f32| v.is_nan() && v.to_bits() != f32::NAN.to_bits();
+            let one: Float32Array = match floats.values().iter().any(is_other) {
+                true => floats.unary(|v| if v.is_nan() { f32::NAN } else { v }),
+                false => return None,
+            };
+            Some(Arc::new(one))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_has_one_form() {
+        let values = vec![Some(1.0), None, Some(-f64::NAN), Some(-0.0), Some(f64::from_bits(u64::MAX))];
+        let array: ArrayRef = Arc::new(Float64Array::from(values));
+        let changed = one(&array).unwrap();
+        let bits: Vec<Option<u64>> =
+            changed.as_primitive::<Float64Type>().iter().map(|v| v.map(f64::to_bits)).collect();
+        let nan = Some(f64::NAN.to_bits());
+        assert_eq!(bits, [Some(1f64.to_bits()), None, nan, Some((-0f64).to_bits()), nan]);
+        assert!(one(&changed).is_none());
+        let singles: ArrayRef = Arc::new(Float32Array::from(vec![-f32::NAN]));
+        let changed = one(&singles).unwrap();
+        assert_eq!(changed.as_primitive::<Float32Type>().value(0).to_bits(), f32::NAN.to_bits());
+    }
+}
