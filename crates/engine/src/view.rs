@@ -5,9 +5,10 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use table::materializer::Position;
+use table::unique::Lookup;
 use types::{
     ColumnId, DataType, Error, INDEX_SITE, Kind, Lsn, Micros, Principal, ROW_ID, Result, RowId, Scope,
-    TableDef, TableSet, ViewDef, name,
+    TableDef, TableId, TableSet, ViewDef, name,
 };
 
 use crate::near::{did_you_mean, near};
@@ -58,6 +59,10 @@ impl View {
     /// [`Root::derived`] for a table of this view.
     pub fn derived(&self, materializer: &str, table: &table::Snapshot) -> Option<Arc<Position>> {
         self.root.derived(materializer, table.def().id).cloned()
+    }
+
+    pub(crate) fn lookup(&self, table: TableId) -> Option<&Arc<dyn Lookup>> {
+        self.root.lookup(table)
     }
 
     /// Whether what a materializer published before a restart is still to be opened; until then [`View::derived`] has nothing

@@ -75,4 +75,12 @@ impl KeyMap {
     pub fn drop_below(&mut self, row: u64) {
         self.generations.retain(|g| g.end > row);
     }
+
+    /// [`KeyMap::drop_below`] that tells from which row on entries are left, if it forgot some.
+    pub fn forget_below(&mut self, row: u64) -> Option<u64> {
+        let before = self.generations.len();
+        self.drop_below(row);
+        let first = self.generations.first().map_or(row, |g| g.first);
+        (self.generations.len() < before).then_some(first)
+    }
 }

@@ -11,6 +11,7 @@ use crate::key_map::KeyMap;
 use crate::key_match;
 use crate::layout::{Layout, Projection};
 use crate::segment::{Segment, covers, is_damage};
+use crate::unique::Recent;
 
 /// A definition and what follows from it, made once per definition (O1).
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub(crate) struct Parts {
     pub head: Head,
     pub head_deletes: DeleteVector,
     pub keys: KeyMap,
+    /// Of the unique indexes that writes are checked against.
+    pub uniques: Arc<[Recent]>,
     /// In row-id order.
     pub segments: Arc<Vec<Entry>>,
     pub segment_bytes: u64,

@@ -212,7 +212,7 @@ impl Bench {
         // After an error the engine begins from nothing.
         self.position = opened
             .ok()
-            .map(|published| Arc::new(Position { checkpoint: position.checkpoint.clone(), published }));
+            .map(|published| Arc::new(Position::new(position.checkpoint.clone(), published)));
     }
 
     /// The names of the files in the table's directory.
