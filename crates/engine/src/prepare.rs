@@ -427,8 +427,10 @@ impl Preparer<'_> {
         }
         if !def.is_keyed() {
             if rule == Rule::Skip && !def.is_checked() {
-                return Err(Error::invalid(format!("{mode} needs a table with a primary key or a unique index"))
-                    .with("table", &target.table));
+                return Err(Error::invalid(format!(
+                    "{mode} needs a table with a primary key or a unique index"
+                ))
+                .with("table", &target.table));
             }
             let claims = self.claims(&target, &def, &batch, &rule)?;
             let (version, keys) = (def.schema.version, Vec::new());

@@ -157,7 +157,8 @@ fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
             name: String::new(),
             kind: index::column::KIND.into(),
             columns: vec![id],
-            options: Vec::new(), unique: None,
+            options: Vec::new(),
+            unique: None,
         };
         def.schema.column(id).is_some() && index::column::check(def, &index).is_ok()
     };

@@ -188,6 +188,7 @@ fn indexes(view: &View) -> Result<RecordBatch> {
     let (mut namespaces, mut tables, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kinds, mut columns) = (Vec::new(), Vec::new());
     let (mut states, mut missing, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut uniques, mut errors, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for snapshot in view.tables() {
         let def = snapshot.def();
         let (namespace, table) = split(&snapshot);
@@ -202,11 +203,13 @@ fn indexes(view: &View) -> Result<RecordBatch> {
             names.push(index.name.clone());
             kinds.push(index.kind.clone());
             columns.push(index.columns.iter().filter_map(column).collect::<Vec<_>>().join(", "));
-            // A few that the next step takes in are always missing.
-            let state = lacks.map(|rows| if rows <= table::BATCH_ROWS as i64 { "ready" } else { "building" });
-            states.push(state.map(str::to_owned));
+            let state = lacks.map(|rows| index::state(index, rows as u64));
+            states.push(state.map(|(state, _)| state.to_owned()));
+            errors.push(state.and_then(|(_, error)| error).map(str::to_owned));
+            uniques.push(index.unique.is_some());
             missing.push(lacks);
             bytes.push(progress.map(|at| at.bytes as i64));
+            rows.push(progress.map(|at| at.rows as i64));
         }
     }
     batch(vec![
@@ -218,6 +221,9 @@ fn indexes(view: &View) -> Result<RecordBatch> {
         ("state", Arc::new(StringArray::from(states))),
         ("missing_rows", Arc::new(Int64Array::from(missing))),
         ("bytes", Arc::new(Int64Array::from(bytes))),
+        ("rows", Arc::new(Int64Array::from(rows))),
+        ("is_unique", Arc::new(BooleanArray::from(uniques))),
+        ("error", Arc::new(StringArray::from(errors))),
     ])
 }
 

@@ -62,6 +62,8 @@ pub struct Owners {
     pub rows: Vec<Option<RowId>>,
     /// No row was left out.
     pub complete: bool,
+    /// Rows whose values were read.
+    pub compared: u64,
 }
 
 /// The newest rows by the values of a unique index.
@@ -199,9 +201,16 @@ impl Parts {
         Ok(Some(key.append(&batch, &places, 0, &mut known) && known == bytes))
     }
 
-    /// The live row among those in memory.
-    fn recent_owner(&self, recent: &Recent, bytes: &[u8], from: u64) -> Result<Option<RowId>> {
+    /// The live row among those in memory. Counts the rows that it reads.
+    fn recent_owner(
+        &self,
+        recent: &Recent,
+        bytes: &[u8],
+        from: u64,
+        compared: &mut u64,
+    ) -> Result<Option<RowId>> {
         for row in recent.map.candidates(key::hash(bytes)).filter(|row| *row >= from) {
+            *compared += 1;
             if self.has(&recent.key, &recent.columns, row, bytes)? == Some(true) {
                 return Ok(Some(RowId(row)));
             }
@@ -209,7 +218,7 @@ impl Parts {
         Ok(None)
     }
 
-    /// The live row among those in the index.
+    /// The live row among those in the index. Counts as well.
     fn indexed_owner(
         &self,
         recent: &Recent,
@@ -217,9 +226,11 @@ impl Parts {
         values: &[Value],
         bytes: &[u8],
         from: u64,
+        compared: &mut u64,
     ) -> Result<Option<RowId>> {
         let rows = lookup.candidates(&recent.key.columns, values)?;
         for row in rows.into_iter().filter(|row| row.0 >= from && row.0 < self.next_row) {
+            *compared += 1;
             if self.has(&recent.key, &recent.columns, row.0, bytes)? == Some(true) {
                 return Ok(Some(row));
             }
@@ -267,24 +278,25 @@ impl Snapshot {
     ) -> Result<Option<Owners>> {
         let parts = &self.parts;
         let Some(recent) = parts.recent(key) else { return Ok(None) };
-        let mut rows = Vec::with_capacity(keys.len());
+        let (mut rows, mut compared) = (Vec::with_capacity(keys.len()), 0);
         for (row, bytes) in keys.iter().enumerate() {
             let Some(bytes) = bytes else {
                 rows.push(None);
                 continue;
             };
-            let mut owner = parts.recent_owner(recent, bytes, 0)?;
+            let mut owner = parts.recent_owner(recent, bytes, 0, &mut compared)?;
             if let Some(lookup) = lookup.filter(|_| owner.is_none()) {
-                owner = parts.indexed_owner(recent, lookup, &key.values(batch, row)?, bytes, 0)?;
+                let values = key.values(batch, row)?;
+                owner = parts.indexed_owner(recent, lookup, &values, bytes, 0, &mut compared)?;
             }
             rows.push(owner);
         }
         let gap = parts.gap(recent, lookup);
         if gap.is_empty() {
-            return Ok(Some(Owners { rows, complete: true }));
+            return Ok(Some(Owners { rows, complete: true, compared }));
         }
         if recent.unique == Unique::Checking {
-            return Ok(Some(Owners { rows, complete: false }));
+            return Ok(Some(Owners { rows, complete: false, compared }));
         }
         let open = |row: &usize| rows[*row].is_none();
         let wanted = keys.iter().enumerate().filter_map(|(row, bytes)| Some((bytes.as_deref()?, row)));
@@ -292,6 +304,7 @@ impl Snapshot {
         let mut found = Vec::new();
         if !wanted.is_empty() {
             self.each_key(key, gap, &mut |row, bytes| {
+                compared += 1;
                 found.extend(wanted.get(bytes).map(|at| (*at, row)));
                 true
             })?;
@@ -301,7 +314,7 @@ impl Snapshot {
             let same = keys.iter().enumerate().filter(|(_, bytes)| **bytes == keys[at]).map(|(same, _)| same);
             same.for_each(|same| rows[same] = Some(row));
         }
-        Ok(Some(Owners { rows, complete: true }))
+        Ok(Some(Owners { rows, complete: true, compared }))
     }
 
     /// Tells of each live row in a range that has no null, as long as it is to go on.
@@ -341,15 +354,14 @@ impl Snapshot {
         let mut failed = None;
         self.each_key(&key, 0..self.next_row().0, &mut |row, bytes| {
             let hash = key::hash(bytes);
-            let other = map.candidates(hash).find_map(|other| {
-                match self.parts.has(&key, &columns, other, bytes) {
+            let other =
+                map.candidates(hash).find_map(|other| match self.parts.has(&key, &columns, other, bytes) {
                     Ok(has) => (has == Some(true)).then_some(other),
                     Err(error) => {
                         failed = Some(error);
                         None
                     }
-                }
-            });
+                });
             equal = other.map(|other| (RowId(other), row));
             // Whatever was found under this hash is of another value.
             map.insert(hash, row.0, |_| true);
@@ -396,7 +408,7 @@ impl Tip {
     ) -> Result<Option<Option<RowId>>> {
         let parts = &self.parts;
         let Some(recent) = parts.recent(key) else { return Ok(None) };
-        if let Some(owner) = parts.recent_owner(recent, bytes, from.0)? {
+        if let Some(owner) = parts.recent_owner(recent, bytes, from.0, &mut 0)? {
             return Ok(Some(Some(owner)));
         }
         if from.0 >= recent.first {
@@ -407,7 +419,7 @@ impl Tip {
             return Ok(None);
         }
         match lookup {
-            Some(lookup) => parts.indexed_owner(recent, lookup, &values()?, bytes, from.0).map(Some),
+            Some(lookup) => parts.indexed_owner(recent, lookup, &values()?, bytes, from.0, &mut 0).map(Some),
             None => Ok(Some(None)),
         }
     }
@@ -426,7 +438,7 @@ impl Tip {
         let mut uniques = parts.uniques.to_vec();
         since.each_key(&key, next_row.0..since.next_row().0, &mut |row, bytes| {
             let recent = &mut uniques[at];
-            match since.parts.recent_owner(recent, bytes, 0) {
+            match since.parts.recent_owner(recent, bytes, 0, &mut 0) {
                 Ok(Some(owner)) => equal = Some((owner, row)),
                 Ok(None) => recent.map.insert(key::hash(bytes), row.0, |_| true),
                 Err(error) => failed = Some(error),

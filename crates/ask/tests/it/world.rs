@@ -195,7 +195,8 @@ impl World {
             name: name.into(),
             kind: kind.into(),
             columns,
-            options: Vec::new(), unique: None,
+            options: Vec::new(),
+            unique: None,
         };
         let open = ids(&["path", "title", "text", "modified"]);
         let searched = ids(&["title", "text"]);

@@ -7,8 +7,8 @@ use types::schema::TABLES_MAX;
 use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
 use super::alter::still_fits;
-use super::{Action, Core, Group};
 use super::settle::{Settled, overtaken};
+use super::{Action, Core, Group};
 use crate::prepare::{
     Claims, Insert, Key, Prepared, PreparedOp, Target, exists, row_key_text, with_columns, with_indexes,
 };

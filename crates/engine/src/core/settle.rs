@@ -92,7 +92,8 @@ impl Settled<'_> {
         for row in 0..rows {
             let claimed = self.claims.iter().map(|claims| claims.keys[row].as_ref());
             let of_row = || [self.keys.get(row)].into_iter().chain(claimed.clone()).enumerate();
-            let mut is_taken = of_row().any(|(at, key)| key.is_some_and(|key| seen.contains(&(at, &*key.bytes))));
+            let mut is_taken =
+                of_row().any(|(at, key)| key.is_some_and(|key| seen.contains(&(at, &*key.bytes))));
             if let Some(key) = self.keys.get(row).filter(|_| !is_taken) {
                 is_taken = find(key)?.is_some();
             }

@@ -130,10 +130,15 @@ impl Core {
 
     /// Decides which new unique indexes are enforced at once: those of a table without rows, and those whose maker has
     /// compared the rows.
-    pub(super) fn check_new_uniques(&self, def: &mut TableDef, entered: Vec<Entered>) -> Result<Vec<Entered>> {
+    pub(super) fn check_new_uniques(
+        &self,
+        def: &mut TableDef,
+        entered: Vec<Entered>,
+    ) -> Result<Vec<Entered>> {
         let Some(tip) = self.tips.get(&def.id) else { return Ok(Vec::new()) };
         let known = tip.def().clone();
-        let is_new = |index: &IndexDef| index.unique.is_some() && !known.indexes.iter().any(|k| k.name == index.name);
+        let is_new =
+            |index: &IndexDef| index.unique.is_some() && !known.indexes.iter().any(|k| k.name == index.name);
         let mut adopted = Vec::new();
         for at in 0..def.indexes.len() {
             if !is_new(&def.indexes[at]) {
@@ -172,9 +177,11 @@ impl Core {
     pub(super) fn note_new_uniques(&mut self, before: &TableDef, table: TableId) {
         let Some(tip) = self.tips.get(&table).filter(|tip| tip.def().has_unique()) else { return };
         let def = tip.def().clone();
-        let was = |index: &IndexDef| before.indexes.iter().any(|known| {
-            known.name == index.name && Compared::of(before, known) == Compared::of(&def, index)
-        });
+        let was = |index: &IndexDef| {
+            before.indexes.iter().any(|known| {
+                known.name == index.name && Compared::of(before, known) == Compared::of(&def, index)
+            })
+        };
         self.unchecked.note(tip, |index| !was(index));
     }
 

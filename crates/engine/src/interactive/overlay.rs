@@ -313,12 +313,7 @@ fn live(changed: &Changed, target: &Target, rows: Vec<RowId>, must_exist: bool) 
 
 impl Changed {
     /// Adds what is to be committed of this table.
-    fn commit(
-        &self,
-        id: TableId,
-        lookup: Option<&Arc<dyn Lookup>>,
-        commit: &mut Commit,
-    ) -> Result<()> {
+    fn commit(&self, id: TableId, lookup: Option<&Arc<dyn Lookup>>, commit: &mut Commit) -> Result<()> {
         let def = self.base.def();
         let (batch, own) = self.own_rows()?;
         let replaces: Vec<RowId> = self.ended.iter().copied().collect();

@@ -80,7 +80,7 @@ pub(crate) fn claims(
             }
         }
         let owners = match &target.base {
-            None => Owners { rows: vec![None; bytes.len()], complete: true },
+            None => Owners { rows: vec![None; bytes.len()], complete: true, compared: 0 },
             Some(base) => {
                 let owners = base.owners(&unique, lookup.map(|lookup| &**lookup), batch, &bytes)?;
                 owners.ok_or_else(|| at_once(def, &unique))?

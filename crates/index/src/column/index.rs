@@ -49,7 +49,13 @@ pub struct RunInfo {
 
 impl Index {
     pub(super) fn new(columns: Columns) -> Index {
-        Index { fingerprint: columns.fingerprint(), columns, row: RowId(0), verdict: Verdict::Unknown, runs: Vec::new() }
+        Index {
+            fingerprint: columns.fingerprint(),
+            columns,
+            row: RowId(0),
+            verdict: Verdict::Unknown,
+            runs: Vec::new(),
+        }
     }
 
     pub fn columns(&self) -> &Columns {

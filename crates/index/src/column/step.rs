@@ -114,19 +114,16 @@ impl Materializer for Column {
         let last = RowId(table.next_row().0 - 1);
         let missing = last.0.saturating_sub(indexes.reached().0);
         let merge = next_merge(&indexes, table)?;
-        // Comparing goes over the whole index, so most of the rows should be in it.
-        let compared = indexes.next_to_compare(table.def()).filter(|(at, _)| {
-            missing == 0 || missing <= BEHIND_ROWS && indexes.list[*at].row > RowId(0)
-        });
+        let compares = indexes.next_to_compare(table.def()).is_some();
         if let Some((checkpoint, before)) = &known
             && before.is_as_declared(table.def())
         {
-            if missing == 0 && merge.is_none() && compared.is_none() {
+            if missing == 0 && merge.is_none() && !compares {
                 return Ok(Progress::UpToDate);
             }
             if !budget.urgent
                 && merge.is_none()
-                && compared.is_none()
+                && !compares
                 && let Some(left) = self.gather(place, table, checkpoint)
             {
                 return Ok(Progress::Later(left));
@@ -137,10 +134,13 @@ impl Materializer for Column {
             Some((at, range)) if missing <= BEHIND_ROWS || runs >= RUNS_MAX => {
                 self.merge(place, table, &mut indexes, at, range, budget)?;
             }
-            _ if let Some((at, key)) = &compared => {
-                indexes.list[*at].verdict = compare(&indexes.list[*at], key, table, budget)?;
-            }
             _ => self.take_in(place, table, &mut indexes, last, budget)?,
+        }
+        // Once they hold all rows, and in this step: nobody asks for another one before the table changes.
+        while let Some((at, key)) = indexes.next_to_compare(table.def())
+            && indexes.reached() == last
+        {
+            indexes.list[at].verdict = compare(&indexes.list[at], &key, table, budget)?;
         }
         self.remember(table, &indexes);
         let checkpoint = Checkpoint { row: indexes.reached(), lsn: table.lsn(), state: indexes.encode() };

@@ -18,4 +18,5 @@ mod schema;
 mod search;
 mod slt;
 mod spill;
+mod unique;
 mod writes;

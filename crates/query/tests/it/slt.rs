@@ -63,7 +63,8 @@ files!(
     overflow,
     recursive,
     values_of_queries,
-    scopes
+    scopes,
+    unique
 );
 
 fn folder() -> PathBuf {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use engine::{Engine, Mode, Op, Options, Root, Step, Transaction};
 use sim::{Rng, SimEnv};
+use table::materializer::Materializer;
 use types::{DataType, Kind, NewIndex, Principal, RowId, TableDef, TableId, Unique, Value};
 
 use crate::column::Column;
@@ -71,12 +72,9 @@ fn batch(rows: &[Row]) -> RecordBatch {
 
 fn def() -> TableDef {
     let mut def = TableDef::new(TableId(0), TABLE);
-    for (name, data_type) in [
-        ("id", DataType::Int64),
-        ("a", DataType::String),
-        ("b", DataType::Float64),
-        ("n", DataType::Int64),
-    ] {
+    for (name, data_type) in
+        [("id", DataType::Int64), ("a", DataType::String), ("b", DataType::Float64), ("n", DataType::Int64)]
+    {
         def.add_column(name, &data_type, true, None).unwrap();
     }
     def.set_primary_key(&["id".into()]).unwrap();
@@ -147,7 +145,8 @@ fn applied(rows: &Rows, effect: &Effect, indexes: &[String]) -> Option<Rows> {
     let taken = |rows: &Rows, row: &Row, but: &BTreeSet<i64>| {
         indexes.iter().any(|index| {
             let claim = row.claim(index);
-            claim.is_some() && rows.values().any(|other| !but.contains(&other.id) && other.claim(index) == claim)
+            claim.is_some()
+                && rows.values().any(|other| !but.contains(&other.id) && other.claim(index) == claim)
         })
     };
     match effect {
@@ -243,7 +242,8 @@ impl Life<'_> {
         let count = 1 + rng.below(4) as usize;
         let new: Vec<Row> = (0..count).map(|_| Row::random(rng, self.distinct)).collect();
         let table = || TABLE.to_owned();
-        let insert = |mode: Mode| (Op::Insert { table: table(), batch: batch(&new), mode: mode.clone() }, mode);
+        let insert =
+            |mode: Mode| (Op::Insert { table: table(), batch: batch(&new), mode: mode.clone() }, mode);
         let (op, effect) = match rng.below(9) {
             0..=2 => {
                 let (op, mode) = insert(Mode::Append);
@@ -263,10 +263,8 @@ impl Life<'_> {
                 if there.is_empty() {
                     return;
                 }
-                let picked: BTreeMap<i64, RowId> = (0..count)
-                    .map(|_| *rng.pick(&there))
-                    .map(|(row_id, row)| (row.id, row_id))
-                    .collect();
+                let picked: BTreeMap<i64, RowId> =
+                    (0..count).map(|_| *rng.pick(&there)).map(|(row_id, row)| (row.id, row_id)).collect();
                 let new: Vec<Row> =
                     picked.keys().map(|id| Row { id: *id, ..Row::random(rng, self.distinct) }).collect();
                 let old = picked.values().copied().collect();
@@ -363,7 +361,8 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
             machine = machine.crash(&mut rng);
         };
         machine.disk.crash_at(machine.disk.calls() + 1 + rng.below(600));
-        let mut life = Life { machine: &machine, engine, rows: Rows::new(), queue: Vec::new(), refused: 0, distinct };
+        let mut life =
+            Life { machine: &machine, engine, rows: Rows::new(), queue: Vec::new(), refused: 0, distinct };
         if life.engine.root().table(TABLE).is_none() {
             life.submit(vec![Op::CreateTable { def: def(), if_absent: false }]);
             life.engine.step(Step::Commit);
@@ -419,5 +418,37 @@ fn no_two_rows_are_equal_under_an_enforced_index_and_nothing_else_is_refused() {
     let seen = seen.into_inner().unwrap();
     for what in ["checking", "enforced", "failed", "refused"] {
         assert!(seen.get(what).is_some_and(|count| *count > 50), "{what}: {seen:?}");
+    }
+}
+
+#[test]
+fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
+    let _limit = testkit::limit(240);
+    let mut def = def();
+    def.add_index(&unique("n")).unwrap();
+    def.indexes[0].unique = Some(Unique::Enforced);
+    let mut bench = super::support::Bench::new(1, def);
+    let row = |n: i64| Row { id: n, a: 0, b: 0, n: Some(n) };
+    let mut last = 0;
+    for size in [1_000, 10_000, 100_000i64] {
+        let rows: Vec<Row> = (last..size).map(|n| row(n * 7 % 1_000_003)).collect();
+        bench.append(&batch(&rows));
+        bench.catch_up(20_000);
+        let position = bench.position.clone().unwrap();
+        let lookup = bench.column.lookup(&position.published).unwrap();
+        let remembered = bench.tip.forget_uniques(&*lookup);
+        assert!(remembered, "what the index has is kept in memory no longer");
+        let table = bench.table();
+        let key = table::unique::Key::of(table.def(), &table.def().indexes[0]).unwrap();
+        let of = |n: i64| {
+            let batch = table.conform(&batch(&[row(n)])).unwrap();
+            let keys = key.encode(&batch).unwrap();
+            table.owners(&key, Some(&*lookup), &batch, &keys).unwrap().unwrap()
+        };
+        let (taken, free) = (of((size - 1) * 7 % 1_000_003), of(1_000_003));
+        assert_eq!(taken.rows, [Some(RowId(size as u64))]);
+        assert_eq!((taken.complete, taken.compared), (true, 1));
+        assert_eq!((free.rows, free.complete, free.compared), (vec![None], true, 0));
+        last = size;
     }
 }
