@@ -66,6 +66,7 @@ pub fn definition(full_name: &str) -> Result<TableDef> {
             kind: "text".into(),
             columns: searched,
             options: vec![("weights".into(), "3,1".into())],
+            unique: None,
         },
     ];
     def.options.lake = Some(false);
