@@ -27,8 +27,8 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
                 ColumnOption::NotNull => nullable = false,
                 ColumnOption::PrimaryKey(_) if key.is_empty() => key.push(column.name.value.clone()),
                 ColumnOption::Unique(unique) => {
-                    let columns = vec![column.name.value.clone()];
-                    let mut index = unique_index(unique, columns)?;
+                    let mut index = unique_index(unique)?;
+                    index.columns = vec![column.name.value.clone()];
                     index.name = option.name.as_ref().map_or(index.name, |name| name.value.clone());
                     uniques.push(index);
                 }
@@ -51,8 +51,7 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
             }
             TableConstraint::PrimaryKey(_) => return Err(Error::invalid("two primary keys are declared")),
             TableConstraint::Unique(unique) => {
-                let columns = unique.columns.iter().map(key_column).collect::<Result<_>>()?;
-                uniques.push(unique_index(unique, columns)?);
+                uniques.push(unique_index(unique)?);
             }
             other => return Err(later(&format!("`{other}`"))),
         }
@@ -70,13 +69,14 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
     Ok(def)
 }
 
-/// The index that a UNIQUE in CREATE TABLE makes.
-fn unique_index(unique: &UniqueConstraint, columns: Vec<String>) -> Result<NewIndex> {
+/// The index that a UNIQUE in CREATE TABLE makes, or one that ALTER TABLE adds.
+pub(crate) fn unique_index(unique: &UniqueConstraint) -> Result<NewIndex> {
     if matches!(unique.nulls_distinct, NullsDistinctOption::NotDistinct) {
         return Err(later("NULLS NOT DISTINCT"));
     }
     let name = unique.name.as_ref().or(unique.index_name.as_ref()).map(|name| name.value.clone());
     let kind = types::INDEX_COLUMN.to_owned();
+    let columns = unique.columns.iter().map(key_column).collect::<Result<_>>()?;
     Ok(NewIndex { name: name.unwrap_or_default(), kind, columns, options: Vec::new(), unique: true })
 }
 

@@ -18,6 +18,7 @@ use types::{ColumnId, DataType, Error, IndexDef, ROW_ID, Result, RowId, TableDef
 use crate::key_map::KeyMap;
 use crate::layout::Projection;
 use crate::parts::Parts;
+use crate::segment::is_damage;
 use crate::{Snapshot, Tip};
 
 /// Rows of a table that are entered in a map by whoever makes an index; of larger tables the index is built first.
@@ -218,7 +219,7 @@ impl Parts {
         Ok(None)
     }
 
-    /// The live row among those in the index. Counts as well.
+    /// The live row among those in the index. Counts as well. `None` if the index cannot be read.
     fn indexed_owner(
         &self,
         recent: &Recent,
@@ -227,15 +228,20 @@ impl Parts {
         bytes: &[u8],
         from: u64,
         compared: &mut u64,
-    ) -> Result<Option<RowId>> {
-        let rows = lookup.candidates(&recent.key.columns, values)?;
+    ) -> Result<Option<Option<RowId>>> {
+        let rows = match lookup.candidates(&recent.key.columns, values) {
+            Ok(rows) => rows,
+            // It is built anew; until then it counts for nothing.
+            Err(error) if is_damage(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
         for row in rows.into_iter().filter(|row| row.0 >= from && row.0 < self.next_row) {
             *compared += 1;
             if self.has(&recent.key, &recent.columns, row.0, bytes)? == Some(true) {
-                return Ok(Some(row));
+                return Ok(Some(Some(row)));
             }
         }
-        Ok(None)
+        Ok(Some(None))
     }
 
     /// The rows that neither the map nor the index has: from here, and up to there.
@@ -272,7 +278,7 @@ impl Snapshot {
     pub fn owners(
         &self,
         key: &Key,
-        lookup: Option<&dyn Lookup>,
+        mut lookup: Option<&dyn Lookup>,
         batch: &RecordBatch,
         keys: &[Option<Box<[u8]>>],
     ) -> Result<Option<Owners>> {
@@ -285,9 +291,12 @@ impl Snapshot {
                 continue;
             };
             let mut owner = parts.recent_owner(recent, bytes, 0, &mut compared)?;
-            if let Some(lookup) = lookup.filter(|_| owner.is_none()) {
+            if let Some(known) = lookup.filter(|_| owner.is_none()) {
                 let values = key.values(batch, row)?;
-                owner = parts.indexed_owner(recent, lookup, &values, bytes, 0, &mut compared)?;
+                match parts.indexed_owner(recent, known, &values, bytes, 0, &mut compared)? {
+                    Some(found) => owner = found,
+                    None => lookup = None,
+                }
             }
             rows.push(owner);
         }
@@ -303,7 +312,7 @@ impl Snapshot {
         let wanted: std::collections::HashMap<&[u8], usize> = wanted.filter(|(_, row)| open(row)).collect();
         let mut found = Vec::new();
         if !wanted.is_empty() {
-            self.each_key(key, gap, &mut |row, bytes| {
+            self.each_key(self.def(), key, gap, &mut |row, bytes| {
                 compared += 1;
                 found.extend(wanted.get(bytes).map(|at| (*at, row)));
                 true
@@ -320,12 +329,13 @@ impl Snapshot {
     /// Tells of each live row in a range that has no null, as long as it is to go on.
     fn each_key(
         &self,
+        def: &TableDef,
         key: &Key,
         rows: std::ops::Range<u64>,
         tell: &mut dyn FnMut(RowId, &[u8]) -> bool,
     ) -> Result<()> {
         let ids: Vec<ColumnId> = [ROW_ID].into_iter().chain(key.columns.iter().map(|(id, _)| *id)).collect();
-        let projection = self.projection(&ids)?;
+        let projection = Projection::new(def, &ids)?;
         let places: Vec<usize> = (1..ids.len()).collect();
         let mut bytes = Vec::new();
         for piece in self.pieces_from(rows.start) {
@@ -344,15 +354,15 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Enters all rows of a table in the map of a new index, whose definition this table does not have yet. The first two
-    /// rows that are equal otherwise.
-    pub fn enter(&self, key: Key) -> Result<std::result::Result<Entered, (RowId, RowId)>> {
+    /// Enters all rows of a table in the map of a new index, which `def` has: what this table's definition is to become. The
+    /// first two rows that are equal otherwise.
+    pub fn enter(&self, def: &TableDef, key: Key) -> Result<std::result::Result<Entered, (RowId, RowId)>> {
         let ids: Vec<ColumnId> = key.columns.iter().map(|(id, _)| *id).collect();
-        let columns = self.projection(&ids)?;
+        let columns = Projection::new(def, &ids)?;
         let mut map = KeyMap::default();
         let mut equal = None;
         let mut failed = None;
-        self.each_key(&key, 0..self.next_row().0, &mut |row, bytes| {
+        self.each_key(def, &key, 0..self.next_row().0, &mut |row, bytes| {
             let hash = key::hash(bytes);
             let other =
                 map.candidates(hash).find_map(|other| match self.parts.has(&key, &columns, other, bytes) {
@@ -419,7 +429,7 @@ impl Tip {
             return Ok(None);
         }
         match lookup {
-            Some(lookup) => parts.indexed_owner(recent, lookup, &values()?, bytes, from.0, &mut 0).map(Some),
+            Some(lookup) => parts.indexed_owner(recent, lookup, &values()?, bytes, from.0, &mut 0),
             None => Ok(Some(None)),
         }
     }
@@ -436,7 +446,7 @@ impl Tip {
         let (mut equal, mut failed) = (None, None);
         let parts = &mut self.parts;
         let mut uniques = parts.uniques.to_vec();
-        since.each_key(&key, next_row.0..since.next_row().0, &mut |row, bytes| {
+        since.each_key(since.def(), &key, next_row.0..since.next_row().0, &mut |row, bytes| {
             let recent = &mut uniques[at];
             match since.parts.recent_owner(recent, bytes, 0, &mut 0) {
                 Ok(Some(owner)) => equal = Some((owner, row)),

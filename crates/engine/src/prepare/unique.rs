@@ -129,7 +129,7 @@ impl Preparer<'_> {
             if base.rows() == 0 && base.next_row() == RowId(1) || base.rows() > self.unique_at_once_rows {
                 continue;
             }
-            match base.enter(unique.clone())? {
+            match base.enter(changed, unique.clone())? {
                 Ok(map) => entered.push(map),
                 Err(rows) => return Err(equal_rows(base, &unique, rows)),
             }

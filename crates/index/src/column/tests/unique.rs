@@ -406,6 +406,13 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
                     machine.env().disk.remove(&file).unwrap();
                 }
             }
+        } else if rng.one_in(3) {
+            for file in machine.disk.files() {
+                let len = machine.disk.contents(&file).map_or(0, |bytes| bytes.len() as u64);
+                if file.extension().is_some_and(|e| e == "run") && len > 0 {
+                    machine.disk.flip_bit(&file, rng.below(len));
+                }
+            }
         }
     }
 }
