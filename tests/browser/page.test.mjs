@@ -253,6 +253,55 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.equal(await page.isDisabled('#chart-toggle'), true);
   });
 
+  test('the indexes of a table are made, watched and dropped', async () => {
+    const name = `indexed_${Date.now()}`;
+    const sql = async (text) => {
+      const answer = await fetch(`${server.url}/v1/sql`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ sql: text }) });
+      assert.equal(answer.status, 200, await answer.text());
+    };
+    await sql(`CREATE TABLE ${name} (id bigint primary key, "E mail" text, n bigint)`);
+    await sql(`INSERT INTO ${name} VALUES (1, 'a@x', 7), (2, 'b@x', 7)`);
+    await open();
+    await page.fill('#filter', name);
+    await page.press('#filter', 'Enter');
+    await page.locator('#indexes-none:not([hidden])').waitFor();
+    await page.fill('#index-columns', 'E mail');
+    await page.check('#index-unique');
+    await page.click('#index-make');
+    const line = page.locator('#indexes-list > li');
+    await line.locator('.stage', { hasText: 'ready' }).waitFor();
+    assert.match(await line.locator('.mono').textContent(), /_E mail_key$/);
+    assert.equal(await line.locator('.tag').textContent(), 'unique');
+    assert.equal(await line.locator('.of').textContent(), 'E mail');
+    assert.equal(await page.inputValue('#index-columns'), '', 'the form is empty for the next one');
+    // Rows come, and the index follows without anybody asking.
+    await sql(`INSERT INTO ${name} VALUES (3, 'c@x', 8)`);
+    await line.locator('span', { hasText: /^3 rows, / }).waitFor();
+    // Two rows have n = 7: it is said here, and nothing is made.
+    await page.fill('#index-columns', 'n');
+    await page.check('#index-unique');
+    await page.press('#index-columns', 'Enter');
+    await page.locator('#indexes-error:not([hidden])').waitFor();
+    assert.match(await page.textContent('#indexes-error'), /two rows have n = 7/);
+    forgiveFailedRequests();
+    await page.uncheck('#index-unique');
+    await page.click('#index-make');
+    await line.nth(1).waitFor();
+    assert.equal(await page.isVisible('#indexes-error'), false);
+    assert.equal(await page.textContent('#indexes-count'), '2');
+    // One press says what the next one does.
+    const drop = line.nth(1).locator('button');
+    await drop.click();
+    assert.equal(await drop.textContent(), 'Drop it?');
+    assert.equal(await line.count(), 2);
+    await drop.click();
+    await page.waitForFunction(() => document.querySelectorAll('#indexes-list > li').length === 1);
+    // Made by somebody else: seen with the next rows.
+    await sql(`CREATE INDEX ON ${name} (n)`);
+    await sql(`INSERT INTO ${name} VALUES (4, 'd@x', 9)`);
+    await line.nth(1).waitFor();
+  });
+
   test('a table is chosen by click or Enter: its columns appear and a query for it', async () => {
     await open();
     await page.fill('#filter', TABLE);

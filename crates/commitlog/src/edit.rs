@@ -94,16 +94,20 @@ const PUT_KEY: u8 = 7;
 const REMOVE_KEY: u8 = 8;
 const PUT_VIEW: u8 = 16;
 const DROP_VIEW: u8 = 17;
+/// [`CREATE_TABLE`] and [`ALTER_TABLE`] of a table with a unique index. A program that does not know them would write rows
+/// that are equal, so it must not go on.
+const CREATE_UNIQUE: u8 = 32;
+const ALTER_UNIQUE: u8 = 33;
 
 impl Edit {
     pub fn encode(&self, e: &mut Encoder) {
         match self {
             Edit::CreateTable(def) => {
-                e.u8(CREATE_TABLE);
+                e.u8(if def.has_unique() { CREATE_UNIQUE } else { CREATE_TABLE });
                 def.encode(e);
             }
             Edit::AlterTable(def) => {
-                e.u8(ALTER_TABLE);
+                e.u8(if def.has_unique() { ALTER_UNIQUE } else { ALTER_TABLE });
                 def.encode(e);
             }
             Edit::DropTable(table) => {
@@ -151,8 +155,8 @@ impl Edit {
     /// [`Kind::Damaged`] if the bytes hold no edit, [`Kind::Newer`] if they hold one that this version does not know.
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self> {
         Ok(match d.u8()? {
-            CREATE_TABLE => Edit::CreateTable(TableDef::decode(d)?),
-            ALTER_TABLE => Edit::AlterTable(TableDef::decode(d)?),
+            CREATE_TABLE | CREATE_UNIQUE => Edit::CreateTable(TableDef::decode(d)?),
+            ALTER_TABLE | ALTER_UNIQUE => Edit::AlterTable(TableDef::decode(d)?),
             DROP_TABLE => Edit::DropTable(TableId(d.varint32()?)),
             SEAL => Edit::Seal { table: TableId(d.varint32()?), segment: SegmentMeta::decode(d)? },
             COMPACT => Edit::Compact {

@@ -10,9 +10,12 @@
 mod alter;
 mod check;
 mod edits;
+mod settle;
+mod unique;
 mod views;
 
 pub(crate) use check::row_gone;
+pub(crate) use settle::Settled;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use commitlog::frame;
 use commitlog::record::{Deletes, Rows, Run};
 use table::Tip;
 use table::materializer::{Materializer, Position};
+use table::unique::Entered;
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, ViewDef};
 
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
@@ -33,6 +37,7 @@ use crate::reaper;
 use crate::root::{Meta, Root};
 use crate::shared::{Leftover, Shared};
 use crate::transaction::Committed;
+use unique::Unchecked;
 
 pub(crate) struct Core {
     shared: Arc<Shared>,
@@ -58,6 +63,7 @@ pub(crate) struct Core {
     in_flight: Option<InFlight>,
     /// Set when the tips got ahead of the log: no root may be built from them any more.
     broken: Option<Error>,
+    unchecked: Unchecked,
 }
 
 /// A sync under way, and what its end makes true.
@@ -84,9 +90,16 @@ type Derived = (TableId, &'static str, Option<Arc<Position>>);
 /// What one checked transaction will do; applying it cannot fail for a reason of the user's.
 enum Action {
     Create(TableDef),
-    Alter(TableDef),
+    Alter(TableDef, Vec<Entered>),
     Drop(TableId),
-    Rows { table: TableId, version: SchemaVersion, batch: RecordBatch, deletes: Vec<RowId> },
+    Rows {
+        table: TableId,
+        version: SchemaVersion,
+        batch: RecordBatch,
+        deletes: Vec<RowId>,
+        /// Not compared with all rows that a unique index is about, which is being checked still.
+        unchecked: bool,
+    },
     PutView(ViewDef),
     DropView(String),
     PutKey(ApiKey),
@@ -120,6 +133,7 @@ impl Core {
     pub fn new(shared: Arc<Shared>, log: commitlog::Writer, tips: HashMap<TableId, Tip>, meta: Meta) -> Self {
         let names = tips.iter().map(|(id, tip)| (Arc::from(tip.def().name.as_str()), *id)).collect();
         let newest = Root::clone(&shared.root.load());
+        let unchecked = Unchecked::of(&tips);
         Core {
             log,
             tips,
@@ -135,6 +149,7 @@ impl Core {
             waiting: Vec::new(),
             in_flight: None,
             broken: None,
+            unchecked,
             shared,
         }
     }
@@ -328,9 +343,12 @@ impl Core {
         let mut committed = Committed { lsn, time: self.last_time, ..Committed::default() };
         for action in actions {
             match action {
-                Action::Rows { table, version, batch, deletes } => {
+                Action::Rows { table, version, batch, deletes, unchecked } => {
                     let rows = batch.num_rows();
                     self.apply_rows(group, offset, table, version, batch, deletes, &mut committed)?;
+                    if unchecked {
+                        self.note_unchecked(table);
+                    }
                     if landed.is_some() && rows > 0 {
                         firsts.extend(committed.first_row.map(|first| (table, first)));
                     }
@@ -339,10 +357,12 @@ impl Core {
                     group.frame.edit(offset, Edit::CreateTable(def.clone()));
                     self.create(def);
                 }
-                Action::Alter(def) => {
+                Action::Alter(def, entered) => {
                     self.flush_staged(group)?;
                     group.frame.edit(offset, Edit::AlterTable(def.clone()));
+                    let table = def.id;
                     self.alter(def, lsn)?;
+                    self.adopt(table, entered)?;
                 }
                 Action::Drop(table) => {
                     self.flush_staged(group)?;
@@ -433,14 +453,14 @@ impl Core {
         }
         // Later commits of the group may ask for these rows by key or id.
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
-        let keyed = tip.def().is_keyed();
+        let is_checked = tip.def().is_checked();
         if !deletes.is_empty() {
             committed.deleted += tip.delete(deletes.iter().copied(), lsn);
             let runs = vec![Run { lsn_offset: offset, count: deletes.len() as u32 }];
             group.frame.deletes(Deletes { table, runs, rows: deletes });
         }
         self.dirty.insert(table);
-        if keyed {
+        if is_checked {
             self.flush_staged(group)?;
         }
         Ok(())
@@ -486,13 +506,14 @@ impl Core {
         let full_name = def.name.clone();
         self.ttl_given |= def.options.ttl.is_some() && def.options.ttl != before.options.ttl;
         tip.set_def(def)?;
+        self.note_new_uniques(&before, table);
         if before.name != full_name {
             if let Some((old, _)) = self.names.remove_entry(before.name.as_str()) {
                 self.gone.push(old);
             }
             self.names.insert(Arc::from(full_name), table);
         }
-        if derived_changed {
+        if derived_changed && let Some(tip) = self.tips.get(&table) {
             let def = tip.def().clone();
             let is_empty = tip.next_row() == RowId(1);
             // What follows it still may have to be built anew.

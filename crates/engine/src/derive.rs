@@ -119,7 +119,8 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
         .unwrap_or_else(|_| Err(Error::internal("a materializer met a bug of Polynya and stopped")));
     let pair = (task.snapshot.def().id, task.materializer.name());
     match outcome {
-        Ok(Progress::Advanced(position)) => {
+        Ok(Progress::Advanced(mut position)) => {
+            position.lookup = task.materializer.lookup(&position.published);
             let position = Arc::new(position);
             let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
             background::hand_over(shared, edit, under)?;
@@ -174,7 +175,7 @@ fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {
         From::Checkpoint(checkpoint) => {
             match task.materializer.open(&place, &task.snapshot, checkpoint) {
                 Ok(published) => {
-                    return Ok(Progress::Advanced(Position { checkpoint: checkpoint.clone(), published }));
+                    return Ok(Progress::Advanced(Position::new(checkpoint.clone(), published)));
                 }
                 Err(error) if error.kind() == Kind::Closed => return Err(error),
                 // What cannot be opened is built anew.

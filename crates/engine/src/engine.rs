@@ -178,7 +178,13 @@ impl Engine {
                     self.check_lag(&root, table)?;
                 }
             }
-            prepare::prepare(&root, principal, &shared.materializers.load(), transaction)
+            prepare::prepare(
+                &root,
+                principal,
+                &shared.materializers.load(),
+                shared.options.unique_at_once_rows,
+                transaction,
+            )
         });
         let prepared = match prepared {
             Ok(prepared) => prepared,

@@ -83,7 +83,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     let op = Op::Delete { table: task.table.def().name.clone(), rows, must_exist: false };
     let transaction = Transaction::new(vec![op]).internal();
     let prepared =
-        prepare::prepare(&task.root, &Principal::local(), &shared.materializers.load(), transaction);
+        prepare::prepare(&task.root, &Principal::local(), &shared.materializers.load(), 0, transaction);
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {

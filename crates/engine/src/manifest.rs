@@ -19,8 +19,10 @@ use vfs::{Access, Env};
 use crate::root::{Meta, Root};
 
 const MAGIC: &[u8; 8] = b"polynyaM";
-/// The newest format, and the one that a database without views is still written in, so that older programs read it.
-const VERSION: u32 = 2;
+/// The newest format, with unique indexes. A database without them, or without views too, is still written in an older one,
+/// so that older programs read it.
+const VERSION: u32 = 3;
+const WITHOUT_UNIQUE: u32 = 2;
 const WITHOUT_VIEWS: u32 = 1;
 const PREFIX: &str = "manifest-";
 const TEMPORARY: &str = ".tmp";
@@ -80,10 +82,22 @@ impl Manifest {
         }
     }
 
+    /// The oldest format that says all of it.
+    fn version(&self) -> u32 {
+        if self.tables.iter().any(|state| state.def.has_unique()) {
+            VERSION
+        } else if self.views.is_empty() {
+            WITHOUT_VIEWS
+        } else {
+            WITHOUT_UNIQUE
+        }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         e.bytes.extend_from_slice(MAGIC);
-        e.u32(if self.views.is_empty() { WITHOUT_VIEWS } else { VERSION });
+        let version = self.version();
+        e.u32(version);
         e.u64(self.lsn.0);
         e.i64(self.time);
         e.u64(self.replay_from.0);
@@ -98,7 +112,7 @@ impl Manifest {
             e.blob(state);
         });
         e.list(&self.tables, |e, state| state.encode(e));
-        if !self.views.is_empty() {
+        if version > WITHOUT_VIEWS {
             e.list(&self.views, |e, view| view.encode(e));
         }
         let crc = crc32c::crc32c(&e.bytes);

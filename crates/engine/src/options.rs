@@ -32,6 +32,9 @@ pub struct Options {
     /// Rows that a materializer takes in at once: some tens of milliseconds of work, so that closing and seals do not wait
     /// for long.
     pub step_rows: usize,
+    /// Of a table with at most so many rows a unique index is checked by whoever makes it; of larger ones the index is built
+    /// first. At most 2^18, which the table keeps in memory then.
+    pub unique_at_once_rows: u64,
     /// What transactions that are open for a while may take.
     pub transactions: crate::Limits,
 }
@@ -52,6 +55,7 @@ impl Default for Options {
             group_bytes_max: 16 << 20,
             pace_max: Duration::from_millis(250),
             step_rows: 8 * table::BATCH_ROWS,
+            unique_at_once_rows: table::unique::ENTERED_AT_ONCE_MAX,
             transactions: crate::Limits::default(),
         }
     }

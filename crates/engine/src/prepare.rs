@@ -2,6 +2,7 @@
 //! against one root. The commit thread re-checks only what changed since.
 
 mod alter;
+mod unique;
 mod views;
 
 use std::collections::HashMap;
@@ -14,10 +15,11 @@ use arrow::util::display::array_value_to_string;
 use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame::FRAME_BYTES_MAX;
 use table::materializer::Materializer;
+use table::unique::Entered;
 use types::codec::Encoder;
 use types::{
     DataType, Error, IndexDef, Kind, NewIndex, Principal, Result, RowId, SchemaVersion, Scope, TableDef,
-    TableId, Value, ViewDef, key, name,
+    TableId, Unique, Value, ViewDef, key, name,
 };
 
 use crate::root::Root;
@@ -25,6 +27,7 @@ use crate::transaction::{Mode, NewColumn, Op, Transaction};
 use crate::view::View;
 
 pub(crate) use alter::{Alter, refuse_nulls};
+pub(crate) use unique::{Claims, claims, equal_rows};
 
 /// A transaction ready for the commit thread.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ pub(crate) enum PreparedOp {
     DropTable { table: String, if_exists: bool },
     AddColumns { table: String, base: SchemaVersion, columns: Vec<NewColumn> },
     AlterTable(Alter),
-    AlterIndexes { table: String, drop: Vec<String>, add: Vec<NewIndex> },
+    AlterIndexes { table: String, drop: Vec<String>, add: Vec<NewIndex>, entered: Vec<Entered> },
     Insert(Insert),
     Delete { target: Target, rows: Vec<RowId>, must_exist: bool },
     DeleteKeys { target: Target, keys: Vec<Key> },
@@ -88,6 +91,8 @@ pub(crate) struct Insert {
     pub batch: RecordBatch,
     /// One a row for a keyed table, empty for a keyless one.
     pub keys: Vec<Key>,
+    /// Of each unique index.
+    pub claims: Vec<Claims>,
     pub rule: Rule,
     /// Row versions that must be live and end: what an update replaces.
     pub replaces: Vec<RowId>,
@@ -117,6 +122,7 @@ pub(crate) fn prepare(
     root: &Arc<Root>,
     principal: &Principal,
     materializers: &[Arc<dyn Materializer>],
+    unique_at_once_rows: u64,
     transaction: Transaction,
 ) -> Result<Prepared> {
     principal.require(Scope::Write)?;
@@ -125,6 +131,7 @@ pub(crate) fn prepare(
         view,
         principal,
         materializers,
+        unique_at_once_rows,
         internal: transaction.internal,
         tables: HashMap::new(),
         bytes: 0,
@@ -140,6 +147,8 @@ struct Preparer<'a> {
     principal: &'a Principal,
     /// Know what may be derived.
     materializers: &'a [Arc<dyn Materializer>],
+    /// [`crate::Options::unique_at_once_rows`].
+    unique_at_once_rows: u64,
     internal: bool,
     /// What the transaction's earlier operations made of the tables it touches, by full name.
     tables: HashMap<String, Touched>,
@@ -287,6 +296,10 @@ impl Preparer<'_> {
             self.principal.require(Scope::Admin).map_err(|e| e.with("vault", &full_name))?;
         }
         def.name.clone_from(&full_name);
+        // Without rows there is nothing to compare first.
+        for index in def.indexes.iter_mut().filter(|index| index.unique.is_some()) {
+            index.unique = Some(Unique::Enforced);
+        }
         def.check_stored()?;
         for (at, index) in def.indexes.iter().enumerate() {
             check_overlap(&def, &def.indexes[..at], index)?;
@@ -324,7 +337,9 @@ impl Preparer<'_> {
     fn alter_indexes(&mut self, table: &str, drop: Vec<String>, add: Vec<NewIndex>) -> Result<PreparedOp> {
         let full_name = self.writable_name(table)?;
         let def = self.touch(&full_name)?.def.clone();
+        let mut entered = Vec::new();
         if let Some(changed) = with_indexes(&def, &drop, &add)? {
+            entered = self.entered(&full_name, &changed)?;
             if changed.is_vault() || def.is_vault() {
                 self.principal.require(Scope::Admin).map_err(|e| e.with("vault", &full_name))?;
             }
@@ -334,7 +349,7 @@ impl Preparer<'_> {
         let def = self.touch(&full_name)?.def.clone();
         self.take_room(encoded_bytes(|e| def.encode(e)))?;
         self.bytes += 1024;
-        Ok(PreparedOp::AlterIndexes { table: def.name.clone(), drop, add })
+        Ok(PreparedOp::AlterIndexes { table: def.name.clone(), drop, add, entered })
     }
 
     /// Whether whoever derives something from such a table could.
@@ -346,9 +361,9 @@ impl Preparer<'_> {
     fn rows_target(&mut self, table: &str) -> Result<Target> {
         let full_name = self.writable_name(table)?;
         let touched = self.touch(&full_name)?;
-        if touched.rows_changed && touched.def.is_keyed() {
+        if touched.rows_changed && touched.def.is_checked() {
             return Err(Error::invalid(format!(
-                "a transaction may change the rows of a table with a primary key once; `{}` comes a second time",
+                "a transaction may change the rows of a table with a primary key or a unique index once; `{}` comes a second time",
                 name::short_table_name(&touched.def.name)
             ))
             .hint("send the changes as one operation, or as several transactions"));
@@ -411,23 +426,25 @@ impl Preparer<'_> {
             self.take_room(batch.num_rows() as u64 * DELETE_BYTES)?;
         }
         if !def.is_keyed() {
-            if rule == Rule::Skip {
-                return Err(Error::invalid(format!("{mode} needs a table with a primary key"))
-                    .with("table", &target.table));
+            if rule == Rule::Skip && !def.is_checked() {
+                return Err(Error::invalid(format!(
+                    "{mode} needs a table with a primary key or a unique index"
+                ))
+                .with("table", &target.table));
             }
-            return Ok(Insert {
-                version: def.schema.version,
-                target,
-                batch,
-                keys: Vec::new(),
-                rule,
-                replaces,
-            });
+            let claims = self.claims(&target, &def, &batch, &rule)?;
+            let (version, keys) = (def.schema.version, Vec::new());
+            return Ok(Insert { version, target, batch, keys, claims, rule, replaces });
         }
         let keys = encode_keys(&def, &batch);
-        let (batch, keys) = distinct(&def, batch, keys, &rule)?;
+        // Which of several rows with one key is the first to be written, its other values decide too.
+        let (batch, keys) = match rule == Rule::Skip && def.indexes.iter().any(IndexDef::checks_writes) {
+            true => (batch, keys),
+            false => distinct(&def, batch, keys, &rule)?,
+        };
+        let claims = self.claims(&target, &def, &batch, &rule)?;
         let keys = find_all(target.base.as_deref(), keys)?;
-        Ok(Insert { version: def.schema.version, target, batch, keys, rule, replaces })
+        Ok(Insert { version: def.schema.version, target, batch, keys, claims, rule, replaces })
     }
 
     fn delete_keys(&mut self, table: &str, keys: &[Vec<Value>]) -> Result<PreparedOp> {
@@ -558,7 +575,7 @@ pub(crate) fn row_key_text(def: &TableDef, row: &table::RowRef) -> String {
     def.key_columns().filter_map(part).collect::<Vec<_>>().join(", ")
 }
 
-fn equals(column: &types::Column, value: Value) -> String {
+pub(crate) fn equals(column: &types::Column, value: Value) -> String {
     let text = match value {
         Value::String(text) => format!("'{}'", name::printable(&text)),
         other => Value::to_array(std::slice::from_ref(&other), &column.data_type)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use commitlog::edit::ApiKey;
 use table::materializer::{Checkpoint, Position};
+use table::unique::Lookup;
 use types::{Lsn, Micros, TableId, ViewDef};
 
 /// Everything at one lsn (S1, S2). Loading it is one atomic operation; holding it delays nobody, it only keeps memory
@@ -66,6 +67,12 @@ impl Root {
     /// In the order of their full names.
     pub fn views(&self) -> impl Iterator<Item = &Arc<ViewDef>> {
         self.meta.views.values()
+    }
+
+    /// What writers look values of a table up in.
+    pub(crate) fn lookup(&self, table: TableId) -> Option<&Arc<dyn Lookup>> {
+        let of_table = self.derived.range((table, "")..).take_while(|((id, _), _)| *id == table);
+        of_table.into_iter().find_map(|(_, position)| position.lookup.as_ref())
     }
 
     /// What a materializer has published of a table; `None` before its first step, and for a while after a restart. What

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use table::materializer::Position;
+use table::unique::{Key, Lookup};
 use types::{
-    ColumnId, DataType, Error, INDEX_SITE, Kind, Lsn, Micros, Principal, ROW_ID, Result, RowId, Scope,
-    TableDef, TableSet, ViewDef, name,
+    ColumnId, DataType, Error, INDEX_SITE, IndexDef, Kind, Lsn, Micros, Principal, ROW_ID, Result, RowId,
+    Scope, TableDef, TableId, TableSet, ViewDef, name,
 };
 
 use crate::near::{did_you_mean, near};
@@ -58,6 +59,28 @@ impl View {
     /// [`Root::derived`] for a table of this view.
     pub fn derived(&self, materializer: &str, table: &table::Snapshot) -> Option<Arc<Position>> {
         self.root.derived(materializer, table.def().id).cloned()
+    }
+
+    pub(crate) fn lookup(&self, table: TableId) -> Option<&Arc<dyn Lookup>> {
+        self.root.lookup(table)
+    }
+
+    /// Of the rows of `batch`, which holds the columns of a unique index: their values as bytes that are equal for equal ones,
+    /// `None` where one is null; and the rows of a table of this view that have them.
+    #[allow(clippy::type_complexity, reason = "two lists")]
+    pub fn owners(
+        &self,
+        table: &table::Snapshot,
+        index: &IndexDef,
+        batch: &RecordBatch,
+    ) -> Result<(Vec<Option<Box<[u8]>>>, Vec<Option<RowId>>)> {
+        let missing =
+            || Error::internal(format!("index `{}` is not unique, or not of this table", index.name));
+        let unique = Key::of(table.def(), index).ok_or_else(missing)?;
+        let keys = unique.encode(batch)?;
+        let lookup = self.lookup(table.def().id).map(|lookup| &**lookup);
+        let owners = table.owners(&unique, lookup, batch, &keys)?.ok_or_else(missing)?;
+        Ok((keys, owners.rows))
     }
 
     /// Whether what a materializer published before a restart is still to be opened; until then [`View::derived`] has nothing

@@ -47,7 +47,13 @@ fn main() -> Result<(), Failure> {
     }
     let columns = def.schema.columns[1..].iter().map(|column| column.id).collect();
     let options = vec![("weights".to_owned(), weights), ("language".to_owned(), language)];
-    def.indexes.push(IndexDef { name: "text".into(), kind: text::KIND.into(), columns, options });
+    def.indexes.push(IndexDef {
+        name: "text".into(),
+        kind: text::KIND.into(),
+        columns,
+        options,
+        unique: None,
+    });
     text::check(&def, &def.indexes[0])?;
     let me = Principal::local();
     engine.commit(&me, Transaction::new(vec![Op::CreateTable { def, if_absent: false }]))?;

@@ -8,6 +8,7 @@
 //! - [`Column`] is the materializer; it publishes [`Indexes`].
 //! - [`Columns::range`] says where entries lie, [`Index::count`] how many there are, [`Index::rows`] which rows have them,
 //!   [`Index::walk`] goes over them in order.
+//! - `unique.rs` finds rows that are equal, for unique indexes: [`table::unique`].
 //! - [`check`] tells a table's maker what is wrong with a definition: `IndexDef { kind: "column", columns, options: [] }`.
 
 mod build;
@@ -17,6 +18,7 @@ mod run;
 mod step;
 #[cfg(test)]
 mod tests;
+mod unique;
 mod walk;
 
 pub use codec::{COLUMNS_MAX, Columns, KEY_BYTES_MAX, KIND, Next, Range, check};

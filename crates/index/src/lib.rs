@@ -25,4 +25,4 @@ mod store;
 #[cfg(feature = "text")]
 pub mod text;
 
-pub use progress::{Progress, materializer, progress};
+pub use progress::{Progress, materializer, progress, state};

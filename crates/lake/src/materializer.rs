@@ -159,7 +159,7 @@ impl Materializer {
                 state: from.checkpoint.state.clone(),
             };
             base.lacks_since.store(0, Ordering::Release);
-            return Ok(Progress::Advanced(Position { checkpoint, published: base }));
+            return Ok(Progress::Advanced(Position::new(checkpoint, base)));
         };
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
@@ -181,7 +181,7 @@ fn is_missing(error: &Error) -> bool {
 fn position_of(lake: Lake, at: Option<(RowId, types::Lsn)>) -> Position {
     let (row, lsn) = at.unwrap_or((lake.row, lake.lsn));
     let checkpoint = Checkpoint { row, lsn, state: encode(&lake) };
-    Position { checkpoint, published: Arc::new(lake) }
+    Position::new(checkpoint, Arc::new(lake))
 }
 
 /// Says which commit a checkpoint is of.

@@ -22,13 +22,29 @@ pub struct IndexStatus {
     pub missing_rows: u64,
     /// Of its files.
     pub bytes: u64,
+    /// Whether no two rows may be equal in its columns.
+    pub unique: bool,
+    /// `building`, `ready`; of a unique one also `checking`, and `failed` where rows were equal before.
+    pub state: &'static str,
+    /// Why it failed.
+    pub error: Option<String>,
 }
 
 impl Database {
     /// Adds an index over columns, by which SQL finds single values, ranges, and beginnings of texts. Returns once the index is
     /// declared; it is built in the background, and every answer is exact meanwhile.
     pub fn create_index(&self, table: &str, columns: &[&str]) -> Result<Committed> {
-        self.add_index(table, index::column::KIND, columns, &[])
+        self.add_index(table, index::column::KIND, columns, &[], false)
+    }
+
+    /// The same, and no two rows may have equal values in all of the columns; a row with a null in one of them is equal to none.
+    /// A write that would make two such rows is refused with [`Kind::Exists`].
+    ///
+    /// Of a table of up to 262,144 rows they are compared at once: [`Kind::Exists`] names values that two rows have, and there is
+    /// no index then. Those of a larger one are compared in the background: until then [`IndexStatus::state`] is `checking`, and
+    /// [`Database::wait_for_indexes`] tells if it fails.
+    pub fn create_unique_index(&self, table: &str, columns: &[&str]) -> Result<Committed> {
+        self.add_index(table, index::column::KIND, columns, &[], true)
     }
 
     /// Adds a text index over string columns, with options such as `("language", "none")` or `("weights", "2,1")`. It is built
@@ -40,7 +56,7 @@ impl Database {
         columns: &[&str],
         options: &[(&str, &str)],
     ) -> Result<Committed> {
-        self.add_index(table, index::text::KIND, columns, options)
+        self.add_index(table, index::text::KIND, columns, options, false)
     }
 
     fn add_index(
@@ -49,12 +65,14 @@ impl Database {
         kind: &str,
         columns: &[&str],
         options: &[(&str, &str)],
+        unique: bool,
     ) -> Result<Committed> {
         let index = NewIndex {
             name: String::new(),
             kind: kind.to_owned(),
             columns: columns.iter().map(|c| (*c).to_owned()).collect(),
             options: options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            unique,
         };
         let op = Op::AlterIndexes { table: table.into(), drop: Vec::new(), add: vec![index] };
         self.commit(Transaction::new(vec![op]))
@@ -75,19 +93,24 @@ impl Database {
             let position = view.derived(index::materializer(&index.kind)?, &snapshot);
             let at = index::progress(def, index, position.as_deref())?;
             let column = |id: &types::ColumnId| def.schema.column(*id).map(|column| column.name.clone());
+            let missing_rows = (snapshot.next_row().0 - 1).saturating_sub(at.reached.0);
+            let (state, error) = index::state(index, missing_rows);
             Some(IndexStatus {
                 name: index.name.clone(),
                 kind: index.kind.clone(),
                 columns: index.columns.iter().filter_map(column).collect(),
-                missing_rows: (snapshot.next_row().0 - 1).saturating_sub(at.reached.0),
+                missing_rows,
                 bytes: at.bytes,
+                unique: index.unique.is_some(),
+                state,
+                error: error.map(str::to_owned),
             })
         };
         Ok(def.indexes.iter().filter_map(status).collect())
     }
 
-    /// Waits until the indexes of a table hold every row that it has now. [`Kind::Timeout`] after `longest`; the error of an
-    /// index that fails to be built. Nothing needs to wait for this: what is asked meanwhile has the same answer, later.
+    /// Waits until the indexes of a table hold every row that it has now, and unique ones are enforced. [`Kind::Timeout`] after
+    /// `longest`; [`Kind::Exists`] of a unique index over rows that are equal; the error of an index that fails to be built. Nothing needs to wait for this: what is asked meanwhile has the same answer, later.
     pub fn wait_for_indexes(&self, table: &str, longest: Duration) -> Result<()> {
         let start = Instant::now();
         let wanted = self.engine.view(&self.principal)?.table(table)?;
@@ -101,7 +124,14 @@ impl Database {
                 let Some(materializer) = index::materializer(&index.kind) else { continue };
                 let position = view.derived(materializer, &snapshot);
                 let reached = index::progress(def, index, position.as_deref()).map_or(0, |at| at.reached.0);
-                if reached < last {
+                if let Some(types::Unique::Failed(why)) = &index.unique {
+                    let what = format!("index `{}` is not unique: {why}", index.name);
+                    return Err(Error::new(Kind::Exists, what)
+                        .with("table", name::short_table_name(&def.name))
+                        .with("index", &index.name)
+                        .hint("drop it, change the rows, and make it again"));
+                }
+                if reached < last || index.unique == Some(types::Unique::Checking) {
                     is_missing = true;
                     self.engine.hurry(materializer, def.id);
                 }

@@ -10,7 +10,7 @@ pub struct NewTable {
     columns: Vec<(String, DataType, bool, Option<Value>)>,
     primary_key: Vec<String>,
     if_absent: bool,
-    indexes: Vec<Vec<String>>,
+    indexes: Vec<(Vec<String>, bool)>,
     #[cfg(feature = "text")]
     text: Vec<Vec<String>>,
 }
@@ -59,7 +59,13 @@ impl NewTable {
 
     /// Columns by whose values SQL finds rows: [`crate::Database::create_index`].
     pub fn index<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
-        self.indexes.push(columns.into_iter().map(Into::into).collect());
+        self.indexes.push((columns.into_iter().map(Into::into).collect(), false));
+        self
+    }
+
+    /// The same, and no two rows have equal values in all of the columns: [`crate::Database::create_unique_index`].
+    pub fn unique<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.indexes.push((columns.into_iter().map(Into::into).collect(), true));
         self
     }
 
@@ -87,8 +93,8 @@ impl NewTable {
             columns: columns.to_vec(),
             ..NewIndex::default()
         };
-        for columns in &self.indexes {
-            def.add_index(&declared(index::column::KIND, columns))?;
+        for (columns, unique) in &self.indexes {
+            def.add_index(&NewIndex { unique: *unique, ..declared(index::column::KIND, columns) })?;
         }
         #[cfg(feature = "text")]
         for columns in &self.text {

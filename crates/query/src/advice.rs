@@ -158,6 +158,7 @@ fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
             kind: index::column::KIND.into(),
             columns: vec![id],
             options: Vec::new(),
+            unique: None,
         };
         def.schema.column(id).is_some() && index::column::check(def, &index).is_ok()
     };

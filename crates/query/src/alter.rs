@@ -2,12 +2,12 @@
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident,
-    RenameTableNameKind, SqlOption,
+    RenameTableNameKind, SqlOption, TableConstraint,
 };
 use engine::{Op, View};
 use types::{Change, Error, Kind, Result, TableDef, Value, name};
 
-use crate::ddl::{default_value, later, time_to_live};
+use crate::ddl::{default_value, later, time_to_live, unique_index};
 use crate::names::Written;
 use crate::planner::table;
 use crate::sql_type;
@@ -23,6 +23,11 @@ pub(crate) fn ops(alter: &AlterTable, view: &View) -> Result<Vec<Op>> {
         Err(error) if alter.if_exists && error.kind() == Kind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
+    if let [operation] = alter.operations.as_slice()
+        && let Some(ops) = constraint(operation, snapshot.def())?
+    {
+        return Ok(ops);
+    }
     let mut def = TableDef::clone(snapshot.def());
     let mut all = Vec::with_capacity(alter.operations.len());
     for operation in &alter.operations {
@@ -36,6 +41,30 @@ pub(crate) fn ops(alter: &AlterTable, view: &View) -> Result<Vec<Op>> {
         return Ok(Vec::new());
     }
     Ok(vec![Op::AlterTable { table: snapshot.def().name.clone(), changes: all }])
+}
+
+/// A unique index that is added or dropped as the constraint that it is; `None` of everything else.
+fn constraint(operation: &AlterTableOperation, def: &TableDef) -> Result<Option<Vec<Op>>> {
+    let (drop, add) = match operation {
+        AlterTableOperation::AddConstraint { constraint: TableConstraint::Unique(unique), .. } => {
+            (Vec::new(), vec![unique_index(unique)?])
+        }
+        AlterTableOperation::DropConstraint { if_exists, name: wanted, .. } => {
+            let known = def.index_named(&wanted.value).filter(|index| index.unique.is_some());
+            match known {
+                Some(index) => (vec![index.name.clone()], Vec::new()),
+                None if *if_exists => return Ok(Some(Vec::new())),
+                None => {
+                    let shown = name::printable(&wanted.value);
+                    return Err(Error::not_found(format!("there is no unique index `{shown}`"))
+                        .with("table", name::short_table_name(&def.name))
+                        .hint("the primary key stays"));
+                }
+            }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(vec![Op::AlterIndexes { table: def.name.clone(), drop, add }]))
 }
 
 fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change>> {

@@ -139,42 +139,56 @@ fn key_name(table: &str) -> String {
     format!("{table}_pkey")
 }
 
-fn table_constraints(view: &View) -> Result<RecordBatch> {
-    let (mut namespaces, mut names, mut constraints) = (Vec::new(), Vec::new(), Vec::new());
-    for snapshot in view.tables().iter().filter(|t| t.def().is_keyed()) {
-        let (namespace, table) = split(snapshot);
-        constraints.push(key_name(&table));
-        namespaces.push(namespace);
-        names.push(table);
-    }
-    batch(vec![
-        ("constraint_catalog", texts(vec!["polynya".to_owned(); names.len()])),
-        ("constraint_schema", texts(namespaces.clone())),
-        ("constraint_name", texts(constraints)),
-        ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
-        ("table_schema", texts(namespaces)),
-        ("constraint_type", texts(vec!["PRIMARY KEY".to_owned(); names.len()])),
-        ("table_name", texts(names)),
-    ])
+/// The constraints of a table: name, kind, columns. Its key first.
+fn constraints(def: &TableDef, table: &str) -> Vec<(String, &'static str, Vec<ColumnId>)> {
+    let key = def.is_keyed().then(|| (key_name(table), "PRIMARY KEY", def.primary_key.clone()));
+    let unique = def.indexes.iter().filter(|index| index.checks_writes());
+    let unique = unique.map(|index| (index.name.clone(), "UNIQUE", index.columns.clone()));
+    key.into_iter().chain(unique).collect()
 }
 
-fn key_column_usage(view: &View) -> Result<RecordBatch> {
-    let (mut namespaces, mut names, mut constraints) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut columns, mut positions) = (Vec::new(), Vec::new());
+fn table_constraints(view: &View) -> Result<RecordBatch> {
+    let (mut namespaces, mut names, mut found, mut kinds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for snapshot in view.tables() {
         let (namespace, table) = split(&snapshot);
-        for (i, column) in snapshot.def().key_columns().enumerate() {
-            constraints.push(key_name(&table));
+        for (constraint, kind, _) in constraints(snapshot.def(), &table) {
             namespaces.push(namespace.clone());
             names.push(table.clone());
-            columns.push(column.name.clone());
-            positions.push(i as i64 + 1);
+            found.push(constraint);
+            kinds.push(kind.to_owned());
         }
     }
     batch(vec![
         ("constraint_catalog", texts(vec!["polynya".to_owned(); names.len()])),
         ("constraint_schema", texts(namespaces.clone())),
-        ("constraint_name", texts(constraints)),
+        ("constraint_name", texts(found)),
+        ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
+        ("table_schema", texts(namespaces)),
+        ("constraint_type", texts(kinds)),
+        ("table_name", texts(names)),
+    ])
+}
+
+fn key_column_usage(view: &View) -> Result<RecordBatch> {
+    let (mut namespaces, mut names, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut columns, mut positions) = (Vec::new(), Vec::new());
+    for snapshot in view.tables() {
+        let (namespace, table) = split(&snapshot);
+        let def = snapshot.def();
+        for (constraint, _, ids) in constraints(def, &table) {
+            for (i, column) in ids.iter().filter_map(|id| def.schema.column(*id)).enumerate() {
+                found.push(constraint.clone());
+                namespaces.push(namespace.clone());
+                names.push(table.clone());
+                columns.push(column.name.clone());
+                positions.push(i as i64 + 1);
+            }
+        }
+    }
+    batch(vec![
+        ("constraint_catalog", texts(vec!["polynya".to_owned(); names.len()])),
+        ("constraint_schema", texts(namespaces.clone())),
+        ("constraint_name", texts(found)),
         ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
         ("table_schema", texts(namespaces)),
         ("table_name", texts(names)),
@@ -188,6 +202,7 @@ fn indexes(view: &View) -> Result<RecordBatch> {
     let (mut namespaces, mut tables, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kinds, mut columns) = (Vec::new(), Vec::new());
     let (mut states, mut missing, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut uniques, mut errors, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for snapshot in view.tables() {
         let def = snapshot.def();
         let (namespace, table) = split(&snapshot);
@@ -202,11 +217,13 @@ fn indexes(view: &View) -> Result<RecordBatch> {
             names.push(index.name.clone());
             kinds.push(index.kind.clone());
             columns.push(index.columns.iter().filter_map(column).collect::<Vec<_>>().join(", "));
-            // A few that the next step takes in are always missing.
-            let state = lacks.map(|rows| if rows <= table::BATCH_ROWS as i64 { "ready" } else { "building" });
-            states.push(state.map(str::to_owned));
+            let state = lacks.map(|rows| index::state(index, rows as u64));
+            states.push(state.map(|(state, _)| state.to_owned()));
+            errors.push(state.and_then(|(_, error)| error).map(str::to_owned));
+            uniques.push(index.unique.is_some());
             missing.push(lacks);
             bytes.push(progress.map(|at| at.bytes as i64));
+            rows.push(progress.map(|at| at.rows as i64));
         }
     }
     batch(vec![
@@ -218,6 +235,9 @@ fn indexes(view: &View) -> Result<RecordBatch> {
         ("state", Arc::new(StringArray::from(states))),
         ("missing_rows", Arc::new(Int64Array::from(missing))),
         ("bytes", Arc::new(Int64Array::from(bytes))),
+        ("rows", Arc::new(Int64Array::from(rows))),
+        ("is_unique", Arc::new(BooleanArray::from(uniques))),
+        ("error", Arc::new(StringArray::from(errors))),
     ])
 }
 

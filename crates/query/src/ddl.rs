@@ -2,7 +2,8 @@
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ColumnOption, CreateIndex, CreateTable, CreateTableOptions, Expr, Ident, IndexColumn,
-    IndexType, ObjectNamePart, SqlOption, TableConstraint, Value as SqlValue,
+    IndexType, NullsDistinctOption, ObjectNamePart, SqlOption, TableConstraint, UniqueConstraint,
+    Value as SqlValue,
 };
 use types::{DataType, Error, NewIndex, Result, TableDef, TableId, Value, name};
 
@@ -15,6 +16,7 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
     let full_name = name::full_table_name(&Written::of(&create.name)?.text())?;
     let mut def = TableDef::new(TableId(0), full_name);
     let mut key: Vec<String> = Vec::new();
+    let mut uniques: Vec<NewIndex> = Vec::new();
     for column in &create.columns {
         let data_type = sql_type::from_sql(&column.data_type)
             .map_err(|e| e.with("column", name::printable(&column.name.value)))?;
@@ -24,6 +26,12 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
                 ColumnOption::Null => nullable = true,
                 ColumnOption::NotNull => nullable = false,
                 ColumnOption::PrimaryKey(_) if key.is_empty() => key.push(column.name.value.clone()),
+                ColumnOption::Unique(unique) => {
+                    let mut index = unique_index(unique)?;
+                    index.columns = vec![column.name.value.clone()];
+                    index.name = option.name.as_ref().map_or(index.name, |name| name.value.clone());
+                    uniques.push(index);
+                }
                 ColumnOption::PrimaryKey(_) => {
                     return Err(Error::invalid("two columns are declared PRIMARY KEY")
                         .hint("write PRIMARY KEY (a, b) after the columns"));
@@ -42,6 +50,9 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
                 key = primary.columns.iter().map(key_column).collect::<Result<_>>()?;
             }
             TableConstraint::PrimaryKey(_) => return Err(Error::invalid("two primary keys are declared")),
+            TableConstraint::Unique(unique) => {
+                uniques.push(unique_index(unique)?);
+            }
             other => return Err(later(&format!("`{other}`"))),
         }
     }
@@ -50,9 +61,23 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
             return Err(Error::invalid("a table needs a column"));
         }
         def.set_primary_key(&key)?;
+        for unique in &uniques {
+            def.add_index(unique)?;
+        }
         options(&create.table_options, &mut def)?;
     }
     Ok(def)
+}
+
+/// The index that a UNIQUE in CREATE TABLE makes, or one that ALTER TABLE adds.
+pub(crate) fn unique_index(unique: &UniqueConstraint) -> Result<NewIndex> {
+    if matches!(unique.nulls_distinct, NullsDistinctOption::NotDistinct) {
+        return Err(later("NULLS NOT DISTINCT"));
+    }
+    let name = unique.name.as_ref().or(unique.index_name.as_ref()).map(|name| name.value.clone());
+    let kind = types::INDEX_COLUMN.to_owned();
+    let columns = unique.columns.iter().map(key_column).collect::<Result<_>>()?;
+    Ok(NewIndex { name: name.unwrap_or_default(), kind, columns, options: Vec::new(), unique: true })
 }
 
 /// What DEFAULT says of a column; `None`: null.
@@ -185,9 +210,8 @@ fn refuse_what_is_missing(create: &CreateTable) -> Result<()> {
 /// The index that a CREATE INDEX asks for, and its table.
 pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
     let missing = [
-        (create.unique, "CREATE UNIQUE INDEX"),
         (!create.include.is_empty(), "INCLUDE"),
-        (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
+        (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
         (create.predicate.is_some(), "an index with WHERE"),
         (!create.index_options.is_empty() || !create.alter_options.is_empty(), "this option of an index"),
     ];
@@ -240,7 +264,10 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
         Some([ObjectNamePart::Identifier(name)]) => name.value.clone(),
         Some(_) => return Err(Error::invalid("the name of an index has one part")),
     };
-    Ok((Written::of(&create.table_name)?, NewIndex { name: index_name, kind, columns, options }))
+    Ok((
+        Written::of(&create.table_name)?,
+        NewIndex { name: index_name, kind, columns, options, unique: create.unique },
+    ))
 }
 
 /// What a later version will do.
@@ -295,7 +322,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_said_plainly() {
         for text in [
-            "create table t (x int unique)",
+            "create table t (x int unique nulls not distinct)",
             "create table t (x int references y(z))",
             "create table t (x int check (x > 0))",
             "create temporary table t (x int)",

@@ -1,6 +1,7 @@
 //! INSERT, UPDATE, DELETE and CREATE TABLE AS as transactions: what they read stands at one lsn, and what they write
 //! is refused if a row that was read has changed since. Whoever runs them then starts again.
 
+mod arbiter;
 mod assign;
 mod conflict;
 mod delete;
@@ -35,6 +36,8 @@ use crate::{convert, parse, sql_type};
 
 pub(crate) use returning::Returned;
 
+use arbiter::Arbiter;
+
 /// What a statement writes, and how many rows it counts.
 #[derive(Default)]
 pub(crate) struct Change {
@@ -46,8 +49,14 @@ pub(crate) struct Change {
     pub returned: Option<Returned>,
     /// Only the commit knows how many rows there are: those that it inserts.
     pub counts_inserted: bool,
-    /// A key that is taken was free when it was looked up: the statement looks again.
-    pub retries_exists: bool,
+    /// What was looked up: where it was free, and is taken by now, the statement looks again.
+    pub retries_exists: Vec<Arbiter>,
+}
+
+/// Whether a statement that looked these up may come to something else if it runs again.
+pub(crate) fn may_retry(looked_up: &[Arbiter], error: &Error) -> bool {
+    let is_meant = || looked_up.iter().any(|arbiter| arbiter.is_meant(error));
+    error.kind() == Kind::Conflict || error.kind() == Kind::Exists && is_meant()
 }
 
 /// Whether IF NOT EXISTS finds an index: one of the name, or where none is given one of the kind over the same columns.
@@ -56,7 +65,10 @@ fn is_there(def: &TableDef, wanted: &NewIndex) -> Result<bool> {
         return Ok(def.index_named(&wanted.name).is_some());
     }
     let new = def.index_of(wanted)?;
-    Ok(def.indexes.iter().any(|known| (&known.kind, &known.columns) == (&new.kind, &new.columns)))
+    Ok(def.indexes.iter().any(|known| {
+        (&known.kind, &known.columns, known.unique.is_some())
+            == (&new.kind, &new.columns, new.unique.is_some())
+    }))
 }
 
 /// Reads what a writing statement needs, over one view.

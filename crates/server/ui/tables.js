@@ -4,6 +4,7 @@ import { json, tablePath } from './api.js';
 import { $, el, showError, text } from './dom.js';
 import { bytes, count, plural, short, tableIdentifier } from './format.js';
 import { Grid } from './grid.js';
+import { followIndexes, showIndexes } from './indexes.js';
 import { makeExamples, putSql, runSql } from './sql.js';
 
 // Definitions of all tables come in one answer; beyond this many tables only the chosen one's is fetched.
@@ -45,7 +46,10 @@ export function setTables(list) {
     signature = names;
     define();
   }
-  if (!document.hidden) drawTables();
+  if (!document.hidden) {
+    drawTables();
+    if (chosen) followIndexes(list.find((t) => t.name === chosen));
+  }
 }
 
 /** Whether the rows of a table are notes of the site. Who is no admin sees no vault in the list, and finds in it all the same. */
@@ -84,6 +88,7 @@ async function choose(name) {
     const t = await json(tablePath(name));
     if (chosen !== name) return;
     text($('columns-key'), `${plural(t.columns.length, 'column')}${t.primary_key?.length ? `, key ${t.primary_key.join(', ')}` : ', no key'}. The query is in the SQL box.`);
+    showIndexes(name, t.columns.map((c) => c.name));
     $('columns-list').replaceChildren(...t.columns.map((c) => el('li', {}, el('span', { class: 'mono' }, c.name), el('span', {}, c.type + (c.nullable === false ? ', not null' : '')))));
   } catch (error) {
     showError($('columns-key'), error);

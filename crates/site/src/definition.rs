@@ -54,12 +54,19 @@ pub fn definition(full_name: &str) -> Result<TableDef> {
     let open = ids(&OPEN);
     let searched = ids(&["title", "text"]);
     def.indexes = vec![
-        IndexDef { name: "site".into(), kind: INDEX_SITE.into(), columns: open, options: Vec::new() },
+        IndexDef {
+            name: "site".into(),
+            kind: INDEX_SITE.into(),
+            columns: open,
+            options: Vec::new(),
+            unique: None,
+        },
         IndexDef {
             name: "text".into(),
             kind: "text".into(),
             columns: searched,
             options: vec![("weights".into(), "3,1".into())],
+            unique: None,
         },
     ];
     def.options.lake = Some(false);

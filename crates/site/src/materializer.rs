@@ -141,7 +141,7 @@ impl table::materializer::Materializer for Materializer {
         tell(&vault.news(&site.vault));
         site.vault = vault;
         let checkpoint = Checkpoint { row: last, lsn: table.lsn(), state: Vec::new() };
-        Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(site) }))
+        Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(site))))
     }
 
     fn clean(&self, _: &Place, _: &Arc<Position>) -> Result<()> {

@@ -12,15 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use imbl::GenericHashMap;
 use imbl::shared_ptr::DefaultSharedPtr;
 
-/// A generation covers so many rows at most; then the next is begun. Sealing drops whole generations instead of removing key
+/// A generation has so many rows at most; then the next is begun. Sealing drops whole generations instead of removing key
 /// by key.
 const GENERATION_ROWS: u64 = 1 << 18;
-/// Rows of the first one. It grows by four until it covers [`GROWN_ROWS`]: to enter more than these anew would hold a commit
-/// up.
+/// Rows of the first one. It grows by four until it has [`GROWN_ROWS`]: to enter more than these anew would hold a commit up.
 const FIRST_ROWS: u64 = 1 << 8;
 const GROWN_ROWS: u64 = 1 << 16;
 /// Of a slot, what says which row: its distance from the generation's first, and one.
-const ROW_BITS: u32 = 19;
+const ROW_BITS: u32 = 28;
+/// Row ids that one generation spans at most.
+const SPAN_MAX: u64 = (1 << ROW_BITS) - 1;
 /// Slots that are looked at for one hash.
 const PROBES_MAX: usize = 64;
 /// Entries of one hash: a key that is written again and again must not fill the slots of its neighbours.
@@ -40,7 +41,7 @@ struct Generation {
     first: u64,
     /// Past its last row.
     end: u64,
-    /// Rows that it may cover.
+    rows: u64,
     rows_max: u64,
     slots: Arc<Slots>,
     /// What the slots did not take: the newest row of each hash. Practically always empty.
@@ -80,11 +81,13 @@ impl KeyMap {
     /// Enters a new row, the highest so far. `keeps` says whether an older row with the same hash is live and of another
     /// key, so that its entry must stay.
     pub fn insert(&mut self, hash: u64, row: u64, keeps: impl FnOnce(u64) -> bool) {
-        if self.apart || self.generations.last().is_none_or(|g| row - g.first >= g.rows_max) {
+        let is_full = |g: &Generation| g.rows == g.rows_max || row - g.first >= SPAN_MAX;
+        if self.apart || self.generations.last().is_none_or(is_full) {
             self.begin(row);
         }
         let generation = self.generations.last_mut().expect("one was begun if there was none");
         generation.end = row + 1;
+        generation.rows += 1;
         if generation.slots.insert(hash, row - generation.first) {
             return;
         }
@@ -119,6 +122,14 @@ impl KeyMap {
         self.generations.retain(|g| g.end > row);
     }
 
+    /// [`KeyMap::drop_below`] that tells from which row on entries are left, if it forgot some.
+    pub fn forget_below(&mut self, row: u64) -> Option<u64> {
+        let before = self.generations.len();
+        self.drop_below(row);
+        let first = self.generations.first().map_or(row, |g| g.first);
+        (self.generations.len() < before).then_some(first)
+    }
+
     /// From now on this one goes its own way: what it enters, others do not have.
     pub fn keep_apart(&mut self) {
         self.apart = true;
@@ -129,7 +140,7 @@ impl KeyMap {
         let last = if self.apart { None } else { self.generations.last_mut() };
         self.apart = false;
         match last {
-            Some(last) if last.rows_max < GROWN_ROWS => {
+            Some(last) if last.rows_max < GROWN_ROWS && row - last.first < SPAN_MAX => {
                 last.rows_max *= 4;
                 let (slots, left) = last.slots.grown(last.rows_max);
                 last.slots = Arc::new(slots);
@@ -140,10 +151,19 @@ impl KeyMap {
                 }
             }
             last => {
-                let rows_max = if last.is_some() { GENERATION_ROWS } else { FIRST_ROWS };
-                let slots = Arc::new(Slots::for_rows(rows_max));
-                let (more, collisions) = (Map::default(), Arc::default());
-                self.generations.push(Generation { first: row, end: row, rows_max, slots, more, collisions });
+                let rows_max = match last {
+                    Some(last) if last.rows == last.rows_max => GENERATION_ROWS,
+                    _ => FIRST_ROWS,
+                };
+                self.generations.push(Generation {
+                    first: row,
+                    end: row,
+                    rows: 0,
+                    rows_max,
+                    slots: Arc::new(Slots::for_rows(rows_max)),
+                    more: Map::default(),
+                    collisions: Arc::default(),
+                });
             }
         }
     }
@@ -290,6 +310,18 @@ mod tests {
         for row in 0..3_000 {
             assert_eq!(found(&map, alike(row)), [row]);
         }
+    }
+
+    /// Of a column that is null almost always, or a table most of whose rows are gone.
+    #[test]
+    fn rows_far_apart_take_the_room_of_few() {
+        let (mut map, step) = (KeyMap::default(), 1 << 22);
+        (0..1_000).for_each(|n| map.insert(hash(n), n * step, |_| false));
+        assert!((0..1_000).all(|n| found(&map, hash(n)).contains(&(n * step))));
+        let slots: usize = map.generations.iter().map(|g| g.slots.slots.len()).sum();
+        assert!(slots < 64_000, "{slots}");
+        assert_eq!(map.forget_below(500 * step), Some(map.generations[0].first));
+        assert!((500..1_000).all(|n| found(&map, hash(n)).contains(&(n * step))));
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub mod segment;
 mod snapshot;
 mod state;
 mod tip;
+pub mod unique;
 
 pub use changes::{Changes, Inserted};
 pub use commitlog::edit::SegmentMeta;

@@ -22,6 +22,7 @@ use arrow::datatypes::Int64Type;
 use types::{Error, Lsn, ROW_ID, Result, RowId, TableDef};
 use vfs::Env;
 
+use crate::unique::Lookup;
 use crate::{Projection, Snapshot};
 
 /// See the module.
@@ -54,6 +55,12 @@ pub trait Materializer: Send + Sync + 'static {
     /// Finds again what was published at a checkpoint, after a restart, and removes what no checkpoint names. After an
     /// error it is built from nothing.
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published>;
+
+    /// Of what it published, what writers look values up in.
+    fn lookup(&self, published: &Published) -> Option<Arc<dyn Lookup>> {
+        let _ = published;
+        None
+    }
 
     /// One bounded piece of work towards the table's state. `from` is where it stands; `None` is the beginning, and then
     /// nothing in its directory counts. What a position needs is durable before it is returned. After an error the step
@@ -105,6 +112,8 @@ impl Checkpoint {
 pub struct Position {
     pub checkpoint: Checkpoint,
     pub published: Published,
+    /// What writers ask of it, if they do.
+    pub lookup: Option<Arc<dyn Lookup>>,
 }
 
 impl fmt::Debug for Position {
@@ -114,6 +123,10 @@ impl fmt::Debug for Position {
 }
 
 impl Position {
+    pub fn new(checkpoint: Checkpoint, published: Published) -> Position {
+        Position { checkpoint, published, lookup: None }
+    }
+
     /// What was published, as the type that its materializer publishes.
     pub fn published<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.published.clone().downcast().ok()

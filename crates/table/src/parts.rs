@@ -11,6 +11,7 @@ use crate::key_map::KeyMap;
 use crate::key_match;
 use crate::layout::{Layout, Projection};
 use crate::segment::{Segment, covers, is_damage};
+use crate::unique::Recent;
 
 /// A definition and what follows from it, made once per definition (O1).
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub(crate) struct Parts {
     pub head: Head,
     pub head_deletes: DeleteVector,
     pub keys: KeyMap,
+    /// Of the unique indexes that writes are checked against.
+    pub uniques: Arc<[Recent]>,
     /// In row-id order.
     pub segments: Arc<Vec<Entry>>,
     pub segment_bytes: u64,
@@ -90,6 +93,14 @@ impl Parts {
         }
         let Some((_, entry)) = self.entry_of(row) else { return Ok(false) };
         Ok(!entry.deletes.contains(row) && entry.segment.row_ids()?.contains(row))
+    }
+
+    /// From now on the key's map and those of unique indexes go their own way.
+    pub fn keep_keys_apart(&mut self) {
+        self.keys.keep_apart();
+        let mut uniques = self.uniques.to_vec();
+        uniques.iter_mut().for_each(Recent::keep_apart);
+        self.uniques = uniques.into();
     }
 
     pub fn is_live_in_head(&self, row: u64) -> bool {

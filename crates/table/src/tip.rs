@@ -13,7 +13,7 @@ use crate::key_match;
 use crate::lsn_runs::{self, Run};
 use crate::parts::{Entry, Parts, View};
 use crate::segment::Segment;
-use crate::{Snapshot, State};
+use crate::{Snapshot, State, unique};
 
 /// A table as of the last commit applied, durable or not. Not shared: readers get [`Tip::snapshot`]s.
 ///
@@ -26,12 +26,14 @@ pub struct Tip {
 impl Tip {
     /// An empty table.
     pub fn new(def: TableDef) -> Tip {
+        let uniques = unique::declared(&def, &[], 1);
         Tip {
             parts: Parts {
                 view: View::new(def),
                 head: Head::default(),
                 head_deletes: DeleteVector::default(),
                 keys: KeyMap::default(),
+                uniques,
                 segments: Arc::default(),
                 segment_bytes: 0,
                 segment_live: 0,
@@ -49,7 +51,7 @@ impl Tip {
     pub fn over(base: &Snapshot) -> Tip {
         let mut parts = base.parts.clone();
         parts.head.keep_apart(parts.next_row);
-        parts.keys.keep_apart();
+        parts.keep_keys_apart();
         Tip { parts }
     }
 
@@ -69,6 +71,7 @@ impl Tip {
         parts.sealed_next = state.sealed_next.0;
         // The head's rows take their ids again as they are replayed.
         parts.next_row = state.sealed_next.0;
+        parts.uniques = unique::declared(&parts.view.def, &[], parts.next_row);
         // So that replayed rows get the same times as when they were first appended.
         parts.last_time = state.sealed_time;
         parts.sealed_time = state.sealed_time;
@@ -115,6 +118,7 @@ impl Tip {
     /// Changes the definition. Rows written before stay as they are and are projected by column id when read.
     pub fn set_def(&mut self, def: TableDef) -> Result<()> {
         self.check_def(&def)?;
+        self.parts.uniques = unique::declared(&def, &self.parts.uniques, self.parts.next_row);
         self.parts.view = View::new(def);
         Ok(())
     }
@@ -166,7 +170,7 @@ impl Tip {
         if view.def.is_keyed() {
             self.enter_keys(next, &user, &view);
         }
-        Ok(())
+        self.parts.enter_uniques(next, &user)
     }
 
     fn enter_keys(&mut self, first: u64, user: &RecordBatch, view: &View) {

@@ -3,7 +3,8 @@
 //! What an index of some kind may be is known to whoever builds it; here is only what holds for all kinds.
 
 use crate::name::{self, printable};
-use crate::{Error, INDEX_SITE, IndexDef, Kind, Result, TableDef};
+use crate::schema::INDEX_COLUMN;
+use crate::{Error, INDEX_SITE, IndexDef, Kind, Result, TableDef, Unique};
 
 /// The kinds that users may declare.
 pub const KINDS: [&str; 3] = ["column", "text", INDEX_SITE];
@@ -19,6 +20,8 @@ pub struct NewIndex {
     pub kind: String,
     pub columns: Vec<String>,
     pub options: Vec<(String, String)>,
+    /// No two rows may have equal values in all of the columns.
+    pub unique: bool,
 }
 
 impl TableDef {
@@ -66,8 +69,13 @@ impl TableDef {
         if let Some(pair) = options.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(wrong(format!("the index has option `{}` twice", printable(&pair[0].0))));
         }
+        if new.unique && new.kind != INDEX_COLUMN {
+            return Err(wrong(format!("an index of kind `{}` cannot be unique", new.kind))
+                .hint("one of columns can: CREATE UNIQUE INDEX ON goods (number)"));
+        }
         let name = if new.name.is_empty() { self.index_name(new) } else { new.name.clone() };
-        Ok(IndexDef { name, kind: new.kind.clone(), columns, options })
+        let unique = new.unique.then_some(Unique::Checking);
+        Ok(IndexDef { name, kind: new.kind.clone(), columns, options, unique })
     }
 
     /// Adds an index. False if there is the same one already; [`Kind::Exists`] if another has its name.
@@ -75,6 +83,7 @@ impl TableDef {
         let index = self.index_of(new)?;
         let same = |other: &IndexDef| {
             (&other.kind, &other.columns, &other.options) == (&index.kind, &index.columns, &index.options)
+                && other.unique.is_some() == index.unique.is_some()
         };
         if new.name.is_empty() && self.indexes.iter().any(same) {
             return Ok(false);
@@ -115,9 +124,11 @@ impl TableDef {
         let table = self.name.rsplit('.').next().unwrap_or_default();
         let mut stem = format!("{table}_{}", new.columns.join("_"));
         stem.truncate(stem.floor_char_boundary(name::COLUMN_BYTES_MAX - 16));
+        // As PostgreSQL calls what UNIQUE makes.
+        let kind = if new.unique { "key" } else { "idx" };
         let names = (1..).map(|n| match n {
-            1 => format!("{stem}_idx"),
-            n => format!("{stem}_idx{n}"),
+            1 => format!("{stem}_{kind}"),
+            n => format!("{stem}_{kind}{n}"),
         });
         let taken = |name: &String| self.index_named(name).is_some();
         names.into_iter().find(|name| !taken(name)).unwrap_or_default()

@@ -48,6 +48,21 @@ pub fn append(data_type: &DataType, column: &dyn Array, row: usize, out: &mut Ve
     }
 }
 
+/// Appends bytes that are equal for equal values: as [`append`], but -0.0 is 0.0, and one NaN is like any other.
+pub fn append_equal(data_type: &DataType, column: &dyn Array, row: usize, out: &mut Vec<u8>) {
+    match data_type {
+        DataType::Float32 => {
+            let value = column.as_primitive::<Float32Type>().value(row);
+            float32(if value.is_nan() { f32::NAN } else { value + 0.0 }, out);
+        }
+        DataType::Float64 => {
+            let value = column.as_primitive::<Float64Type>().value(row);
+            float64(if value.is_nan() { f64::NAN } else { value + 0.0 }, out);
+        }
+        _ => append(data_type, column, row, out),
+    }
+}
+
 /// The same bytes from single values.
 pub fn encode_values(types: &[DataType], values: &[Value]) -> Result<Vec<u8>> {
     if types.len() != values.len() {
@@ -187,6 +202,27 @@ mod tests {
             assert_eq!(x.cmp(&y), a.total_cmp(&b), "{pair:?}");
         }
         assert!(encode_values(&[DataType::Float64], &[Value::Float64(1.0)]).is_err(), "no primary key");
+    }
+
+    #[test]
+    fn floats_that_are_equal_have_equal_bytes() {
+        let bytes = |value: f64| {
+            let of = |data_type: DataType, value: Value| {
+                let array = Value::to_array(&[value], &data_type).unwrap();
+                let mut out = Vec::new();
+                append_equal(&data_type, array.as_ref(), 0, &mut out);
+                out
+            };
+            [
+                of(DataType::Float64, Value::Float64(value)),
+                of(DataType::Float32, Value::Float32(value as f32)),
+            ]
+        };
+        assert_eq!(bytes(-0.0), bytes(0.0));
+        assert_eq!(bytes(f64::NAN), bytes(-f64::NAN));
+        assert_eq!(bytes(f64::NAN), bytes(f64::from_bits(f64::NAN.to_bits() | 7 << 40)));
+        assert_ne!(bytes(f64::NAN), bytes(f64::INFINITY));
+        assert_ne!(bytes(1.0), bytes(-1.0));
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
 pub use indexes::NewIndex;
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{
-    Column, FIRST_USER_COLUMN, INDEX_SITE, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME, TIME_NAME, TableDef,
-    TableOptions,
+    Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME,
+    TIME_NAME, TableDef, TableOptions, Unique,
 };
 pub use value::Value;
 pub use view_def::{ViewColumn, ViewDef};

@@ -22,6 +22,12 @@ pub const FIRST_USER_COLUMN: ColumnId = ColumnId(16);
 pub const COLUMNS_MAX: usize = 1_000;
 pub const TABLES_MAX: usize = 10_000;
 
+/// The kind of index that finds rows by the values of columns, and may be unique.
+pub const INDEX_COLUMN: &str = "column";
+
+/// The option under which a unique index is stored.
+const UNIQUE: &str = "unique";
+
 /// The kind of index that makes a table a vault: `site` publishes what is in it.
 pub const INDEX_SITE: &str = "site";
 
@@ -59,6 +65,19 @@ pub struct IndexDef {
     pub columns: Vec<ColumnId>,
     /// Options of the kind, by name.
     pub options: Vec<(String, String)>,
+    /// Whether no two rows may have equal values in all of the columns; a row with a null in one of them is equal to none.
+    pub unique: Option<Unique>,
+}
+
+/// How far the promise of a unique index holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unique {
+    /// Rows that were there before the index are still being compared.
+    Checking,
+    /// No two live rows are equal, and no write makes two.
+    Enforced,
+    /// Two rows were equal, which the text names: nothing is promised, and nothing checked any more.
+    Failed(String),
 }
 
 /// What a table's owner asked for beyond its columns.
@@ -89,6 +108,31 @@ pub struct TableDef {
     pub time: Option<ColumnId>,
     pub indexes: Vec<IndexDef>,
     pub options: TableOptions,
+}
+
+impl Unique {
+    fn encoded(&self) -> String {
+        match self {
+            Unique::Checking => "checking".into(),
+            Unique::Enforced => "enforced".into(),
+            Unique::Failed(why) => format!("failed: {why}"),
+        }
+    }
+
+    fn decoded(state: &str) -> Option<Unique> {
+        Some(match state {
+            "checking" => Unique::Checking,
+            "enforced" => Unique::Enforced,
+            other => Unique::Failed(other.strip_prefix("failed: ")?.to_owned()),
+        })
+    }
+}
+
+impl IndexDef {
+    /// Whether writes are checked against it.
+    pub fn checks_writes(&self) -> bool {
+        matches!(self.unique, Some(Unique::Checking | Unique::Enforced))
+    }
 }
 
 impl Column {
@@ -140,6 +184,16 @@ impl TableDef {
 
     pub fn is_keyed(&self) -> bool {
         !self.primary_key.is_empty()
+    }
+
+    /// Whether some of its indexes are unique, whatever has come of it.
+    pub fn has_unique(&self) -> bool {
+        self.indexes.iter().any(|index| index.unique.is_some())
+    }
+
+    /// Whether a write to it may be refused for the rows that are there.
+    pub fn is_checked(&self) -> bool {
+        self.is_keyed() || self.indexes.iter().any(IndexDef::checks_writes)
     }
 
     /// Whether its rows are notes and files, of which only the published ones are for everybody: whoever is no admin
@@ -265,7 +319,14 @@ impl TableDef {
             e.str(&index.name);
             e.str(&index.kind);
             e.list(&index.columns, |e, id| e.varint(id.0.into()));
-            encode_pairs(e, &index.options);
+            match &index.unique {
+                None => encode_pairs(e, &index.options),
+                Some(unique) => {
+                    let pair = (UNIQUE.to_owned(), unique.encoded());
+                    let pairs: Vec<_> = index.options.iter().cloned().chain([pair]).collect();
+                    encode_pairs(e, &pairs);
+                }
+            }
         });
         // Options are named, so that a later version can add one without a new format.
         let options = &self.options;
@@ -329,12 +390,18 @@ impl TableDef {
         let primary_key = d.list(|d| d.varint32().map(ColumnId))?;
         let time = d.option(|d| d.varint32().map(ColumnId))?;
         let indexes = d.list(|d| {
-            Ok(IndexDef {
-                name: d.str()?.to_owned(),
-                kind: d.str()?.to_owned(),
-                columns: d.list(|d| d.varint32().map(ColumnId))?,
-                options: decode_pairs(d)?,
-            })
+            let (name, kind) = (d.str()?.to_owned(), d.str()?.to_owned());
+            let columns = d.list(|d| d.varint32().map(ColumnId))?;
+            let mut options = decode_pairs(d)?;
+            let mut unique = None;
+            if kind == INDEX_COLUMN
+                && let Some(at) = options.iter().position(|(key, _)| key == UNIQUE)
+            {
+                let (_, state) = options.remove(at);
+                let known = Unique::decoded(&state);
+                unique = Some(known.ok_or_else(|| d.damaged("a unique index in a state that is none"))?);
+            }
+            Ok(IndexDef { name, kind, columns, options, unique })
         })?;
         let mut options = TableOptions::default();
         for (key, value) in decode_pairs(d)? {
@@ -406,7 +473,14 @@ mod tests {
             kind: "column".into(),
             columns: vec![ColumnId(18)],
             options: vec![("a".into(), "b".into())],
+            unique: None,
         });
+        for (name, unique) in
+            [("c", Unique::Checking), ("e", Unique::Enforced), ("f", Unique::Failed("x = 1: \0 é".into()))]
+        {
+            let index = def.indexes[0].clone();
+            def.indexes.push(IndexDef { name: name.into(), unique: Some(unique), ..index });
+        }
         def.options = TableOptions {
             lake: Some(false),
             retention: Some(5),

@@ -196,6 +196,7 @@ impl World {
             kind: kind.into(),
             columns,
             options: Vec::new(),
+            unique: None,
         };
         let open = ids(&["path", "title", "text", "modified"]);
         let searched = ids(&["title", "text"]);

@@ -10,12 +10,17 @@ use super::check::changed_since;
 use crate::prepare::{Alter, Prepared, PreparedOp, exists, refuse_nulls};
 
 /// Rows that came since the caller looked for nulls, and are looked at here. With more of them it looks again.
-const ROWS_AGAIN_MAX: u64 = 65_536;
+pub(super) const ROWS_AGAIN_MAX: u64 = 65_536;
 
 impl Prepared {
     /// Whether the rows of earlier transactions must be in the tips before it is checked.
     pub fn asks_rows(&self) -> bool {
-        self.ops.iter().any(|op| matches!(op, PreparedOp::AlterTable(Alter { seen: Some(_), .. })))
+        let asks = |op: &PreparedOp| match op {
+            PreparedOp::AlterTable(Alter { seen, .. }) => seen.is_some(),
+            PreparedOp::AlterIndexes { add, .. } => add.iter().any(|index| index.unique),
+            _ => false,
+        };
+        self.ops.iter().any(asks)
     }
 }
 

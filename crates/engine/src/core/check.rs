@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
+use arrow::array::RecordBatch;
 use types::schema::TABLES_MAX;
 use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
 use super::alter::still_fits;
+use super::settle::{Settled, overtaken};
 use super::{Action, Core, Group};
 use crate::prepare::{
-    Insert, Key, Prepared, PreparedOp, Rule, Target, exists, key_taken, key_text, row_key_text, with_columns,
-    with_indexes,
+    Claims, Insert, Key, Prepared, PreparedOp, Target, exists, row_key_text, with_columns, with_indexes,
 };
 
 impl Core {
@@ -53,19 +52,20 @@ impl Core {
                     }
                     if let Some(def) = with_columns(def, &columns)? {
                         defs.insert(table, def.clone());
-                        actions.push(Action::Alter(def));
+                        actions.push(Action::Alter(def, Vec::new()));
                     }
                 }
                 PreparedOp::AlterTable(alter) => {
                     if let Some(def) = self.check_alter(&defs, &alter)? {
                         defs.insert(def.name.clone(), def.clone());
-                        actions.push(Action::Alter(def));
+                        actions.push(Action::Alter(def, Vec::new()));
                     }
                 }
-                PreparedOp::AlterIndexes { table, drop, add } => {
-                    if let Some(def) = with_indexes(self.def_in(&defs, &table)?, &drop, &add)? {
+                PreparedOp::AlterIndexes { table, drop, add, entered } => {
+                    if let Some(mut def) = with_indexes(self.def_in(&defs, &table)?, &drop, &add)? {
+                        let entered = self.check_new_uniques(&mut def, entered)?;
                         defs.insert(table, def.clone());
-                        actions.push(Action::Alter(def));
+                        actions.push(Action::Alter(def, entered));
                     }
                 }
                 PreparedOp::Insert(insert) => {
@@ -164,66 +164,23 @@ impl Core {
         table: TableId,
         insert: Insert,
     ) -> Result<Action> {
-        let Insert { target, version, batch, keys, rule, replaces } = insert;
+        let Insert { target, version, batch, keys, claims, rule, replaces } = insert;
         let def = self.def_in(defs, &target.table)?;
         debug_assert!(def.schema.version >= version, "definitions only go forward");
         if def.schema.version != version && !still_fits(def, &batch) {
             return Err(changed_since(&target.table));
         }
         debug_assert!(
-            keys.is_empty() || group.staged.iter().all(|s| s.table != table),
-            "keyed rows are not staged"
+            keys.is_empty() && claims.is_empty() || group.staged.iter().all(|s| s.table != table),
+            "rows that are checked are not staged"
         );
         let ended = self.check_live(table, &target, replaces, true)?;
         let find = |key: &Key| self.find_again(table, &target, key);
-        let (batch, deletes) = Self::settle(def, batch, &keys, &rule, ended, find)?;
-        Ok(Action::Rows { table, version, batch, deletes })
-    }
-
-    /// The rows of an insert that are written, and the versions that end: `deletes` (ascending), and what `rule` says of
-    /// the rows that have the keys now, which `find` tells.
-    pub(crate) fn settle(
-        def: &TableDef,
-        batch: RecordBatch,
-        keys: &[Key],
-        rule: &Rule,
-        mut deletes: Vec<RowId>,
-        find: impl Fn(&Key) -> Result<Option<RowId>>,
-    ) -> Result<(RecordBatch, Vec<RowId>)> {
-        let ended = deletes.len();
-        let mut skip = Vec::new();
-        for (row, key) in keys.iter().enumerate() {
-            let current = find(key)?;
-            match (rule, current) {
-                (Rule::Unchanged, current) => {
-                    if current != key.found {
-                        return Err(overtaken(def, key_text(def, &batch, row)));
-                    }
-                    if current.is_some_and(|current| deletes[..ended].binary_search(&current).is_err()) {
-                        return Err(key_taken(def, &batch, row));
-                    }
-                }
-                (Rule::Expect(expected), current) => {
-                    if current != expected[row] {
-                        return Err(unexpected(def, &batch, row, expected[row], current));
-                    }
-                    deletes.extend(current);
-                }
-                (_, None) => {}
-                (Rule::Refuse, Some(current)) => {
-                    // A row that this very operation ends does not stand in the way of its successor.
-                    if deletes[..ended].binary_search(&current).is_err() {
-                        return Err(key_taken(def, &batch, row));
-                    }
-                }
-                (Rule::Replace, Some(current)) => deletes.push(current),
-                (Rule::Skip, Some(_)) => skip.push(row),
-            }
-        }
-        // All at one lsn, so their order says nothing, and in this one they take least room in the log.
-        deletes.sort_unstable();
-        let batch = if skip.is_empty() { batch } else { without(&batch, &skip)? };
-        Ok((batch, deletes))
+        let (checks, claims) = self.check_claims(table, def, &target, claims)?;
+        let owner = |claims: &Claims, row: usize| checks.owner(&target, claims, &batch, row);
+        let rows = Settled { def, keys: &keys, claims: &claims, rule: &rule };
+        let (batch, deletes) = rows.settle(batch.clone(), ended, find, owner)?;
+        Ok(Action::Rows { table, version, batch, deletes, unchecked: checks.left_out() })
     }
 
     fn find_again(&self, table: TableId, target: &Target, key: &Key) -> Result<Option<RowId>> {
@@ -258,7 +215,8 @@ impl Core {
         deletes.sort_unstable();
         let schema = std::sync::Arc::new(arrow::datatypes::Schema::empty());
         let version = self.tips.get(&table).map_or(SchemaVersion(1), |tip| tip.def().schema.version);
-        Action::Rows { table, version, batch: RecordBatch::new_empty(schema), deletes }
+        let batch = RecordBatch::new_empty(schema);
+        Action::Rows { table, version, batch, deletes, unchecked: false }
     }
 }
 
@@ -284,35 +242,4 @@ pub(crate) fn row_gone(target: &Target, row: RowId) -> Error {
             .hint("read it again and retry"),
     };
     error.with("row id", row)
-}
-
-fn overtaken(def: &TableDef, key: String) -> Error {
-    Error::conflict(format!("the row with {key} has been changed by another writer meanwhile"))
-        .with("table", name::short_table_name(&def.name))
-        .hint("read it again and retry")
-}
-
-fn unexpected(
-    def: &TableDef,
-    batch: &RecordBatch,
-    row: usize,
-    expected: Option<RowId>,
-    current: Option<RowId>,
-) -> Error {
-    let show = |row: Option<RowId>| row.map_or("no row".to_owned(), |row| format!("row id {row}"));
-    Error::conflict(format!(
-        "the row with {} is not what the request expects: {} expected, {} found",
-        key_text(def, batch, row),
-        show(expected),
-        show(current)
-    ))
-    .with("table", name::short_table_name(&def.name))
-    .hint("read the row again and retry")
-}
-
-/// The batch without these rows (ascending).
-fn without(batch: &RecordBatch, skip: &[usize]) -> Result<RecordBatch> {
-    let keep: BooleanArray =
-        (0..batch.num_rows()).map(|row| Some(skip.binary_search(&row).is_err())).collect();
-    filter_record_batch(batch, &keep).map_err(|e| Error::internal(format!("selecting rows failed: {e}")))
 }

@@ -31,7 +31,7 @@ impl Core {
         let (table, inputs, output) = match edit {
             BackgroundEdit::Trim { .. } => return Ok(Committed::default()),
             BackgroundEdit::Derive { table, name, position } => {
-                return Ok(self.derive(group, table, name, position));
+                return self.derive(group, table, name, position);
             }
             BackgroundEdit::Seal { table, segment } => (table, Vec::new(), Some(segment)),
             BackgroundEdit::Compact { table, inputs, output } => (table, inputs, output),
@@ -69,16 +69,16 @@ impl Core {
         table: TableId,
         name: &'static str,
         position: Arc<Position>,
-    ) -> Committed {
+    ) -> Result<Committed> {
         // The table was dropped meanwhile, and with it everything that derives from it.
-        let Some(tip) = self.tips.get(&table) else { return Committed::default() };
+        let Some(tip) = self.tips.get(&table) else { return Ok(Committed::default()) };
         let materializers = self.shared.materializers.load_full();
         if let Some(materializer) = materializers.iter().find(|m| m.name() == name)
             && !materializer.follows(tip.def())
         {
             let since = Lsn(group.lsn(group.frame.commits()).0 - 1);
             self.leave(table, materializer, Some(position), since);
-            return Committed::default();
+            return Ok(Committed::default());
         }
         let offset = group.frame.commit();
         let Checkpoint { row, lsn, state } = position.checkpoint.clone();
@@ -86,7 +86,8 @@ impl Core {
         group.frame.edit(offset, Edit::Checkpoint { materializer, table, row, lsn, state });
         self.meta.checkpoints.insert((name.to_owned(), table), position.checkpoint.clone());
         self.meta_changed = true;
+        self.settle_uniques(group, offset, table, &position)?;
         self.derived.push((table, name, Some(position)));
-        Committed { lsn: group.lsn(offset), ..Committed::default() }
+        Ok(Committed { lsn: group.lsn(offset), ..Committed::default() })
     }
 }

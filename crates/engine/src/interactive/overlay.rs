@@ -7,14 +7,14 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use table::Tip;
+use table::unique::Lookup;
 use types::{Error, Kind, Lsn, Micros, Principal, Result, RowId, Scope, TableId, name};
 
 use super::Limits;
-use crate::core::Core;
-use crate::core::row_gone;
+use crate::core::{Settled, row_gone};
 use crate::prepare::{
-    self, DELETE_BYTES, Insert, Key, Landed, OP_BYTES, Prepared, PreparedOp, Rule, TRANSACTION_BYTES_MAX,
-    Target, encode_keys, find_all,
+    self, Claims, DELETE_BYTES, Insert, Key, Landed, OP_BYTES, Prepared, PreparedOp, Rule,
+    TRANSACTION_BYTES_MAX, Target, claims, encode_keys, find_all,
 };
 use crate::root::Root;
 use crate::transaction::{Op, Transaction};
@@ -132,7 +132,7 @@ impl Overlay {
                 .hint("do it before the transaction begins, or after it has ended"));
         }
         // Materializers are asked about definitions, and none changes.
-        let mut prepared = prepare::prepare(&self.root, principal, &[], Transaction::new(vec![op]))?;
+        let mut prepared = prepare::prepare(&self.root, principal, &[], 0, Transaction::new(vec![op]))?;
         let (rows, op) = match prepared.ops.pop() {
             Some(PreparedOp::Insert(insert)) => {
                 (insert.batch.num_rows() + insert.replaces.len(), PreparedOp::Insert(insert))
@@ -174,13 +174,15 @@ impl Overlay {
     }
 
     fn insert(&mut self, insert: Insert, time: Micros) -> Result<Written> {
-        let Insert { target, version, batch, keys, rule, replaces } = insert;
+        let Insert { target, version, batch, keys, claims, rule, replaces } = insert;
         let (table, changed) = self.changed(&target)?;
         debug_assert_eq!(changed.base.def().schema.version, version, "definitions do not change in here");
         let ended = live(changed, &target, replaces, true)?;
         let def = changed.base.def().clone();
         // Nobody else writes here: what was found is what is there.
-        let (batch, deletes) = Core::settle(&def, batch, &keys, &rule, ended, |key: &Key| Ok(key.found))?;
+        let rows = Settled { def: &def, keys: &keys, claims: &claims, rule: &rule };
+        let owner = |claims: &Claims, row: usize| Ok(claims.keys[row].as_ref().and_then(|key| key.found));
+        let (batch, deletes) = rows.settle(batch, ended, |key: &Key| Ok(key.found), owner)?;
         self.write(table, Some(batch), deletes, time)
     }
 
@@ -283,7 +285,7 @@ impl Overlay {
             Prepared { ops: Vec::new(), bytes: 0, frame_bytes: OP_BYTES, landed: Some(landed.clone()) };
         let mut commit = Commit { prepared, tables: Vec::new(), own: Vec::new(), landed };
         for (id, changed) in &self.tables {
-            changed.commit(*id, &mut commit)?;
+            changed.commit(*id, self.base.lookup(*id), &mut commit)?;
         }
         if commit.prepared.frame_bytes > TRANSACTION_BYTES_MAX {
             return Err(Error::new(
@@ -311,7 +313,7 @@ fn live(changed: &Changed, target: &Target, rows: Vec<RowId>, must_exist: bool) 
 
 impl Changed {
     /// Adds what is to be committed of this table.
-    fn commit(&self, id: TableId, commit: &mut Commit) -> Result<()> {
+    fn commit(&self, id: TableId, lookup: Option<&Arc<dyn Lookup>>, commit: &mut Commit) -> Result<()> {
         let def = self.base.def();
         let (batch, own) = self.own_rows()?;
         let replaces: Vec<RowId> = self.ended.iter().copied().collect();
@@ -332,7 +334,10 @@ impl Changed {
             false => Vec::new(),
         };
         let version = def.schema.version;
-        let insert = Insert { target, version, batch, keys, rule: Rule::Unchanged, replaces };
+        let rule = Rule::Unchanged;
+        let claims = claims(&target, lookup, def, &batch, &rule)?;
+        prepared.bytes += claims.iter().map(Claims::bytes).sum::<u64>();
+        let insert = Insert { target, version, batch, keys, claims, rule, replaces };
         prepared.ops.push(PreparedOp::Insert(insert));
         commit.tables.push(def.name.clone());
         commit.own.push((id, own));

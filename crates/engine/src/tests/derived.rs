@@ -104,7 +104,7 @@ impl Materializer for Listing {
         self.write(&place.env, place, &name, &rows).map_err(|e| Error::io("writing a listing", e))?;
         (budget.tick)(rows.len() as u64)?;
         let checkpoint = Checkpoint { row: delta.row, lsn: delta.lsn, state: name.into_bytes() };
-        Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(rows) }))
+        Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(rows))))
     }
 
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {

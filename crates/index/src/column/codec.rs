@@ -11,18 +11,18 @@ use types::codec::Encoder;
 use types::{ColumnId, DataType, Error, IndexDef, Result, TableDef, Value, key, name};
 
 /// The kind of an index definition that this module builds.
-pub const KIND: &str = "column";
+pub const KIND: &str = types::INDEX_COLUMN;
 pub const COLUMNS_MAX: usize = 16;
 /// Entries are cut here.
 pub const KEY_BYTES_MAX: usize = 1_024;
 
-const VALUE: u8 = 1;
-const NULL: u8 = 2;
+pub(super) const VALUE: u8 = 1;
+pub(super) const NULL: u8 = 2;
 
 /// What an index of a table is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
-    list: Vec<(ColumnId, DataType)>,
+    pub(super) list: Vec<(ColumnId, DataType)>,
 }
 
 /// Entries between two byte strings: from `low` on, and before `high` where there is one.
@@ -220,7 +220,7 @@ fn text_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-fn cut(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn cut(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(KEY_BYTES_MAX);
     bytes
 }

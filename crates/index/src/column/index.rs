@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use table::Snapshot;
 use table::materializer::{Checkpoint, Place};
+use table::unique::Verdict;
 use types::codec::{Decoder, Encoder};
 use types::{Error, IndexDef, Kind, Result, RowId, TableDef};
 
@@ -29,6 +30,8 @@ pub struct Index {
     columns: Columns,
     fingerprint: u64,
     pub(super) row: RowId,
+    /// Of comparing its rows, if it is unique and not known to be. Not stored: what it leads to is, in the table's definition.
+    pub(super) verdict: Verdict,
     /// In row-id order.
     pub(super) runs: Vec<Arc<Run>>,
 }
@@ -55,7 +58,13 @@ pub struct RunInfo {
 
 impl Index {
     pub(super) fn new(columns: Columns) -> Index {
-        Index { fingerprint: columns.fingerprint(), columns, row: RowId(0), runs: Vec::new() }
+        Index {
+            fingerprint: columns.fingerprint(),
+            columns,
+            row: RowId(0),
+            verdict: Verdict::Unknown,
+            runs: Vec::new(),
+        }
     }
 
     pub fn columns(&self) -> &Columns {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use table::unique::Lookup;
 use types::{ColumnId, Error, ROW_ID, Result, RowId, TableDef};
 use vfs::{Mutex, Rank};
 
@@ -12,6 +13,7 @@ use super::build::{self, Builder};
 use super::codec::{KIND, check};
 use super::index::{Indexes, declared};
 use super::run::{FILES, Run};
+use super::unique::compare;
 use crate::levels::{self, Largest};
 use crate::store::{Memory, table_of};
 
@@ -90,6 +92,11 @@ impl Materializer for Column {
         Ok(Arc::new(indexes))
     }
 
+    fn lookup(&self, published: &Published) -> Option<Arc<dyn Lookup>> {
+        let indexes: Arc<Indexes> = published.clone().downcast().ok()?;
+        Some(indexes)
+    }
+
     fn step(
         &self,
         place: &Place,
@@ -107,14 +114,16 @@ impl Materializer for Column {
         let last = RowId(table.next_row().0 - 1);
         let missing = last.0.saturating_sub(indexes.reached().0);
         let merge = next_merge(&indexes, table)?;
+        let compares = indexes.next_to_compare(table.def()).is_some();
         if let Some((checkpoint, before)) = &known
             && before.is_as_declared(table.def())
         {
-            if missing == 0 && merge.is_none() {
+            if missing == 0 && merge.is_none() && !compares {
                 return Ok(Progress::UpToDate);
             }
             if !budget.urgent
                 && merge.is_none()
+                && !compares
                 && let Some(left) = self.gather(place, table, checkpoint)
             {
                 return Ok(Progress::Later(left));
@@ -127,9 +136,15 @@ impl Materializer for Column {
             }
             _ => self.take_in(place, table, &mut indexes, last, budget)?,
         }
+        // Once they hold all rows, and in this step: nobody asks for another one before the table changes.
+        while let Some((at, key)) = indexes.next_to_compare(table.def())
+            && indexes.reached() == last
+        {
+            indexes.list[at].verdict = compare(&indexes.list[at], &key, table, budget)?;
+        }
         self.remember(table, &indexes);
         let checkpoint = Checkpoint { row: indexes.reached(), lsn: table.lsn(), state: indexes.encode() };
-        Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(indexes) }))
+        Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(indexes))))
     }
 
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {

@@ -2,3 +2,4 @@
 
 mod lookups;
 mod support;
+mod unique;

@@ -185,7 +185,7 @@ impl Materializer for Text {
         }
         self.remember(table, &index);
         let checkpoint = Checkpoint { row, lsn: table.lsn(), state: index.encode() };
-        Ok(Progress::Advanced(Position { checkpoint, published: Arc::new(index) }))
+        Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(index))))
     }
 
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {

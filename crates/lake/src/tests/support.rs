@@ -210,9 +210,8 @@ impl Bench {
         let materializer: &dyn table::materializer::Materializer = &*self.materializer;
         let opened = materializer.open(&self.place(), &self.snapshot(), &position.checkpoint);
         // After an error the engine begins from nothing.
-        self.position = opened
-            .ok()
-            .map(|published| Arc::new(Position { checkpoint: position.checkpoint.clone(), published }));
+        self.position =
+            opened.ok().map(|published| Arc::new(Position::new(position.checkpoint.clone(), published)));
     }
 
     /// The names of the files in the table's directory.

@@ -394,8 +394,7 @@ impl Job {
                 }
                 // A view that was given stays as it is, so there is nothing to look at again.
                 Err(error)
-                    if (error.kind() == Kind::Conflict
-                        || change.retries_exists && error.kind() == Kind::Exists)
+                    if crate::write::may_retry(&change.retries_exists, &error)
                         && self.view.is_none()
                         && attempt < ATTEMPTS_MAX =>
                 {

@@ -14,17 +14,16 @@ use arrow::compute::{interleave, take};
 use arrow::datatypes::{Field, Int64Type};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
-    ConflictTarget, DoUpdate, Ident, OnConflict, OnConflictAction, SelectItem, SetExpr, Statement,
+    DoUpdate, Ident, OnConflict, OnConflictAction, SelectItem, SetExpr, Statement,
 };
 use engine::{Mode, Op};
 use table::Snapshot;
-use types::{
-    Column, ColumnId, DataType, Error, Kind, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TableDef, key, name,
-};
+use types::{Column, ColumnId, Error, Kind, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, name};
 
+use super::arbiter::{Arbiter, Compared, free, no_key};
 use super::assign::Sets;
 use super::returning::{Changed, System};
-use super::{Change, Writer, batch_of, column_position, qualified};
+use super::{Change, Writer, batch_of, qualified};
 use crate::execute::reserve;
 use crate::parse;
 use crate::planner::{Extra, extra_schema};
@@ -54,44 +53,42 @@ impl Writer<'_> {
         returning: Option<&[SelectItem]>,
     ) -> Result<Change> {
         let def = snapshot.def();
-        check_target(def, on.conflict_target.as_ref())?;
+        let named = Arbiter::named(def, on.conflict_target.as_ref())?;
         let table = def.name.clone();
+        let all = Arbiter::all(def);
         let update = match &on.action {
-            OnConflictAction::DoUpdate(update) if !def.is_keyed() => {
-                let _ = update;
-                return Err(no_key(def));
-            }
             OnConflictAction::DoUpdate(update) => Some(update),
             OnConflictAction::DoNothing => None,
         };
-        if update.is_none() && returning.is_none() {
+        if update.is_none() && returning.is_none() && (named.is_none() || all.len() == 1) {
             if batch.num_rows() == 0 {
                 return Ok(Change::default());
             }
-            // The commit knows best which keys are taken.
-            let mode = if def.is_keyed() { Mode::InsertIfAbsent } else { Mode::Append };
+            // The commit knows best which rows are in the way.
+            let mode = if all.is_empty() { Mode::Append } else { Mode::InsertIfAbsent };
             let ops = vec![Op::Insert { table, batch, mode }];
             return Ok(Change { ops, memory, counts_inserted: true, ..Change::default() });
         }
         let stored = snapshot.conform(&batch)?;
-        let keys = keys(def, &stored);
-        let found = keys
-            .iter()
-            .map(|key| if def.is_keyed() { snapshot.find(key) } else { Ok(None) })
-            .collect::<Result<Vec<_>>>()?;
-        let (rows, old) = match update {
-            Some(update) => self.updated(snapshot, called, update, &stored, &keys, &found).await?,
+        let (arbiters, (rows, old)) = match update {
+            Some(update) => {
+                let arbiter = named.or_else(|| all.into_iter().next()).ok_or_else(|| no_key(def))?;
+                let compared = arbiter.compare(self.view, snapshot, &stored)?;
+                let changed = self.updated(snapshot, called, update, &stored, &compared).await?;
+                (vec![arbiter], changed)
+            }
             None => {
-                let mut seen = HashSet::new();
-                let free =
-                    |row: &usize| found[*row].is_none() && (!def.is_keyed() || seen.insert(&keys[*row]));
-                let kept =
-                    UInt32Array::from_iter_values((0..stored.num_rows()).filter(free).map(|row| row as u32));
+                let arbiters = named.map_or(all, |named| vec![named]);
+                let compare = |arbiter: &Arbiter| arbiter.compare(self.view, snapshot, &stored);
+                let compared = arbiters.iter().map(compare).collect::<Result<Vec<_>>>()?;
+                let free = free(&compared, stored.num_rows());
+                let kept = UInt32Array::from_iter_values(free.into_iter().map(|row| row as u32));
                 let column = |array: &ArrayRef| {
                     take(array, &kept, None)
                         .map_err(|e| Error::internal(format!("selecting rows failed: {e}")))
                 };
-                (stored.columns().iter().map(column).collect::<Result<Vec<_>>>()?, Vec::new())
+                let rows = stored.columns().iter().map(column).collect::<Result<Vec<_>>>()?;
+                (arbiters, (rows, Vec::new()))
             }
         };
         let count = rows.first().map_or(0, |column| column.len());
@@ -109,7 +106,8 @@ impl Writer<'_> {
         let columns: Vec<&Column> = def.schema.columns.iter().collect();
         let batch = batch_of(&columns, rows, count)?;
         let ops = vec![Op::Update { table, old, batch }];
-        Ok(Change { ops, count: count as u64, memory, returned, retries_exists: true, ..Change::default() })
+        let count = count as u64;
+        Ok(Change { ops, count, memory, returned, retries_exists: arbiters, ..Change::default() })
     }
 
     /// The rows as DO UPDATE leaves them, in the order of the statement, and the versions that they replace.
@@ -119,9 +117,9 @@ impl Writer<'_> {
         called: &Ident,
         update: &DoUpdate,
         stored: &RecordBatch,
-        keys: &[Box<[u8]>],
-        found: &[Option<RowId>],
+        compared: &Compared,
     ) -> Result<(Vec<ArrayRef>, Vec<RowId>)> {
+        let Compared { keys, found } = compared;
         if called.value == EXCLUDED {
             return Err(Error::invalid(
                 "the table is called `excluded`, as are the rows that are not inserted",
@@ -139,7 +137,7 @@ impl Writer<'_> {
         let mut touched: HashSet<&[u8]> = HashSet::new();
         let (mut picks, mut old) = (Vec::new(), Vec::new());
         for (row, key) in keys.iter().enumerate() {
-            if touched.contains(&key[..]) {
+            if key.as_deref().is_some_and(|key| touched.contains(key)) {
                 return Err(Error::invalid("ON CONFLICT DO UPDATE cannot change a row a second time")
                     .with("row", row + 1)
                     .hint("no two rows of one statement may have the same key"));
@@ -153,7 +151,7 @@ impl Writer<'_> {
                 // WHERE leaves it as it is.
                 (Some(_), None) => continue,
             }
-            touched.insert(key);
+            touched.extend(key.as_deref());
         }
         let places: Vec<(usize, usize)> = picks
             .iter()
@@ -242,63 +240,4 @@ fn ambiguous(error: Error, called: &Ident) -> Error {
         ));
     }
     error
-}
-
-/// Whether the rows in the way are those of the same primary key.
-fn check_target(def: &TableDef, target: Option<&ConflictTarget>) -> Result<()> {
-    match target {
-        None => Ok(()),
-        Some(ConflictTarget::Columns(columns)) => {
-            let named = columns
-                .iter()
-                .map(|column| Ok(def.schema.columns[column_position(def, column)?].id))
-                .collect::<Result<BTreeSet<_>>>()?;
-            let key: BTreeSet<ColumnId> = def.primary_key.iter().copied().collect();
-            if !def.is_keyed() {
-                return Err(no_key(def));
-            }
-            if named != key {
-                return Err(Error::invalid("ON CONFLICT names other columns than the primary key")
-                    .with("table", name::short_table_name(&def.name))
-                    .hint(format!("write ON CONFLICT ({})", key_names(def))));
-            }
-            Ok(())
-        }
-        Some(ConflictTarget::OnConstraint(object)) => {
-            let error = Error::invalid(format!(
-                "ON CONFLICT takes the columns of the primary key, not a constraint or an index such as `{}`",
-                name::printable(&object.to_string())
-            ));
-            if !def.is_keyed() {
-                return Err(no_key(def));
-            }
-            Err(error.hint(format!("write ON CONFLICT ({})", key_names(def))))
-        }
-    }
-}
-
-fn key_names(def: &TableDef) -> String {
-    def.key_columns().map(|column| name::printable(&column.name)).collect::<Vec<_>>().join(", ")
-}
-
-fn no_key(def: &TableDef) -> Error {
-    Error::invalid("the table has no primary key, so no two rows of it are in each other's way")
-        .with("table", name::short_table_name(&def.name))
-        .hint("leave ON CONFLICT out, or make the table with a PRIMARY KEY")
-}
-
-/// The key of each row; nothing of a table without one.
-fn keys(def: &TableDef, stored: &RecordBatch) -> Vec<Box<[u8]>> {
-    let place = |id: &ColumnId| def.schema.columns.iter().position(|column| column.id == *id);
-    let places: Vec<usize> = def.primary_key.iter().filter_map(place).collect();
-    let types: Vec<DataType> = places.iter().map(|at| def.schema.columns[*at].data_type.clone()).collect();
-    let columns: Vec<&dyn Array> = places.iter().map(|at| stored.column(*at).as_ref()).collect();
-    let mut buffer = Vec::new();
-    (0..stored.num_rows())
-        .map(|row| {
-            buffer.clear();
-            key::encode_row(&types, &columns, row, &mut buffer);
-            buffer.as_slice().into()
-        })
-        .collect()
 }

@@ -65,6 +65,7 @@ files!(
     values_of_queries,
     scopes,
     shapes,
+    unique,
     zeros
 );
 

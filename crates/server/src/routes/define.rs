@@ -195,6 +195,7 @@ fn indexes_changed(def: &TableDef, columns: &[NewColumn], wanted: &[IndexDefinit
         let index = then.index_of(&new)?;
         let same = |known: &&types::IndexDef| {
             (&known.kind, &known.columns, &known.options) == (&index.kind, &index.columns, &index.options)
+                && known.unique.is_some() == index.unique.is_some()
                 && (new.name.is_empty() || known.name == new.name)
         };
         match def.indexes.iter().find(same) {

@@ -32,6 +32,8 @@ pub struct IndexDefinition {
     pub columns: Vec<String>,
     #[serde(default)]
     pub options: serde_json::Map<String, Json>,
+    #[serde(default)]
+    pub unique: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -172,6 +174,7 @@ impl IndexDefinition {
             kind,
             columns: self.columns.clone(),
             options: self.options.iter().map(option).collect::<Result<_>>()?,
+            unique: self.unique,
         })
     }
 }
@@ -238,12 +241,16 @@ pub fn describe(def: &TableDef) -> Json {
             let columns = index.columns.iter().filter_map(|id| Some(def.schema.column(*id)?.name.as_str()));
             let options: serde_json::Map<String, Json> =
                 index.options.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-            json!({
+            let mut shown = json!({
                 "name": index.name,
                 "kind": index.kind,
                 "columns": columns.collect::<Vec<_>>(),
                 "options": options,
-            })
+            });
+            if index.unique.is_some() {
+                shown["unique"] = json!(true);
+            }
+            shown
         });
         shown["indexes"] = indexes.collect();
     }

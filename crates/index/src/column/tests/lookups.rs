@@ -133,7 +133,7 @@ fn a_damaged_run_is_never_believed_and_is_built_anew() {
             Err(e) => assert!(matches!(e.kind(), Kind::Damaged | Kind::Newer), "{e}"),
             Ok(published) => {
                 let checkpoint = position.checkpoint.clone();
-                let opened = Arc::new(table::materializer::Position { checkpoint, published });
+                let opened = Arc::new(table::materializer::Position::new(checkpoint, published));
                 observe(&bench.table(), Some(&opened)).unwrap();
                 let is_damaged = opened.published::<crate::column::Indexes>().unwrap();
                 let touched = is_damaged.list().iter().any(|index| index.is_damaged());

@@ -35,7 +35,13 @@ pub fn goods(keyed: bool) -> TableDef {
 }
 
 pub fn index(name: &str, columns: &[ColumnId]) -> IndexDef {
-    IndexDef { name: name.into(), kind: KIND.into(), columns: columns.to_vec(), options: Vec::new() }
+    IndexDef {
+        name: name.into(),
+        kind: KIND.into(),
+        columns: columns.to_vec(),
+        options: Vec::new(),
+        unique: None,
+    }
 }
 
 fn names() -> Vec<Option<String>> {

@@ -21,6 +21,7 @@ fn over(columns: &[&str], language: &str) -> NewIndex {
         kind: "text".into(),
         columns: columns.iter().map(|c| (*c).to_owned()).collect(),
         options: vec![("language".into(), language.into())],
+        unique: false,
     }
 }
 

@@ -33,7 +33,13 @@ pub fn keyed() -> TableDef {
 
 pub fn declared(columns: &[ColumnId], options: &[(&str, &str)]) -> IndexDef {
     let options = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    IndexDef { name: "words".into(), kind: text::KIND.into(), columns: columns.to_vec(), options }
+    IndexDef {
+        name: "words".into(),
+        kind: text::KIND.into(),
+        columns: columns.to_vec(),
+        options,
+        unique: None,
+    }
 }
 
 pub fn batch(rows: &[(i64, Option<String>, Option<String>)]) -> RecordBatch {

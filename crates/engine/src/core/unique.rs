@@ -1,0 +1,230 @@
+//! Unique indexes on the commit thread: who has a value now, and from when on an index is enforced.
+//!
+//! A write whose rows were compared with all rows of the table is *complete*. While an index is being checked some are
+//! not: their writers could not see all rows by value. Once the index has compared all rows below the last incomplete
+//! write with each other, no two rows are equal, and none become so: it is enforced from then on.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use commitlog::edit::Edit;
+use table::Tip;
+use table::materializer::Position;
+use table::unique::{Entered, Key as Compared, Lookup, Verdict};
+use types::{Error, IndexDef, Result, RowId, TableDef, TableId, Unique};
+
+use super::alter::ROWS_AGAIN_MAX;
+use super::check::changed_since;
+use super::{Core, Group};
+use crate::prepare::{Claims, Target, equal_rows};
+
+/// Values of one insert that are looked for among all rows here, because its writer could not; with more it tries again.
+const VALUES_AGAIN_MAX: usize = 4_096;
+
+/// Of indexes that are being checked: the row id below which there may be rows that were compared with some others only.
+#[derive(Default)]
+pub(super) struct Unchecked(HashMap<(TableId, String), RowId>);
+
+impl Unchecked {
+    /// After opening: which rows had been compared before is not known.
+    pub fn of(tips: &HashMap<TableId, Tip>) -> Unchecked {
+        let mut unchecked = Unchecked::default();
+        tips.values().for_each(|tip| unchecked.note(tip, |_| true));
+        unchecked
+    }
+
+    fn note(&mut self, tip: &Tip, is_meant: impl Fn(&IndexDef) -> bool) {
+        let def = tip.def();
+        let checking = def.indexes.iter().filter(|index| index.unique == Some(Unique::Checking));
+        for index in checking.filter(|index| is_meant(index)) {
+            self.0.insert((def.id, index.name.clone()), tip.next_row());
+        }
+    }
+}
+
+/// How the values of one insert are looked for.
+pub(super) struct Checks<'a> {
+    tip: Option<&'a Tip>,
+    lookup: Option<Arc<dyn Lookup>>,
+    left_out: Cell<bool>,
+}
+
+impl Checks<'_> {
+    /// Whether some rows were not looked at.
+    pub fn left_out(&self) -> bool {
+        self.left_out.get()
+    }
+
+    /// The live row that has the values of a row now.
+    pub fn owner(
+        &self,
+        target: &Target,
+        claims: &Claims,
+        batch: &RecordBatch,
+        row: usize,
+    ) -> Result<Option<RowId>> {
+        let (Some(tip), Some(key)) = (self.tip, &claims.keys[row]) else { return Ok(None) };
+        let (unique, lookup) = (&claims.unique, self.lookup.as_deref());
+        let values = || unique.values(batch, row);
+        let is_enforced = is_enforced(tip.def(), unique);
+        let found = match &target.base {
+            Some(base) if claims.complete || !is_enforced => {
+                tip.owner_again(base, unique, lookup, &values, &key.bytes, key.found)?
+            }
+            _ => tip.owner_from(unique, lookup, &values, &key.bytes, RowId(0))?,
+        };
+        match found {
+            Some(_) if !claims.complete && !is_enforced => self.left_out.set(true),
+            Some(_) => {}
+            None if is_enforced => return Err(changed_since(&target.table)),
+            None => self.left_out.set(true),
+        }
+        Ok(found.flatten())
+    }
+}
+
+fn is_enforced(def: &TableDef, unique: &Compared) -> bool {
+    def.indexes.iter().any(|index| index.name == unique.name && index.unique == Some(Unique::Enforced))
+}
+
+impl Core {
+    /// How the values of an insert are looked for, and those that count still: an index that failed meanwhile asks for
+    /// nothing. [`Kind::Conflict`](types::Kind::Conflict) if the insert was prepared for other indexes than its table has
+    /// now.
+    pub(super) fn check_claims(
+        &self,
+        table: TableId,
+        def: &TableDef,
+        target: &Target,
+        mut claims: Vec<Claims>,
+    ) -> Result<(Checks<'_>, Vec<Claims>)> {
+        let tip = self.tips.get(&table);
+        let wanted: Vec<Compared> = Compared::checked(def).collect();
+        claims.retain(|claims| wanted.contains(&claims.unique));
+        if claims.len() < wanted.len() {
+            return Err(changed_since(&target.table));
+        }
+        let is_late = |claims: &Claims| {
+            !claims.complete && claims.keys.len() > VALUES_AGAIN_MAX && is_enforced(def, &claims.unique)
+        };
+        if claims.iter().any(is_late) {
+            return Err(changed_since(&target.table));
+        }
+        let lookup = if claims.is_empty() { None } else { self.lookup(table) };
+        Ok((Checks { tip, lookup, left_out: Cell::new(false) }, claims))
+    }
+
+    /// What was published last of the values of a table.
+    fn lookup(&self, table: TableId) -> Option<Arc<dyn Lookup>> {
+        // One materializer publishes lookups; what it made last counts, even where that is nothing.
+        for (_, _, made) in self.derived.iter().rev().filter(|(of, ..)| *of == table) {
+            match made {
+                Some(position) if position.lookup.is_some() => return position.lookup.clone(),
+                _ => {}
+            }
+        }
+        self.newest.lookup(table).cloned()
+    }
+
+    /// Decides which new unique indexes are enforced at once: those of a table without rows, and those whose maker has
+    /// compared the rows.
+    pub(super) fn check_new_uniques(
+        &self,
+        def: &mut TableDef,
+        entered: Vec<Entered>,
+    ) -> Result<Vec<Entered>> {
+        let Some(tip) = self.tips.get(&def.id) else { return Ok(Vec::new()) };
+        let known = tip.def().clone();
+        let is_new =
+            |index: &IndexDef| index.unique.is_some() && !known.indexes.iter().any(|k| k.name == index.name);
+        let mut adopted = Vec::new();
+        for at in 0..def.indexes.len() {
+            if !is_new(&def.indexes[at]) {
+                continue;
+            }
+            if tip.next_row() == RowId(1) {
+                def.indexes[at].unique = Some(Unique::Enforced);
+                continue;
+            }
+            let Some(unique) = Compared::of(def, &def.indexes[at]) else { continue };
+            let of_index = entered.iter().find(|entered| *entered.key() == unique);
+            let is_near = |entered: &&Entered| tip.next_row().0 - entered.next_row.0 <= ROWS_AGAIN_MAX;
+            let Some(entered) = of_index.filter(is_near) else { continue };
+            let mut trial = tip.clone();
+            trial.set_def(def.clone())?;
+            if let Some(rows) = trial.adopt(entered.clone())? {
+                return Err(equal_rows(&trial.snapshot(types::Lsn(0)), &unique, rows));
+            }
+            def.indexes[at].unique = Some(Unique::Enforced);
+            adopted.push(entered.clone());
+        }
+        Ok(adopted)
+    }
+
+    pub(super) fn adopt(&mut self, table: TableId, entered: Vec<Entered>) -> Result<()> {
+        let Some(tip) = self.tips.get_mut(&table) else { return Ok(()) };
+        for entered in entered {
+            if let Some((first, second)) = tip.adopt(entered)? {
+                return Err(Error::internal(format!("rows {first} and {second} were checked and are equal")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The definition of a table changed: all rows that it has are older than its new indexes.
+    pub(super) fn note_new_uniques(&mut self, before: &TableDef, table: TableId) {
+        let Some(tip) = self.tips.get(&table).filter(|tip| tip.def().has_unique()) else { return };
+        let def = tip.def().clone();
+        let was = |index: &IndexDef| {
+            before.indexes.iter().any(|known| {
+                known.name == index.name && Compared::of(before, known) == Compared::of(&def, index)
+            })
+        };
+        self.unchecked.note(tip, |index| !was(index));
+    }
+
+    pub(super) fn note_unchecked(&mut self, table: TableId) {
+        if let Some(tip) = self.tips.get(&table) {
+            self.unchecked.note(tip, |_| true);
+        }
+    }
+
+    /// What a new position says of unique indexes: rows that need not be kept in memory, and whether two are equal.
+    pub(super) fn settle_uniques(
+        &mut self,
+        group: &mut Group,
+        offset: u32,
+        table: TableId,
+        position: &Position,
+    ) -> Result<()> {
+        let (Some(tip), Some(lookup)) = (self.tips.get_mut(&table), &position.lookup) else { return Ok(()) };
+        if !tip.def().has_unique() {
+            return Ok(());
+        }
+        if tip.forget_uniques(&**lookup) {
+            self.dirty.insert(table);
+        }
+        let mut def = TableDef::clone(tip.def());
+        let keys: Vec<Option<Compared>> = def.indexes.iter().map(|index| Compared::of(&def, index)).collect();
+        for (index, key) in def.indexes.iter_mut().zip(keys) {
+            let (Some(Unique::Checking), Some(key)) = (&index.unique, key) else { continue };
+            let unchecked = (table, index.name.clone());
+            let below = self.unchecked.0.get(&unchecked).copied().unwrap_or(tip.next_row());
+            index.unique = match lookup.verdict(&key.columns) {
+                Verdict::Distinct(row) if row.next() >= below => Some(Unique::Enforced),
+                Verdict::Equal(what) => Some(Unique::Failed(what)),
+                Verdict::Distinct(_) | Verdict::Unknown => continue,
+            };
+            self.unchecked.0.remove(&unchecked);
+        }
+        if def.indexes == tip.def().indexes {
+            return Ok(());
+        }
+        group.frame.edit(offset, Edit::AlterTable(def.clone()));
+        tip.set_def(def)?;
+        self.dirty.insert(table);
+        Ok(())
+    }
+}
