@@ -38,6 +38,7 @@ mod counters;
 mod derive;
 mod engine;
 mod expire;
+mod forget;
 mod inbox;
 mod interactive;
 pub mod manifest;
@@ -51,6 +52,8 @@ mod root;
 mod shared;
 mod standing;
 pub mod threads;
+mod then;
+mod times;
 mod transaction;
 mod view;
 
@@ -63,6 +66,7 @@ pub use options::Options;
 pub use root::Root;
 pub use standing::{Standing, State};
 pub use transaction::{Ack, Committed, Mode, NewColumn, Op, Transaction};
+pub use then::PastReach;
 pub use view::{RowFilter, Rows, View};
 
 #[cfg(test)]

@@ -17,10 +17,11 @@ use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableId, ViewDef
 use vfs::{Access, Env};
 
 use crate::root::{Meta, Root};
+use crate::times::Times;
 
 const MAGIC: &[u8; 8] = b"polynyaM";
-/// The newest format, and the one that a database without views is still written in, so that older programs read it.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+const WITHOUT_TIMES: u32 = 2;
 const WITHOUT_VIEWS: u32 = 1;
 const PREFIX: &str = "manifest-";
 const TEMPORARY: &str = ".tmp";
@@ -44,6 +45,8 @@ pub struct Manifest {
     pub checkpoints: Vec<(String, TableId, RowId, Lsn, Vec<u8>)>,
     pub tables: Vec<table::State>,
     pub views: Vec<ViewDef>,
+    /// When commits were made.
+    pub(crate) times: Times,
 }
 
 impl Manifest {
@@ -65,6 +68,7 @@ impl Manifest {
             checkpoints: root.meta.checkpoints.iter().map(checkpoint).collect(),
             tables: root.tables().map(|t| t.state()).collect(),
             views: root.views().map(|view| ViewDef::clone(view)).collect(),
+            times: root.times.clone(),
         }
     }
 
@@ -83,7 +87,7 @@ impl Manifest {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         e.bytes.extend_from_slice(MAGIC);
-        e.u32(if self.views.is_empty() { WITHOUT_VIEWS } else { VERSION });
+        e.u32(VERSION);
         e.u64(self.lsn.0);
         e.i64(self.time);
         e.u64(self.replay_from.0);
@@ -98,9 +102,8 @@ impl Manifest {
             e.blob(state);
         });
         e.list(&self.tables, |e, state| state.encode(e));
-        if !self.views.is_empty() {
-            e.list(&self.views, |e, view| view.encode(e));
-        }
+        e.list(&self.views, |e, view| view.encode(e));
+        self.times.encode(&mut e);
         let crc = crc32c::crc32c(&e.bytes);
         e.u32(crc);
         e.bytes
@@ -128,9 +131,10 @@ impl Manifest {
             return Err(Error::damaged("the manifest's checksum does not fit its bytes"));
         }
         let mut d = Decoder::new(&body[d.position()..]);
+        let (lsn, time) = (Lsn(d.u64()?), d.i64()?);
         let manifest = Manifest {
-            lsn: Lsn(d.u64()?),
-            time: d.i64()?,
+            lsn,
+            time,
             replay_from: Lsn(d.u64()?),
             next_table: TableId(d.u32()?),
             next_segment: SegmentId(d.u64()?),
@@ -141,6 +145,10 @@ impl Manifest {
             })?,
             tables: d.list(table::State::decode)?,
             views: if version > WITHOUT_VIEWS { d.list(ViewDef::decode)? } else { Vec::new() },
+            times: match version > WITHOUT_TIMES {
+                true => Times::decode(&mut d)?,
+                false => Times::from(time, lsn),
+            },
         };
         d.finish()?;
         Ok(manifest)

@@ -32,6 +32,10 @@ pub struct Options {
     /// Rows that a materializer takes in at once: some tens of milliseconds of work, so that closing and seals do not wait
     /// for long.
     pub step_rows: usize,
+    /// How long a row that ended can still be read by who reads the past.
+    pub history: Duration,
+    /// Files of such rows, of all tables together; beyond it the oldest go before their time.
+    pub history_bytes_max: u64,
     /// What transactions that are open for a while may take.
     pub transactions: crate::Limits,
 }
@@ -52,6 +56,8 @@ impl Default for Options {
             group_bytes_max: 16 << 20,
             pace_max: Duration::from_millis(250),
             step_rows: 8 * table::BATCH_ROWS,
+            history: Duration::from_secs(600),
+            history_bytes_max: 1 << 30,
             transactions: crate::Limits::default(),
         }
     }

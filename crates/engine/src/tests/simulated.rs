@@ -241,7 +241,10 @@ impl Run {
                 self.engine.step(Step::Sync);
             }
             _ => {
-                let made = |engine: &Engine| engine.status().seals + engine.status().compactions;
+                let made = |engine: &Engine| {
+                    let status = engine.status();
+                    status.seals + status.compactions + status.forgotten
+                };
                 let before = made(&self.engine);
                 self.engine.step(Step::Background);
                 (before..made(&self.engine)).for_each(|_| self.queue.push(Effect::Nothing));
@@ -333,6 +336,7 @@ fn check_no_orphans(machine: &SimEnv, root: &Root) {
         .flat_map(|t| {
             let dir = table::segment::table_dir(Path::new(DIR), t.def().id);
             t.segments()
+                .chain(t.past_segments().map(|(segment, _)| segment))
                 .flat_map(|s| table::segment::file_names(s.id()))
                 .map(move |file| dir.join(file).display().to_string())
                 .collect::<Vec<_>>()
@@ -347,6 +351,34 @@ fn check_no_orphans(machine: &SimEnv, root: &Root) {
         .filter(|path| path.starts_with(&prefix))
         .collect();
     assert_eq!(there, known, "the files in tables/ are those that the tables name");
+}
+
+/// The past, at some lsns of those whose states are known: of each table that is there still, what it held then. It is known
+/// at least as far back as the engine keeps it.
+fn check_past(engine: &Engine, now: types::Micros, states: &[State], rng: &mut Rng) {
+    let view = engine.view(&Principal::local()).unwrap();
+    let root = engine.root();
+    let history = options().history.as_micros() as i64;
+    let wanted = root.times.at(now - history).unwrap_or(Lsn(0));
+    for _ in 0..12 {
+        let lsn = Lsn(rng.below(root.lsn().0 + 1));
+        let then = view.at(lsn).unwrap();
+        for table in root.tables() {
+            let name = table.def().name.strip_prefix("main.").unwrap();
+            assert!(
+                table.past_floor() <= table.created().max(wanted),
+                "{name} can be read as far as wanted: {} {} {wanted}",
+                table.past_floor(),
+                table.created()
+            );
+            if lsn < table.past_floor() {
+                assert_eq!(then.table(name).unwrap_err().kind(), Kind::NotFound);
+                continue;
+            }
+            let found = contents(&then.table(name).unwrap());
+            assert_eq!(found, states[lsn.0 as usize][name].rows, "{name} at lsn {lsn}");
+        }
+    }
 }
 
 /// Opens after a crash, crashing again inside recovery now and then.
@@ -367,25 +399,38 @@ pub(super) fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
 
 /// Several lives of one database.
 fn lives(seed: u64, lives: usize, steps: u64, crash_within: u64) -> u64 {
-    lives_with(seed, lives, steps, crash_within, |_| {})
+    lives_with(seed, lives, steps, crash_within, |_| {}, Duration::ZERO)
 }
 
-/// The same on a machine that `prepare` meddles with at the beginning of each life.
-fn lives_with(seed: u64, lives: usize, steps: u64, crash_within: u64, prepare: impl Fn(&SimEnv)) -> u64 {
+/// The same on a machine that `prepare` meddles with at the beginning of each life, and on which so much time goes by at
+/// every step.
+fn lives_with(
+    seed: u64,
+    lives: usize,
+    steps: u64,
+    crash_within: u64,
+    prepare: impl Fn(&SimEnv),
+    pace: Duration,
+) -> u64 {
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);
     let (mut machine, engine) = reopen(machine, &mut rng);
     let mut run = Run::new(engine, 0, State::new());
+    // By lsn.
+    let mut past = vec![State::new()];
+    let mut now = machine.env().clock.now();
     for _ in 0..lives {
         prepare(&machine);
         machine.disk.crash_at(rng.range(1..crash_within));
         for _ in 0..steps {
             run.step(&mut rng);
+            machine.clock.advance(pace);
             if machine.disk.is_dead() {
                 break;
             }
         }
         run.check_held();
+        now = now.max(machine.env().clock.now());
         let acknowledged = run.acknowledged.load(Ordering::Relaxed);
         let Run { engine, states, base, held, .. } = run;
         drop((engine, held));
@@ -406,6 +451,9 @@ fn lives_with(seed: u64, lives: usize, steps: u64, crash_within: u64, prepare: i
         check(&root, &state, "L2");
         check_no_orphans(&machine, &root);
         drop(root);
+        past.truncate(base as usize);
+        past.extend(states.into_iter().take((lsn.0 - base) as usize + 1));
+        check_past(&engine, now, &past, &mut rng);
         run = Run::new(engine, lsn.0, state);
     }
     machine.trace_hash()
@@ -416,6 +464,15 @@ fn acknowledged_commits_survive_crashes_at_random_calls() {
     let _limit = testkit::limit(900);
     testkit::for_each_seed(150, |seed| {
         lives(seed, 4, 600, 400);
+    });
+}
+
+#[test]
+fn the_past_is_read_exactly_as_long_as_it_is_wanted_whatever_happened_since() {
+    let _limit = testkit::limit(900);
+    testkit::for_each_seed(40, |seed| {
+        // Of ten minutes, a life takes twenty.
+        lives_with(seed, 5, 600, 1_500, |_| {}, Duration::from_secs(2));
     });
 }
 
@@ -484,7 +541,7 @@ fn an_engine_that_skips_a_kind_of_fsync_is_caught() {
     let caught = kinds.map(|(_, lost)| {
         (0..200).any(|seed| {
             let lose = |machine: &SimEnv| machine.disk.lose_syncs(lost);
-            std::panic::catch_unwind(|| lives_with(seed, 3, 600, 500, lose)).is_err()
+            std::panic::catch_unwind(|| lives_with(seed, 3, 600, 500, lose, Duration::ZERO)).is_err()
         })
     });
     std::panic::set_hook(quiet);
