@@ -60,9 +60,9 @@ pub enum Edit {
 /// What a seal or a compaction did with the rows that had ended by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Those that ended up to this commit were dropped.
-    pub after: Lsn,
-    /// The others are in `segment`; none of them ended after this commit.
+    /// From here on all rows can be read that had ended, with what was dropped before and now.
+    pub floor: Lsn,
+    /// None of those in `segment` ended after this commit.
     pub last_end: Lsn,
     pub segment: Option<SegmentMeta>,
 }
@@ -222,14 +222,14 @@ impl Edit {
 
 impl Kept {
     fn encode(&self, e: &mut Encoder) {
-        e.varint(self.after.0);
+        e.varint(self.floor.0);
         e.varint(self.last_end.0);
         e.option(self.segment.as_ref(), |e, segment| segment.encode(e));
     }
 
     fn decode(d: &mut Decoder<'_>) -> Result<Self> {
         Ok(Kept {
-            after: Lsn(d.varint()?),
+            floor: Lsn(d.varint()?),
             last_end: Lsn(d.varint()?),
             segment: d.option(SegmentMeta::decode)?,
         })

@@ -356,8 +356,8 @@ fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowId) -> Resul
     Ok(BackgroundEdit::Seal { table: def.id, segment, kept })
 }
 
-/// Writes rows that ended a short while ago and that a seal or a compaction of these would drop. `None`: there are none that
-/// ended at all, or the table's past is not kept.
+/// Writes rows that ended a short while ago and that a seal or a compaction of these would drop. `None`: the table's past is
+/// not kept.
 fn put_away(
     shared: &Arc<Shared>,
     snapshot: &table::Snapshot,
@@ -365,7 +365,7 @@ fn put_away(
     last: RowId,
 ) -> Result<Option<table::Kept>> {
     let def = snapshot.def();
-    if !forget::keeps_past(def) || !past::has_ended(snapshot, first, last) {
+    if !forget::keeps_past(def) {
         return Ok(None);
     }
     let after = forget::wanted_after(shared, &shared.root.load(), def);
@@ -375,7 +375,7 @@ fn put_away(
     if let Some(segment) = &segment {
         segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
     }
-    Ok(Some(table::Kept { after, last_end: snapshot.lsn(), segment }))
+    Ok(Some(table::Kept { after, floor: None, last_end: snapshot.lsn(), segment }))
 }
 
 /// Removes what was put away for work that failed: it is done again under other ids.

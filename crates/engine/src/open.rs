@@ -266,9 +266,9 @@ impl<'a> Replay<'a> {
     /// What a seal or a compaction put away; `None`: the table is gone.
     fn kept(&mut self, table: TableId, kept: Option<edit::Kept>) -> Option<Option<table::Kept>> {
         let def = self.tips.get(&table).map(|tip| tip.def().clone())?;
-        Some(kept.map(|edit::Kept { after, last_end, segment }| {
+        Some(kept.map(|edit::Kept { floor, last_end, segment }| {
             let segment = segment.map(|meta| self.open_segment(&def, meta));
-            table::Kept { after, last_end, segment }
+            table::Kept { after: floor, floor: Some(floor), last_end, segment }
         }))
     }
 

@@ -60,6 +60,7 @@
 mod advice;
 mod alter;
 mod answer;
+mod as_of;
 mod bounded;
 mod by_index;
 mod by_order;

@@ -65,8 +65,10 @@ pub(crate) struct Then {
 /// Rows put away by a seal or a compaction, which dropped what ended earlier.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// What ended up to this commit was dropped.
+    /// What ended up to this commit was dropped, if there was such.
     pub after: Lsn,
+    /// [`Tip::kept_from`](crate::Tip::kept_from) afterwards, where a log says so: files that are gone by now cannot.
+    pub floor: Option<Lsn>,
     /// No row of the segment ended after this commit.
     pub last_end: Lsn,
     /// `None`: no row that ended later was stored there.
@@ -101,15 +103,18 @@ impl Past {
         self.defs.retain(|(lsn, _)| *lsn > floor);
     }
 
-    /// Rows were dropped, and `kept` says which were not; `None`: all that had ended by `newest`.
-    pub fn dropped(&mut self, count: u64, kept: Option<Kept>, newest: Lsn) {
-        let (after, put_away) = match &kept {
-            Some(kept) => (kept.after, kept.segment.as_ref().map_or(0, |s| s.meta().rows)),
-            None => (newest, 0),
+    /// Of so many rows that had ended, so many are stored still. Without `kept` none of the others was put away.
+    pub fn dropped(&mut self, ended: u64, stored: u64, kept: Option<Kept>, newest: Lsn) {
+        let floor = match &kept {
+            None if ended > 0 => newest,
+            None => Lsn(0),
+            Some(Kept { floor: Some(floor), .. }) => *floor,
+            Some(kept) => {
+                let put_away = kept.segment.as_ref().map_or(0, |segment| segment.meta().rows);
+                if ended - stored > put_away { kept.after } else { Lsn(0) }
+            }
         };
-        if count > put_away {
-            self.floor = self.floor.max(after.0);
-        }
+        self.floor = self.floor.max(floor.0);
         if let Some(Kept { segment: Some(segment), last_end, .. }) = kept {
             self.segments.push(PastSegment { segment, last_end: last_end.0 });
         }
@@ -329,16 +334,6 @@ pub fn put_away(
         return Ok(None);
     }
     Ok(Some(meta))
-}
-
-/// Whether anything that a seal or a compaction of these rows would drop ended after `after`.
-pub fn has_ended(snapshot: &Snapshot, first: RowId, last: RowId) -> bool {
-    let parts = &snapshot.parts;
-    let of = |entry: &Entry| {
-        let meta = entry.segment.meta();
-        meta.last_row >= first && meta.first_row <= last && !entry.deletes.is_empty()
-    };
-    parts.segments.iter().any(of) || last.0 >= parts.sealed_next && parts.head_deletes.count(first.0..=last.0) > 0
 }
 
 /// The entry of the past that stores a row.

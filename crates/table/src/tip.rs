@@ -297,7 +297,7 @@ impl Tip {
             stored.retain_stored(&mut deletes);
         }
         let past = Arc::make_mut(&mut parts.past);
-        past.dropped(ended - deletes.len(), kept, parts.history.newest());
+        past.dropped(ended, deletes.len(), kept, parts.history.newest());
         past.rewritten(&parts.view.def);
         if let Some((batch, at)) = parts.head.locate(below - 1) {
             parts.sealed_time = batch.stored.times()[at];
@@ -355,7 +355,7 @@ impl Tip {
         };
         Arc::make_mut(&mut self.parts.segments).splice(at..at + inputs.len(), entry);
         let past = Arc::make_mut(&mut self.parts.past);
-        past.dropped(ended - still_there, kept, self.parts.history.newest());
+        past.dropped(ended, still_there, kept, self.parts.history.newest());
         past.rewritten(&self.parts.view.def);
         self.recount();
         Ok(())
@@ -370,6 +370,11 @@ impl Tip {
     /// The table as it stands, for readers, as of `lsn`. Shares everything: costs O(1).
     pub fn snapshot(&self, lsn: Lsn) -> Arc<Snapshot> {
         Arc::new(Snapshot { parts: self.parts.clone(), lsn })
+    }
+
+    /// From which lsn on the past can be read, as far as that does not follow from the delete history.
+    pub fn kept_from(&self) -> Lsn {
+        Lsn(self.parts.past.floor)
     }
 
     /// The id that the next appended row gets.

@@ -50,21 +50,22 @@ impl Core {
             self.retire_segments(table, output.into_iter().chain(put_away), lsn);
             return Ok(committed);
         };
-        let logged = kept.as_ref().map(|kept| Kept {
-            after: kept.after,
-            last_end: kept.last_end,
-            segment: kept.segment.as_ref().map(|segment| segment.meta().clone()),
+        let put_away = kept.as_ref().map(|kept| {
+            (kept.last_end, kept.segment.as_ref().map(|segment| segment.meta().clone()))
         });
+        let logged =
+            |tip: &table::Tip| put_away.map(|(last_end, segment)| Kept { floor: tip.kept_from(), last_end, segment });
         if inputs.is_empty() {
             let Some(segment) = output else { return Ok(committed) };
-            group.frame.edit(offset, Edit::Seal { table, segment: segment.meta().clone(), kept: logged });
+            let meta = segment.meta().clone();
             tip.apply_seal(segment, kept)?;
+            group.frame.edit(offset, Edit::Seal { table, segment: meta, kept: logged(tip) });
         } else {
             let before = tip.snapshot(lsn);
             let meta = output.as_ref().map(|segment| segment.meta().clone());
-            let edit = Edit::Compact { table, inputs: inputs.clone(), output: meta, kept: logged };
-            group.frame.edit(offset, edit);
             tip.apply_compact(&inputs, output, kept)?;
+            let edit = Edit::Compact { table, inputs: inputs.clone(), output: meta, kept: logged(tip) };
+            group.frame.edit(offset, edit);
             let replaced = before.segments().filter(|s| inputs.contains(&s.id())).cloned();
             self.retire_segments(table, replaced, lsn);
         }

@@ -24,7 +24,7 @@ enum Logged {
 }
 
 /// What was put away of rows that had ended: those after this lsn, none after that one.
-type Away = (Lsn, Lsn, Option<SegmentMeta>);
+type Away = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
 
 /// Rows as they must be read: row id and values in the order of the definition.
 type Content = Vec<(u64, Vec<Value>)>;
@@ -190,10 +190,11 @@ impl World {
     }
 
     fn seal(&mut self) {
-        if let Some((meta, away)) = self.sealing.take() {
+        if let Some((meta, mut away)) = self.sealing.take() {
             self.lsn += 1;
             let kept = self.kept(&away);
             self.tip.apply_seal(open(&self.sim, self.tip.def(), meta.clone()), kept).unwrap();
+            away.iter_mut().for_each(|away| away.3 = Some(self.tip.kept_from()));
             self.log.push((self.lsn, Logged::Seal(meta, away)));
             self.done[0] += 1;
             return;
@@ -212,22 +213,22 @@ impl World {
         self.sealing = Some((made, away));
     }
 
-    /// What a seal or a compaction of these rows keeps: sometimes nothing, as older programs did.
+    /// What a seal or a compaction of these rows keeps: sometimes nothing, as of a table whose past is not kept.
     fn put_away(&mut self, snapshot: &Snapshot, first: RowId, last: RowId) -> Option<Away> {
-        if self.rng.one_in(12) || !past::has_ended(snapshot, first, last) {
+        if self.rng.one_in(20) {
             return None;
         }
         let id = SegmentId(self.next_segment);
         self.next_segment += 1;
         let (env, after) = (self.sim.env(), Lsn(self.wanted));
         let made = past::put_away(snapshot, &env, &dir(), id, first, last, after, &mut |_| Ok(())).unwrap();
-        Some((after, snapshot.lsn(), made))
+        Some((after, snapshot.lsn(), made, None))
     }
 
     fn kept(&self, away: &Option<Away>) -> Option<Kept> {
-        let (after, last_end, meta) = away.clone()?;
+        let (after, last_end, meta, floor) = away.clone()?;
         let segment = meta.map(|meta| open(&self.sim, self.tip.def(), meta));
-        Some(Kept { after, last_end, segment })
+        Some(Kept { after, last_end, segment, floor })
     }
 
     /// Time goes on, and what ended too long ago is let go.
@@ -284,11 +285,12 @@ impl World {
     }
 
     fn compact(&mut self) {
-        if let Some((inputs, output, away)) = self.compacting.take() {
+        if let Some((inputs, output, mut away)) = self.compacting.take() {
             self.lsn += 1;
             let opened = output.clone().map(|meta| open(&self.sim, self.tip.def(), meta));
             let kept = self.kept(&away);
             self.tip.apply_compact(&inputs, opened, kept).unwrap();
+            away.iter_mut().for_each(|away| away.3 = Some(self.tip.kept_from()));
             self.log.push((self.lsn, Logged::Compact(inputs, output, away)));
             self.done[1] += 1;
             return;
