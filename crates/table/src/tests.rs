@@ -242,3 +242,34 @@ fn a_keyless_table_counts_rows_without_reading_a_column() {
     let count: usize = snapshot.pieces().iter().map(|p| p.read(&none).unwrap().num_rows()).sum();
     assert_eq!((count as u64, snapshot.rows()), (9_000 - 21, 9_000 - 21));
 }
+
+#[test]
+fn neighbouring_rows_that_one_commit_ended_are_remembered_however_many_they_are() {
+    let _limit = testkit::limit(60);
+    let sim = SimEnv::new(9);
+    let mut tip = Tip::created(def(), Lsn(1));
+    let keys: Vec<(i64, &str)> = (0..300_000).map(|key| (key, "x")).collect();
+    append(&mut tip, 2, &keys);
+    tip.delete((1..=300_000).map(RowId), Lsn(3));
+    let snapshot = tip.snapshot(Lsn(3));
+    assert_eq!(snapshot.history_floor(), Lsn(3), "followers of the change feed start over, as ever");
+    assert_eq!(snapshot.past_floor(), Lsn(1));
+    let (env, last) = (sim.env(), RowId(300_000));
+    let away =
+        past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(0), &mut |_| Ok(()));
+    let away = open(&sim, &def(), away.unwrap().unwrap());
+    let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
+    let kept = Kept { after: Lsn(0), floor: None, last_end: Lsn(3), segment: Some(away) };
+    tip.apply_seal(open(&sim, &def(), meta), Some(kept)).unwrap();
+    let mut e = Encoder::new();
+    let state = tip.snapshot(Lsn(4)).state();
+    state.encode(&mut e);
+    assert!(e.bytes.len() < 500, "{} bytes", e.bytes.len());
+    assert_eq!(State::decode(&mut Decoder::new(&e.bytes)).unwrap(), state);
+    let then = tip.snapshot(Lsn(4)).at(Lsn(2)).unwrap();
+    assert_eq!(then.rows(), 300_000);
+    assert_eq!(then.find(&key_of(299_999)).unwrap(), Some(RowId(300_000)));
+    assert_eq!(tip.forget(&[SegmentId(2)], Lsn(3)).len(), 1);
+    assert_eq!(tip.snapshot(Lsn(5)).at(Lsn(2)).unwrap_err().kind(), types::Kind::NotFound);
+    assert_eq!(tip.snapshot(Lsn(5)).at(Lsn(3)).unwrap().rows(), 0);
+}
