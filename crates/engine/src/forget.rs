@@ -90,7 +90,8 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
 
 /// When something will be old enough; called when there is nothing to do now.
 pub(crate) fn again(shared: &Shared, root: &Root) -> Option<Duration> {
-    let first = with_past(root).flat_map(|table| table.past_segments().map(|(_, last_end)| last_end)).min()?;
+    let first =
+        with_past(root).flat_map(|table| table.past_segments().map(|(_, last_end)| last_end)).min()?;
     // A time that is not known is past.
     let ended = root.times.of(first).unwrap_or(Micros::MIN);
     let left = ended.saturating_sub(oldest(shared)).saturating_add(1_000).max(1_000);

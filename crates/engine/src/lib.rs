@@ -51,8 +51,8 @@ mod reaper;
 mod root;
 mod shared;
 mod standing;
-pub mod threads;
 mod then;
+pub mod threads;
 mod times;
 mod transaction;
 mod view;
@@ -65,8 +65,8 @@ pub use interactive::{Limits, OpenTransaction, Outcome, Written};
 pub use options::Options;
 pub use root::Root;
 pub use standing::{Standing, State};
-pub use transaction::{Ack, Committed, Mode, NewColumn, Op, Transaction};
 pub use then::PastReach;
+pub use transaction::{Ack, Committed, Mode, NewColumn, Op, Transaction};
 pub use view::{RowFilter, Rows, View};
 
 #[cfg(test)]

@@ -39,8 +39,9 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
         return Err(Error::invalid("a view has no parameters").hint("write the values into its query"));
     }
     if as_of::without(&mut statement(query.clone())) {
-        return Err(Error::invalid("a view has no point in time of its own")
-            .hint("say AS OF where the view is read"));
+        return Err(
+            Error::invalid("a view has no point in time of its own").hint("say AS OF where the view is read")
+        );
     }
     names::qualify(&mut query, view)?;
     let mut def = ViewDef { name: full_name, query: query.to_string(), columns: Vec::new() };

@@ -252,7 +252,8 @@ impl Head {
             && last.end() > end
         {
             let rows = (end - last.first) as usize;
-            let stored = Stored { batch: last.stored.batch.slice(0, rows), layout: last.stored.layout.clone() };
+            let stored =
+                Stored { batch: last.stored.batch.slice(0, rows), layout: last.stored.layout.clone() };
             let runs = lsn_runs::slice(&last.runs, last.first, end);
             let bytes = last.bytes * rows as u64 / last.rows() as u64;
             *last = HeadBatch::new(last.first, Arc::new(stored), runs, bytes, last.shares);

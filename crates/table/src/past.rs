@@ -176,7 +176,9 @@ impl Snapshot {
         }
         if lsn < self.past_floor() {
             let error = match lsn < self.created() {
-                true => Error::not_found("the table did not exist then").with("created at lsn", self.created()),
+                true => {
+                    Error::not_found("the table did not exist then").with("created at lsn", self.created())
+                }
                 false => Error::not_found("what the table held then is not kept any more"),
             };
             return Err(error
@@ -211,20 +213,16 @@ impl Parts {
         parts.segment_live = segments.iter().map(Entry::live).sum();
         parts.segment_bytes = segments.iter().map(|entry| entry.segment.meta().bytes).sum();
         parts.segments = Arc::new(segments);
-        let mut then = Then {
-            lsn,
-            segments: Vec::new(),
-            live: 0,
-            ended: ended_in_head,
-            keys: OnceBox::new(),
-        };
+        let mut then =
+            Then { lsn, segments: Vec::new(), live: 0, ended: ended_in_head, keys: OnceBox::new() };
         for PastSegment { segment, last_end } in &self.past.segments {
             let meta = segment.meta();
             if *last_end <= lsn.0 || meta.first_row.0 >= end {
                 continue;
             }
             let stored = segment.row_ids()?.to_bitmap();
-            let entry = Entry { segment: segment.clone(), deletes: DeleteVector::from_bitmap(stored - &ended) };
+            let entry =
+                Entry { segment: segment.clone(), deletes: DeleteVector::from_bitmap(stored - &ended) };
             if entry.live() > 0 {
                 then.live += entry.live();
                 then.segments.push(entry);

@@ -255,8 +255,7 @@ fn neighbouring_rows_that_one_commit_ended_are_remembered_however_many_they_are(
     assert_eq!(snapshot.history_floor(), Lsn(3), "followers of the change feed start over, as ever");
     assert_eq!(snapshot.past_floor(), Lsn(1));
     let (env, last) = (sim.env(), RowId(300_000));
-    let away =
-        past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(0), &mut |_| Ok(()));
+    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(0), &mut |_| Ok(()));
     let away = open(&sim, &def(), away.unwrap().unwrap());
     let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
     let kept = Kept { after: Lsn(0), floor: None, last_end: Lsn(3), segment: Some(away) };

@@ -11,8 +11,8 @@ use crate::history::DeleteHistory;
 use crate::key_map::KeyMap;
 use crate::key_match;
 use crate::lsn_runs::{self, Run};
-use crate::past::{Kept, Past, PastSegment};
 use crate::parts::{Entry, Parts, View};
+use crate::past::{Kept, Past, PastSegment};
 use crate::segment::Segment;
 use crate::{Snapshot, State};
 

@@ -29,7 +29,12 @@ fn samples() -> Vec<Edit> {
         Edit::Seal { table: TableId(3), segment: segment.clone(), kept: Some(kept.clone()) },
         Edit::Forget { table: TableId(3), segments: vec![SegmentId(9)], floor: Lsn(8) },
         Edit::Compact { table: TableId(3), inputs: vec![SegmentId(1)], output: None, kept: Some(kept) },
-        Edit::Compact { table: TableId(3), inputs: vec![SegmentId(1), SegmentId(2)], output: Some(segment), kept: None },
+        Edit::Compact {
+            table: TableId(3),
+            inputs: vec![SegmentId(1), SegmentId(2)],
+            output: Some(segment),
+            kept: None,
+        },
         Edit::Compact { table: TableId(3), inputs: vec![], output: None, kept: None },
         Edit::Checkpoint {
             materializer: "lake".into(),

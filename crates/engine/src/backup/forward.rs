@@ -104,7 +104,10 @@ pub(crate) fn replay(
 fn is_content(section: &Section) -> bool {
     !matches!(
         section,
-        Section::Edit { edit: Edit::Seal { .. } | Edit::Compact { .. } | Edit::Forget { .. } | Edit::Checkpoint { .. }, .. }
+        Section::Edit {
+            edit: Edit::Seal { .. } | Edit::Compact { .. } | Edit::Forget { .. } | Edit::Checkpoint { .. },
+            ..
+        }
     )
 }
 

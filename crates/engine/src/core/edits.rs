@@ -50,11 +50,12 @@ impl Core {
             self.retire_segments(table, output.into_iter().chain(put_away), lsn);
             return Ok(committed);
         };
-        let put_away = kept.as_ref().map(|kept| {
-            (kept.last_end, kept.segment.as_ref().map(|segment| segment.meta().clone()))
-        });
-        let logged =
-            |tip: &table::Tip| put_away.map(|(last_end, segment)| Kept { floor: tip.kept_from(), last_end, segment });
+        let put_away = kept
+            .as_ref()
+            .map(|kept| (kept.last_end, kept.segment.as_ref().map(|segment| segment.meta().clone())));
+        let logged = |tip: &table::Tip| {
+            put_away.map(|(last_end, segment)| Kept { floor: tip.kept_from(), last_end, segment })
+        };
         if inputs.is_empty() {
             let Some(segment) = output else { return Ok(committed) };
             let meta = segment.meta().clone();
@@ -74,13 +75,7 @@ impl Core {
     }
 
     /// Lets go of rows that ended.
-    fn forget(
-        &mut self,
-        group: &mut Group,
-        table: TableId,
-        segments: &[SegmentId],
-        floor: Lsn,
-    ) -> Committed {
+    fn forget(&mut self, group: &mut Group, table: TableId, segments: &[SegmentId], floor: Lsn) -> Committed {
         let Some(tip) = self.tips.get_mut(&table) else { return Committed::default() };
         let offset = group.frame.commit();
         group.frame.edit(offset, Edit::Forget { table, segments: segments.to_vec(), floor });

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sim::SimEnv;
+use sim::{Rng, SimEnv};
 use types::{Kind, Lsn, Principal};
 
-use super::support::{batch, by_id, keyed};
+use super::simulated::{self, State, lives_with};
+use super::support::{batch, by_id, contents, keyed};
 use crate::{Engine, Mode, Op, Options, Step, Transaction};
 
 fn open(machine: &SimEnv, options: Options) -> Engine {
@@ -109,4 +110,41 @@ fn too_much_of_the_past_makes_it_shorter() {
         }
     }
     assert!(read[0] > 0 && read[1] > 0, "{read:?}");
+}
+
+/// The past, at some lsns of those whose states are known: of each table that is there still, what it held then. It is known
+/// at least as far back as the engine keeps it.
+pub(super) fn check(engine: &Engine, now: types::Micros, states: &[State], rng: &mut Rng) {
+    let view = engine.view(&Principal::local()).unwrap();
+    let root = engine.root();
+    let history = simulated::options().history.as_micros() as i64;
+    let wanted = root.times.at(now - history).unwrap_or(Lsn(0));
+    for _ in 0..12 {
+        let lsn = Lsn(rng.below(root.lsn().0 + 1));
+        let then = view.at(lsn).unwrap();
+        for table in root.tables() {
+            let name = table.def().name.strip_prefix("main.").unwrap();
+            assert!(
+                table.past_floor() <= table.created().max(wanted),
+                "{name} can be read as far as wanted: {} {} {wanted}",
+                table.past_floor(),
+                table.created()
+            );
+            if lsn < table.past_floor() {
+                assert_eq!(then.table(name).unwrap_err().kind(), Kind::NotFound);
+                continue;
+            }
+            let found = contents(&then.table(name).unwrap());
+            assert_eq!(found, states[lsn.0 as usize][name].rows, "{name} at lsn {lsn}");
+        }
+    }
+}
+
+#[test]
+fn the_past_is_read_exactly_as_long_as_it_is_wanted_whatever_happened_since() {
+    let _limit = testkit::limit(900);
+    testkit::for_each_seed(40, |seed| {
+        // Of ten minutes, a life takes twenty.
+        lives_with(seed, 5, 600, 1_500, |_| {}, Duration::from_secs(2));
+    });
 }

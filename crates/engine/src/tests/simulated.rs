@@ -13,6 +13,7 @@ use std::time::Duration;
 use sim::{Rng, SimEnv};
 use types::{Kind, Lsn, Principal, RowId, Value};
 
+use super::past;
 use super::support::{batch, contents, keyed, plain};
 use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
 
@@ -353,34 +354,6 @@ fn check_no_orphans(machine: &SimEnv, root: &Root) {
     assert_eq!(there, known, "the files in tables/ are those that the tables name");
 }
 
-/// The past, at some lsns of those whose states are known: of each table that is there still, what it held then. It is known
-/// at least as far back as the engine keeps it.
-fn check_past(engine: &Engine, now: types::Micros, states: &[State], rng: &mut Rng) {
-    let view = engine.view(&Principal::local()).unwrap();
-    let root = engine.root();
-    let history = options().history.as_micros() as i64;
-    let wanted = root.times.at(now - history).unwrap_or(Lsn(0));
-    for _ in 0..12 {
-        let lsn = Lsn(rng.below(root.lsn().0 + 1));
-        let then = view.at(lsn).unwrap();
-        for table in root.tables() {
-            let name = table.def().name.strip_prefix("main.").unwrap();
-            assert!(
-                table.past_floor() <= table.created().max(wanted),
-                "{name} can be read as far as wanted: {} {} {wanted}",
-                table.past_floor(),
-                table.created()
-            );
-            if lsn < table.past_floor() {
-                assert_eq!(then.table(name).unwrap_err().kind(), Kind::NotFound);
-                continue;
-            }
-            let found = contents(&then.table(name).unwrap());
-            assert_eq!(found, states[lsn.0 as usize][name].rows, "{name} at lsn {lsn}");
-        }
-    }
-}
-
 /// Opens after a crash, crashing again inside recovery now and then.
 pub(super) fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
     for attempt in 0.. {
@@ -404,7 +377,7 @@ fn lives(seed: u64, lives: usize, steps: u64, crash_within: u64) -> u64 {
 
 /// The same on a machine that `prepare` meddles with at the beginning of each life, and on which so much time goes by at
 /// every step.
-fn lives_with(
+pub(super) fn lives_with(
     seed: u64,
     lives: usize,
     steps: u64,
@@ -453,7 +426,7 @@ fn lives_with(
         drop(root);
         past.truncate(base as usize);
         past.extend(states.into_iter().take((lsn.0 - base) as usize + 1));
-        check_past(&engine, now, &past, &mut rng);
+        past::check(&engine, now, &past, &mut rng);
         run = Run::new(engine, lsn.0, state);
     }
     machine.trace_hash()
@@ -464,15 +437,6 @@ fn acknowledged_commits_survive_crashes_at_random_calls() {
     let _limit = testkit::limit(900);
     testkit::for_each_seed(150, |seed| {
         lives(seed, 4, 600, 400);
-    });
-}
-
-#[test]
-fn the_past_is_read_exactly_as_long_as_it_is_wanted_whatever_happened_since() {
-    let _limit = testkit::limit(900);
-    testkit::for_each_seed(40, |seed| {
-        // Of ten minutes, a life takes twenty.
-        lives_with(seed, 5, 600, 1_500, |_| {}, Duration::from_secs(2));
     });
 }
 

@@ -38,7 +38,9 @@ pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>
         }
         copied = seen[at];
         at += 2;
-        let number = seen.get(at + 1).filter(|at| matches!(tokens[**at].token, Token::Number(..) | Token::Placeholder(_)));
+        let number = seen
+            .get(at + 1)
+            .filter(|at| matches!(tokens[**at].token, Token::Number(..) | Token::Placeholder(_)));
         if is(at, LSN)
             && let Some(number) = number
         {

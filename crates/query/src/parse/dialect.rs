@@ -23,7 +23,12 @@ pub(super) struct Bounded {
 impl Bounded {
     /// `steps_max`: beginnings of expressions that are read.
     pub fn new(steps_max: usize) -> Self {
-        Bounded { inner: PostgreSqlDialect {}, left: Cell::new(steps_max), exhausted: Cell::new(false), versions: false }
+        Bounded {
+            inner: PostgreSqlDialect {},
+            left: Cell::new(steps_max),
+            exhausted: Cell::new(false),
+            versions: false,
+        }
     }
 
     /// Whether a table may be followed by a point in time.

@@ -46,7 +46,12 @@ impl Planner {
         let value = constant(&plan).ok_or_else(|| no_time("no constant"))?;
         let is_time = matches!(
             value.data_type(),
-            Arrow::Timestamp(..) | Arrow::Date32 | Arrow::Date64 | Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View
+            Arrow::Timestamp(..)
+                | Arrow::Date32
+                | Arrow::Date64
+                | Arrow::Utf8
+                | Arrow::LargeUtf8
+                | Arrow::Utf8View
         );
         if !is_time || value.is_null() {
             return Err(no_time("no time"));

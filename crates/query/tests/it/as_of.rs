@@ -57,7 +57,10 @@ fn a_mistake_is_undone_by_what_was_there_before() {
         "select old.id, old.name, t.name from t as of lsn {before} old left join t on t.id = old.id
          where t.name is distinct from old.name order by 1"
     );
-    assert_eq!(database.query(&changed), [["1", "one", "wrong"], ["2", "two", "wrong"], ["3", "three", "NULL"]]);
+    assert_eq!(
+        database.query(&changed),
+        [["1", "one", "wrong"], ["2", "two", "wrong"], ["3", "three", "NULL"]]
+    );
     let undo = format!(
         "insert into t select * from t as of lsn {before} on conflict (id) do update set name = excluded.name"
     );
@@ -183,7 +186,9 @@ fn explain_says_the_point_and_a_plan_is_not_used_for_another() {
     assert!(plan.iter().any(|row| row[1].contains(&format!("as of lsn {first}"))), "{plan:?}");
     for _ in 0..3 {
         for (lsn, x) in &points {
-            let of = |filter: String| database.query(&format!("select count(*) from t as of lsn {lsn} where {filter}"));
+            let of = |filter: String| {
+                database.query(&format!("select count(*) from t as of lsn {lsn} where {filter}"))
+            };
             assert_eq!(of(format!("x = {x}")), [["10"]]);
             assert_eq!(of(format!("id = 3 and x = {x}")), [["1"]]);
             let at = vec![Value::Int64(lsn.0 as i64), Value::Int64(*x)];
