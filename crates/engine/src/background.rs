@@ -368,7 +368,8 @@ fn put_away(
     if !forget::keeps_past(def) {
         return Ok(None);
     }
-    let after = forget::wanted_after(shared, &shared.root.load(), def);
+    // What can be read no more need not be kept, and must not seem to be.
+    let after = forget::wanted_after(shared, &shared.root.load(), def).max(snapshot.past_floor());
     let (dir, id) = (segment::table_dir(&shared.dir, def.id), shared.take_segment_id());
     let meta = past::put_away(snapshot, &shared.env, &dir, id, first, last, after, &mut tick(shared))?;
     let segment = meta.map(|meta| table::Segment::open(&shared.env, &dir, def, meta));

@@ -286,7 +286,7 @@ fn entry_at(entry: &Entry, ended: &RoaringTreemap, end: u64) -> Entry {
 }
 
 /// Writes those rows with ids from `first` to `last` into segment `id` in `dir`, durably, that ended after `after` and that
-/// neither a seal nor a compaction of `snapshot` would write. `None`: there are none. `tick` as for [`seal`](crate::seal()).
+/// neither a seal nor a compaction of `snapshot` would write; `after` is not below [`Snapshot::past_floor`]. `None`: there are none. `tick` as for [`seal`](crate::seal()).
 ///
 /// Log its meta with the seal's or the compaction's, then give it to [`Tip::apply_seal`](crate::Tip::apply_seal) or
 /// [`Tip::apply_compact`](crate::Tip::apply_compact) as [`Kept`].
@@ -301,7 +301,8 @@ pub fn put_away(
     after: Lsn,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<SegmentMeta>> {
-    let after = after.max(snapshot.past_floor());
+    // The seal raises the floor to `after` when it drops what ended before: so no lower, or a log would say less than is true.
+    assert!(after >= snapshot.past_floor(), "what can be read no more cannot be kept");
     let mut ended = snapshot.parts.history.ended_after(after);
     ended.remove_range(..first.0);
     ended.remove_range(last.0 + 1..);

@@ -255,10 +255,10 @@ fn neighbouring_rows_that_one_commit_ended_are_remembered_however_many_they_are(
     assert_eq!(snapshot.history_floor(), Lsn(3), "followers of the change feed start over, as ever");
     assert_eq!(snapshot.past_floor(), Lsn(1));
     let (env, last) = (sim.env(), RowId(300_000));
-    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(0), &mut |_| Ok(()));
+    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(1), &mut |_| Ok(()));
     let away = open(&sim, &def(), away.unwrap().unwrap());
     let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
-    let kept = Kept { after: Lsn(0), floor: None, last_end: Lsn(3), segment: Some(away) };
+    let kept = Kept { after: Lsn(1), floor: None, last_end: Lsn(3), segment: Some(away) };
     tip.apply_seal(open(&sim, &def(), meta), Some(kept)).unwrap();
     let mut e = Encoder::new();
     let state = tip.snapshot(Lsn(4)).state();
@@ -271,4 +271,30 @@ fn neighbouring_rows_that_one_commit_ended_are_remembered_however_many_they_are(
     assert_eq!(tip.forget(&[SegmentId(2)], Lsn(3)).len(), 1);
     assert_eq!(tip.snapshot(Lsn(5)).at(Lsn(2)).unwrap_err().kind(), types::Kind::NotFound);
     assert_eq!(tip.snapshot(Lsn(5)).at(Lsn(3)).unwrap().rows(), 0);
+}
+
+/// A table forgot deletes of which there were too many, and a seal dropped the rows. The log said of that seal only how long
+/// rows are wanted; a replay that remembered more deletes would have read a past with holes.
+#[test]
+fn what_a_seal_says_of_the_past_holds_for_a_replay_that_remembers_more() {
+    let _limit = testkit::limit(60);
+    let sim = SimEnv::new(10);
+    let mut tip = Tip::created(def(), Lsn(1));
+    tip.parts.history.set_max(10);
+    let keys: Vec<(i64, &str)> = (0..100).map(|key| (key, "x")).collect();
+    append(&mut tip, 2, &keys);
+    for at in 0..30 {
+        tip.delete([RowId(1 + 3 * at)], Lsn(3 + at));
+    }
+    let snapshot = tip.snapshot(Lsn(32));
+    let (floor, env, last) = (snapshot.past_floor(), sim.env(), RowId(100));
+    assert_eq!(floor, Lsn(22));
+    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, floor, &mut |_| Ok(()));
+    let away = open(&sim, &def(), away.unwrap().unwrap());
+    assert_eq!(away.meta().rows, 10);
+    let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
+    let kept = Kept { after: floor, floor: None, last_end: Lsn(32), segment: Some(away) };
+    tip.apply_seal(open(&sim, &def(), meta), Some(kept)).unwrap();
+    assert_eq!(tip.kept_from(), floor, "whatever the history says by then");
+    assert_eq!(tip.snapshot(Lsn(33)).at(floor).unwrap().rows(), 80);
 }

@@ -220,7 +220,7 @@ impl World {
         }
         let id = SegmentId(self.next_segment);
         self.next_segment += 1;
-        let (env, after) = (self.sim.env(), Lsn(self.wanted));
+        let (env, after) = (self.sim.env(), snapshot.past_floor().max(Lsn(self.wanted)));
         let made = past::put_away(snapshot, &env, &dir(), id, first, last, after, &mut |_| Ok(())).unwrap();
         Some((after, snapshot.lsn(), made, None))
     }
