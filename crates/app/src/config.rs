@@ -31,6 +31,7 @@ pub struct Config {
     pub lake: Lake,
     pub site: Site,
     pub log: Log,
+    pub history: History,
     pub bench: Bench,
     /// Where each value came from.
     #[serde(skip)]
@@ -56,6 +57,12 @@ pub struct Sql {
     /// 0: one for each thread, at least 4.
     pub concurrent_max: usize,
     pub deadline: Span,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct History {
+    pub keep: Span,
+    pub bytes_max: ByteSize,
 }
 
 #[derive(Clone, Debug, Deserialize)]

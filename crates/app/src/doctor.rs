@@ -145,7 +145,11 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
         progress(&snapshot.def().name);
         let table_dir = segment::table_dir(Path::new(""), snapshot.def().id);
         known.extend(
-            snapshot.segments().flat_map(|s| segment::file_names(s.id())).map(|name| table_dir.join(name)),
+            snapshot
+                .segments()
+                .chain(snapshot.past_segments().map(|(segment, _)| segment))
+                .flat_map(|s| segment::file_names(s.id()))
+                .map(|name| table_dir.join(name)),
         );
         let report = table::check(&snapshot, &|segment| segment.verify(), &mut examination);
         examination.tables.push(report);

@@ -176,6 +176,8 @@ impl Service {
 fn engine_options(config: &Config) -> Result<engine::Options> {
     let mut options = engine::Options::default();
     let delay = config.bench.sync_delay.0;
+    options.history = config.history.keep.0;
+    options.history_bytes_max = config.history.bytes_max.0;
     options.log.sync_delay = (!delay.is_zero()).then_some(delay);
     if !config.log.archive.is_empty() {
         // Absolute, since messages name it to people who may stand elsewhere.

@@ -20,12 +20,20 @@ pub enum Edit {
     Seal {
         table: TableId,
         segment: SegmentMeta,
+        kept: Option<Kept>,
     },
     /// Neighbouring segments became one, or none if no row of theirs was live.
     Compact {
         table: TableId,
         inputs: Vec<SegmentId>,
         output: Option<SegmentMeta>,
+        kept: Option<Kept>,
+    },
+    /// Rows that ended are no longer kept: the past is read from `floor` on.
+    Forget {
+        table: TableId,
+        segments: Vec<SegmentId>,
+        floor: Lsn,
     },
     /// How far a materializer has come in a table's change feed.
     Checkpoint {
@@ -47,6 +55,16 @@ pub enum Edit {
     DropView {
         name: String,
     },
+}
+
+/// What a seal or a compaction did with the rows that had ended by then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// From here on all rows can be read that had ended, with what was dropped before and now.
+    pub floor: Lsn,
+    /// None of those in `segment` ended after this commit.
+    pub last_end: Lsn,
+    pub segment: Option<SegmentMeta>,
 }
 
 /// What the manifest knows of a segment: enough to plan without opening it.
@@ -92,6 +110,10 @@ const COMPACT: u8 = 5;
 const CHECKPOINT: u8 = 6;
 const PUT_KEY: u8 = 7;
 const REMOVE_KEY: u8 = 8;
+/// As [`SEAL`] and [`COMPACT`], with [`Kept`].
+const SEAL_KEEPING: u8 = 24;
+const COMPACT_KEEPING: u8 = 25;
+const FORGET: u8 = 26;
 const PUT_VIEW: u8 = 16;
 const DROP_VIEW: u8 = 17;
 /// [`CREATE_TABLE`] and [`ALTER_TABLE`] of a table with a unique index. A program that does not know them would write rows
@@ -114,16 +136,24 @@ impl Edit {
                 e.u8(DROP_TABLE);
                 e.varint(table.0.into());
             }
-            Edit::Seal { table, segment } => {
-                e.u8(SEAL);
+            Edit::Seal { table, segment, kept } => {
+                e.u8(if kept.is_some() { SEAL_KEEPING } else { SEAL });
                 e.varint(table.0.into());
                 segment.encode(e);
+                kept.iter().for_each(|kept| kept.encode(e));
             }
-            Edit::Compact { table, inputs, output } => {
-                e.u8(COMPACT);
+            Edit::Compact { table, inputs, output, kept } => {
+                e.u8(if kept.is_some() { COMPACT_KEEPING } else { COMPACT });
                 e.varint(table.0.into());
                 e.list(inputs, |e, id| e.varint(id.0));
                 e.option(output.as_ref(), |e, segment| segment.encode(e));
+                kept.iter().for_each(|kept| kept.encode(e));
+            }
+            Edit::Forget { table, segments, floor } => {
+                e.u8(FORGET);
+                e.varint(table.0.into());
+                e.list(segments, |e, id| e.varint(id.0));
+                e.varint(floor.0);
             }
             Edit::Checkpoint { materializer, table, row, lsn, state } => {
                 e.u8(CHECKPOINT);
@@ -154,15 +184,26 @@ impl Edit {
 
     /// [`Kind::Damaged`] if the bytes hold no edit, [`Kind::Newer`] if they hold one that this version does not know.
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self> {
-        Ok(match d.u8()? {
+        let tag = d.u8()?;
+        Ok(match tag {
             CREATE_TABLE | CREATE_UNIQUE => Edit::CreateTable(TableDef::decode(d)?),
             ALTER_TABLE | ALTER_UNIQUE => Edit::AlterTable(TableDef::decode(d)?),
             DROP_TABLE => Edit::DropTable(TableId(d.varint32()?)),
-            SEAL => Edit::Seal { table: TableId(d.varint32()?), segment: SegmentMeta::decode(d)? },
-            COMPACT => Edit::Compact {
+            SEAL | SEAL_KEEPING => Edit::Seal {
+                table: TableId(d.varint32()?),
+                segment: SegmentMeta::decode(d)?,
+                kept: (tag == SEAL_KEEPING).then(|| Kept::decode(d)).transpose()?,
+            },
+            FORGET => Edit::Forget {
+                table: TableId(d.varint32()?),
+                segments: d.list(|d| d.varint().map(SegmentId))?,
+                floor: Lsn(d.varint()?),
+            },
+            COMPACT | COMPACT_KEEPING => Edit::Compact {
                 table: TableId(d.varint32()?),
                 inputs: d.list(|d| d.varint().map(SegmentId))?,
                 output: d.option(SegmentMeta::decode)?,
+                kept: (tag == COMPACT_KEEPING).then(|| Kept::decode(d)).transpose()?,
             },
             CHECKPOINT => Edit::Checkpoint {
                 materializer: d.str()?.to_owned(),
@@ -179,6 +220,22 @@ impl Edit {
                 return Err(Error::new(Kind::Newer, format!("an edit of unknown kind {tag}"))
                     .hint("open this directory with the newer Polynya that wrote it"));
             }
+        })
+    }
+}
+
+impl Kept {
+    fn encode(&self, e: &mut Encoder) {
+        e.varint(self.floor.0);
+        e.varint(self.last_end.0);
+        e.option(self.segment.as_ref(), |e, segment| segment.encode(e));
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Kept {
+            floor: Lsn(d.varint()?),
+            last_end: Lsn(d.varint()?),
+            segment: d.option(SegmentMeta::decode)?,
         })
     }
 }

@@ -10,11 +10,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use table::compaction::{self, Policy};
-use table::segment;
+use table::{past, segment};
 use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
 use crate::derive;
 use crate::expire;
+use crate::forget;
 use crate::inbox::{BackgroundEdit, Request};
 use crate::manifest::{self, Manifest};
 use crate::root::Root;
@@ -29,6 +30,7 @@ enum Task {
     Remove { table: TableId, segment: SegmentId },
     Derive(derive::Task),
     Expire(expire::Task),
+    Forget(forget::Task),
     Leftover(Leftover),
 }
 
@@ -55,7 +57,8 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let failed = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
         let derive = derive::again(shared, &mut background, now);
         let expire = expire::again(&shared.root.load(), &mut background, now);
-        return Outcome::Idle { again: failed.into_iter().chain(derive).chain(expire).min() };
+        let forget = forget::again(shared, &shared.root.load());
+        return Outcome::Idle { again: failed.into_iter().chain(derive).chain(expire).chain(forget).min() };
     };
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
@@ -173,6 +176,10 @@ fn next(shared: &Shared) -> Option<Task> {
         if let Some((snapshot, inputs)) = compactable(&root, &mut background, now) {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
+        }
+        if let Some(task) = forget::next(shared, &root, &background, now) {
+            background.begin(task.what());
+            return Some(Task::Forget(task));
         }
         if let Some(task) = expire::next(&root, &background, now) {
             background.begin(task.what());
@@ -313,6 +320,11 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             let under = Under::way(shared, task.what());
             expire::run(shared, task, under)
         }
+        Task::Forget(task) => {
+            let under = Under::way(shared, task.what());
+            shared.counters.forgotten.add(1);
+            hand_over(shared, task.edit(), under)
+        }
         Task::Leftover(leftover) => {
             let under = Under::way(shared, leftover.what());
             let removed = derive::remove(shared, &leftover);
@@ -333,13 +345,46 @@ fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowId) -> Resul
     let def = snapshot.def();
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
-    let meta = table::seal(snapshot, &shared.env, &dir, id, below, &mut tick(shared))?;
+    let kept = put_away(shared, snapshot, snapshot.sealed_next(), RowId(below.0 - 1))?;
+    let sealed = table::seal(snapshot, &shared.env, &dir, id, below, &mut tick(shared));
+    let meta = sealed.inspect_err(|_| discard(shared, &dir, kept.as_ref()))?;
     let segment = table::Segment::open(&shared.env, &dir, def, meta);
     // The next attempt takes another id, so these files would stay until the database is opened again.
     segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
     shared.counters.seals.add(1);
     shared.background.lock().compactable.insert(def.id);
-    Ok(BackgroundEdit::Seal { table: def.id, segment })
+    Ok(BackgroundEdit::Seal { table: def.id, segment, kept })
+}
+
+/// Writes rows that ended a short while ago and that a seal or a compaction of these would drop. `None`: the table's past is
+/// not kept.
+fn put_away(
+    shared: &Arc<Shared>,
+    snapshot: &table::Snapshot,
+    first: RowId,
+    last: RowId,
+) -> Result<Option<table::Kept>> {
+    let def = snapshot.def();
+    if !forget::keeps_past(def) {
+        return Ok(None);
+    }
+    // What can be read no more need not be kept, and must not seem to be.
+    let after = forget::wanted_after(shared, &shared.root.load(), def).max(snapshot.past_floor());
+    let (dir, id) = (segment::table_dir(&shared.dir, def.id), shared.take_segment_id());
+    let meta = past::put_away(snapshot, &shared.env, &dir, id, first, last, after, &mut tick(shared))?;
+    let segment = meta.map(|meta| table::Segment::open(&shared.env, &dir, def, meta));
+    if let Some(segment) = &segment {
+        segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
+    }
+    Ok(Some(table::Kept { after, floor: None, last_end: snapshot.lsn(), segment }))
+}
+
+/// Removes what was put away for work that failed: it is done again under other ids.
+fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::Kept>) {
+    if let Some(segment) = kept.and_then(|kept| kept.segment.as_ref()) {
+        // The failure matters more; and files that nothing names go when the database is opened.
+        let _ = segment::remove_files(&shared.env, dir, segment.id());
+    }
 }
 
 /// Merges neighbouring segments into one.
@@ -347,13 +392,19 @@ fn compact(shared: &Arc<Shared>, snapshot: &table::Snapshot, inputs: &[SegmentId
     let def = snapshot.def();
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
-    let meta = compaction::merge(snapshot, inputs, &shared.env, &dir, id, &mut tick(shared))?;
+    let taken = || snapshot.segments().filter(|s| inputs.contains(&s.id())).map(|s| s.meta());
+    let kept = match (taken().next(), taken().last()) {
+        (Some(first), Some(last)) => put_away(shared, snapshot, first.first_row, last.last_row)?,
+        _ => None,
+    };
+    let merged = compaction::merge(snapshot, inputs, &shared.env, &dir, id, &mut tick(shared));
+    let meta = merged.inspect_err(|_| discard(shared, &dir, kept.as_ref()))?;
     let output = meta.map(|meta| table::Segment::open(&shared.env, &dir, def, meta));
     if let Some(segment) = &output {
         segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
     }
     shared.counters.compactions.add(1);
-    Ok(BackgroundEdit::Compact { table: def.id, inputs: inputs.to_vec(), output })
+    Ok(BackgroundEdit::Compact { table: def.id, inputs: inputs.to_vec(), output, kept })
 }
 
 /// Counts background bytes and ends the work when the database closes.

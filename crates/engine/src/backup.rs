@@ -24,6 +24,7 @@ use types::{Error, Kind, Lsn, Micros, Result, TableDef, ViewDef};
 
 use crate::manifest::Manifest;
 use crate::shared::Shared;
+use crate::times::Times;
 use copy::{Made, copy, read_crc};
 use marker::{Listed, Marker};
 
@@ -118,7 +119,7 @@ fn write(
         }
         held.extend(table.segments().map(|s| Held { def: def.clone(), segment: s.clone() }));
         if table.head_rows() == 0 {
-            states.push(table.state());
+            states.push(table.state().without_past());
             continue;
         }
         let meta = seal_head(shared, table, &dir, made, &mut tick)?;
@@ -139,6 +140,7 @@ fn write(
         checkpoints: Vec::new(),
         tables: states,
         views: root.views().map(|view| ViewDef::clone(view)).collect(),
+        times: Times::from(root.time, root.lsn),
     };
     let (lsn, time, tables) = (root.lsn, root.time, root.table_count());
     // From here on only the segments are held: files, and no memory.

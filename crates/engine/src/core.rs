@@ -48,6 +48,8 @@ pub(crate) struct Core {
     meta: Meta,
     meta_changed: bool,
     last_time: Micros,
+    /// What ends after this commit can be read for a while.
+    wanted_after: Lsn,
     /// The newest root that was built; published once durable.
     newest: Root,
     /// Tables changed since `newest` was built.
@@ -141,6 +143,7 @@ impl Core {
             meta,
             meta_changed: false,
             last_time: newest.time,
+            wanted_after: Lsn(0),
             newest,
             dirty: BTreeSet::new(),
             ttl_given: false,
@@ -242,11 +245,18 @@ impl Core {
             }
         }
         self.last_time = self.shared.env.clock.now().max(self.last_time);
+        let history = i64::try_from(self.shared.options.history.as_micros()).unwrap_or(i64::MAX);
+        let oldest = self.last_time.saturating_sub(history);
+        self.newest.times.trim(oldest);
+        self.wanted_after = self.newest.times.at(oldest).unwrap_or(Lsn(0));
         let frame = frame::Builder::new(self.log.next_lsn(), self.last_time);
         let mut group = Group { frame, answers: Vec::with_capacity(requests.len()), staged: Vec::new() };
         let outcome = requests.into_iter().try_for_each(|request| self.request(&mut group, request));
         match outcome.and_then(|()| self.flush_staged(&mut group)).and_then(|()| self.write(group.frame)) {
-            Ok(()) => self.waiting.extend(group.answers),
+            Ok(()) => {
+                self.newest.times.push(self.last_time, Lsn(self.log.next_lsn().0 - 1));
+                self.waiting.extend(group.answers);
+            }
             Err(error) => {
                 self.shared.refuse_writes(error.clone());
                 self.broken = Some(error.clone());
@@ -355,7 +365,7 @@ impl Core {
                 }
                 Action::Create(def) => {
                     group.frame.edit(offset, Edit::CreateTable(def.clone()));
-                    self.create(def);
+                    self.create(def, lsn);
                 }
                 Action::Alter(def, entered) => {
                     self.flush_staged(group)?;
@@ -455,6 +465,7 @@ impl Core {
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
         let is_checked = tip.def().is_checked();
         if !deletes.is_empty() {
+            tip.want_after(self.wanted_after);
             committed.deleted += tip.delete(deletes.iter().copied(), lsn);
             let runs = vec![Run { lsn_offset: offset, count: deletes.len() as u32 }];
             group.frame.deletes(Deletes { table, runs, rows: deletes });
@@ -487,14 +498,14 @@ impl Core {
         Ok(())
     }
 
-    fn create(&mut self, def: TableDef) {
+    fn create(&mut self, def: TableDef, lsn: Lsn) {
         self.meta.next_table = def.id.next();
         self.meta_changed = true;
         self.names.insert(Arc::from(def.name.as_str()), def.id);
         self.dirty.insert(def.id);
         self.shared.note_empty(&def);
         self.ttl_given |= def.options.ttl.is_some();
-        self.tips.insert(def.id, Tip::new(def));
+        self.tips.insert(def.id, Tip::created(def, lsn));
     }
 
     fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
@@ -505,7 +516,7 @@ impl Core {
         let derived_changed = before.indexes != def.indexes || !same_types(&before, &def);
         let full_name = def.name.clone();
         self.ttl_given |= def.options.ttl.is_some() && def.options.ttl != before.options.ttl;
-        tip.set_def(def)?;
+        tip.alter(def, lsn)?;
         self.note_new_uniques(&before, table);
         if before.name != full_name {
             if let Some((old, _)) = self.names.remove_entry(before.name.as_str()) {
@@ -541,7 +552,8 @@ impl Core {
         self.meta.checkpoints.retain(|(_, of), _| *of != table);
         self.meta_changed = true;
         let snapshot = tip.snapshot(lsn);
-        self.retire_segments(table, snapshot.segments().cloned(), lsn);
+        let past = snapshot.past_segments().map(|(segment, _)| segment);
+        self.retire_segments(table, snapshot.segments().chain(past).cloned(), lsn);
     }
 
     /// What a materializer made of a table that it no longer follows goes once nobody reads it. `unpublished` is what it

@@ -39,6 +39,8 @@ pub(crate) struct Counters {
     pub seals: Counter,
     pub compactions: Counter,
     pub manifests: Counter,
+    /// How often rows that ended were forgotten.
+    pub forgotten: Counter,
     pub background_bytes: Counter,
     pub background_errors: Counter,
     pub removed_segments: Counter,
@@ -76,6 +78,10 @@ pub struct Status {
     pub seals: u64,
     pub compactions: u64,
     pub manifests: u64,
+    /// How often rows that ended were let go of.
+    pub forgotten: u64,
+    /// Bytes of the files that hold rows which ended, for those who read the past.
+    pub past_bytes: u64,
     /// Bytes written by seals and compactions.
     pub background_bytes: u64,
     pub background_errors: u64,

@@ -334,6 +334,8 @@ impl Engine {
             seals: counters.seals.get(),
             compactions: counters.compactions.get(),
             manifests: counters.manifests.get(),
+            forgotten: counters.forgotten.get(),
+            past_bytes: root.tables().map(|table| table.past_bytes()).sum(),
             background_bytes: counters.background_bytes.get(),
             background_errors: counters.background_errors.get(),
             removed_segments: counters.removed_segments.get(),

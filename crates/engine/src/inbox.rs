@@ -34,11 +34,19 @@ pub(crate) enum BackgroundEdit {
     Seal {
         table: TableId,
         segment: Arc<table::Segment>,
+        kept: Option<table::Kept>,
     },
     Compact {
         table: TableId,
         inputs: Vec<SegmentId>,
         output: Option<Arc<table::Segment>>,
+        kept: Option<table::Kept>,
+    },
+    /// Rows that ended need not be kept any more.
+    Forget {
+        table: TableId,
+        segments: Vec<SegmentId>,
+        floor: Lsn,
     },
     /// A materializer came further.
     Derive {
@@ -67,6 +75,9 @@ impl Request {
             // A segment's description, and the ids of those it replaces.
             Request::Edit { edit: BackgroundEdit::Compact { inputs, .. }, .. } => {
                 1024 + inputs.len() as u64 * 10
+            }
+            Request::Edit { edit: BackgroundEdit::Forget { segments, .. }, .. } => {
+                1024 + segments.len() as u64 * 10
             }
             Request::Edit { edit: BackgroundEdit::Derive { position, .. }, .. } => {
                 1024 + position.checkpoint.state.len() as u64

@@ -38,6 +38,7 @@ mod counters;
 mod derive;
 mod engine;
 mod expire;
+mod forget;
 mod inbox;
 mod interactive;
 pub mod manifest;
@@ -50,7 +51,9 @@ mod reaper;
 mod root;
 mod shared;
 mod standing;
+mod then;
 pub mod threads;
+mod times;
 mod transaction;
 mod view;
 
@@ -62,6 +65,7 @@ pub use interactive::{Limits, OpenTransaction, Outcome, Written};
 pub use options::Options;
 pub use root::Root;
 pub use standing::{Standing, State};
+pub use then::PastReach;
 pub use transaction::{Ack, Committed, Mode, NewColumn, Op, Transaction};
 pub use view::{RowFilter, Rows, View};
 

@@ -17,12 +17,14 @@ use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableId, ViewDef
 use vfs::{Access, Env};
 
 use crate::root::{Meta, Root};
+use crate::times::Times;
 
 const MAGIC: &[u8; 8] = b"polynyaM";
-/// The newest format, with unique indexes. A database without them, or without views too, is still written in an older one,
-/// so that older programs read it.
-const VERSION: u32 = 3;
-const WITHOUT_UNIQUE: u32 = 2;
+/// The newest format, with unique indexes. A database without them is still written in the one before, so that programs that
+/// know none read it.
+const VERSION: u32 = 4;
+const WITHOUT_UNIQUE: u32 = 3;
+const WITHOUT_TIMES: u32 = 2;
 const WITHOUT_VIEWS: u32 = 1;
 const PREFIX: &str = "manifest-";
 const TEMPORARY: &str = ".tmp";
@@ -46,6 +48,8 @@ pub struct Manifest {
     pub checkpoints: Vec<(String, TableId, RowId, Lsn, Vec<u8>)>,
     pub tables: Vec<table::State>,
     pub views: Vec<ViewDef>,
+    /// When commits were made.
+    pub(crate) times: Times,
 }
 
 impl Manifest {
@@ -67,6 +71,7 @@ impl Manifest {
             checkpoints: root.meta.checkpoints.iter().map(checkpoint).collect(),
             tables: root.tables().map(|t| t.state()).collect(),
             views: root.views().map(|view| ViewDef::clone(view)).collect(),
+            times: root.times.clone(),
         }
     }
 
@@ -84,20 +89,13 @@ impl Manifest {
 
     /// The oldest format that says all of it.
     fn version(&self) -> u32 {
-        if self.tables.iter().any(|state| state.def.has_unique()) {
-            VERSION
-        } else if self.views.is_empty() {
-            WITHOUT_VIEWS
-        } else {
-            WITHOUT_UNIQUE
-        }
+        if self.tables.iter().any(|state| state.def.has_unique()) { VERSION } else { WITHOUT_UNIQUE }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         e.bytes.extend_from_slice(MAGIC);
-        let version = self.version();
-        e.u32(version);
+        e.u32(self.version());
         e.u64(self.lsn.0);
         e.i64(self.time);
         e.u64(self.replay_from.0);
@@ -112,9 +110,8 @@ impl Manifest {
             e.blob(state);
         });
         e.list(&self.tables, |e, state| state.encode(e));
-        if version > WITHOUT_VIEWS {
-            e.list(&self.views, |e, view| view.encode(e));
-        }
+        e.list(&self.views, |e, view| view.encode(e));
+        self.times.encode(&mut e);
         let crc = crc32c::crc32c(&e.bytes);
         e.u32(crc);
         e.bytes
@@ -142,9 +139,10 @@ impl Manifest {
             return Err(Error::damaged("the manifest's checksum does not fit its bytes"));
         }
         let mut d = Decoder::new(&body[d.position()..]);
+        let (lsn, time) = (Lsn(d.u64()?), d.i64()?);
         let manifest = Manifest {
-            lsn: Lsn(d.u64()?),
-            time: d.i64()?,
+            lsn,
+            time,
             replay_from: Lsn(d.u64()?),
             next_table: TableId(d.u32()?),
             next_segment: SegmentId(d.u64()?),
@@ -155,6 +153,10 @@ impl Manifest {
             })?,
             tables: d.list(table::State::decode)?,
             views: if version > WITHOUT_VIEWS { d.list(ViewDef::decode)? } else { Vec::new() },
+            times: match version > WITHOUT_TIMES {
+                true => Times::decode(&mut d)?,
+                false => Times::from(time, lsn),
+            },
         };
         d.finish()?;
         Ok(manifest)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use commitlog::edit::{Edit, SegmentMeta};
+use commitlog::edit::{self, Edit, SegmentMeta};
 use commitlog::record::{Frame, Rows, Section};
 use table::materializer::Checkpoint;
 use table::{Segment, Tip, segment};
@@ -15,6 +15,7 @@ use crate::core::put_key;
 use crate::manifest::{self, Manifest};
 use crate::options::Options;
 use crate::root::{Meta, Root};
+use crate::times::Times;
 
 /// What opening found.
 pub(crate) struct Opened {
@@ -51,7 +52,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
         replay.remove_orphans()?;
         manifest::remove_temporaries(env, dir)?;
     }
-    let Replay { tips, meta, time, next_segment, .. } = replay;
+    let Replay { tips, meta, time, times, next_segment, .. } = replay;
     let snapshot = |tip: &Tip| (Arc::from(tip.def().name.as_str()), tip.snapshot(lsn));
     let root = Root {
         lsn,
@@ -59,6 +60,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
         made: env.clock.monotonic(),
         tables: tips.values().map(snapshot).collect(),
         meta: Arc::new(meta.clone()),
+        times,
         derived: imbl::OrdMap::new(),
     };
     Ok(Opened { log, tips, meta, root, next_segment, manifest_lsn: manifest.lsn, damage: recovery.damage })
@@ -122,6 +124,7 @@ pub(crate) struct Replay<'a> {
     pub tips: HashMap<TableId, Tip>,
     pub meta: Meta,
     pub time: Micros,
+    pub times: Times,
     pub next_segment: SegmentId,
 }
 
@@ -134,13 +137,16 @@ impl<'a> Replay<'a> {
             tips: HashMap::new(),
             meta: manifest.meta(),
             time: manifest.time,
+            times: manifest.times.clone(),
             next_segment: manifest.next_segment,
         };
         for state in &manifest.tables {
             let segments =
                 state.segments.iter().map(|meta| replay.open_segment(&state.def, meta.clone())).collect();
+            let put_away = state.past.segments.iter();
+            let past = put_away.map(|(meta, _)| replay.open_segment(&state.def, meta.clone())).collect();
             let id = state.def.id;
-            replay.tips.insert(id, Tip::restore(state.clone(), segments)?);
+            replay.tips.insert(id, Tip::restore(state.clone(), segments, past)?);
         }
         Ok(replay)
     }
@@ -154,6 +160,7 @@ impl<'a> Replay<'a> {
         let at = |offset: u32| Lsn(frame.first_lsn.0 + u64::from(offset));
         if frame.last_lsn() > self.manifest_lsn {
             self.time = self.time.max(frame.time);
+            self.times.push(self.time, frame.last_lsn());
         }
         for section in frame.sections {
             match section {
@@ -170,7 +177,7 @@ impl<'a> Replay<'a> {
                 Section::Edit { lsn_offset, edit } => {
                     let lsn = at(lsn_offset);
                     if lsn > self.manifest_lsn {
-                        self.edit(edit).map_err(|e| e.with("lsn", lsn))?;
+                        self.edit(edit, lsn).map_err(|e| e.with("lsn", lsn))?;
                     }
                 }
                 // Nothing of this version writes them; a directory that has them was written by a later one that
@@ -211,28 +218,38 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn edit(&mut self, edit: Edit) -> Result<()> {
+    fn edit(&mut self, edit: Edit, lsn: Lsn) -> Result<()> {
         match edit {
             Edit::CreateTable(def) => {
                 self.meta.next_table = self.meta.next_table.max(def.id.next());
-                self.tips.insert(def.id, Tip::new(def));
+                self.tips.insert(def.id, Tip::created(def, lsn));
             }
             Edit::AlterTable(def) => {
                 if let Some(tip) = self.tips.get_mut(&def.id) {
-                    tip.set_def(def)?;
+                    tip.alter(def, lsn)?;
                 }
             }
             Edit::DropTable(table) => {
                 self.tips.remove(&table);
                 self.meta.checkpoints.retain(|(_, of), _| *of != table);
             }
-            Edit::Seal { table, segment } => self.add_segment(table, segment, |tip, s| tip.apply_seal(s))?,
-            Edit::Compact { table, inputs, output: Some(meta) } => {
-                self.add_segment(table, meta, |tip, s| tip.apply_compact(&inputs, Some(s)))?;
+            Edit::Seal { table, segment, kept } => {
+                let Some(kept) = self.kept(table, kept) else { return Ok(()) };
+                self.add_segment(table, segment, |tip, s| tip.apply_seal(s, kept))?;
             }
-            Edit::Compact { table, inputs, output: None } => {
+            Edit::Compact { table, inputs, output: Some(meta), kept } => {
+                let Some(kept) = self.kept(table, kept) else { return Ok(()) };
+                self.add_segment(table, meta, |tip, s| tip.apply_compact(&inputs, Some(s), kept))?;
+            }
+            Edit::Compact { table, inputs, output: None, kept } => {
+                let Some(kept) = self.kept(table, kept) else { return Ok(()) };
                 if let Some(tip) = self.tips.get_mut(&table) {
-                    tip.apply_compact(&inputs, None)?;
+                    tip.apply_compact(&inputs, None, kept)?;
+                }
+            }
+            Edit::Forget { table, segments, floor } => {
+                if let Some(tip) = self.tips.get_mut(&table) {
+                    tip.forget(&segments, floor);
                 }
             }
             Edit::Checkpoint { materializer, table, row, lsn, state } => {
@@ -244,6 +261,15 @@ impl<'a> Replay<'a> {
             Edit::DropView { name } => drop(self.meta.views.remove(&name)),
         }
         Ok(())
+    }
+
+    /// What a seal or a compaction put away; `None`: the table is gone.
+    fn kept(&mut self, table: TableId, kept: Option<edit::Kept>) -> Option<Option<table::Kept>> {
+        let def = self.tips.get(&table).map(|tip| tip.def().clone())?;
+        Some(kept.map(|edit::Kept { floor, last_end, segment }| {
+            let segment = segment.map(|meta| self.open_segment(&def, meta));
+            table::Kept { after: floor, floor: Some(floor), last_end, segment }
+        }))
     }
 
     fn add_segment(
@@ -274,7 +300,7 @@ impl<'a> Replay<'a> {
             let snapshot = tip.map(|tip| tip.snapshot(Lsn(0)));
             let known: Vec<String> = snapshot
                 .iter()
-                .flat_map(|s| s.segments())
+                .flat_map(|s| s.segments().chain(s.past_segments().map(|(segment, _)| segment)))
                 .flat_map(|s| segment::file_names(s.id()))
                 .collect();
             let orphan = |file: &vfs::Entry| {

@@ -35,6 +35,10 @@ pub struct Options {
     /// Of a table with at most so many rows a unique index is checked by whoever makes it; of larger ones the index is built
     /// first. At most 2^18, which the table keeps in memory then.
     pub unique_at_once_rows: u64,
+    /// How long a row that ended can still be read by who reads the past.
+    pub history: Duration,
+    /// Files of such rows, of all tables together; beyond it the oldest go before their time.
+    pub history_bytes_max: u64,
     /// What transactions that are open for a while may take.
     pub transactions: crate::Limits,
 }
@@ -56,6 +60,8 @@ impl Default for Options {
             pace_max: Duration::from_millis(250),
             step_rows: 8 * table::BATCH_ROWS,
             unique_at_once_rows: table::unique::ENTERED_AT_ONCE_MAX,
+            history: Duration::from_secs(600),
+            history_bytes_max: 1 << 30,
             transactions: crate::Limits::default(),
         }
     }

@@ -9,6 +9,8 @@ use table::materializer::{Checkpoint, Position};
 use table::unique::Lookup;
 use types::{Lsn, Micros, TableId, ViewDef};
 
+use crate::times::Times;
+
 /// Everything at one lsn (S1, S2). Loading it is one atomic operation; holding it delays nobody, it only keeps memory
 /// and files alive.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct Root {
     /// By full name.
     pub(crate) tables: imbl::OrdMap<Arc<str>, Arc<table::Snapshot>>,
     pub(crate) meta: Arc<Meta>,
+    /// When its commits were made.
+    pub(crate) times: Times,
     /// What materializers have published, by table and materializer.
     pub(crate) derived: imbl::OrdMap<(TableId, &'static str), Arc<Position>>,
 }

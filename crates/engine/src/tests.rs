@@ -13,6 +13,7 @@ mod killed;
 mod limits;
 mod meddling;
 mod opening;
+mod past;
 mod schema;
 mod shapes;
 mod simulated;

@@ -26,6 +26,8 @@ pub struct View {
     root: Arc<Root>,
     tables: TableSet,
     admin: bool,
+    /// Which lsn it looks at, if not the root's.
+    then: Option<Lsn>,
 }
 
 /// Which rows and columns of a table may be shown to a principal that may not read all of it.
@@ -40,24 +42,29 @@ pub struct RowFilter {
 impl View {
     pub(crate) fn new(root: Arc<Root>, principal: &Principal) -> Result<Self> {
         principal.require(Scope::Read)?;
-        Ok(View { root, tables: principal.tables.clone(), admin: principal.scope >= Scope::Admin })
+        let admin = principal.scope >= Scope::Admin;
+        Ok(View { root, tables: principal.tables.clone(), admin, then: None })
     }
 
     /// Whether it looks at this very root.
     pub(crate) fn is_of(&self, root: &Arc<Root>) -> bool {
-        Arc::ptr_eq(&self.root, root)
+        Arc::ptr_eq(&self.root, root) && self.then.is_none()
     }
 
     pub fn lsn(&self) -> Lsn {
-        self.root.lsn()
+        self.then.unwrap_or(self.root.lsn())
     }
 
+    /// Of its last commit; of the past to the millisecond.
     pub fn time(&self) -> Micros {
-        self.root.time()
+        self.then.and_then(|lsn| self.root.times.of(lsn)).unwrap_or(self.root.time())
     }
 
-    /// [`Root::derived`] for a table of this view.
+    /// [`Root::derived`] for a table of this view. What was derived from a table is not kept with its past.
     pub fn derived(&self, materializer: &str, table: &table::Snapshot) -> Option<Arc<Position>> {
+        if self.then.is_some() {
+            return None;
+        }
         self.root.derived(materializer, table.def().id).cloned()
     }
 
@@ -88,7 +95,7 @@ impl View {
     pub fn is_opening(&self, materializer: &str, table: &table::Snapshot) -> bool {
         let id = table.def().id;
         let known = self.root.meta.checkpoints.contains_key(&(materializer.to_owned(), id));
-        known && self.root.derived(materializer, id).is_none()
+        self.then.is_none() && known && self.root.derived(materializer, id).is_none()
     }
 
     /// Whether all tables and views exist for this principal.
@@ -115,6 +122,9 @@ impl View {
 
     /// The tables that exist for this principal, in the order of their full names.
     pub fn tables(&self) -> Vec<Arc<table::Snapshot>> {
+        if let Some(lsn) = self.then {
+            return self.tables_then(lsn);
+        }
         self.root.tables().filter(|t| self.sees(t.def())).cloned().collect()
     }
 
@@ -122,17 +132,26 @@ impl View {
     /// near ones.
     pub fn table(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
         let full_name = name::full_table_name(wanted)?;
+        if let Some(lsn) = self.then {
+            return self.table_then(&full_name, lsn);
+        }
         self.find(&full_name).ok_or_else(|| self.missing(&full_name, &|def| self.sees(def)))
     }
 
     /// [`View::table`] for a name that is already full; `None` if there is no such table.
     pub fn find(&self, full_name: &str) -> Option<Arc<table::Snapshot>> {
+        if let Some(lsn) = self.then {
+            return self.table_then(full_name, lsn).ok();
+        }
         self.find_among(full_name, &|def| self.sees(def))
     }
 
     /// The tables in which this principal may search, in the order of their full names. What is found in one of them may be
-    /// shown as far as its [`View::row_filter`] says.
+    /// shown as far as its [`View::row_filter`] says. The past is not searched.
     pub fn searchables(&self) -> Vec<Arc<table::Snapshot>> {
+        if self.then.is_some() {
+            return Vec::new();
+        }
         self.root.tables().filter(|t| self.may_search(t.def())).cloned().collect()
     }
 
@@ -140,6 +159,9 @@ impl View {
     /// counted, or told apart by an error.
     pub fn searchable(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
         let full_name = name::full_table_name(wanted)?;
+        if self.then.is_some() {
+            return Err(Error::invalid("the past is not searched").hint("read it by SQL"));
+        }
         let may_search = |def: &TableDef| self.may_search(def);
         self.find_among(&full_name, &may_search).ok_or_else(|| self.missing(&full_name, &may_search))
     }
@@ -158,7 +180,19 @@ impl View {
         })
     }
 
-    fn sees(&self, def: &TableDef) -> bool {
+    pub(crate) fn root(&self) -> &Arc<Root> {
+        &self.root
+    }
+
+    pub(crate) fn then(&self) -> Option<Lsn> {
+        self.then
+    }
+
+    pub(crate) fn at_lsn(&self, lsn: Lsn) -> View {
+        View { then: Some(lsn), ..self.clone() }
+    }
+
+    pub(crate) fn sees(&self, def: &TableDef) -> bool {
         self.tables.contains(&def.name) && (self.admin || !def.is_vault())
     }
 
@@ -179,7 +213,7 @@ impl View {
         visible().nth(position).cloned()
     }
 
-    fn missing(&self, full_name: &str, is_there: &dyn Fn(&TableDef) -> bool) -> Error {
+    pub(crate) fn missing(&self, full_name: &str, is_there: &dyn Fn(&TableDef) -> bool) -> Error {
         let short = name::short_table_name(full_name);
         let error = Error::new(Kind::NotFound, format!("there is no table `{}`", name::printable(short)));
         let visible = self.root.tables().map(|t| t.def()).filter(|def| is_there(def));

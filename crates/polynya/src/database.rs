@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema};
 use engine::backup::Backup;
 use engine::threads::Class;
 use engine::{Committed, Engine, Mode, Op, Status, Transaction};
-use types::{Error, Lsn, Principal, Result, Value, name};
+use types::{Error, Lsn, Micros, Principal, Result, Value, name};
 use vfs::Env;
 
 use crate::{Changes, NewTable, Row, Snapshot};
@@ -160,6 +160,23 @@ impl Database {
     /// The whole database as of now: never changes, waits for nobody, keeps memory and files alive while it is held.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.engine.root())
+    }
+
+    /// The whole database as it was at an earlier commit, with the names and columns of then: as far back as
+    /// [`engine::Options::history`] says, and further where nothing was changed or deleted since.
+    ///
+    /// [`crate::Kind::Invalid`] for an lsn that is yet to come. Of a table that cannot be read so far back, reading says so
+    /// with [`crate::Kind::NotFound`].
+    pub fn snapshot_at(&self, lsn: Lsn) -> Result<Snapshot> {
+        Ok(Snapshot::then(self.engine.root(), self.engine.view(&self.principal)?.at(lsn)?))
+    }
+
+    /// [`Database::snapshot_at`] for the last commit at or before a time, in µs since 1970 and to the millisecond.
+    /// [`crate::Kind::NotFound`] if that is longer ago than commits are known.
+    pub fn snapshot_at_time(&self, time: Micros) -> Result<Snapshot> {
+        let view = self.engine.view(&self.principal)?;
+        let lsn = view.lsn_at(time)?;
+        Ok(Snapshot::then(self.engine.root(), view.at(lsn)?))
     }
 
     /// Follows a table's commits from `after` on: [`Lsn`] 0 for all that are still known, [`Database::snapshot`]'s to go

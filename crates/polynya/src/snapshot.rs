@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::vec;
 
 use arrow::array::RecordBatch;
-use engine::Root;
+use engine::{Root, View};
 use table::{Piece, Projection};
 use types::{DataType, Error, Lsn, Result, Value, key, name};
 
@@ -12,26 +12,37 @@ use crate::Row;
 
 /// An immutable value: all tables at one lsn. Cheap to clone and to send to other threads.
 #[derive(Clone, Debug)]
-pub struct Snapshot(Arc<Root>);
+pub struct Snapshot {
+    root: Arc<Root>,
+    /// Of the past.
+    then: Option<View>,
+}
 
 impl Snapshot {
     pub(crate) fn new(root: Arc<Root>) -> Self {
-        Snapshot(root)
+        Snapshot { root, then: None }
+    }
+
+    pub(crate) fn then(root: Arc<Root>, view: View) -> Self {
+        Snapshot { root, then: Some(view) }
     }
 
     /// The last commit it contains.
     pub fn lsn(&self) -> Lsn {
-        self.0.lsn()
+        self.then.as_ref().map_or(self.root.lsn(), View::lsn)
     }
 
     /// A table by `[namespace.]table`: exact, or the only one that differs by case.
     pub fn table(&self, table: &str) -> Result<Arc<table::Snapshot>> {
+        if let Some(view) = &self.then {
+            return view.table(table);
+        }
         let full_name = name::full_table_name(table)?;
-        if let Some(found) = self.0.table(&full_name) {
+        if let Some(found) = self.root.table(&full_name) {
             return Ok(found.clone());
         }
-        let names = self.0.tables().map(|t| t.def().name.as_str());
-        let folded = name::resolve(&full_name, names).and_then(|i| self.0.tables().nth(i));
+        let names = self.root.tables().map(|t| t.def().name.as_str());
+        let folded = name::resolve(&full_name, names).and_then(|i| self.root.tables().nth(i));
         folded
             .cloned()
             .ok_or_else(|| Error::not_found(format!("there is no table `{}`", name::printable(table))))
@@ -48,7 +59,8 @@ impl Snapshot {
         Ok(row.map(|row| Row::new(table.def().clone(), row)))
     }
 
-    /// All rows of a table in row-id order, in batches; `_row_id` and `_time` come first.
+    /// All rows of a table in row-id order, in batches; `_row_id` and `_time` come first. In a snapshot of the past, rows that
+    /// were changed or deleted since come behind the others.
     pub fn scan(&self, table: &str) -> Result<Scan> {
         let table = self.table(table)?;
         Ok(Scan { projection: table.all_columns().clone(), pieces: table.pieces().into_iter() })

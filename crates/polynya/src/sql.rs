@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use arrow::array::RecordBatch;
 use engine::Engine;
 use query::{Limits, Sql};
-use types::{DataType, Error, Result, Value};
+use types::{DataType, Error, Lsn, Result, Value};
 
 use crate::Database;
 
@@ -125,6 +125,17 @@ impl Database {
             };
         }
         Answer::whole(self.query(text, params).await?).await
+    }
+
+    /// Runs one statement that only reads over a snapshot of the past: [`Database::snapshot_at`]. All that it names is as it was
+    /// then; for single tables write `AS OF` in the statement. [`crate::Kind::Forbidden`] for a statement that would write.
+    pub fn sql_at(&self, lsn: Lsn, text: &str, params: &[Value]) -> Result<Answer> {
+        let view = self.engine.view(&self.principal)?.at(lsn)?;
+        let sql = self.sql.get()?;
+        block_on(async {
+            let rows = sql.read(view, text, params.to_vec(), Limits::default()).await?;
+            Answer::whole(query::Answer::Rows(rows)).await
+        })
     }
 
     /// Runs one statement and gives its rows as a stream; dropping the stream cancels it.

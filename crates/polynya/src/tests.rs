@@ -40,6 +40,38 @@ fn rows_go_in_and_come_out_by_key_scan_and_sql() {
     );
 }
 
+#[test]
+fn a_snapshot_may_be_of_an_earlier_commit() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library");
+    let db = Database::open(dir.path()).unwrap();
+    let made = db.create_table(stock()).unwrap();
+    let first = db.insert_rows("stock", &["item", "count"], [row("bolt", 40), row("nut", 55)]).unwrap();
+    db.delete("stock", &["nut".into()]).unwrap();
+    let last = db.upsert("stock", db.to_batch("stock", &["item", "count"], [row("bolt", 1)]).unwrap());
+    let then = db.snapshot_at(first.lsn).unwrap();
+    assert_eq!(then.lsn(), first.lsn);
+    let count = |snapshot: &crate::Snapshot, item: &str| {
+        let row = snapshot.get("Stock", &[item.into()]).unwrap();
+        row.map(|row| row.get("count").unwrap())
+    };
+    assert_eq!((count(&then, "bolt"), count(&then, "nut")), (Some(Value::Int64(40)), Some(Value::Int64(55))));
+    let rows: usize = then.scan("stock").unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!((rows, count(&db.snapshot(), "nut")), (2, None));
+    let when = db.snapshot_at_time(first.time).unwrap();
+    assert!((first.lsn..=last.unwrap().lsn).contains(&when.lsn()), "to the millisecond: {}", when.lsn());
+    let before = crate::Lsn(made.lsn.0 - 1);
+    assert_eq!(db.snapshot_at(before).unwrap().table("stock").unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(db.snapshot_at(crate::Lsn(99)).unwrap_err().kind(), Kind::Invalid);
+    #[cfg(feature = "sql")]
+    {
+        let text = "SELECT sum(count) FROM stock";
+        assert_eq!(db.sql_at(first.lsn, text, &[]).unwrap().value().unwrap(), Value::Int64(95));
+        assert_eq!(db.sql_at(first.lsn, "DELETE FROM stock", &[]).unwrap_err().kind(), Kind::Forbidden);
+        assert_eq!(db.sql(text, &[]).unwrap().value().unwrap(), Value::Int64(1));
+    }
+}
+
 #[cfg(feature = "sql")]
 #[test]
 fn sql_is_there_for_blocking_callers_and_for_any_runtime() {

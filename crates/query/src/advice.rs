@@ -102,7 +102,8 @@ impl Advice {
             && let Some(scan) = scan_below(filter.input())
         {
             let returned = filter.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0) as u64;
-            let scanned = scan.scanned();
+            // No index would help who reads the past.
+            let scanned = if scan.snapshot().as_of().is_none() { scan.scanned() } else { 0 };
             if is_much(scanned) && scanned >= returned.max(1).saturating_mul(ROWS_FOR_ONE) {
                 let def = scan.snapshot().def();
                 let columns = scan.of_all().map(|(_, tests)| columns(tests, def)).unwrap_or_default();

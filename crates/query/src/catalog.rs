@@ -1,9 +1,9 @@
-//! What tables and indexes there are, as tables: `information_schema`, `polynya.indexes`, `polynya.advice`, SHOW TABLES, DESCRIBE. Only what the
+//! What tables and indexes there are, as tables: `information_schema`, `polynya.indexes`, `polynya.advice`, `polynya.history`, SHOW TABLES, DESCRIBE. Only what the
 //! principal may see (A1).
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -18,6 +18,7 @@ use crate::names::Written;
 const NAMESPACE: &str = "information_schema";
 const INDEXES: &str = "indexes";
 const ADVICE: &str = "advice";
+const HISTORY: &str = "history";
 
 /// The information table of this name, if it is one.
 pub(crate) fn information(
@@ -31,6 +32,7 @@ pub(crate) fn information(
         let rows = match name.as_str() {
             INDEXES => indexes(view)?,
             ADVICE => advised(view, advice)?,
+            HISTORY => history(view)?,
             _ => return Ok(None),
         };
         return table(&format!("{}.{name}", types::name::RESERVED_NAMESPACE), rows);
@@ -194,6 +196,21 @@ fn key_column_usage(view: &View) -> Result<RecordBatch> {
         ("table_name", texts(names)),
         ("column_name", texts(columns)),
         ("ordinal_position", Arc::new(Int64Array::from(positions))),
+    ])
+}
+
+/// How far back each table can be read by AS OF, and what that takes.
+fn history(view: &View) -> Result<RecordBatch> {
+    let all = view.tables();
+    let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|t| split(t)).unzip();
+    let reach: Vec<_> = all.iter().map(|table| view.past_reach(table)).collect();
+    let times = TimestampMicrosecondArray::from_iter(reach.iter().map(|reach| reach.time));
+    batch(vec![
+        ("table_schema", texts(namespaces)),
+        ("table_name", texts(names)),
+        ("oldest_lsn", Arc::new(Int64Array::from_iter_values(reach.iter().map(|reach| reach.lsn.0 as i64)))),
+        ("oldest_time", Arc::new(times.with_timezone("UTC"))),
+        ("bytes", Arc::new(Int64Array::from_iter_values(reach.iter().map(|reach| reach.bytes as i64)))),
     ])
 }
 

@@ -61,6 +61,7 @@ mod advice;
 mod alter;
 mod answer;
 mod apart;
+mod as_of;
 mod bounded;
 mod by_index;
 mod by_order;

@@ -23,9 +23,9 @@ use datafusion::sql::sqlparser::ast::{
     SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, Value, Visit, VisitMut,
     VisitorMut, visit_expressions,
 };
-use types::{Error, ROW_ID_NAME, Result, TIME_NAME, name};
+use types::{Error, Lsn, ROW_ID_NAME, Result, TIME_NAME, name};
 
-use ctes::Ctes;
+pub(crate) use ctes::Ctes;
 use known::{Known, pick};
 use scope::{Place, Rename, Scope};
 pub(crate) use views::{Used, expand, qualify, query_of};
@@ -40,8 +40,8 @@ pub(crate) struct Written {
 
 /// What `bind` asks about the database.
 pub(crate) trait Tables {
-    /// The full name and the columns of a table.
-    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)>;
+    /// The full name and the columns of a table, as it was at an lsn if one is given: then the name says so too.
+    fn table(&mut self, written: &Written, at: Option<Lsn>) -> Result<(String, Vec<Named>)>;
 }
 
 /// A column of a table or a field of a struct, and the fields of the structs in it.
@@ -181,10 +181,19 @@ struct BindRelations<'a> {
 }
 
 impl BindRelations<'_> {
-    fn bind(&mut self, object: &mut ObjectName, alias: &mut Option<TableAlias>) -> Result<()> {
+    fn bind(
+        &mut self,
+        object: &mut ObjectName,
+        alias: &mut Option<TableAlias>,
+        at: Option<Lsn>,
+    ) -> Result<()> {
         if let [ObjectNamePart::Identifier(ident)] = object.0.as_mut_slice()
             && let Some(cte) = self.ctes.find(ident)
         {
+            if at.is_some() {
+                return Err(Error::invalid(format!("`{ident}` is a name of WITH, and AS OF is for tables"))
+                    .hint("say AS OF inside the WITH"));
+            }
             if cte.called == cte.written {
                 ident.value.clone_from(&cte.called);
                 return Ok(());
@@ -197,7 +206,16 @@ impl BindRelations<'_> {
             return Ok(());
         }
         let written = Written::of(object)?;
-        let (full_name, named) = self.tables.table(&written)?;
+        let (full_name, named) = self.tables.table(&written, at)?;
+        if at.is_some() {
+            // Called as without a point.
+            alias.get_or_insert_with(|| {
+                let full_name = full_name.split_once('@').map_or(full_name.as_str(), |(name, _)| name);
+                let called = full_name.rsplit('.').next().unwrap_or(full_name);
+                let name = Ident::with_quote('"', called);
+                TableAlias { explicit: true, name, columns: Vec::new() }
+            });
+        }
         for column in &named {
             self.known.add_fields(&mut Vec::new(), column);
         }
@@ -236,13 +254,13 @@ impl VisitorMut for BindRelations<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
-        let TableFactor::Table { name: object, alias, args, .. } = factor else {
+        let TableFactor::Table { name: object, alias, args, version, .. } = factor else {
             return ControlFlow::Continue(());
         };
         if args.is_some() {
             return ControlFlow::Continue(());
         }
-        match self.bind(object, alias) {
+        match crate::as_of::take(version).and_then(|at| self.bind(object, alias, at)) {
             Ok(()) => {}
             Err(error) => return ControlFlow::Break(error),
         }

@@ -1,6 +1,7 @@
 //! Text to one statement: PostgreSQL's dialect, with Polynya's nested types where a column is declared. Whatever the
 //! text is, time and the depth of the tree are bounded.
 
+mod as_of;
 mod bounds;
 mod dialect;
 mod growth;
@@ -34,7 +35,9 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
         .tokenize_with_location()
         .map_err(|e| syntax(&e.to_string()))?;
     bounds::check(&tokens)?;
-    let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4);
+    let points = as_of::spelled_out(&tokens);
+    let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4).with_versions(points.is_some());
+    let tokens = points.unwrap_or(tokens);
     let tokens = if defines_table(&tokens) { fold_nested_types(tokens) } else { tokens };
     let nameless = nameless_index(&tokens);
     let tokens = match &nameless {

@@ -5,6 +5,7 @@
 //! task context are made once and shared by all statements.
 
 mod tables;
+mod then;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -38,6 +39,7 @@ use types::{DataType, Result, SchemaVersion, TableId};
 
 use crate::advice::Advice;
 use crate::apart;
+use crate::as_of;
 use crate::bounded::Bounds;
 use crate::by_index;
 use crate::checked::CheckedArithmetic;
@@ -296,6 +298,8 @@ impl Planner {
     /// The types that a query's parameters have by where they stand, and the tables that it reads.
     pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
         let mut statement = statement.clone();
+        // Its values are not known yet, and the columns of now say as much as can be said.
+        as_of::without(&mut statement);
         names::expand(&mut statement, view, self.text_bytes_max, None)?;
         let mut tables = ViewTables::new(&self.advice, view, &[]);
         let planned = self.logical(statement, &Params::new(Vec::new()), &mut tables);
@@ -349,9 +353,17 @@ impl Planner {
         extras: &[Extra],
         text: Option<&str>,
     ) -> Result<Planned> {
+        let has_points = self.settle(&mut statement, params, view)?;
         let views = names::expand(&mut statement, view, self.text_bytes_max, None)?;
         if !views.is_empty() {
-            parse::check_size(&statement, self.text_bytes_max)?;
+            if has_points {
+                // The parser's text of one says it behind the alias, where nobody reads it.
+                let mut text = statement.clone();
+                as_of::without(&mut text);
+                parse::check_size(&text, self.text_bytes_max)?;
+            } else {
+                parse::check_size(&statement, self.text_bytes_max)?;
+            }
             self.check_views(&views, view)?;
         }
         let mut tables = ViewTables::new(&self.advice, view, extras);

@@ -207,6 +207,11 @@ fn split(pieces: Vec<Piece>, count: usize) -> Vec<Part> {
     let mut part = Vec::new();
     let mut rows = 0;
     for piece in pieces {
+        // Rows of the past come behind the others and begin again at smaller ids; each part is in order.
+        if part.last().is_some_and(|last: &Piece| last.row_range().1 >= piece.row_range().0) {
+            parts.push(Part::Pieces(std::mem::take(&mut part)));
+            rows = 0;
+        }
         rows += piece.rows();
         part.push(piece);
         if rows >= target && parts.len() + 1 < count {

@@ -249,6 +249,9 @@ impl DisplayAs for Scan {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.projection.schema().fields().iter().map(|f| f.name().as_str()).collect();
         write!(f, "Scan: table={}, columns=[{}]", self.snapshot.def().name, names.join(", "))?;
+        if let Some(lsn) = self.snapshot.as_of() {
+            write!(f, ", as of lsn {lsn}")?;
+        }
         if let Some(index) = &self.index {
             write!(f, ", index={index}")?;
         }

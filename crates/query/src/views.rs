@@ -4,6 +4,7 @@ use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName
 use engine::{Op, View};
 use types::{Error, Kind, Result, ViewColumn, ViewDef, name};
 
+use crate::as_of;
 use crate::ddl::later;
 use crate::names::{self, Written};
 use crate::params::Params;
@@ -36,6 +37,11 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     let statement = |query| Statement::Query(query);
     if names::parameters(&statement(query.clone()))? > 0 {
         return Err(Error::invalid("a view has no parameters").hint("write the values into its query"));
+    }
+    if as_of::without(&mut statement(query.clone())) {
+        return Err(
+            Error::invalid("a view has no point in time of its own").hint("say AS OF where the view is read")
+        );
     }
     names::qualify(&mut query, view)?;
     let mut def = ViewDef { name: full_name, query: query.to_string(), columns: Vec::new() };

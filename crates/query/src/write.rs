@@ -206,9 +206,13 @@ impl Writer<'_> {
 
     /// The only table that is named, and what its columns are qualified by.
     fn target(&self, from: &TableWithJoins) -> Result<(Arc<Snapshot>, Ident)> {
-        let TableFactor::Table { name: object, args: None, alias, .. } = &from.relation else {
+        let TableFactor::Table { name: object, args: None, alias, version, .. } = &from.relation else {
             return Err(Error::invalid("a table is expected"));
         };
+        if version.is_some() {
+            return Err(Error::invalid("rows are written to the present, not AS OF an earlier point")
+                .hint("AS OF is for what a statement reads: `INSERT INTO t SELECT … FROM t AS OF …`"));
+        }
         if !from.joins.is_empty() {
             return Err(later("writing a join").hint("UPDATE … FROM and DELETE … USING read other tables"));
         }
@@ -287,7 +291,7 @@ fn named(expr: Expr, i: usize) -> SelectItem {
 }
 
 /// `SELECT projection [FROM from] [WHERE selection]`.
-fn select(
+pub(crate) fn select(
     projection: Vec<SelectItem>,
     from: Vec<TableWithJoins>,
     selection: Option<Expr>,

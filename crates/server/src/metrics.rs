@@ -176,6 +176,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.gauge("roots_retired", "Replaced roots that somebody still holds.", s.roots_retired);
     t.gauge("oldest_root_seconds", "Age of the oldest of them.", s.oldest_root_age.as_secs_f64());
     t.gauge("held_bytes", "Bytes of replaced files that stay while a snapshot holds them.", s.held_bytes);
+    t.gauge("past_bytes", "Bytes of files that hold rows which ended, for AS OF.", s.past_bytes);
     t.counter("seals_total", "Heads sealed into segments.", s.seals);
     t.counter("compactions_total", "Compactions.", s.compactions);
     t.counter("manifests_total", "Manifests written.", s.manifests);

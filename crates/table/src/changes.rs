@@ -44,6 +44,11 @@ impl Snapshot {
     /// [`types::Kind::NotFound`] if the delete history does not reach back to `after` ([`Snapshot::history_floor`]):
     /// then scan this snapshot and go on from its lsn.
     pub fn changes(&self, after: Lsn, limit: usize, projection: &Projection) -> Result<Changes> {
+        if self.parts.then.is_some() {
+            return Err(Error::internal(
+                "changes are read from the newest snapshot, not from one of the past",
+            ));
+        }
         if after < self.history_floor() {
             return Err(Error::not_found("cursor expired: deletes are remembered only for a while")
                 .with("table", &self.def().name)

@@ -253,6 +253,25 @@ impl Head {
         (batch, held)
     }
 
+    /// The head without the rows from `end` on. Copies no row.
+    pub fn below(&self, end: u64) -> Head {
+        let at = self.batches.partition_point(|batch| batch.first < end);
+        let mut batches = self.batches[..at].to_vec();
+        if let Some(last) = batches.last_mut()
+            && last.end() > end
+        {
+            let rows = (end - last.first) as usize;
+            let stored =
+                Stored { batch: last.stored.batch.slice(0, rows), layout: last.stored.layout.clone() };
+            let runs = lsn_runs::slice(&last.runs, last.first, end);
+            let bytes = last.bytes * rows as u64 / last.rows() as u64;
+            *last = HeadBatch::new(last.first, Arc::new(stored), runs, bytes, last.shares);
+        }
+        let mut head = Head { batches: Arc::new(batches), ..self.clone() };
+        head.recount();
+        head
+    }
+
     /// Drops the rows below `row`: they are in a segment.
     pub fn drop_below(&mut self, row: u64) {
         let from = self.batches.partition_point(|batch| batch.end() <= row);

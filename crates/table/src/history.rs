@@ -1,78 +1,158 @@
-//! The delete history: which commit deleted which row, for followers of the change feed.
+//! The delete history: which commit ended which row, for followers of the change feed and for whoever reads the past.
 
 use imbl::Vector;
+use roaring::RoaringTreemap;
 use types::{Lsn, RowId};
 
-/// Deletes that a table remembers: a follower that is further behind has to start over.
+/// Deletes that a table remembers for its change feed: a follower that is further behind has to start over.
 pub(crate) const HISTORY_MAX: usize = 1 << 18;
+/// Runs of deletes that are remembered as long as somebody may read what was before them.
+const PAST_MAX: usize = 1 << 20;
 
-/// The newest deletes in lsn order. Shared with snapshots; a change copies O(log n).
+/// Neighbouring rows that one commit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ended {
+    pub lsn: Lsn,
+    pub first: RowId,
+    /// At least 1.
+    pub rows: u64,
+}
+
+/// The newest deletes in lsn order, as runs of neighbouring rows. Shared with snapshots; a change copies O(log n).
 #[derive(Clone, Debug)]
 pub(crate) struct DeleteHistory {
-    entries: Vector<(u64, u64)>,
+    runs: Vector<Ended>,
     /// Every delete after this lsn is there.
     floor: u64,
+    /// The feed gives the last so many runs, which end so many rows: all after `feed_floor`.
+    feed_runs: usize,
+    feed_rows: u64,
+    feed_floor: u64,
     /// What a restored history holds completely: replayed deletes up to here are there, or below the floor.
     restored: u64,
+    /// What was ended after this lsn somebody may want to read.
+    wanted: u64,
     max: usize,
+    past_max: usize,
 }
 
 impl Default for DeleteHistory {
     fn default() -> Self {
-        DeleteHistory { entries: Vector::new(), floor: 0, restored: 0, max: HISTORY_MAX }
+        DeleteHistory {
+            runs: Vector::new(),
+            floor: 0,
+            feed_runs: 0,
+            feed_rows: 0,
+            feed_floor: 0,
+            restored: 0,
+            wanted: 0,
+            max: HISTORY_MAX,
+            past_max: PAST_MAX,
+        }
     }
 }
 
 impl DeleteHistory {
-    pub fn restore(entries: &[(Lsn, RowId)], floor: Lsn, lsn: Lsn) -> Self {
-        let entries = entries.iter().map(|(lsn, row)| (lsn.0, row.0)).collect();
-        DeleteHistory { entries, floor: floor.0, restored: lsn.0, max: HISTORY_MAX }
+    pub fn restore(runs: &[Ended], floor: Lsn, lsn: Lsn) -> Self {
+        let mut history = DeleteHistory { floor: floor.0, feed_floor: floor.0, ..Self::default() };
+        runs.iter().for_each(|run| history.push_run(*run));
+        history.restored = lsn.0;
+        history
     }
 
     #[cfg(test)]
     pub fn set_max(&mut self, max: usize) {
-        self.max = max;
+        (self.max, self.past_max) = (max, max);
     }
 
+    /// Every delete after this lsn is known.
     pub fn floor(&self) -> Lsn {
         Lsn(self.floor)
     }
 
+    /// The smallest lsn that [`DeleteHistory::after`] takes.
+    pub fn feed_floor(&self) -> Lsn {
+        Lsn(self.feed_floor)
+    }
+
+    /// The last commit that ended a row.
+    pub fn newest(&self) -> Lsn {
+        self.runs.last().map_or(Lsn(self.floor), |run| run.lsn)
+    }
+
+    /// Deletes up to `lsn` are remembered for the feed alone.
+    pub fn want_after(&mut self, lsn: Lsn) {
+        self.wanted = self.wanted.max(lsn.0);
+    }
+
     pub fn push(&mut self, lsn: Lsn, row: RowId) {
-        if lsn.0 <= self.restored {
-            return;
+        if lsn.0 > self.restored {
+            self.push_run(Ended { lsn, first: row, rows: 1 });
         }
-        debug_assert!(self.entries.last().is_none_or(|last| last.0 <= lsn.0), "deletes come in lsn order");
-        self.entries.push_back((lsn.0, row.0));
-        while self.entries.len() > self.max {
-            if let Some((lsn, _)) = self.entries.pop_front() {
-                self.floor = self.floor.max(lsn);
+    }
+
+    fn push_run(&mut self, run: Ended) {
+        match self.runs.back_mut() {
+            Some(last) if last.lsn == run.lsn && last.first.0 + last.rows == run.first.0 => {
+                last.rows += run.rows;
+            }
+            last => {
+                debug_assert!(last.is_none_or(|last| last.lsn <= run.lsn), "deletes come in lsn order");
+                self.runs.push_back(run);
+                self.feed_runs += 1;
             }
         }
+        self.feed_rows += run.rows;
+        while self.feed_rows > self.max as u64 && self.feed_runs > 0 {
+            let oldest = self.runs[self.runs.len() - self.feed_runs];
+            self.feed_floor = self.feed_floor.max(oldest.lsn.0);
+            self.feed_rows -= oldest.rows;
+            self.feed_runs -= 1;
+        }
+        while self.runs.len() > self.max
+            && let Some(oldest) = self.runs.front()
+            && (oldest.lsn.0 <= self.wanted || self.runs.len() > self.past_max)
+        {
+            self.floor = self.floor.max(oldest.lsn.0);
+            self.runs.pop_front();
+        }
+    }
+
+    /// The first run after a commit.
+    fn position(&self, after: Lsn) -> usize {
+        let (mut low, mut high) = (0, self.runs.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.runs[middle].lsn <= after { low = middle + 1 } else { high = middle }
+        }
+        low
     }
 
     /// The deletes after `after`, in lsn order: whole commits, ending with the one that reaches `limit`.
     /// `true` if there may be more.
     pub fn after(&self, after: Lsn, limit: usize) -> (Vec<(u64, u64)>, bool) {
-        let (mut low, mut high) = (0, self.entries.len());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if self.entries[middle].0 <= after.0 { low = middle + 1 } else { high = middle }
-        }
         let mut found: Vec<(u64, u64)> = Vec::new();
-        for entry in self.entries.skip(low).iter() {
-            if found.len() >= limit && found.last().is_some_and(|last| last.0 != entry.0) {
+        for run in self.runs.skip(self.position(after)).iter() {
+            if found.len() >= limit && found.last().is_some_and(|last| last.0 != run.lsn.0) {
                 return (found, true);
             }
-            found.push(*entry);
+            found.extend((run.first.0..run.first.0 + run.rows).map(|row| (run.lsn.0, row)));
         }
         (found, false)
     }
 
-    pub fn to_vec(&self) -> Vec<(Lsn, RowId)> {
+    /// The rows that were ended after `after`, which is not below the floor.
+    pub fn ended_after(&self, after: Lsn) -> RoaringTreemap {
+        let mut rows = RoaringTreemap::new();
+        for run in self.runs.skip(self.position(after)).iter() {
+            rows.insert_range(run.first.0..run.first.0 + run.rows);
+        }
+        rows
+    }
+
+    pub fn to_vec(&self) -> Vec<Ended> {
         // What is at or below the floor may have lost its fellows and serves nobody.
-        let kept = self.entries.iter().filter(|(lsn, _)| *lsn > self.floor);
-        let mut all: Vec<_> = kept.map(|(lsn, row)| (Lsn(*lsn), RowId(*row))).collect();
+        let mut all: Vec<_> = self.runs.iter().filter(|run| run.lsn.0 > self.floor).copied().collect();
         all.sort_unstable();
         all
     }

@@ -39,6 +39,7 @@ mod lsn_runs;
 pub mod materializer;
 mod memory;
 mod parts;
+pub mod past;
 mod piece;
 mod row;
 mod seal;
@@ -51,13 +52,15 @@ pub mod unique;
 pub use changes::{Changes, Inserted};
 pub use commitlog::edit::SegmentMeta;
 pub use conform::{added_bytes, conform};
+pub use history::Ended;
 pub use layout::Projection;
+pub use past::Kept;
 pub use piece::{Piece, Zone};
 pub use row::RowRef;
 pub use seal::seal;
 pub use segment::Segment;
 pub use snapshot::Snapshot;
-pub use state::State;
+pub use state::{PastState, State};
 pub use tip::Tip;
 
 /// Rows of a full head batch and of a block of a segment: the unit of parallel scans.

@@ -10,6 +10,7 @@ use crate::history::DeleteHistory;
 use crate::key_map::KeyMap;
 use crate::key_match;
 use crate::layout::{Layout, Projection};
+use crate::past::{self, Past, Then};
 use crate::segment::{Segment, covers, is_damage};
 use crate::unique::Recent;
 
@@ -61,6 +62,9 @@ pub(crate) struct Parts {
     pub segment_bytes: u64,
     pub segment_live: u64,
     pub history: DeleteHistory,
+    pub past: Arc<Past>,
+    /// Of a snapshot of the past.
+    pub then: Option<Arc<Then>>,
     pub next_row: u64,
     pub sealed_next: u64,
     pub last_time: i64,
@@ -77,7 +81,8 @@ pub(crate) struct Place<'a> {
 
 impl Parts {
     pub fn live(&self) -> u64 {
-        self.segment_live + self.head.rows() - self.head_deletes.len()
+        let ended_later = self.then.as_ref().map_or(0, |then| then.live);
+        self.segment_live + self.head.rows() - self.head_deletes.len() + ended_later
     }
 
     /// The segment whose range holds a row id.
@@ -91,8 +96,13 @@ impl Parts {
         if row >= self.sealed_next {
             return Ok(self.is_live_in_head(row));
         }
-        let Some((_, entry)) = self.entry_of(row) else { return Ok(false) };
-        Ok(!entry.deletes.contains(row) && entry.segment.row_ids()?.contains(row))
+        if let Some((_, entry)) = self.entry_of(row)
+            && !entry.deletes.contains(row)
+            && entry.segment.row_ids()?.contains(row)
+        {
+            return Ok(true);
+        }
+        Ok(self.ended_later(row)?.is_some())
     }
 
     /// From now on the key's map and those of unique indexes go their own way.
@@ -112,12 +122,21 @@ impl Parts {
         if row >= self.sealed_next {
             return Ok(self.head_row(row));
         }
-        let Some((_, entry)) = self.entry_of(row) else { return Ok(None) };
-        if entry.deletes.contains(row) {
-            return Ok(None);
+        if let Some((_, entry)) = self.entry_of(row)
+            && !entry.deletes.contains(row)
+            && let Some((block, index)) = entry.segment.locate(row)?
+        {
+            return Ok(Some(Place { stored: entry.segment.block(block)?, index }));
         }
+        let Some(entry) = self.ended_later(row)? else { return Ok(None) };
         let Some((block, index)) = entry.segment.locate(row)? else { return Ok(None) };
         Ok(Some(Place { stored: entry.segment.block(block)?, index }))
+    }
+
+    /// Where a live row stands that is live in the past alone and that no segment of the present stores.
+    pub fn ended_later(&self, row: u64) -> Result<Option<&Entry>> {
+        let Some(then) = &self.then else { return Ok(None) };
+        Ok(past::entry_of(then, row)?.filter(|entry| !entry.deletes.contains(row)))
     }
 
     fn head_row(&self, row: u64) -> Option<Place<'_>> {
@@ -136,8 +155,10 @@ impl Parts {
         }
         // A key lives at most once, so a damaged segment matters only if nobody else has the key.
         let mut damage = None;
-        for entry in self.segments.iter().rev() {
-            if entry.segment.meta().last_row.0 < from {
+        let ended_later = self.then.iter().flat_map(|then| &then.segments);
+        for entry in self.segments.iter().rev().chain(ended_later) {
+            // Those of the past are in no order.
+            if entry.segment.meta().last_row.0 < from && self.then.is_none() {
                 break;
             }
             if entry.live() == 0 {
@@ -154,7 +175,8 @@ impl Parts {
     }
 
     fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, Place<'_>)> {
-        self.keys.candidates(hash, from).find_map(|row| {
+        let ended_later = self.then.iter().flat_map(|then| then.head_candidates(&self.head, hash));
+        self.keys.candidates(hash, from).chain(ended_later.copied()).find_map(|row| {
             let place = self.head_row(row).filter(|_| row >= from)?;
             key_match::matches(&place.stored.layout, &place.stored.batch, place.index, key)
                 .then_some((row, place))

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Int64Type, SchemaRef};
 use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef, key};
 
 use crate::head::Stored;
@@ -104,6 +104,8 @@ impl Snapshot {
 
     /// The units of a parallel scan in row-id order; those without a live row are left out. A segment that cannot be
     /// opened is one piece whose reading fails.
+    ///
+    /// Of a snapshot of the past, pieces of rows that ended later come last, and begin again at smaller row ids.
     pub fn pieces(&self) -> Vec<Piece> {
         self.pieces_from(0).collect()
     }
@@ -152,7 +154,14 @@ impl Snapshot {
         });
         let at = parts.head.batches().partition_point(|batch| batch.end() <= from);
         let head = parts.head.batches()[at..].iter().map(|b| Piece::of_head(b, &parts.head_deletes, def));
-        sealed.chain(head).filter(|piece| piece.rows() > 0)
+        let later = parts.then.iter().flat_map(|then| &then.segments).flat_map(move |entry| {
+            let blocks = 0..entry.segment.block_count().unwrap_or(0);
+            blocks.filter_map(move |block| {
+                let piece = Piece::of_block(&entry.segment, block, &entry.deletes, def).ok()?;
+                (piece.row_range().1.0 >= from).then_some(piece)
+            })
+        });
+        sealed.chain(head).chain(later).filter(|piece| piece.rows() > 0)
     }
 
     /// The live row of a key, given as [`types::key`] bytes.
@@ -219,6 +228,9 @@ impl Snapshot {
 
     /// Up to `limit` live rows from `from` on, in row-id order.
     pub fn scan_from(&self, from: RowId, limit: usize, projection: &Projection) -> Result<RecordBatch> {
+        if self.parts.then.as_ref().is_some_and(|then| then.live > 0) {
+            return self.fetch(&self.rows_from(from, limit)?, projection);
+        }
         let mut parts = Vec::new();
         let mut rows = 0;
         for piece in self.pieces_from(from.0) {
@@ -238,6 +250,29 @@ impl Snapshot {
         }
     }
 
+    /// Up to `limit` live rows from `from` on, ascending, where pieces are in no order.
+    fn rows_from(&self, from: RowId, limit: usize) -> Result<Vec<RowId>> {
+        let projection = self.projection(&[types::ROW_ID])?;
+        let mut rows: Vec<RowId> = Vec::new();
+        let mut end = u64::MAX;
+        for piece in self.pieces_from(from.0) {
+            if piece.row_range().0.0 >= end {
+                continue;
+            }
+            let batch = piece.read_rows(from.0, end, limit, &projection)?;
+            let ids = batch.column(0).as_primitive::<Int64Type>().values();
+            rows.extend(ids.iter().map(|row| RowId(*row as u64)));
+            if rows.len() >= limit.saturating_mul(2) || rows.len() >= limit && end == u64::MAX {
+                rows.sort_unstable();
+                rows.truncate(limit);
+                end = rows.last().map_or(end, |last| last.0);
+            }
+        }
+        rows.sort_unstable();
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
     /// Live rows with ids from `first` to `last`.
     pub fn rows_between(&self, first: RowId, last: RowId) -> Result<u64> {
         let projection = self.projection(&[types::ROW_ID])?;
@@ -245,6 +280,10 @@ impl Snapshot {
         for piece in self.pieces_from(first.0) {
             let (low, high) = piece.row_range();
             if low > last {
+                // Those of the past are in no order.
+                if self.parts.then.is_some() {
+                    continue;
+                }
                 break;
             }
             rows += match low >= first && high <= last {
@@ -257,6 +296,16 @@ impl Snapshot {
 
     /// The first row id whose `_time` is `time` or later; [`Snapshot::next_row`] if there is none.
     pub fn row_at_time(&self, time: Micros) -> Result<RowId> {
+        let mut first = self.row_of_present_at_time(time)?;
+        for entry in self.parts.then.iter().flat_map(|then| &then.segments) {
+            if let Some(row) = entry.segment.row_at_time(time)? {
+                first = first.min(RowId(row));
+            }
+        }
+        Ok(first.min(self.next_row()))
+    }
+
+    fn row_of_present_at_time(&self, time: Micros) -> Result<RowId> {
         let stored = |entry: &&crate::parts::Entry| entry.segment.meta().rows > 0;
         for entry in self.parts.segments.iter().filter(stored) {
             if entry.segment.meta().last_time >= time
@@ -280,9 +329,9 @@ impl Snapshot {
         }
         let runs = match self.parts.head.locate(row.0) {
             Some((batch, _)) => &batch.runs,
-            None => match self.parts.entry_of(row.0) {
-                Some((_, entry)) => entry.segment.runs()?,
-                None => return Ok(None),
+            None => match (self.parts.ended_later(row.0)?, self.parts.entry_of(row.0)) {
+                (Some(entry), _) | (None, Some((_, entry))) => entry.segment.runs()?,
+                (None, None) => return Ok(None),
             },
         };
         Ok(Some(Lsn(lsn_runs::lsn_at(runs, row.0))))
@@ -290,6 +339,6 @@ impl Snapshot {
 
     /// The smallest `after` that [`Snapshot::changes`] takes.
     pub fn history_floor(&self) -> Lsn {
-        self.parts.history.floor()
+        self.parts.history.feed_floor()
     }
 }

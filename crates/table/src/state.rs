@@ -1,18 +1,24 @@
 //! A table's durable state: what the manifest keeps, so that opening needs only the log's last part.
 //!
 //! ```text
-//! version u8 = 1 · definition · lsn, next row, sealed next varints · sealed time i64
+//! version u8 = 2 · definition · lsn, next row, sealed next varints · sealed time i64
 //! segments: count varint · per segment: SegmentMeta · deletes: length varint, Roaring treemap (portable), empty if none
-//! history floor varint · history: count varint · per delete: lsn minus the one before varint, row id varint
+//! history floor varint · history: count varint · per run: lsn minus the one before varint, first row id varint, rows varint
+//! past: created varint, floor varint · definitions: count varint · per definition: lsn that ended it varint, definition
+//! · segments of rows that ended: count varint · per segment: SegmentMeta, last end varint
 //! ```
+//!
+//! Version 1 has no past, and of a run its first row alone: each run is one row.
 
 use roaring::RoaringTreemap;
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, TableDef};
 
+use crate::history::Ended;
 use crate::{SegmentMeta, Snapshot};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const WITHOUT_PAST: u8 = 1;
 
 /// All of a table but its head's rows, which are in the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +39,21 @@ pub struct State {
     /// Every delete after this lsn is in the history.
     pub history_floor: Lsn,
     /// Ascending.
-    pub history: Vec<(Lsn, RowId)>,
+    pub history: Vec<Ended>,
+    pub past: PastState,
+}
+
+/// What is kept of the table's past.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PastState {
+    /// The commit that made the table; 0 if that is not known.
+    pub created: Lsn,
+    /// Before this lsn it cannot be read.
+    pub floor: Lsn,
+    /// Former definitions, each with the commit that replaced it. Ascending.
+    pub defs: Vec<(Lsn, TableDef)>,
+    /// Rows that ended, each segment with the last commit that ended one of its rows.
+    pub segments: Vec<(SegmentMeta, Lsn)>,
 }
 
 impl State {
@@ -55,17 +75,29 @@ impl State {
         }
         e.varint(self.history_floor.0);
         let mut last = 0;
-        e.list(&self.history, |e, (lsn, row)| {
-            e.varint(lsn.0 - last);
-            e.varint(row.0);
-            last = lsn.0;
+        e.list(&self.history, |e, run| {
+            e.varint(run.lsn.0 - last);
+            e.varint(run.first.0);
+            e.varint(run.rows);
+            last = run.lsn.0;
+        });
+        e.varint(self.past.created.0);
+        e.varint(self.past.floor.0);
+        e.list(&self.past.defs, |e, (lsn, def)| {
+            e.varint(lsn.0);
+            def.encode(e);
+        });
+        e.list(&self.past.segments, |e, (segment, last_end)| {
+            segment.encode(e);
+            e.varint(last_end.0);
         });
     }
 
     /// [`Kind::Damaged`] or [`Kind::Newer`] if these are no such bytes.
     pub fn decode(d: &mut Decoder<'_>) -> Result<State> {
-        match d.u8()? {
-            VERSION => {}
+        let version = d.u8()?;
+        match version {
+            VERSION | WITHOUT_PAST => {}
             0 => return Err(d.damaged("0 is no version of a table's state")),
             newer => {
                 let what = format!("a table's state has version {newer}, this program reads {VERSION}");
@@ -102,16 +134,47 @@ impl State {
         let history_floor = Lsn(d.varint()?);
         let mut last = 0u64;
         let history = d.list(|d| {
-            let (more, row) = (d.varint()?, d.varint()?);
+            let (more, first) = (d.varint()?, d.varint()?);
+            let rows = if version == WITHOUT_PAST { 1 } else { d.varint()? };
             last = last.checked_add(more).ok_or_else(|| d.damaged("an lsn beyond 64 bits"))?;
-            Ok((Lsn(last), RowId(row)))
+            if rows == 0 || first.checked_add(rows).is_none_or(|end| end > next_row.0) {
+                return Err(d.damaged("deletes of rows that were never written"));
+            }
+            Ok(Ended { lsn: Lsn(last), first: RowId(first), rows })
         })?;
+        let past = match version {
+            // What ended before was dropped unseen.
+            WITHOUT_PAST => PastState { floor: lsn, ..PastState::default() },
+            _ => PastState {
+                created: Lsn(d.varint()?),
+                floor: Lsn(d.varint()?),
+                defs: d.list(|d| Ok((Lsn(d.varint()?), TableDef::decode(d)?)))?,
+                segments: d.list(|d| Ok((SegmentMeta::decode(d)?, Lsn(d.varint()?))))?,
+            },
+        };
         if sealed_next > next_row || sealed_next.0 == 0 {
             return Err(d.damaged("a table with more rows sealed than written"));
         }
-        let state =
-            State { def, lsn, next_row, sealed_next, sealed_time, segments, deletes, history_floor, history };
-        Ok(state)
+        Ok(State {
+            def,
+            lsn,
+            next_row,
+            sealed_next,
+            sealed_time,
+            segments,
+            deletes,
+            history_floor,
+            history,
+            past,
+        })
+    }
+}
+
+impl State {
+    /// The same of a directory that begins here: nothing of what was before is in it.
+    pub fn without_past(mut self) -> State {
+        self.past = PastState { created: self.past.created, floor: self.lsn, ..PastState::default() };
+        self
     }
 }
 
@@ -129,6 +192,12 @@ impl Snapshot {
             deletes: parts.segments.iter().map(|e| e.deletes.to_bitmap()).collect(),
             history_floor: parts.history.floor(),
             history: parts.history.to_vec(),
+            past: PastState {
+                created: Lsn(parts.past.created),
+                floor: Lsn(parts.past.floor),
+                defs: parts.past.defs.iter().map(|(lsn, view)| (Lsn(*lsn), (*view.def).clone())).collect(),
+                segments: self.past_segments().map(|(s, last)| (s.meta().clone(), last)).collect(),
+            },
         }
     }
 
@@ -140,6 +209,6 @@ impl Snapshot {
         state.sealed_time = self.parts.last_time;
         state.segments.push(segment);
         state.deletes.push(RoaringTreemap::new());
-        state
+        state.without_past()
     }
 }

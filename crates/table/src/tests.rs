@@ -10,7 +10,7 @@ use testkit::Rng;
 use types::codec::{Decoder, Encoder};
 use types::{ColumnId, DataType, Lsn, RowId, SegmentId, TableDef, TableId, Value, key};
 
-use crate::{Segment, SegmentMeta, Snapshot, State, Tip, compaction, seal, segment};
+use crate::{Kept, Segment, SegmentMeta, Snapshot, State, Tip, compaction, past, seal, segment};
 
 mod model;
 
@@ -61,7 +61,7 @@ fn deletes_that_come_while_a_seal_runs_land_in_the_segment() {
     // A group that deletes in the range being sealed, in the head behind it, and moves a key from one to the other.
     append(&mut tip, 3, &[(2, "B")]);
     assert_eq!(tip.delete([RowId(2), RowId(4), RowId(1)], Lsn(3)), 2);
-    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    tip.apply_seal(open(&sim, &def(), meta), None).unwrap();
     let snapshot = tip.snapshot(Lsn(4));
     assert_eq!((snapshot.rows(), tip.sealed_next(), tip.head_rows()), (2, RowId(4), 2));
     assert_eq!(snapshot.find(&key_of(2)).unwrap(), Some(RowId(5)));
@@ -81,7 +81,7 @@ fn a_tip_over_a_snapshot_goes_its_own_way_and_copies_nothing_of_it() {
     append(&mut tip, 1, &[(1, "a"), (2, "b")]);
     let base = tip.snapshot(Lsn(1));
     let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(3), &mut |_| Ok(())).unwrap();
-    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    tip.apply_seal(open(&sim, &def(), meta), None).unwrap();
     append(&mut tip, 2, &[(3, "c")]);
     let base = tip.snapshot(Lsn(2));
     let mut own = Tip::over(&base);
@@ -122,7 +122,7 @@ fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
     let base = tip.snapshot(Lsn(2));
     let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(3), &mut |_| Ok(())).unwrap();
     assert_eq!(meta.rows, 0);
-    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    tip.apply_seal(open(&sim, &def(), meta), None).unwrap();
     append(&mut tip, 3, &[(1, "c")]);
     let snapshot = tip.snapshot(Lsn(4));
     assert_eq!((snapshot.rows(), snapshot.pieces().len()), (1, 1));
@@ -131,7 +131,7 @@ fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
     let output =
         compaction::merge(&snapshot, &inputs, &sim.env(), &dir(), SegmentId(2), &mut |_| Ok(())).unwrap();
     assert_eq!(output, None);
-    tip.apply_compact(&inputs, None).unwrap();
+    tip.apply_compact(&inputs, None, None).unwrap();
     let state = tip.snapshot(Lsn(5)).state();
     assert_eq!((state.segments.len(), state.sealed_next), (0, RowId(3)));
 }
@@ -151,7 +151,7 @@ fn no_merge_of_a_keyed_table_makes_a_segment_of_more_rows_than_its_memory_allows
             append(&mut tip, 1 + n as u64 * 2, &values);
             let (base, id) = (tip.snapshot(Lsn(2 + n as u64 * 2)), SegmentId(1 + n as u64));
             let meta = seal(&base, &sim.env(), &dir(), id, tip.next_row(), &mut |_| Ok(())).unwrap();
-            tip.apply_seal(open(&sim, &def, meta)).unwrap();
+            tip.apply_seal(open(&sim, &def, meta), None).unwrap();
         }
         let snapshot = tip.snapshot(Lsn(20));
         let plan = |keyed_rows_max| {
@@ -204,7 +204,7 @@ fn a_state_survives_storage_and_bad_bytes_are_damage() {
     append(&mut tip, 1, &[(1, "a"), (2, "b"), (3, "c")]);
     let base = tip.snapshot(Lsn(1));
     let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(4), &mut |_| Ok(())).unwrap();
-    tip.apply_seal(open(&sim, &def(), meta)).unwrap();
+    tip.apply_seal(open(&sim, &def(), meta), None).unwrap();
     tip.delete([RowId(2)], Lsn(3));
     let state = tip.snapshot(Lsn(3)).state();
     let mut e = Encoder::new();
@@ -235,10 +235,66 @@ fn a_keyless_table_counts_rows_without_reading_a_column() {
     tip.delete((1..=10).map(RowId), Lsn(2));
     let base = tip.snapshot(Lsn(2));
     let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(5_000), &mut |_| Ok(())).unwrap();
-    tip.apply_seal(open(&sim, &def, meta)).unwrap();
+    tip.apply_seal(open(&sim, &def, meta), None).unwrap();
     tip.delete((100..=110).map(RowId), Lsn(4));
     let snapshot = tip.snapshot(Lsn(4));
     let none = snapshot.projection(&[]).unwrap();
     let count: usize = snapshot.pieces().iter().map(|p| p.read(&none).unwrap().num_rows()).sum();
     assert_eq!((count as u64, snapshot.rows()), (9_000 - 21, 9_000 - 21));
+}
+
+#[test]
+fn neighbouring_rows_that_one_commit_ended_are_remembered_however_many_they_are() {
+    let _limit = testkit::limit(60);
+    let sim = SimEnv::new(9);
+    let mut tip = Tip::created(def(), Lsn(1));
+    let keys: Vec<(i64, &str)> = (0..300_000).map(|key| (key, "x")).collect();
+    append(&mut tip, 2, &keys);
+    tip.delete((1..=300_000).map(RowId), Lsn(3));
+    let snapshot = tip.snapshot(Lsn(3));
+    assert_eq!(snapshot.history_floor(), Lsn(3), "followers of the change feed start over, as ever");
+    assert_eq!(snapshot.past_floor(), Lsn(1));
+    let (env, last) = (sim.env(), RowId(300_000));
+    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(1), &mut |_| Ok(()));
+    let away = open(&sim, &def(), away.unwrap().unwrap());
+    let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
+    let kept = Kept { after: Lsn(1), floor: None, last_end: Lsn(3), segment: Some(away) };
+    tip.apply_seal(open(&sim, &def(), meta), Some(kept)).unwrap();
+    let mut e = Encoder::new();
+    let state = tip.snapshot(Lsn(4)).state();
+    state.encode(&mut e);
+    assert!(e.bytes.len() < 500, "{} bytes", e.bytes.len());
+    assert_eq!(State::decode(&mut Decoder::new(&e.bytes)).unwrap(), state);
+    let then = tip.snapshot(Lsn(4)).at(Lsn(2)).unwrap();
+    assert_eq!(then.rows(), 300_000);
+    assert_eq!(then.find(&key_of(299_999)).unwrap(), Some(RowId(300_000)));
+    assert_eq!(tip.forget(&[SegmentId(2)], Lsn(3)).len(), 1);
+    assert_eq!(tip.snapshot(Lsn(5)).at(Lsn(2)).unwrap_err().kind(), types::Kind::NotFound);
+    assert_eq!(tip.snapshot(Lsn(5)).at(Lsn(3)).unwrap().rows(), 0);
+}
+
+/// A table forgot deletes of which there were too many, and a seal dropped the rows. The log said of that seal only how long
+/// rows are wanted; a replay that remembered more deletes would have read a past with holes.
+#[test]
+fn what_a_seal_says_of_the_past_holds_for_a_replay_that_remembers_more() {
+    let _limit = testkit::limit(60);
+    let sim = SimEnv::new(10);
+    let mut tip = Tip::created(def(), Lsn(1));
+    tip.parts.history.set_max(10);
+    let keys: Vec<(i64, &str)> = (0..100).map(|key| (key, "x")).collect();
+    append(&mut tip, 2, &keys);
+    for at in 0..30 {
+        tip.delete([RowId(1 + 3 * at)], Lsn(3 + at));
+    }
+    let snapshot = tip.snapshot(Lsn(32));
+    let (floor, env, last) = (snapshot.past_floor(), sim.env(), RowId(100));
+    assert_eq!(floor, Lsn(22));
+    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, floor, &mut |_| Ok(()));
+    let away = open(&sim, &def(), away.unwrap().unwrap());
+    assert_eq!(away.meta().rows, 10);
+    let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
+    let kept = Kept { after: floor, floor: None, last_end: Lsn(32), segment: Some(away) };
+    tip.apply_seal(open(&sim, &def(), meta), Some(kept)).unwrap();
+    assert_eq!(tip.kept_from(), floor, "whatever the history says by then");
+    assert_eq!(tip.snapshot(Lsn(33)).at(floor).unwrap().rows(), 80);
 }

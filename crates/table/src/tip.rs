@@ -12,6 +12,7 @@ use crate::key_map::KeyMap;
 use crate::key_match;
 use crate::lsn_runs::{self, Run};
 use crate::parts::{Entry, Parts, View};
+use crate::past::{Kept, Past, PastSegment};
 use crate::segment::Segment;
 use crate::{Snapshot, State, unique};
 
@@ -24,7 +25,14 @@ pub struct Tip {
 }
 
 impl Tip {
-    /// An empty table.
+    /// An empty table that commit `lsn` made.
+    pub fn created(def: TableDef, lsn: Lsn) -> Tip {
+        let mut tip = Tip::new(def);
+        Arc::make_mut(&mut tip.parts.past).created = lsn.0;
+        tip
+    }
+
+    /// An empty table that was always there.
     pub fn new(def: TableDef) -> Tip {
         let uniques = unique::declared(&def, &[], 1);
         Tip {
@@ -38,6 +46,8 @@ impl Tip {
                 segment_bytes: 0,
                 segment_live: 0,
                 history: DeleteHistory::default(),
+                past: Arc::default(),
+                then: None,
                 next_row: 1,
                 sealed_next: 1,
                 last_time: i64::MIN,
@@ -55,12 +65,17 @@ impl Tip {
         Tip { parts }
     }
 
-    /// The table of `state`, whose `segments` were opened in the state's order. Its head is empty: the rows from
+    /// The table of `state`, whose `segments` and `past_segments` were opened in the state's order. Its head is empty: the rows from
     /// [`Tip::sealed_next`] on come out of the log by [`Tip::append`], and replaying deletes that the state holds
     /// already changes nothing.
-    pub fn restore(state: State, segments: Vec<Arc<Segment>>) -> Result<Tip> {
-        let opened = segments.iter().map(|s| s.meta());
-        if !opened.eq(state.segments.iter()) || state.deletes.len() != segments.len() {
+    pub fn restore(
+        state: State,
+        segments: Vec<Arc<Segment>>,
+        past_segments: Vec<Arc<Segment>>,
+    ) -> Result<Tip> {
+        let opened = segments.iter().chain(&past_segments).map(|s| s.meta());
+        let expected = state.segments.iter().chain(state.past.segments.iter().map(|(meta, _)| meta));
+        if !opened.eq(expected) || state.deletes.len() != segments.len() {
             return Err(Error::internal("the segments given are not those of the table's state"));
         }
         let entry = |(segment, deletes)| Entry { segment, deletes: DeleteVector::from_bitmap(deletes) };
@@ -76,6 +91,19 @@ impl Tip {
         parts.last_time = state.sealed_time;
         parts.sealed_time = state.sealed_time;
         parts.history = DeleteHistory::restore(&state.history, state.history_floor, state.lsn);
+        let defs = state.past.defs.into_iter().map(|(lsn, def)| (lsn.0, View::new(def))).collect();
+        let put_away = state.past.segments.iter().zip(past_segments);
+        let mut past = Past {
+            created: state.past.created.0,
+            floor: state.past.floor.0,
+            segments: put_away
+                .map(|((_, last_end), segment)| PastSegment { segment, last_end: last_end.0 })
+                .collect(),
+            defs,
+        };
+        // The head's rows come out of the log under the definition of now.
+        past.rewritten(&parts.view.def);
+        parts.past = Arc::new(past);
         tip.recount();
         Ok(tip)
     }
@@ -115,12 +143,34 @@ impl Tip {
         Ok(())
     }
 
-    /// Changes the definition. Rows written before stay as they are and are projected by column id when read.
+    /// [`Tip::alter`] without a commit: the past is read under the new definition too.
     pub fn set_def(&mut self, def: TableDef) -> Result<()> {
         self.check_def(&def)?;
         self.parts.uniques = unique::declared(&def, &self.parts.uniques, self.parts.next_row);
         self.parts.view = View::new(def);
         Ok(())
+    }
+
+    /// Changes the definition. Rows written before stay as they are and are projected by column id when read. Who reads the
+    /// past before `lsn` reads under the definition of then.
+    pub fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
+        self.check_def(&def)?;
+        let parts = &mut self.parts;
+        let before = std::mem::replace(&mut parts.view, View::new(def));
+        // Folding would bring them to the new columns.
+        parts.head.keep_apart(parts.next_row);
+        Arc::make_mut(&mut parts.past).changed(lsn, before);
+        Ok(())
+    }
+
+    /// Deletes of commits up to `lsn` are no longer remembered for who reads the past.
+    pub fn want_after(&mut self, lsn: Lsn) {
+        self.parts.history.want_after(lsn);
+    }
+
+    /// Lets go of segments of rows that ended. The past is read from `floor` on at best. Returns what was there of them.
+    pub fn forget(&mut self, segments: &[SegmentId], floor: Lsn) -> Vec<Arc<Segment>> {
+        Arc::make_mut(&mut self.parts.past).forget(segments, floor)
     }
 
     /// Adds rows. `batch` holds user columns only, as [`conform`](crate::conform()) makes it: each field carries its
@@ -224,11 +274,11 @@ impl Tip {
 
     /// Replaces the head's rows up to the segment's last row by the segment, and carries over the deletes that came
     /// after the snapshot it was made from: those of rows that the segment stores. A segment that is there already is
-    /// ignored.
+    /// ignored. `kept` says which rows that had ended by then were put away; without it none were.
     ///
     /// Costs O(head batches + deletes) as long as an older snapshot lives, as the published root's does: whoever drops
     /// the last one frees the sealed rows and their keys (tens of milliseconds for a million), so let a reaper do it.
-    pub fn apply_seal(&mut self, segment: Arc<Segment>) -> Result<()> {
+    pub fn apply_seal(&mut self, segment: Arc<Segment>, kept: Option<Kept>) -> Result<()> {
         let meta = segment.meta();
         let below = meta.last_row.0.saturating_add(1);
         if below <= self.parts.sealed_next {
@@ -247,9 +297,13 @@ impl Tip {
         }
         let parts = &mut self.parts;
         let mut deletes = parts.head_deletes.split_below(below);
+        let ended = deletes.len();
         if let Ok(stored) = segment.row_ids() {
             stored.retain_stored(&mut deletes);
         }
+        let past = Arc::make_mut(&mut parts.past);
+        past.dropped(ended, deletes.len(), kept, parts.history.newest());
+        past.rewritten(&parts.view.def);
         if let Some((batch, at)) = parts.head.locate(below - 1) {
             parts.sealed_time = batch.stored.times()[at];
         }
@@ -263,8 +317,14 @@ impl Tip {
     }
 
     /// Replaces `inputs` (neighbours, in order) by `output` (`None`: no row of theirs was live), and carries over the
-    /// deletes that came after the snapshot it was made from. Ignored if the inputs are not there any more.
-    pub fn apply_compact(&mut self, inputs: &[SegmentId], output: Option<Arc<Segment>>) -> Result<()> {
+    /// deletes that came after the snapshot it was made from. Ignored if the inputs are not there any more. `kept` as for
+    /// [`Tip::apply_seal`].
+    pub fn apply_compact(
+        &mut self,
+        inputs: &[SegmentId],
+        output: Option<Arc<Segment>>,
+        kept: Option<Kept>,
+    ) -> Result<()> {
         let segments = &self.parts.segments;
         let Some(at) = inputs.first().and_then(|id| segments.iter().position(|e| e.segment.id() == *id))
         else {
@@ -281,6 +341,8 @@ impl Tip {
         for entry in taken {
             deletes |= entry.deletes.to_bitmap();
         }
+        let ended = deletes.len();
+        let mut still_there = 0;
         let entry = match output {
             None => None,
             Some(segment) => {
@@ -292,10 +354,14 @@ impl Tip {
                 if let Ok(stored) = segment.row_ids() {
                     stored.retain_stored(&mut deletes);
                 }
+                still_there = deletes.len();
                 Some(Entry { segment, deletes: DeleteVector::from_bitmap(deletes) })
             }
         };
         Arc::make_mut(&mut self.parts.segments).splice(at..at + inputs.len(), entry);
+        let past = Arc::make_mut(&mut self.parts.past);
+        past.dropped(ended, still_there, kept, self.parts.history.newest());
+        past.rewritten(&self.parts.view.def);
         self.recount();
         Ok(())
     }
@@ -309,6 +375,11 @@ impl Tip {
     /// The table as it stands, for readers, as of `lsn`. Shares everything: costs O(1).
     pub fn snapshot(&self, lsn: Lsn) -> Arc<Snapshot> {
         Arc::new(Snapshot { parts: self.parts.clone(), lsn })
+    }
+
+    /// From which lsn on the past can be read, as far as that does not follow from the delete history.
+    pub fn kept_from(&self) -> Lsn {
+        Lsn(self.parts.past.floor)
     }
 
     /// The id that the next appended row gets.

@@ -135,6 +135,22 @@ pub const SETTINGS: &[Setting] = &[
         "How long one statement may run.",
     ),
     setting(
+        "history.keep",
+        "POLYNYA_HISTORY_KEEP",
+        Form::Span,
+        "10 min",
+        Some(("0 s", "30 d")),
+        "How long rows that were changed or deleted can still be read by AS OF.",
+    ),
+    setting(
+        "history.bytes_max",
+        "POLYNYA_HISTORY_BYTES_MAX",
+        Form::Size,
+        "1 GiB",
+        Some(("0 B", "16 TB")),
+        "Files of such rows, of all tables together; beyond it the oldest go before their time.",
+    ),
+    setting(
         "record.enabled",
         "POLYNYA_RECORD",
         Form::Switch,

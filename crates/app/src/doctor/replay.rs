@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use commitlog::edit::{Edit, SegmentMeta};
+use commitlog::edit::{self, Edit, SegmentMeta};
 use commitlog::record::{Frame, Rows, Section};
 use engine::manifest::Manifest;
 use table::{Segment, Tip, segment};
@@ -42,7 +42,8 @@ impl<'a> Replay<'a> {
         for state in &manifest.tables {
             let open = |meta: &SegmentMeta| replay.open(&state.def, meta.clone());
             let segments = state.segments.iter().map(open).collect();
-            match Tip::restore(state.clone(), segments) {
+            let past = state.past.segments.iter().map(|(meta, _)| open(meta)).collect();
+            match Tip::restore(state.clone(), segments, past) {
                 Ok(tip) => {
                     replay.tips.insert(state.def.id, tip);
                 }
@@ -74,7 +75,7 @@ impl<'a> Replay<'a> {
                     (frame.first_lsn, Ok(()))
                 }
                 Section::Edit { lsn_offset, edit } if at(lsn_offset) > self.manifest_lsn => {
-                    (at(lsn_offset), self.edit(edit))
+                    (at(lsn_offset), self.edit(edit, at(lsn_offset)))
                 }
                 // The manifest has it already, or it concerns no row.
                 Section::Edit { .. } | Section::Idempotency(_) | Section::Cursor(_) => continue,
@@ -99,32 +100,40 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn edit(&mut self, edit: Edit) -> Result<()> {
+    fn edit(&mut self, edit: Edit, lsn: Lsn) -> Result<()> {
         match edit {
             Edit::CreateTable(def) => {
-                self.tips.insert(def.id, Tip::new(def));
+                self.tips.insert(def.id, Tip::created(def, lsn));
             }
             Edit::AlterTable(def) => {
                 if let Some(tip) = self.tips.get_mut(&def.id) {
-                    tip.set_def(def)?;
+                    tip.alter(def, lsn)?;
                 }
             }
             Edit::DropTable(table) => {
                 self.tips.remove(&table);
             }
-            Edit::Seal { table, segment } => {
+            Edit::Seal { table, segment, kept } => {
+                let kept = self.kept(table, kept);
                 if let Some((segment, tip)) = self.segment(table, segment) {
-                    tip.apply_seal(segment)?;
+                    tip.apply_seal(segment, kept)?;
                 }
             }
-            Edit::Compact { table, inputs, output: Some(meta) } => {
+            Edit::Compact { table, inputs, output: Some(meta), kept } => {
+                let kept = self.kept(table, kept);
                 if let Some((segment, tip)) = self.segment(table, meta) {
-                    tip.apply_compact(&inputs, Some(segment))?;
+                    tip.apply_compact(&inputs, Some(segment), kept)?;
                 }
             }
-            Edit::Compact { table, inputs, output: None } => {
+            Edit::Compact { table, inputs, output: None, kept } => {
+                let kept = self.kept(table, kept);
                 if let Some(tip) = self.tips.get_mut(&table) {
-                    tip.apply_compact(&inputs, None)?;
+                    tip.apply_compact(&inputs, None, kept)?;
+                }
+            }
+            Edit::Forget { table, segments, floor } => {
+                if let Some(tip) = self.tips.get_mut(&table) {
+                    tip.forget(&segments, floor);
                 }
             }
             Edit::PutKey(key) => {
@@ -137,6 +146,12 @@ impl<'a> Replay<'a> {
         }
         self.keys = self.key_names.len();
         Ok(())
+    }
+
+    fn kept(&self, table: TableId, kept: Option<edit::Kept>) -> Option<table::Kept> {
+        let (edit::Kept { floor, last_end, segment }, tip) = (kept?, self.tips.get(&table)?);
+        let segment = segment.map(|meta| self.open(tip.def(), meta));
+        Some(table::Kept { after: floor, floor: Some(floor), last_end, segment })
     }
 
     fn segment(&mut self, table: TableId, meta: SegmentMeta) -> Option<(Arc<Segment>, &mut Tip)> {

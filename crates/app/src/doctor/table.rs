@@ -48,7 +48,7 @@ pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Exa
             below.0 - 1
         ));
     }
-    if !state.history.is_sorted_by_key(|(lsn, _)| *lsn) {
+    if !state.history.is_sorted_by_key(|run| run.lsn) {
         examination.damage(format!("table {name}: its history of deletes is out of order"));
     }
 }
@@ -69,6 +69,11 @@ pub fn check(
         stored += segment.meta().rows;
         for error in verify(segment) {
             examination.damage(format!("table {}: {error}", def.name));
+        }
+    }
+    for (segment, _) in snapshot.past_segments() {
+        for error in verify(segment) {
+            examination.damage(format!("table {}, rows that ended: {error}", def.name));
         }
     }
     let mut scan = Scan { last_row: None, rows: 0, key_problems: 0 };

@@ -19,14 +19,23 @@ fn samples() -> Vec<Edit> {
         last_lsn: Lsn(300),
         crc: 0xdead_beef,
     };
+    let kept = Kept { floor: Lsn(7), last_end: Lsn(290), segment: Some(segment.clone()) };
     let key = |tables| ApiKey { name: "ci".into(), hash: [7; 32], scope: Scope::Write, tables, created: 12 };
     vec![
         Edit::CreateTable(def.clone()),
         Edit::AlterTable(def),
         Edit::DropTable(TableId(u32::MAX)),
-        Edit::Seal { table: TableId(3), segment: segment.clone() },
-        Edit::Compact { table: TableId(3), inputs: vec![SegmentId(1), SegmentId(2)], output: Some(segment) },
-        Edit::Compact { table: TableId(3), inputs: vec![], output: None },
+        Edit::Seal { table: TableId(3), segment: segment.clone(), kept: None },
+        Edit::Seal { table: TableId(3), segment: segment.clone(), kept: Some(kept.clone()) },
+        Edit::Forget { table: TableId(3), segments: vec![SegmentId(9)], floor: Lsn(8) },
+        Edit::Compact { table: TableId(3), inputs: vec![SegmentId(1)], output: None, kept: Some(kept) },
+        Edit::Compact {
+            table: TableId(3),
+            inputs: vec![SegmentId(1), SegmentId(2)],
+            output: Some(segment),
+            kept: None,
+        },
+        Edit::Compact { table: TableId(3), inputs: vec![], output: None, kept: None },
         Edit::Checkpoint {
             materializer: "lake".into(),
             table: TableId(3),

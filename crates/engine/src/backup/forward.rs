@@ -104,7 +104,10 @@ pub(crate) fn replay(
 fn is_content(section: &Section) -> bool {
     !matches!(
         section,
-        Section::Edit { edit: Edit::Seal { .. } | Edit::Compact { .. } | Edit::Checkpoint { .. }, .. }
+        Section::Edit {
+            edit: Edit::Seal { .. } | Edit::Compact { .. } | Edit::Forget { .. } | Edit::Checkpoint { .. },
+            ..
+        }
     )
 }
 
@@ -134,7 +137,7 @@ fn seal(
         let meta = table::seal(&snapshot, env, &dir, id, snapshot.next_row(), &mut |_| tick(0))?;
         let sealed = Segment::open(env, &dir, snapshot.def(), meta);
         sealed.check()?;
-        tip.apply_seal(sealed)?;
+        tip.apply_seal(sealed, None)?;
     }
     Ok(())
 }

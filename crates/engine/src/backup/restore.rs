@@ -203,13 +203,14 @@ fn rows_of(state: &table::State) -> u64 {
 
 /// What the tips add up to, all of it in segments.
 fn finish(env: &Env, replay: Replay<'_>, lsn: Lsn) -> Manifest {
-    let Replay { tips, meta, time, next_segment, .. } = replay;
+    let Replay { tips, meta, time, times, next_segment, .. } = replay;
     let root = Root {
         lsn,
         time,
         made: env.clock.monotonic(),
         tables: tips.values().map(|tip| (Arc::from(tip.def().name.as_str()), tip.snapshot(lsn))).collect(),
         meta: Arc::new(meta),
+        times,
         derived: imbl::OrdMap::new(),
     };
     Manifest::of(&root, next_segment)

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use commitlog::edit::Edit;
+use commitlog::edit::{Edit, Kept};
 use table::materializer::{Checkpoint, Position};
-use types::{Lsn, Result, TableId};
+use types::{Lsn, Result, SegmentId, TableId};
 
 use super::{Core, Group};
 use crate::inbox::BackgroundEdit;
@@ -28,13 +28,16 @@ impl Core {
     }
 
     pub(super) fn edit(&mut self, group: &mut Group, edit: BackgroundEdit) -> Result<Committed> {
-        let (table, inputs, output) = match edit {
+        let (table, inputs, output, kept) = match edit {
             BackgroundEdit::Trim { .. } => return Ok(Committed::default()),
             BackgroundEdit::Derive { table, name, position } => {
                 return self.derive(group, table, name, position);
             }
-            BackgroundEdit::Seal { table, segment } => (table, Vec::new(), Some(segment)),
-            BackgroundEdit::Compact { table, inputs, output } => (table, inputs, output),
+            BackgroundEdit::Forget { table, segments, floor } => {
+                return Ok(self.forget(group, table, &segments, floor));
+            }
+            BackgroundEdit::Seal { table, segment, kept } => (table, Vec::new(), Some(segment), kept),
+            BackgroundEdit::Compact { table, inputs, output, kept } => (table, inputs, output, kept),
         };
         // Rows staged by earlier transactions of the group go first: row ids and sections keep their order.
         self.flush_staged(group)?;
@@ -43,23 +46,44 @@ impl Core {
         let committed = Committed { lsn, ..Committed::default() };
         let Some(tip) = self.tips.get_mut(&table) else {
             // The table was dropped meanwhile; nobody needs what was made.
-            self.retire_segments(table, output.into_iter(), lsn);
+            let put_away = kept.and_then(|kept| kept.segment);
+            self.retire_segments(table, output.into_iter().chain(put_away), lsn);
             return Ok(committed);
+        };
+        let put_away = kept
+            .as_ref()
+            .map(|kept| (kept.last_end, kept.segment.as_ref().map(|segment| segment.meta().clone())));
+        let logged = |tip: &table::Tip| {
+            put_away.map(|(last_end, segment)| Kept { floor: tip.kept_from(), last_end, segment })
         };
         if inputs.is_empty() {
             let Some(segment) = output else { return Ok(committed) };
-            group.frame.edit(offset, Edit::Seal { table, segment: segment.meta().clone() });
-            tip.apply_seal(segment)?;
+            let meta = segment.meta().clone();
+            tip.apply_seal(segment, kept)?;
+            group.frame.edit(offset, Edit::Seal { table, segment: meta, kept: logged(tip) });
         } else {
             let before = tip.snapshot(lsn);
             let meta = output.as_ref().map(|segment| segment.meta().clone());
-            group.frame.edit(offset, Edit::Compact { table, inputs: inputs.clone(), output: meta });
-            tip.apply_compact(&inputs, output)?;
+            tip.apply_compact(&inputs, output, kept)?;
+            let edit = Edit::Compact { table, inputs: inputs.clone(), output: meta, kept: logged(tip) };
+            group.frame.edit(offset, edit);
             let replaced = before.segments().filter(|s| inputs.contains(&s.id())).cloned();
             self.retire_segments(table, replaced, lsn);
         }
         self.dirty.insert(table);
         Ok(committed)
+    }
+
+    /// Lets go of rows that ended.
+    fn forget(&mut self, group: &mut Group, table: TableId, segments: &[SegmentId], floor: Lsn) -> Committed {
+        let Some(tip) = self.tips.get_mut(&table) else { return Committed::default() };
+        let offset = group.frame.commit();
+        group.frame.edit(offset, Edit::Forget { table, segments: segments.to_vec(), floor });
+        let gone = tip.forget(segments, floor);
+        let lsn = group.lsn(offset);
+        self.retire_segments(table, gone.into_iter(), lsn);
+        self.dirty.insert(table);
+        Committed { lsn, ..Committed::default() }
     }
 
     /// Notes how far a materializer has come.

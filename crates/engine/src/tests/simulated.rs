@@ -13,6 +13,7 @@ use std::time::Duration;
 use sim::{Rng, SimEnv};
 use types::{Kind, Lsn, Principal, RowId, Value};
 
+use super::past;
 use super::support::{batch, contents, keyed, plain};
 use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
 
@@ -241,7 +242,10 @@ impl Run {
                 self.engine.step(Step::Sync);
             }
             _ => {
-                let made = |engine: &Engine| engine.status().seals + engine.status().compactions;
+                let made = |engine: &Engine| {
+                    let status = engine.status();
+                    status.seals + status.compactions + status.forgotten
+                };
                 let before = made(&self.engine);
                 self.engine.step(Step::Background);
                 (before..made(&self.engine)).for_each(|_| self.queue.push(Effect::Nothing));
@@ -333,6 +337,7 @@ fn check_no_orphans(machine: &SimEnv, root: &Root) {
         .flat_map(|t| {
             let dir = table::segment::table_dir(Path::new(DIR), t.def().id);
             t.segments()
+                .chain(t.past_segments().map(|(segment, _)| segment))
                 .flat_map(|s| table::segment::file_names(s.id()))
                 .map(move |file| dir.join(file).display().to_string())
                 .collect::<Vec<_>>()
@@ -367,25 +372,38 @@ pub(super) fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
 
 /// Several lives of one database.
 fn lives(seed: u64, lives: usize, steps: u64, crash_within: u64) -> u64 {
-    lives_with(seed, lives, steps, crash_within, |_| {})
+    lives_with(seed, lives, steps, crash_within, |_| {}, Duration::ZERO)
 }
 
-/// The same on a machine that `prepare` meddles with at the beginning of each life.
-fn lives_with(seed: u64, lives: usize, steps: u64, crash_within: u64, prepare: impl Fn(&SimEnv)) -> u64 {
+/// The same on a machine that `prepare` meddles with at the beginning of each life, and on which so much time goes by at
+/// every step.
+pub(super) fn lives_with(
+    seed: u64,
+    lives: usize,
+    steps: u64,
+    crash_within: u64,
+    prepare: impl Fn(&SimEnv),
+    pace: Duration,
+) -> u64 {
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);
     let (mut machine, engine) = reopen(machine, &mut rng);
     let mut run = Run::new(engine, 0, State::new());
+    // By lsn.
+    let mut past = vec![State::new()];
+    let mut now = machine.env().clock.now();
     for _ in 0..lives {
         prepare(&machine);
         machine.disk.crash_at(rng.range(1..crash_within));
         for _ in 0..steps {
             run.step(&mut rng);
+            machine.clock.advance(pace);
             if machine.disk.is_dead() {
                 break;
             }
         }
         run.check_held();
+        now = now.max(machine.env().clock.now());
         let acknowledged = run.acknowledged.load(Ordering::Relaxed);
         let Run { engine, states, base, held, .. } = run;
         drop((engine, held));
@@ -406,6 +424,9 @@ fn lives_with(seed: u64, lives: usize, steps: u64, crash_within: u64, prepare: i
         check(&root, &state, "L2");
         check_no_orphans(&machine, &root);
         drop(root);
+        past.truncate(base as usize);
+        past.extend(states.into_iter().take((lsn.0 - base) as usize + 1));
+        past::check(&engine, now, &past, &mut rng);
         run = Run::new(engine, lsn.0, state);
     }
     machine.trace_hash()
@@ -484,7 +505,7 @@ fn an_engine_that_skips_a_kind_of_fsync_is_caught() {
     let caught = kinds.map(|(_, lost)| {
         (0..200).any(|seed| {
             let lose = |machine: &SimEnv| machine.disk.lose_syncs(lost);
-            std::panic::catch_unwind(|| lives_with(seed, 3, 600, 500, lose)).is_err()
+            std::panic::catch_unwind(|| lives_with(seed, 3, 600, 500, lose, Duration::ZERO)).is_err()
         })
     });
     std::panic::set_hook(quiet);

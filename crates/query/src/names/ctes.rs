@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use datafusion::sql::sqlparser::ast::{Ident, Query};
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Query};
 
 use super::pick;
 
 /// The names that are seen while a visitor goes over a statement, which tells of every query that it enters and leaves.
 #[derive(Default)]
-pub(super) struct Ctes {
+pub(crate) struct Ctes {
     /// WITH of the queries around, from the outermost inwards.
     around: Vec<With>,
 }
@@ -32,13 +32,18 @@ struct With {
 }
 
 #[derive(Clone)]
-pub(super) struct Name {
+pub(crate) struct Name {
     pub written: String,
     /// What DataFusion is told.
     pub called: String,
 }
 
 impl Ctes {
+    /// Whether this is one of them.
+    pub fn names(&self, object: &ObjectName) -> bool {
+        matches!(object.0.as_slice(), [ObjectNamePart::Identifier(ident)] if self.find(ident).is_some())
+    }
+
     pub fn enter(&mut self, query: &mut Query) {
         if let Some(around) = self.around.last_mut() {
             around.enter();

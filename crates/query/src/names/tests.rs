@@ -6,7 +6,7 @@ use crate::parse;
 struct Fixed;
 
 impl Tables for Fixed {
-    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
+    fn table(&mut self, written: &Written, _: Option<types::Lsn>) -> Result<(String, Vec<Named>)> {
         let all = [
             ("main.Events", vec!["id", "Kind", "größe"]),
             ("main.users", vec!["id", "name", "Name2"]),

@@ -15,7 +15,7 @@ use types::{Error, Kind, Result, ViewDef, name};
 use super::Written;
 use super::ctes::Ctes;
 use crate::advice::Advice;
-use crate::parse;
+use crate::{as_of, parse};
 
 /// Views over views over views.
 const DEPTH_MAX: usize = 8;
@@ -79,7 +79,9 @@ struct Expand<'a> {
 
 impl Expand<'_> {
     fn open(&mut self, factor: &mut TableFactor) -> Result<Option<Arc<ViewDef>>> {
-        let TableFactor::Table { name: object, alias, args: None, .. } = factor else { return Ok(None) };
+        let TableFactor::Table { name: object, alias, args: None, version, .. } = factor else {
+            return Ok(None);
+        };
         if let [ObjectNamePart::Identifier(ident)] = object.0.as_slice()
             && self.ctes.find(ident).is_some()
         {
@@ -109,7 +111,10 @@ impl Expand<'_> {
             name: Ident::with_quote('"', called),
             columns: Vec::new(),
         });
-        let subquery = Box::new(query_of(&def, self.bytes_max)?);
+        let mut subquery = Box::new(query_of(&def, self.bytes_max)?);
+        if let Some(version) = version {
+            as_of::apply(&mut subquery, version);
+        }
         *factor = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
         if self.used.iter().all(|(_, known)| known.name != def.name) {
             self.used.push((written, def.clone()));

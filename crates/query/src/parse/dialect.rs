@@ -18,12 +18,23 @@ pub(super) struct Bounded {
     inner: PostgreSqlDialect,
     left: Cell<usize>,
     exhausted: Cell<bool>,
+    versions: bool,
 }
 
 impl Bounded {
     /// `steps_max`: beginnings of expressions that are read.
     pub fn new(steps_max: usize) -> Self {
-        Bounded { inner: PostgreSqlDialect {}, left: Cell::new(steps_max), exhausted: Cell::new(false) }
+        Bounded {
+            inner: PostgreSqlDialect {},
+            left: Cell::new(steps_max),
+            exhausted: Cell::new(false),
+            versions: false,
+        }
+    }
+
+    /// Whether a table may be followed by a point in time.
+    pub fn with_versions(self, versions: bool) -> Self {
+        Bounded { versions, ..self }
     }
 
     /// Whether an expression was not read because there were too many. Whatever error the parser gave, this is why.
@@ -82,6 +93,10 @@ impl Dialect for Bounded {
     /// is read twice, and within nested functions 2ⁿ times.
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
+    }
+
+    fn supports_table_versioning(&self) -> bool {
+        self.versions
     }
 
     as_postgres! {

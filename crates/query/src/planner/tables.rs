@@ -17,7 +17,7 @@ use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF, TableSource, Windo
 use datafusion::sql::sqlparser::ast::DataType as SqlType;
 use engine::View;
 use table::Snapshot;
-use types::{Error, Result, SchemaVersion, TableId};
+use types::{Error, Lsn, Result, SchemaVersion, TableId};
 
 use crate::advice::Advice;
 use crate::catalog;
@@ -49,6 +49,26 @@ impl<'a> ViewTables<'a> {
 }
 
 impl ViewTables<'_> {
+    fn table_then(&mut self, written: &Written, lsn: Lsn) -> Result<(String, Vec<Named>)> {
+        // What is read at a point that one statement names is read by no other.
+        self.passing = true;
+        if self.extras.iter().any(|extra| extra.is(written))
+            || catalog::information(self.view, self.advice, written)?.is_some()
+        {
+            return Err(Error::invalid(format!(
+                "`{}` shows the present and has no past",
+                types::name::printable(&written.text())
+            )));
+        }
+        let view = self.view.at(lsn)?;
+        let snapshot = table(&view, written)?;
+        let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
+        // No name of a table has an `@`.
+        let full_name = format!("{}@{lsn}", snapshot.def().name);
+        self.found.insert(full_name.clone(), Found::Table(Table::of(&view, snapshot)));
+        Ok((full_name, columns))
+    }
+
     pub fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
         let source = |found: Found| match found {
             Found::Table(table) => provider_as_source(Arc::new(Provider::new(table, system))),
@@ -59,7 +79,10 @@ impl ViewTables<'_> {
 }
 
 impl Tables for ViewTables<'_> {
-    fn table(&mut self, written: &Written) -> Result<(String, Vec<Named>)> {
+    fn table(&mut self, written: &Written, at: Option<Lsn>) -> Result<(String, Vec<Named>)> {
+        if let Some(lsn) = at {
+            return self.table_then(written, lsn);
+        }
         if let Some(extra) = self.extras.iter().find(|extra| extra.is(written)) {
             self.passing = true;
             self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));

@@ -4,6 +4,7 @@
 extern crate polynya_query as query;
 
 mod advice;
+mod as_of;
 mod commits;
 mod database;
 mod depth;

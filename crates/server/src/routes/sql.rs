@@ -5,6 +5,7 @@ mod size;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use arrow::record_batch::RecordBatch;
 use axum::body::Body;
 use axum::extract::{Extension, State};
@@ -15,7 +16,7 @@ use http::{Request, header};
 use query::{Answer, Limits, Overflow};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use types::{Error, Principal, Result as CoreResult};
+use types::{Error, Lsn, Principal, Result as CoreResult};
 
 use super::read::format_of;
 use super::{Unrecorded, milliseconds};
@@ -38,6 +39,8 @@ struct Asked {
     rows_max: Option<u64>,
     /// At most the server's own.
     deadline_ms: Option<u64>,
+    /// The lsn or the time whose state the whole statement reads.
+    as_of: Option<Json>,
 }
 
 const JSON_ROWS_MAX: u64 = 100_000;
@@ -69,7 +72,13 @@ pub async fn sql(
         (_, rows_max) => (rows_max, Overflow::Error),
     };
     let limits = Limits { deadline: asked::deadline(asked.deadline_ms)?, rows_max, overflow };
-    let answered = app.sql.run(&principal, &asked.sql, params, limits).await;
+    let answered = match &asked.as_of {
+        None => app.sql.run(&principal, &asked.sql, params, limits).await,
+        Some(point) => {
+            let view = then(&app, &principal, point)?;
+            app.sql.read(view, &asked.sql, params, limits).await.map(Answer::Rows)
+        }
+    };
     let result = match answered {
         Err(e) => Err(e.into()),
         Ok(Answer::Done(done)) => Ok(super::json(&json!({
@@ -88,6 +97,28 @@ pub async fn sql(
         }
     };
     Ok(result.unwrap_or_else(IntoResponse::into_response))
+}
+
+/// What the principal sees of the past.
+fn then(app: &Shared, principal: &Principal, point: &Json) -> CoreResult<engine::View> {
+    let view = app.engine.view(principal)?;
+    let unread = || {
+        Error::invalid("`as_of` is neither an lsn nor a time")
+            .hint(r#"`"as_of": 123` or `"as_of": "2026-01-01T12:00:00Z"`"#)
+    };
+    let lsn = match point {
+        Json::Number(lsn) => Lsn(lsn.as_u64().ok_or_else(unread)?),
+        Json::String(text) => match text.parse() {
+            // Beyond 2^53 a program may have no number for it.
+            Ok(lsn) => Lsn(lsn),
+            Err(_) => {
+                let nanos = string_to_timestamp_nanos(text).map_err(|_| unread())?;
+                view.lsn_at(nanos.div_euclid(1_000))?
+            }
+        },
+        _ => return Err(unread()),
+    };
+    view.at(lsn)
 }
 
 async fn rows_answer(

@@ -28,6 +28,17 @@ impl RowIds {
         }
     }
 
+    pub fn to_bitmap(&self) -> RoaringTreemap {
+        match self {
+            RowIds::Dense { first, rows } => {
+                let mut ids = RoaringTreemap::new();
+                ids.insert_range(*first..first + rows);
+                ids
+            }
+            RowIds::Sparse(ids) => ids.clone(),
+        }
+    }
+
     /// Drops from `ids` what the segment does not store.
     pub fn retain_stored(&self, ids: &mut RoaringTreemap) {
         match self {

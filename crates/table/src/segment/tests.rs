@@ -14,7 +14,7 @@ fn sealed(sim: &SimEnv, count: i64) -> (Tip, std::sync::Arc<Segment>) {
     let snapshot = tip.snapshot(types::Lsn(2));
     let meta = seal(&snapshot, &sim.env(), &dir(), SegmentId(1), tip.next_row(), &mut |_| Ok(())).unwrap();
     let segment = open(sim, &def, meta);
-    tip.apply_seal(segment.clone()).unwrap();
+    tip.apply_seal(segment.clone(), None).unwrap();
     (tip, segment)
 }
 
@@ -67,7 +67,7 @@ fn a_flipped_bit_is_found_and_names_the_file() {
             let copy = sim.kill();
             copy.disk.flip_bit(&path, bit / 8);
             let damaged = open(&copy, &state.def, segment.meta().clone());
-            let tip = Tip::restore(state.clone(), vec![damaged.clone()]).unwrap();
+            let tip = Tip::restore(state.clone(), vec![damaged.clone()], Vec::new()).unwrap();
             // Gaps between the sidecar's sections are no information.
             let wrong = damaged.verify();
             let Some(first) = wrong.first() else {
@@ -91,7 +91,7 @@ fn a_damaged_segment_errs_and_the_rest_serves() {
     let state = tip.snapshot(types::Lsn(2)).state();
     sim.env().disk.remove(&dir().join("1.arrow")).unwrap();
     let damaged = open(&sim, &state.def, segment.meta().clone());
-    let mut tip = Tip::restore(state, vec![damaged]).unwrap();
+    let mut tip = Tip::restore(state, vec![damaged], Vec::new()).unwrap();
     let def = tip.def().clone();
     tip.append(RowId(301), 8, &[(types::Lsn(3), 1)], &rows(&def, &[(1_000, "new")])).unwrap();
     assert_eq!(

@@ -10,7 +10,7 @@ struct Version {
     time: i64,
     key: i64,
     values: HashMap<ColumnId, Value>,
-    deleted: bool,
+    ended: Option<u64>,
 }
 
 /// One entry of the log, as the engine would replay it.
@@ -18,9 +18,13 @@ enum Logged {
     Rows { first: RowId, time: i64, runs: Vec<(Lsn, u64)>, batch: RecordBatch },
     Deletes { rows: Vec<RowId>, lsn: Lsn },
     Def(TableDef),
-    Seal(SegmentMeta),
-    Compact(Vec<SegmentId>, Option<SegmentMeta>),
+    Seal(SegmentMeta, Option<Away>),
+    Compact(Vec<SegmentId>, Option<SegmentMeta>, Option<Away>),
+    Forget(Vec<SegmentId>, Lsn),
 }
+
+/// What was put away of rows that had ended: those after this lsn, none after that one.
+type Away = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
 
 /// Rows as they must be read: row id and values in the order of the definition.
 type Content = Vec<(u64, Vec<Value>)>;
@@ -36,8 +40,14 @@ struct World {
     log: Vec<(u64, Logged)>,
     next_segment: u64,
     held: Vec<(Arc<Snapshot>, Content)>,
-    sealing: Option<SegmentMeta>,
-    compacting: Option<(Vec<SegmentId>, Option<SegmentMeta>)>,
+    sealing: Option<(SegmentMeta, Option<Away>)>,
+    compacting: Option<(Vec<SegmentId>, Option<SegmentMeta>, Option<Away>)>,
+    /// What ended after this lsn is to be kept.
+    wanted: u64,
+    /// Definitions, each with the commit that replaced it.
+    defs: Vec<(u64, Arc<TableDef>)>,
+    /// How often the past was read, and refused.
+    looked: [usize; 2],
     followers: Vec<(Lsn, BTreeSet<u64>)>,
     manifest: Option<State>,
     /// Seals, compactions and restarts from a manifest so far.
@@ -60,6 +70,9 @@ impl World {
             held: Vec::new(),
             sealing: None,
             compacting: None,
+            wanted: 0,
+            defs: Vec::new(),
+            looked: [0; 2],
             followers: vec![(Lsn(0), BTreeSet::new())],
             manifest: None,
             done: [0; 3],
@@ -115,7 +128,7 @@ impl World {
                 let row = self.versions.len() as u64 + 1;
                 deleted.extend(self.keys.insert(key, row));
                 fresh.push(values.clone());
-                self.versions.push(Version { lsn: lsn.0, time, key, values, deleted: false });
+                self.versions.push(Version { lsn: lsn.0, time, key, values, ended: None });
             }
             let drop = self.rng.below(6);
             for _ in 0..drop {
@@ -124,7 +137,7 @@ impl World {
                     deleted.extend(self.keys.remove(&key));
                 }
             }
-            deleted.iter().for_each(|row| self.versions[*row as usize - 1].deleted = true);
+            deleted.iter().for_each(|row| self.versions[*row as usize - 1].ended = Some(lsn.0));
             runs.push((lsn, written.len() as u64));
             deletes.push((lsn, deleted.into_iter().map(RowId).collect::<Vec<_>>()));
         }
@@ -171,15 +184,18 @@ impl World {
         }
         def.schema.version = def.schema.version.next();
         self.lsn += 1;
-        self.tip.set_def(def.clone()).unwrap();
+        self.defs.push((self.lsn, self.tip.def().clone()));
+        self.tip.alter(def.clone(), Lsn(self.lsn)).unwrap();
         self.log.push((self.lsn, Logged::Def(def)));
     }
 
     fn seal(&mut self) {
-        if let Some(meta) = self.sealing.take() {
+        if let Some((meta, mut away)) = self.sealing.take() {
             self.lsn += 1;
-            self.tip.apply_seal(open(&self.sim, self.tip.def(), meta.clone())).unwrap();
-            self.log.push((self.lsn, Logged::Seal(meta)));
+            let kept = self.kept(&away);
+            self.tip.apply_seal(open(&self.sim, self.tip.def(), meta.clone()), kept).unwrap();
+            away.iter_mut().for_each(|away| away.3 = Some(self.tip.kept_from()));
+            self.log.push((self.lsn, Logged::Seal(meta, away)));
             self.done[0] += 1;
             return;
         }
@@ -193,15 +209,89 @@ impl World {
         let id = SegmentId(self.next_segment);
         self.next_segment += 1;
         let made = seal(&snapshot, &self.sim.env(), &dir(), id, below, &mut |_| Ok(())).unwrap();
-        self.sealing = Some(made);
+        let away = self.put_away(&snapshot, made.first_row, made.last_row);
+        self.sealing = Some((made, away));
+    }
+
+    /// What a seal or a compaction of these rows keeps: sometimes nothing, as of a table whose past is not kept.
+    fn put_away(&mut self, snapshot: &Snapshot, first: RowId, last: RowId) -> Option<Away> {
+        if self.rng.one_in(20) {
+            return None;
+        }
+        let id = SegmentId(self.next_segment);
+        self.next_segment += 1;
+        let (env, after) = (self.sim.env(), snapshot.past_floor().max(Lsn(self.wanted)));
+        let made = past::put_away(snapshot, &env, &dir(), id, first, last, after, &mut |_| Ok(())).unwrap();
+        Some((after, snapshot.lsn(), made, None))
+    }
+
+    fn kept(&self, away: &Option<Away>) -> Option<Kept> {
+        let (after, last_end, meta, floor) = away.clone()?;
+        let segment = meta.map(|meta| open(&self.sim, self.tip.def(), meta));
+        Some(Kept { after, last_end, segment, floor })
+    }
+
+    /// Time goes on, and what ended too long ago is let go.
+    fn forget(&mut self) {
+        self.wanted = self.wanted.max(self.lsn.saturating_sub(self.rng.below(120)));
+        self.tip.want_after(Lsn(self.wanted));
+        let snapshot = self.snapshot();
+        let old = snapshot.past_segments().filter(|(_, last_end)| last_end.0 <= self.wanted);
+        let (ids, ends): (Vec<SegmentId>, Vec<Lsn>) = old.map(|(s, last_end)| (s.id(), last_end)).unzip();
+        let Some(floor) = ends.into_iter().max() else { return };
+        self.lsn += 1;
+        assert_eq!(self.tip.forget(&ids, floor).len(), ids.len());
+        self.log.push((self.lsn, Logged::Forget(ids, floor)));
+    }
+
+    /// Reads the table as it was at some lsns in every way there is.
+    fn look_back(&mut self) {
+        let snapshot = self.snapshot();
+        for _ in 0..4 {
+            let lsn = self.lsn - self.rng.below(200.min(self.lsn + 1));
+            if lsn < snapshot.past_floor().0 {
+                assert_eq!(snapshot.at(Lsn(lsn)).unwrap_err().kind(), types::Kind::NotFound);
+                self.looked[1] += 1;
+                continue;
+            }
+            self.looked[0] += 1;
+            let (then, expected) = (snapshot.at(Lsn(lsn)).unwrap(), self.expected_at(lsn));
+            assert_eq!(then.as_of(), Some(Lsn(lsn)));
+            assert_eq!(then.def(), snapshot.def_at(Lsn(lsn)));
+            assert_same(&then, &expected);
+            let is_there = |row: u64| expected.binary_search_by_key(&row, |(row, _)| *row).is_ok();
+            for _ in 0..20 {
+                let row = 1 + self.rng.below(self.versions.len() as u64 + 1);
+                assert_eq!(then.is_live(RowId(row)).unwrap(), is_there(row), "row {row} at lsn {lsn}");
+                let version = self.versions.get(row as usize - 1).filter(|_| is_there(row));
+                assert_eq!(then.lsn_of(RowId(row)).unwrap(), version.map(|v| Lsn(v.lsn)));
+                let key = self.rng.below(300) as i64;
+                let holds = |(row, _): &&(u64, Vec<Value>)| self.versions[*row as usize - 1].key == key;
+                let row = expected.iter().find(holds).map(|(row, _)| RowId(*row));
+                assert_eq!(then.find(&key_of(key)).unwrap(), row, "key {key} at lsn {lsn}");
+            }
+            let (from, limit) = (self.rng.below(self.versions.len() as u64 + 2), self.rng.index(3_000));
+            let scanned = then.scan_from(RowId(from), limit, then.all_columns()).unwrap();
+            let after = expected.iter().map(|(row, _)| *row).filter(|row| *row >= from);
+            assert_eq!(row_ids(&scanned), after.take(limit).collect::<Vec<_>>());
+            let last = from + self.rng.below(500);
+            let within = expected.iter().filter(|(row, _)| (from..=last).contains(row)).count();
+            assert_eq!(then.rows_between(RowId(from), RowId(last)).unwrap(), within as u64);
+            let time = self.rng.below(self.lsn * 10 + 20) as i64 - 15;
+            let first = then.row_at_time(time).unwrap().0;
+            let is_later = |row: &u64| self.versions[*row as usize - 1].time >= time;
+            assert!(expected.iter().all(|(row, _)| (*row >= first) == is_later(row)));
+        }
     }
 
     fn compact(&mut self) {
-        if let Some((inputs, output)) = self.compacting.take() {
+        if let Some((inputs, output, mut away)) = self.compacting.take() {
             self.lsn += 1;
             let opened = output.clone().map(|meta| open(&self.sim, self.tip.def(), meta));
-            self.tip.apply_compact(&inputs, opened).unwrap();
-            self.log.push((self.lsn, Logged::Compact(inputs, output)));
+            let kept = self.kept(&away);
+            self.tip.apply_compact(&inputs, opened, kept).unwrap();
+            away.iter_mut().for_each(|away| away.3 = Some(self.tip.kept_from()));
+            self.log.push((self.lsn, Logged::Compact(inputs, output, away)));
             self.done[1] += 1;
             return;
         }
@@ -212,7 +302,13 @@ impl World {
         self.next_segment += 1;
         let env = self.sim.env();
         let output = compaction::merge(&snapshot, &inputs, &env, &dir(), id, &mut |_| Ok(())).unwrap();
-        self.compacting = Some((inputs, output));
+        let range = |id: &SegmentId| {
+            let meta = snapshot.segments().find(|s| s.id() == *id).unwrap().meta();
+            (meta.first_row, meta.last_row)
+        };
+        let (first, last) = (range(&inputs[0]).0, range(&inputs[inputs.len() - 1]).1);
+        let away = self.put_away(&snapshot, first, last);
+        self.compacting = Some((inputs, output, away));
     }
 
     fn follow(&mut self) {
@@ -274,7 +370,9 @@ impl World {
                 let since = state.lsn.0;
                 let segments =
                     state.segments.iter().map(|meta| open(&self.sim, &state.def, meta.clone())).collect();
-                (Tip::restore(state, segments).unwrap(), since)
+                let put_away = state.past.segments.iter();
+                let past = put_away.map(|(meta, _)| open(&self.sim, &state.def, meta.clone())).collect();
+                (Tip::restore(state, segments, past).unwrap(), since)
             }
         };
         for (lsn, entry) in &self.log {
@@ -284,25 +382,38 @@ impl World {
                 Logged::Deletes { rows, lsn } => {
                     tip.delete(rows.iter().copied(), *lsn);
                 }
-                Logged::Def(def) if is_new => tip.set_def(def.clone()).unwrap(),
-                Logged::Seal(meta) if is_new => {
-                    tip.apply_seal(open(&self.sim, tip.def(), meta.clone())).unwrap();
+                Logged::Def(def) if is_new => tip.alter(def.clone(), Lsn(*lsn)).unwrap(),
+                Logged::Seal(meta, away) if is_new => {
+                    tip.apply_seal(open(&self.sim, tip.def(), meta.clone()), self.kept(away)).unwrap();
                 }
-                Logged::Compact(inputs, output) if is_new => {
+                Logged::Forget(segments, floor) if is_new => drop(tip.forget(segments, *floor)),
+                Logged::Compact(inputs, output, away) if is_new => {
                     let output = output.clone().map(|meta| open(&self.sim, tip.def(), meta));
-                    tip.apply_compact(inputs, output).unwrap();
+                    tip.apply_compact(inputs, output, self.kept(away)).unwrap();
                 }
                 _ => {}
             }
         }
         self.done[2] += usize::from(since > 0);
         self.tip = tip;
+        self.tip.want_after(Lsn(self.wanted));
     }
 
     fn expected(&self) -> Content {
-        let def = self.tip.def();
         let mut rows: Vec<u64> = self.keys.values().copied().collect();
         rows.sort_unstable();
+        self.contents(self.tip.def(), rows)
+    }
+
+    /// What was there at `lsn`, under the definition of then.
+    fn expected_at(&self, lsn: u64) -> Content {
+        let is_there = |v: &Version| v.lsn <= lsn && v.ended.is_none_or(|ended| ended > lsn);
+        let rows = self.versions.iter().zip(1..).filter(|(v, _)| is_there(v)).map(|(_, row)| row);
+        let def = self.defs.iter().find(|(replaced, _)| *replaced > lsn).map(|(_, def)| def);
+        self.contents(def.unwrap_or(self.tip.def()), rows.collect())
+    }
+
+    fn contents(&self, def: &TableDef, rows: Vec<u64>) -> Content {
         let values = |row: u64| {
             let version = &self.versions[row as usize - 1];
             let value = |column: &types::Column| match version.values.get(&column.id) {
@@ -321,8 +432,8 @@ impl World {
         assert_eq!(snapshot.next_row().0, self.versions.len() as u64 + 1);
         for (row, version) in self.versions.iter().enumerate().map(|(i, v)| (i as u64 + 1, v)) {
             if self.rng.one_in(30) {
-                assert_eq!(snapshot.is_live(RowId(row)).unwrap(), !version.deleted);
-                let lsn = (!version.deleted).then_some(Lsn(version.lsn));
+                assert_eq!(snapshot.is_live(RowId(row)).unwrap(), version.ended.is_none());
+                let lsn = (version.ended.is_none()).then_some(Lsn(version.lsn));
                 assert_eq!(snapshot.lsn_of(RowId(row)).unwrap(), lsn);
                 let found = snapshot.find(&key_of(version.key)).unwrap();
                 assert_eq!(found, self.keys.get(&version.key).map(|row| RowId(*row)));
@@ -360,6 +471,8 @@ impl World {
             28 | 29 => self.alter(),
             30..34 => self.follow(),
             34 if self.held.len() < 12 => self.held.push((self.snapshot(), self.expected())),
+            38 => self.look_back(),
+            39 => self.forget(),
             35 => self.manifest = Some(self.snapshot().state()),
             36 if self.rng.one_in(3) => self.restart(),
             37 => self.check(),
@@ -388,6 +501,10 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
             found.push((row, columns.map(|(c, a)| Value::from_array(a, &c.data_type, at)).collect()));
         }
     }
+    // Those of a snapshot of the past come in no order.
+    if snapshot.as_of().is_some() {
+        found.sort_by_key(|(row, _)| *row);
+    }
     assert_eq!(found.len() as u64, snapshot.rows(), "S1");
     assert!(found == *expected, "S1: {} rows found, {} expected", found.len(), expected.len());
     for (row, values) in expected.iter().step_by(17) {
@@ -402,15 +519,17 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
 #[test]
 fn a_table_equals_a_list_of_row_versions_whatever_happens() {
     let _limit = testkit::limit(300);
-    let mut done = [0; 3];
+    let (mut done, mut looked) = ([0; 3], [0; 2]);
     testkit::for_each_seed(25, |seed| {
         let mut world = World::new(seed);
         for _ in 0..250 {
             world.step();
         }
         world.check();
+        world.look_back();
         world.restart();
         world.check();
+        world.look_back();
         for (snapshot, expected) in &world.held {
             assert_same(snapshot, expected);
         }
@@ -418,6 +537,8 @@ fn a_table_equals_a_list_of_row_versions_whatever_happens() {
             assert!(segment.verify().is_empty(), "{:?}", segment.verify());
         }
         done.iter_mut().zip(world.done).for_each(|(all, one)| *all += one);
+        looked.iter_mut().zip(world.looked).for_each(|(all, one)| *all += one);
     });
     assert!(done.iter().all(|count| *count > 0), "seals, compactions, restarts: {done:?}");
+    assert!(looked.iter().all(|count| *count > 100), "read and refused: {looked:?}");
 }

@@ -1,0 +1,99 @@
+//! Rows that ended are forgotten once nobody may read them any more: after [`Options::history`](crate::Options::history), or
+//! earlier when there are too many of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use table::Snapshot;
+use types::{Lsn, Micros, SegmentId, TableDef, TableId, name};
+
+use crate::inbox::BackgroundEdit;
+use crate::root::Root;
+use crate::shared::{Background, Shared, What};
+
+/// Segments of rows that ended, of one table: each keeps two files open.
+const SEGMENTS_MAX: usize = 1_024;
+
+/// What a table is to let go of.
+pub(crate) struct Task {
+    table: TableId,
+    segments: Vec<SegmentId>,
+    floor: Lsn,
+}
+
+impl Task {
+    pub fn what(&self) -> What {
+        What::Table(self.table)
+    }
+
+    pub fn edit(self) -> BackgroundEdit {
+        BackgroundEdit::Forget { table: self.table, segments: self.segments, floor: self.floor }
+    }
+}
+
+/// Rows that end in a table after this commit are kept for a while.
+pub(crate) fn wanted_after(shared: &Shared, root: &Root, def: &TableDef) -> Lsn {
+    match keeps_past(def) {
+        true => root.times.at(oldest(shared)).unwrap_or(Lsn(0)),
+        false => Lsn(u64::MAX),
+    }
+}
+
+/// Polynya's own records come and go all the time, and nobody changes them by mistake.
+pub(crate) fn keeps_past(def: &TableDef) -> bool {
+    def.name.split_once('.').is_none_or(|(namespace, _)| namespace != name::RESERVED_NAMESPACE)
+}
+
+fn oldest(shared: &Shared) -> Micros {
+    let history = i64::try_from(shared.options.history.as_micros()).unwrap_or(i64::MAX);
+    shared.env.clock.now().saturating_sub(history)
+}
+
+fn with_past(root: &Root) -> impl Iterator<Item = &Arc<Snapshot>> {
+    root.tables().filter(|table| table.past_segments().len() > 0)
+}
+
+/// The table that has something to forget.
+pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
+    let may = |table: &&Arc<Snapshot>| background.may(What::Table(table.def().id), now);
+    let mut bytes: u64 = with_past(root).map(|table| table.past_bytes()).sum();
+    if bytes == 0 {
+        return None;
+    }
+    // Of all tables together, the oldest go first.
+    let mut limit = Lsn(0);
+    if bytes > shared.options.history_bytes_max {
+        let mut all: Vec<(Lsn, u64)> = with_past(root)
+            .flat_map(|table| table.past_segments().map(|(s, last_end)| (last_end, s.meta().bytes)))
+            .collect();
+        all.sort_unstable();
+        for (last_end, size) in all {
+            if bytes <= shared.options.history_bytes_max {
+                break;
+            }
+            bytes -= size;
+            limit = last_end;
+        }
+    }
+    let of = |table: &Arc<Snapshot>| {
+        let too_many = table.past_segments().len().saturating_sub(SEGMENTS_MAX);
+        let wanted = limit.max(wanted_after(shared, root, table.def()));
+        let is_old = |(at, (_, last_end)): &(usize, (_, Lsn))| *last_end <= wanted || *at < too_many;
+        let old = table.past_segments().enumerate().filter(is_old);
+        let (segments, ends): (Vec<SegmentId>, Vec<Lsn>) =
+            old.map(|(_, (segment, last_end))| (segment.id(), last_end)).unzip();
+        let floor = ends.into_iter().max()?;
+        Some(Task { table: table.def().id, segments, floor })
+    };
+    with_past(root).filter(may).find_map(of)
+}
+
+/// When something will be old enough; called when there is nothing to do now.
+pub(crate) fn again(shared: &Shared, root: &Root) -> Option<Duration> {
+    let first =
+        with_past(root).flat_map(|table| table.past_segments().map(|(_, last_end)| last_end)).min()?;
+    // A time that is not known is past.
+    let ended = root.times.of(first).unwrap_or(Micros::MIN);
+    let left = ended.saturating_sub(oldest(shared)).saturating_add(1_000).max(1_000);
+    Some(Duration::from_micros(left.unsigned_abs()))
+}

@@ -1,0 +1,346 @@
+//! Reading the past: a table as it was at an earlier lsn.
+//!
+//! A row is there at lsn L if a commit up to L wrote it and none up to L ended it. Row ids ascend with lsns, so the first
+//! half is a bound on row ids; the second is the delete history. What is left are rows that ended and that a seal or a
+//! compaction would drop: those that ended a short while ago are written into a segment of their own beside the others.
+//! Who reads the present never looks at these. They are forgotten whole, once their time is over.
+//!
+//! [`Snapshot::past_floor`] is how far back that reaches: the smallest lsn at which nothing is missing. It rises with
+//! whatever is forgotten, never by itself, so an answer is exact or an error.
+
+mod lookup;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use once_cell::race::OnceBox;
+use roaring::RoaringTreemap;
+use types::{Error, Lsn, Result, RowId, SegmentId, TableDef};
+use vfs::Env;
+
+use crate::SegmentMeta;
+use crate::Snapshot;
+use crate::deletes::DeleteVector;
+use crate::lsn_runs;
+use crate::parts::{Entry, Parts, View};
+use crate::segment::{Segment, Writer, covers, discard};
+use lookup::EndedKeys;
+
+/// Definitions of the past that are kept.
+const DEFS_MAX: usize = 64;
+
+/// What a table keeps so that its past can be read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past {
+    /// The commit that made the table; 0 if that is not known.
+    pub created: u64,
+    /// Nothing is missing from this lsn on, as far as this knows: [`Snapshot::past_floor`].
+    pub floor: u64,
+    /// Rows that ended, in the order in which they were put away.
+    pub segments: Vec<PastSegment>,
+    /// Definitions, each with the commit that replaced it. Ascending.
+    pub defs: Vec<(u64, Arc<View>)>,
+}
+
+/// Rows that ended: no reader of the present looks at them.
+#[derive(Clone, Debug)]
+pub(crate) struct PastSegment {
+    pub segment: Arc<Segment>,
+    /// No row of it ended after this commit.
+    pub last_end: u64,
+}
+
+/// What only a snapshot of the past has.
+#[derive(Debug)]
+pub(crate) struct Then {
+    pub lsn: Lsn,
+    /// Of rows that ended later and stand in no segment of the present. Their ranges overlap those of the others.
+    pub segments: Vec<Entry>,
+    pub live: u64,
+    /// Rows of the head that ended later: the map of keys may have forgotten them.
+    ended: RoaringTreemap,
+    keys: OnceBox<EndedKeys>,
+}
+
+/// Rows put away by a seal or a compaction, which dropped what ended earlier.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// What ended up to this commit was dropped, if there was such.
+    pub after: Lsn,
+    /// [`Tip::kept_from`](crate::Tip::kept_from) afterwards, where a log says so: files that are gone by now cannot.
+    pub floor: Option<Lsn>,
+    /// No row of the segment ended after this commit.
+    pub last_end: Lsn,
+    /// `None`: no row that ended later was stored there.
+    pub segment: Option<Arc<Segment>>,
+}
+
+impl Past {
+    /// No definition that a rewritten segment no longer fits can be read by any more.
+    pub fn rewritten(&mut self, now: &TableDef) {
+        let fits = |then: &TableDef| {
+            let same = |c: &types::Column| {
+                now.schema.column(c.id).is_some_and(|column| column.data_type == c.data_type)
+            };
+            then.schema.columns.iter().all(same)
+        };
+        if let Some((lsn, _)) = self.defs.iter().rev().find(|(_, view)| !fits(&view.def)) {
+            self.floor = self.floor.max(*lsn);
+            self.drop_defs();
+        }
+    }
+
+    pub fn changed(&mut self, lsn: Lsn, before: Arc<View>) {
+        self.defs.push((lsn.0, before));
+        if self.defs.len() > DEFS_MAX {
+            self.floor = self.floor.max(self.defs[0].0);
+        }
+        self.drop_defs();
+    }
+
+    fn drop_defs(&mut self) {
+        let floor = self.floor;
+        self.defs.retain(|(lsn, _)| *lsn > floor);
+    }
+
+    /// Of so many rows that had ended, so many are stored still. Without `kept` none of the others was put away.
+    pub fn dropped(&mut self, ended: u64, stored: u64, kept: Option<Kept>, newest: Lsn) {
+        let floor = match &kept {
+            None if ended > 0 => newest,
+            None => Lsn(0),
+            Some(Kept { floor: Some(floor), .. }) => *floor,
+            Some(kept) => {
+                let put_away = kept.segment.as_ref().map_or(0, |segment| segment.meta().rows);
+                if ended - stored > put_away { kept.after } else { Lsn(0) }
+            }
+        };
+        self.floor = self.floor.max(floor.0);
+        if let Some(Kept { segment: Some(segment), last_end, .. }) = kept {
+            self.segments.push(PastSegment { segment, last_end: last_end.0 });
+        }
+    }
+
+    pub fn forget(&mut self, segments: &[SegmentId], floor: Lsn) -> Vec<Arc<Segment>> {
+        self.floor = self.floor.max(floor.0);
+        let is_gone = |past: &PastSegment| segments.contains(&past.segment.id());
+        let gone = self.segments.iter().filter(|past| is_gone(past)).map(|past| past.segment.clone());
+        let gone = gone.collect();
+        self.segments.retain(|past| !is_gone(past));
+        self.drop_defs();
+        gone
+    }
+
+    fn view_at(&self, lsn: Lsn) -> Option<&Arc<View>> {
+        self.defs.iter().find(|(replaced, _)| *replaced > lsn.0).map(|(_, view)| view)
+    }
+}
+
+impl Snapshot {
+    /// The smallest lsn that [`Snapshot::at`] takes.
+    pub fn past_floor(&self) -> Lsn {
+        let past = &self.parts.past;
+        Lsn(past.floor.max(past.created)).max(self.parts.history.floor())
+    }
+
+    /// The commit that made the table; `Lsn(0)` if that is not known.
+    pub fn created(&self) -> Lsn {
+        Lsn(self.parts.past.created)
+    }
+
+    /// The lsn whose rows these are, if it is not the one that was the newest when the snapshot was made.
+    pub fn as_of(&self) -> Option<Lsn> {
+        self.parts.then.as_ref().map(|then| then.lsn)
+    }
+
+    /// The table's definition at an lsn that [`Snapshot::at`] takes.
+    pub fn def_at(&self, lsn: Lsn) -> &Arc<TableDef> {
+        &self.parts.past.view_at(lsn).unwrap_or(&self.parts.view).def
+    }
+
+    /// Segments of rows that ended, in the order in which they were put away, each with the last commit that ended one.
+    pub fn past_segments(&self) -> impl ExactSizeIterator<Item = (&Arc<Segment>, Lsn)> {
+        self.parts.past.segments.iter().map(|past| (&past.segment, Lsn(past.last_end)))
+    }
+
+    /// Bytes of the files that hold rows which ended.
+    pub fn past_bytes(&self) -> u64 {
+        self.past_segments().map(|(segment, _)| segment.meta().bytes).sum()
+    }
+
+    /// The table as it was at `lsn`, with the definition that it had then. Costs O(segments + what ended since).
+    ///
+    /// [`types::Kind::NotFound`] below [`Snapshot::past_floor`].
+    pub fn at(self: &Arc<Self>, lsn: Lsn) -> Result<Arc<Snapshot>> {
+        if self.parts.then.is_some() {
+            return Err(Error::internal("the past of a snapshot of the past was asked for"));
+        }
+        if lsn < self.past_floor() {
+            let error = match lsn < self.created() {
+                true => {
+                    Error::not_found("the table did not exist then").with("created at lsn", self.created())
+                }
+                false => Error::not_found("what the table held then is not kept any more"),
+            };
+            return Err(error
+                .with("table", &self.def().name)
+                .with("asked for lsn", lsn)
+                .with("oldest lsn", self.past_floor()));
+        }
+        let parts = self.parts.at(lsn)?;
+        Ok(Arc::new(Snapshot { parts, lsn: lsn.min(self.lsn) }))
+    }
+}
+
+impl Parts {
+    fn at(&self, lsn: Lsn) -> Result<Parts> {
+        let mut parts = self.clone();
+        let end = self.first_row_after(lsn)?;
+        let mut ended = self.history.ended_after(lsn);
+        ended.remove_range(end..);
+        if let Some(view) = self.past.view_at(lsn) {
+            parts.view = view.clone();
+        }
+        parts.next_row = end;
+        parts.head = self.head.below(end);
+        let mut head_deletes = self.head_deletes.to_bitmap();
+        head_deletes.remove_range(end..);
+        let ended_in_head = &head_deletes & &ended;
+        parts.head_deletes = DeleteVector::from_bitmap(head_deletes - &ended);
+        let mut segments = Vec::with_capacity(self.segments.len());
+        for entry in self.segments.iter().filter(|entry| entry.segment.meta().first_row.0 < end) {
+            segments.push(entry_at(entry, &ended, end));
+        }
+        parts.segment_live = segments.iter().map(Entry::live).sum();
+        parts.segment_bytes = segments.iter().map(|entry| entry.segment.meta().bytes).sum();
+        parts.segments = Arc::new(segments);
+        let mut then =
+            Then { lsn, segments: Vec::new(), live: 0, ended: ended_in_head, keys: OnceBox::new() };
+        for PastSegment { segment, last_end } in &self.past.segments {
+            let meta = segment.meta();
+            if *last_end <= lsn.0 || meta.first_row.0 >= end {
+                continue;
+            }
+            let stored = segment.row_ids()?.to_bitmap();
+            let entry =
+                Entry { segment: segment.clone(), deletes: DeleteVector::from_bitmap(stored - &ended) };
+            if entry.live() > 0 {
+                then.live += entry.live();
+                then.segments.push(entry);
+            }
+        }
+        parts.then = Some(Arc::new(then));
+        Ok(parts)
+    }
+
+    /// The first stored row that a commit after `lsn` wrote. A row of an older commit has a smaller id, wherever it stands.
+    fn first_row_after(&self, lsn: Lsn) -> Result<u64> {
+        let first = |runs: &[lsn_runs::Run]| {
+            runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).map_or(u64::MAX, |run| run.first)
+        };
+        let mut end = self.next_row;
+        for entry in self.segments.iter().filter(|entry| entry.segment.meta().last_lsn > lsn).take(1) {
+            end = end.min(first(entry.segment.runs()?));
+        }
+        for past in self.past.segments.iter().filter(|past| past.segment.meta().last_lsn > lsn) {
+            end = end.min(first(past.segment.runs()?));
+        }
+        let in_head = self.head.batches().iter().map(|batch| first(&batch.runs)).find(|row| *row < u64::MAX);
+        Ok(in_head.map_or(end, |row| row.min(end)))
+    }
+
+    /// The rows of `ended` within a range, where they stand in the head or in segments of the present, as live ones.
+    fn only(&self, ended: &RoaringTreemap, first: RowId, last: RowId) -> Result<Parts> {
+        let mut parts = self.clone();
+        let mut others = RoaringTreemap::new();
+        others.insert_range(self.sealed_next..self.next_row);
+        parts.head_deletes = DeleteVector::from_bitmap(others - ended);
+        let mut segments = Vec::new();
+        for entry in self.segments.iter() {
+            let meta = entry.segment.meta();
+            if meta.last_row < first || meta.first_row > last {
+                continue;
+            }
+            let deletes = DeleteVector::from_bitmap(entry.segment.row_ids()?.to_bitmap() - ended);
+            segments.push(Entry { segment: entry.segment.clone(), deletes });
+        }
+        parts.segments = Arc::new(segments);
+        Ok(parts)
+    }
+}
+
+fn entry_at(entry: &Entry, ended: &RoaringTreemap, end: u64) -> Entry {
+    let Entry { segment, deletes } = entry;
+    let last = segment.meta().last_row.0;
+    if last < end && (deletes.is_empty() || ended.is_empty()) {
+        return entry.clone();
+    }
+    let mut rows = deletes.to_bitmap() - ended;
+    if last >= end {
+        rows.insert_range(end..=last);
+        // A damaged one counts too few live rows; reading it fails all the same.
+        if let Ok(stored) = segment.row_ids() {
+            stored.retain_stored(&mut rows);
+        }
+    }
+    Entry { segment: segment.clone(), deletes: DeleteVector::from_bitmap(rows) }
+}
+
+/// Writes those rows with ids from `first` to `last` into segment `id` in `dir`, durably, that ended after `after` and that
+/// neither a seal nor a compaction of `snapshot` would write; `after` is not below [`Snapshot::past_floor`]. `None`: there are none. `tick` as for [`seal`](crate::seal()).
+///
+/// Log its meta with the seal's or the compaction's, then give it to [`Tip::apply_seal`](crate::Tip::apply_seal) or
+/// [`Tip::apply_compact`](crate::Tip::apply_compact) as [`Kept`].
+#[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
+pub fn put_away(
+    snapshot: &Snapshot,
+    env: &Env,
+    dir: &Path,
+    id: SegmentId,
+    first: RowId,
+    last: RowId,
+    after: Lsn,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Option<SegmentMeta>> {
+    // The seal raises the floor to `after` when it drops what ended before: so no lower, or a log would say less than is true.
+    assert!(after >= snapshot.past_floor(), "what can be read no more cannot be kept");
+    let mut ended = snapshot.parts.history.ended_after(after);
+    ended.remove_range(..first.0);
+    ended.remove_range(last.0 + 1..);
+    if ended.is_empty() {
+        return Ok(None);
+    }
+    let parts = snapshot.parts.only(&ended, first, last)?;
+    let rows = Snapshot { parts, lsn: snapshot.lsn };
+    let within = |piece: &crate::Piece| piece.row_range().0 <= last && piece.row_range().1 >= first;
+    let pieces: Vec<_> = rows.pieces_from(first.0).take_while(within).collect();
+    if pieces.is_empty() {
+        return Ok(None);
+    }
+    let mut write = || {
+        let layout = &snapshot.parts.view.layout;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
+        for piece in &pieces {
+            let batch = piece.read_rows(first.0, last.0 + 1, usize::MAX, snapshot.all_columns())?;
+            if batch.num_rows() > 0 {
+                writer.push(&batch, piece.runs()?)?;
+            }
+        }
+        writer.finish(first, last)
+    };
+    let meta = write().inspect_err(|_| discard(env, dir, id))?;
+    if meta.rows == 0 {
+        discard(env, dir, id);
+        return Ok(None);
+    }
+    Ok(Some(meta))
+}
+
+/// The entry of the past that stores a row.
+pub(crate) fn entry_of(then: &Then, row: u64) -> Result<Option<&Entry>> {
+    for entry in then.segments.iter().filter(|entry| covers(entry.segment.meta(), RowId(row))) {
+        if entry.segment.row_ids()?.contains(row) {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
