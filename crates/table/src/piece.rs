@@ -1,16 +1,18 @@
 //! The unit of a parallel scan.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{BooleanArray, BooleanBufferBuilder, RecordBatch};
 use arrow::compute::filter_record_batch;
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Value};
 
-use crate::Projection;
 use crate::deletes::DeleteVector;
+use crate::gather::Gather;
 use crate::head::{HeadBatch, Stored};
 use crate::lsn_runs::Run;
 use crate::segment::Segment;
+use crate::{BATCH_ROWS, Projection};
 
 /// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
 /// Holds what it needs; it may outlive the snapshot.
@@ -29,6 +31,8 @@ pub struct Piece {
 enum Source {
     Head(Arc<HeadBatch>),
     Block(Arc<Segment>, usize),
+    /// Rows of a segment in the order of time, by their rank in row-id order: they are gathered.
+    Ranks(Arc<Segment>, Range<u64>),
     /// A segment whose blocks are not known: reading it says why.
     Damaged(Arc<Segment>),
 }
@@ -60,9 +64,32 @@ impl Piece {
         let info = segment.block_info(block)?;
         let (first, last) = (info.first_row, info.last_row);
         // Saturating: deletes that came while the segment could not be read may name rows that it does not store.
-        let live = u64::from(info.rows).saturating_sub(deletes.count(first..=last));
+        let live = match segment.is_in_row_order() {
+            true => u64::from(info.rows).saturating_sub(deletes.count(first..=last)),
+            // Which of the rows between them it stores is not known without reading it.
+            false => u64::from(info.rows),
+        };
         let source = Source::Block(segment.clone(), block);
         Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes: info.len() })
+    }
+
+    /// The `at`-th of those that make a segment in row-id order which is not.
+    pub(crate) fn of_ranks(
+        segment: &Arc<Segment>,
+        at: usize,
+        deletes: &DeleteVector,
+        def: &Arc<TableDef>,
+    ) -> Result<Piece> {
+        let ids = segment.row_ids()?;
+        let start = (at * BATCH_ROWS) as u64;
+        let end = ids.len().min(start + BATCH_ROWS as u64);
+        let (Some(first), Some(last)) = (ids.select(start), ids.select(end.saturating_sub(1))) else {
+            return Err(Error::internal("a segment was asked for more rows than it has"));
+        };
+        let live = (end - start).saturating_sub(deletes.count(first..=last));
+        let bytes = segment.meta().bytes * (end - start) / ids.len();
+        let source = Source::Ranks(segment.clone(), start..end);
+        Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
     /// Stands for a whole segment that cannot be opened.
@@ -87,7 +114,24 @@ impl Piece {
         self
     }
 
-    /// Live rows.
+    /// Whether [`Piece::rows`] is exact: it may be too many of one of [`Snapshot::stored_pieces`](crate::Snapshot).
+    pub fn is_counted(&self) -> bool {
+        self.is_in_row_order() || self.deletes.count(self.first..=self.last) == 0
+    }
+
+    /// Whether its rows are in row-id order.
+    pub fn is_in_row_order(&self) -> bool {
+        match &self.source {
+            Source::Block(segment, _) => segment.is_in_row_order(),
+            Source::Head(_) | Source::Ranks(..) | Source::Damaged(_) => true,
+        }
+    }
+
+    pub(crate) fn is_deleted(&self, row: u64) -> bool {
+        self.deletes.contains(row)
+    }
+
+    /// Live rows; see [`Piece::is_counted`].
     pub fn rows(&self) -> usize {
         self.live as usize
     }
@@ -106,6 +150,12 @@ impl Piece {
     pub fn untouched_bytes(&self) -> u64 {
         match &self.source {
             Source::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
+            // They may stand in any block.
+            Source::Ranks(segment, _)
+                if (0..segment.block_count().unwrap_or(0)).any(|block| !segment.is_touched(block)) =>
+            {
+                self.bytes
+            }
             _ => 0,
         }
     }
@@ -136,7 +186,10 @@ impl Piece {
             Source::Block(segment, block) => {
                 return self.zone_of_absent(column, u64::from(segment.block_info(*block).ok()?.rows));
             }
-            Source::Damaged(_) => return None,
+            Source::Ranks(segment, ranks) if !segment.has_column(column) => {
+                return self.zone_of_absent(column, ranks.end - ranks.start);
+            }
+            Source::Ranks(..) | Source::Damaged(_) => return None,
         };
         let Zone { min, max, nulls } = stored;
         // Stored under a narrower type, perhaps.
@@ -167,6 +220,13 @@ impl Piece {
         limit: usize,
         projection: &Projection,
     ) -> Result<RecordBatch> {
+        match &self.source {
+            Source::Ranks(segment, _) => return self.gathered(segment, from..end, limit, projection),
+            Source::Block(segment, _) if !segment.is_in_row_order() => {
+                return self.filtered(from..end, limit, projection);
+            }
+            _ => {}
+        }
         let stored = self.stored()?;
         let rows = stored.row_ids();
         let start = rows.partition_point(|row| (*row as u64) < from);
@@ -198,12 +258,62 @@ impl Piece {
         live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
     }
 
-    fn stored(&self) -> Result<&Arc<Stored>> {
+    /// The live rows of these ids, at most `limit`, in row-id order, out of a segment that is in another.
+    fn gathered(
+        &self,
+        segment: &Segment,
+        rows: Range<u64>,
+        limit: usize,
+        projection: &Projection,
+    ) -> Result<RecordBatch> {
+        let ids = segment.row_ids()?;
+        let mut wanted = ids.from_row(self.first.max(rows.start)).peekable();
+        let start = wanted.peek().and_then(|row| ids.rank(*row)).unwrap_or(0);
+        let live = wanted
+            .zip(start..)
+            .take_while(|(row, _)| *row <= self.last && *row < rows.end)
+            .filter(|(row, _)| !self.deletes.contains(*row))
+            .take(limit);
+        if projection.columns().len() == 0 {
+            return projection.batch(Vec::new(), live.count());
+        }
+        let mut gather = Gather::default();
+        for (_, rank) in live {
+            let (block, index) = segment.place_of_rank(rank)?;
+            gather.add(segment.block(block)?, index);
+        }
+        gather.finish(projection)
+    }
+
+    /// The live rows of these ids, at most `limit`, as they lie, of a block that is not in row-id order.
+    fn filtered(&self, rows: Range<u64>, limit: usize, projection: &Projection) -> Result<RecordBatch> {
+        let stored = self.stored()?;
+        let all = rows.start <= self.first && self.last < rows.end;
+        if all && self.deletes.count(self.first..=self.last) == 0 {
+            let part = slice(&stored.batch, 0, stored.batch.num_rows().min(limit));
+            return projection.apply(&stored.layout, &part);
+        }
+        let mut left = limit;
+        let mask: BooleanArray = (stored.row_ids().iter())
+            .map(|row| {
+                let row = *row as u64;
+                let wanted = left > 0 && rows.contains(&row) && !self.deletes.contains(row);
+                left -= usize::from(wanted);
+                Some(wanted)
+            })
+            .collect();
+        let live = filter_record_batch(&projection.apply(&stored.layout, &stored.batch)?, &mask);
+        live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
+    }
+
+    pub(crate) fn stored(&self) -> Result<&Arc<Stored>> {
         match &self.source {
             Source::Head(batch) => Ok(&batch.stored),
             Source::Block(segment, block) => segment.block(*block),
+            Source::Ranks(..) => Err(Error::internal("rows that are gathered lie in no one batch")),
             Source::Damaged(segment) => {
                 segment.check()?;
+                segment.check_order()?;
                 Err(Error::internal("a segment that can be read was taken for a damaged one"))
             }
         }
@@ -213,7 +323,9 @@ impl Piece {
     pub(crate) fn runs(&self) -> Result<&[Run]> {
         match &self.source {
             Source::Head(batch) => Ok(&batch.runs),
-            Source::Block(segment, _) | Source::Damaged(segment) => segment.runs(),
+            Source::Block(segment, _) | Source::Ranks(segment, _) | Source::Damaged(segment) => {
+                segment.runs()
+            }
         }
     }
 }
