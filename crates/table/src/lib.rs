@@ -55,7 +55,7 @@ pub use changes::{Changes, Inserted};
 pub use commitlog::edit::SegmentMeta;
 pub use conform::{added_bytes, conform};
 pub use layout::Projection;
-pub use piece::{Piece, Zone};
+pub use piece::{Piece, Read, Zone};
 pub use row::RowRef;
 pub use seal::seal;
 pub use segment::Segment;

@@ -1,9 +1,11 @@
 //! The unit of a parallel scan.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, BooleanBufferBuilder, RecordBatch};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, TimestampMicrosecondArray,
+};
 use arrow::compute::filter_record_batch;
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Value};
 
@@ -12,7 +14,7 @@ use crate::gather::Gather;
 use crate::head::{HeadBatch, Stored};
 use crate::lsn_runs::Run;
 use crate::segment::Segment;
-use crate::{BATCH_ROWS, Projection};
+use crate::{BATCH_ROWS, Projection, memory};
 
 /// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
 /// Holds what it needs; it may outlive the snapshot.
@@ -35,6 +37,14 @@ enum Source {
     Ranks(Arc<Segment>, Range<u64>),
     /// A segment whose blocks are not known: reading it says why.
     Damaged(Arc<Segment>),
+}
+
+/// What [`Piece::read_within`] read.
+#[derive(Debug)]
+pub struct Read {
+    pub batch: RecordBatch,
+    /// Bytes of the values that were looked at.
+    pub decoded: u64,
 }
 
 /// Bounds of a column's values within a piece.
@@ -127,6 +137,11 @@ impl Piece {
         }
     }
 
+    /// Whether rows of it may have been deleted.
+    pub fn has_deleted(&self) -> bool {
+        self.deletes.count(self.first..=self.last) > 0 || matches!(self.source, Source::Damaged(_))
+    }
+
     pub(crate) fn is_deleted(&self, row: u64) -> bool {
         self.deletes.contains(row)
     }
@@ -210,6 +225,55 @@ impl Piece {
     /// The live rows, projected; checked against its checksum when it is touched first. No copy unless rows are deleted.
     pub fn read(&self, projection: &Projection) -> Result<RecordBatch> {
         self.read_rows(self.first, u64::MAX, usize::MAX, projection)
+    }
+
+    /// [`Piece::read`] of the rows whose time in the column given is within bounds, as far as that is cheaper than reading all:
+    /// the column is read first, the others only for the rows that are left.
+    pub fn read_within(
+        &self,
+        projection: &Projection,
+        window: Option<(ColumnId, RangeInclusive<i64>)>,
+    ) -> Result<Read> {
+        let times = match &window {
+            Some((column, _)) => self.times(*column)?,
+            None => None,
+        };
+        let (Some((_, window)), Some(times)) = (window, times) else {
+            let batch = self.read(projection)?;
+            return Ok(Read { decoded: memory::used(&batch), batch });
+        };
+        let stored = self.stored()?;
+        let has_deleted = self.has_deleted();
+        let live = |at: usize| !has_deleted || !self.deletes.contains(stored.row_ids()[at] as u64);
+        let from = |row: i64| row as u64 >= self.first;
+        let wanted: BooleanArray = (times.iter().enumerate())
+            .map(|(at, time)| {
+                let is_within = time.is_some_and(|time| window.contains(&time));
+                Some(is_within && from(stored.row_ids()[at]) && live(at))
+            })
+            .collect();
+        let read_first = memory::used_by(&(Arc::new(times) as ArrayRef));
+        let (count, first) = (wanted.true_count(), wanted.values().set_indices().next());
+        let Some(first) = first else { return Ok(Read { batch: projection.empty(), decoded: read_first }) };
+        let last = wanted.values().set_indices().last().unwrap_or(first);
+        let part = projection.apply(&stored.layout, &slice(&stored.batch, first, last + 1 - first))?;
+        let batch = if count == part.num_rows() {
+            part
+        } else {
+            filter_record_batch(&part, &wanted.slice(first, part.num_rows()))
+                .map_err(|e| Error::internal(format!("leaving out rows of other times failed: {e}")))?
+        };
+        Ok(Read { decoded: read_first + memory::used(&batch), batch })
+    }
+
+    /// A column of timestamps as it is stored; `None` where rows are gathered or hold no such column.
+    fn times(&self, column: ColumnId) -> Result<Option<TimestampMicrosecondArray>> {
+        if matches!(self.source, Source::Ranks(..)) {
+            return Ok(None);
+        }
+        let stored = self.stored()?;
+        let array = stored.layout.position(column).map(|at| stored.batch.column(at));
+        Ok(array.and_then(|array| array.as_primitive_opt().cloned()))
     }
 
     /// The live rows with `from ≤ row id < end`, at most `limit`.

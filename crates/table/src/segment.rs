@@ -175,7 +175,7 @@ impl Segment {
     }
 
     /// Whether rows are in row-id order.
-    pub(crate) fn is_in_row_order(&self) -> bool {
+    pub fn is_in_row_order(&self) -> bool {
         self.body().is_ok_and(|body| body.in_row_order)
     }
 

@@ -4,6 +4,7 @@
 extern crate polynya_query as query;
 
 mod advice;
+mod asof;
 mod commits;
 mod database;
 mod depth;
@@ -18,4 +19,5 @@ mod schema;
 mod search;
 mod slt;
 mod spill;
+mod time;
 mod writes;

@@ -63,7 +63,8 @@ files!(
     overflow,
     recursive,
     values_of_queries,
-    scopes
+    scopes,
+    time
 );
 
 fn folder() -> PathBuf {
