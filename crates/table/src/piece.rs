@@ -331,7 +331,7 @@ impl Piece {
         projection: &Projection,
     ) -> Result<RecordBatch> {
         let ids = segment.row_ids()?;
-        let mut wanted = ids.from_row(self.first.max(rows.start)).peekable();
+        let mut wanted = ids.starting_at(self.first.max(rows.start)).peekable();
         let start = wanted.peek().and_then(|row| ids.rank(*row)).unwrap_or(0);
         let live = wanted
             .zip(start..)

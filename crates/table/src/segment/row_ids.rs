@@ -40,7 +40,7 @@ impl RowIds {
     }
 
     /// The stored rows from `row` on, ascending.
-    pub fn from_row(&self, row: u64) -> Box<dyn Iterator<Item = u64> + '_> {
+    pub fn starting_at(&self, row: u64) -> Box<dyn Iterator<Item = u64> + '_> {
         match self {
             RowIds::Dense { first, rows } => Box::new(row.max(*first)..first + rows),
             RowIds::Sparse(ids) => {
