@@ -116,7 +116,9 @@ fn old_rows(table: &Snapshot, cutoff: Micros) -> Result<Vec<RowId>> {
     };
     let wanted = [Some(ROW_ID), column];
     let projection = table.projection(&wanted.into_iter().flatten().collect::<Vec<_>>())?;
-    for piece in table.pieces() {
+    // As they lie, blocks know from when to when their rows are.
+    let pieces = if column.is_some() { table.stored_pieces() } else { table.pieces() };
+    for piece in pieces {
         if piece.row_range().0 >= end {
             break;
         }
@@ -140,10 +142,12 @@ fn old_rows(table: &Snapshot, cutoff: Micros) -> Result<Vec<RowId>> {
             if is_old && id < end {
                 old.push(id);
                 if old.len() == ROWS_AT_ONCE {
+                    old.sort_unstable();
                     return Ok(old);
                 }
             }
         }
     }
+    old.sort_unstable();
     Ok(old)
 }

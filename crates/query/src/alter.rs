@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
 use engine::{Op, View};
 use types::{Change, Error, Kind, Result, TableDef, Value, name};
 
-use crate::ddl::{default_value, later, time_to_live, unique_index};
+use crate::ddl::{default_value, later, time_column, time_to_live, unique_index};
 use crate::names::Written;
 use crate::planner::table;
 use crate::sql_type;
@@ -123,7 +123,10 @@ fn option(option: &SqlOption) -> Result<Change> {
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("ttl") => {
             Ok(Change::SetTtl { to: time_to_live(value)? })
         }
-        other => Err(later(&format!("ALTER TABLE … SET ({other})")).hint("`ttl` may be set")),
+        SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("time") => {
+            Ok(Change::SetTime { to: time_column(value)? })
+        }
+        other => Err(later(&format!("ALTER TABLE … SET ({other})")).hint("`ttl` and `time` may be set")),
     }
 }
 

@@ -27,6 +27,8 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJo
 use datafusion::physical_plan::unnest::UnnestExec;
 use types::{Error, Kind};
 
+use crate::asof::AsOfExec;
+
 /// Whether one statement is to go on.
 #[derive(Debug)]
 pub(crate) struct Cancel {
@@ -83,7 +85,8 @@ impl Cancel {
             let multiplies = any.is::<CrossJoinExec>()
                 || any.is::<HashJoinExec>()
                 || any.is::<SortMergeJoinExec>()
-                || any.is::<UnnestExec>();
+                || any.is::<UnnestExec>()
+                || any.is::<AsOfExec>();
             if multiplies {
                 return Ok(Transformed::yes(Arc::new(CooperativeExec::new(plan)) as Arc<dyn ExecutionPlan>));
             }

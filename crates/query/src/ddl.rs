@@ -152,6 +152,15 @@ pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
     }
 }
 
+/// What `time = …` says of a table that exists: a column, or none.
+pub(crate) fn time_column(value: &Expr) -> Result<Option<String>> {
+    match text(value) {
+        Some(text) if text.eq_ignore_ascii_case("none") => Ok(None),
+        Some(text) => Ok(Some(text)),
+        None => Err(Error::invalid(format!("a column, or none, is expected for `time`, {value} was given"))),
+    }
+}
+
 fn text(value: &Expr) -> Option<String> {
     match value {
         Expr::Identifier(ident) => Some(ident.value.clone()),

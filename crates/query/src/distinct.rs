@@ -2,10 +2,16 @@
 //!
 //! DataFusion leaves DISTINCT out where the columns hold a key of a table. Behind a join that is wrong: a row of the table comes
 //! once for each row that it meets. This rule stands before DataFusion's and leaves nothing out.
+//!
+//! Of DISTINCT ON it makes an aggregate for each column, which of rows that are level may take each from another, and which no
+//! list goes through. Here whole rows are numbered within their group, and the first is taken.
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan};
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::{
+    Aggregate, Distinct, DistinctOn, Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit,
+};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 #[derive(Debug)]
@@ -25,7 +31,11 @@ impl OptimizerRule for DistinctIsGrouping {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let LogicalPlan::Distinct(Distinct::All(input)) = plan else { return Ok(Transformed::no(plan)) };
+        let input = match plan {
+            LogicalPlan::Distinct(Distinct::All(input)) => input,
+            LogicalPlan::Distinct(Distinct::On(on)) => return first_of_each(on).map(Transformed::yes),
+            other => return Ok(Transformed::no(other)),
+        };
         let columns: Vec<Expr> =
             input.schema().iter().map(|field| Expr::Column(Column::from(field))).collect();
         if columns.is_empty() {
@@ -33,4 +43,21 @@ impl OptimizerRule for DistinctIsGrouping {
         }
         Ok(Transformed::yes(LogicalPlan::Aggregate(Aggregate::try_new(input, columns, Vec::new())?)))
     }
+}
+
+fn first_of_each(on: DistinctOn) -> Result<LogicalPlan> {
+    let DistinctOn { on_expr, select_expr, sort_expr, input, schema } = on;
+    // The first of these are those of ON, in some order: level within a group.
+    let mut order = sort_expr.unwrap_or_default();
+    let within = order.split_off(on_expr.len().min(order.len()));
+    let number = row_number().partition_by(on_expr).order_by(within).build()?;
+    let numbered = LogicalPlanBuilder::new_from_arc(input).window([number])?;
+    let (qualifier, field) = numbered.schema().qualified_field(numbered.schema().fields().len() - 1);
+    let number = Expr::Column(Column::from((qualifier, field)));
+    let first = numbered.filter(number.eq(lit(1u64)))?;
+    let first = if order.is_empty() { first } else { first.sort(order)? };
+    let named = select_expr.into_iter().zip(schema.iter());
+    let named =
+        named.map(|(expr, (qualifier, field))| expr.alias_qualified(qualifier.cloned(), field.name()));
+    first.project(named)?.build()
 }

@@ -40,6 +40,7 @@ use types::{DataType, Result, SchemaVersion, TableId};
 use crate::advice::Advice;
 use crate::apart;
 use crate::as_of;
+use crate::asof;
 use crate::bounded::Bounds;
 use crate::by_index;
 use crate::checked::CheckedArithmetic;
@@ -47,6 +48,7 @@ use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::{Caller, Direct};
 use crate::error::from_datafusion;
 use crate::guard;
+use crate::latest;
 use crate::membership;
 use crate::names::{self, Used, Written};
 use crate::narrow::ByIndex;
@@ -175,6 +177,8 @@ impl Planner {
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
         simplify::simplify_exactly(&mut optimizer);
+        let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
+        optimizer.insert(at.unwrap_or(0), Arc::new(asof::FilterLeft));
         let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
         physical.extend(PhysicalOptimizer::new().rules);
         let mut state = SessionStateBuilder::new()
@@ -184,10 +188,13 @@ impl Planner {
             .with_analyzer_rules(rules)
             .with_optimizer_rules(optimizer)
             .with_physical_optimizer_rules(physical)
+            .with_query_planner(Arc::new(asof::Planner))
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
-        for function in [UuidFunction::from_text(), UuidFunction::to_text(), nullif::function()] {
+        for function in
+            [UuidFunction::from_text(), UuidFunction::to_text(), nullif::function(), asof::marker()]
+        {
             state.register_udf(function).expect("the registry takes functions");
         }
         one_type::register(&mut state).expect("these functions are there");
@@ -414,6 +421,8 @@ impl Planner {
         tables: &mut ViewTables<'_>,
     ) -> Result<LogicalPlan> {
         let system = names::bind(&mut statement, tables)?;
+        asof::spell(&mut statement)?;
+        latest::spell(&mut statement);
         let sources = tables.sources(system)?;
         let catalog = Catalog { state: &self.state, sources };
         let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
@@ -427,6 +436,7 @@ impl Planner {
             .and_then(single::rows)
             .and_then(apart::values)
             .and_then(membership::exact)
+            .and_then(asof::nodes)
             .map_err(from_datafusion)
     }
 

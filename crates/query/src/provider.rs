@@ -79,6 +79,22 @@ impl Provider {
     }
 }
 
+impl Provider {
+    /// All pieces: as they lie, unless they are to be counted only or the rows are chosen by their ids, or by their arrival alone.
+    fn pieces(&self, columns: &[ColumnId], tests: &[Test], first: RowId, end: RowId) -> Vec<Piece> {
+        let snapshot = self.snapshot();
+        let of_column =
+            |test: &Test, column| matches!(test, Test::Compare { column: id, .. } if *id == column);
+        let by_time = snapshot.def().time.is_some_and(|id| tests.iter().any(|test| of_column(test, id)));
+        let by_id = (first, end) != (RowId(0), snapshot.next_row());
+        if columns.is_empty() && tests.is_empty() || by_id && !by_time {
+            snapshot.pieces()
+        } else {
+            snapshot.stored_pieces()
+        }
+    }
+}
+
 fn visible(snapshot: &Snapshot, system: bool) -> (SchemaRef, Vec<ColumnId>) {
     // Stored batches begin with the system columns; `*` should not.
     let stored = snapshot.arrow_schema().fields();
@@ -154,7 +170,7 @@ impl TableProvider for Provider {
                 let pieces: Vec<Piece> = if first >= end {
                     Vec::new()
                 } else {
-                    snapshot.pieces().into_iter().filter(fits).collect()
+                    self.pieces(&columns, &tests, first, end).into_iter().filter(fits).collect()
                 };
                 // A limit that comes this far applies to all rows: no filter stands above.
                 let pieces = if filters.is_empty() { enough(pieces, limit) } else { pieces };
@@ -162,7 +178,13 @@ impl TableProvider for Provider {
             }
         };
         // How many rows of an unreadable segment are live is not known: such a count must meet the error.
-        let exact = filters.is_empty() && snapshot.segments().all(|segment| segment.check().is_ok());
+        let counted = |part: &Part| match part {
+            Part::Pieces(pieces) => pieces.iter().all(Piece::is_counted),
+            Part::Rows(_) | Part::Count(_) => true,
+        };
+        let exact = filters.is_empty()
+            && snapshot.segments().all(|segment| segment.check().is_ok())
+            && parts.iter().all(counted);
         let limit = limit.filter(|_| exact);
         // What was left out so far are rows that the filter refuses, or that nobody wants.
         let of_all = limit.is_none() && by_range;
@@ -189,7 +211,8 @@ fn enough(mut pieces: Vec<Piece>, limit: Option<usize>) -> Vec<Piece> {
     let mut rows = 0;
     let wanted = pieces.iter().take_while(|piece| {
         let more = rows < limit;
-        rows += piece.rows();
+        // Of one that was not counted no row is sure.
+        rows += if piece.is_counted() { piece.rows() } else { 0 };
         more
     });
     let count = wanted.count();

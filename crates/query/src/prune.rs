@@ -5,6 +5,7 @@
 mod physical;
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
@@ -264,6 +265,29 @@ pub(crate) fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> 
     })
 }
 
+/// From when to when a timestamp column is wanted: what the tests say of it, all of which must hold.
+pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId) -> RangeInclusive<i64> {
+    let (mut low, mut high) = (i64::MIN, i64::MAX);
+    for test in tests {
+        let Test::Compare { column: id, op, value: Value::Timestamp(v) } = test else { continue };
+        if *id != column {
+            continue;
+        }
+        match op {
+            Operator::Eq => (low, high) = (low.max(*v), high.min(*v)),
+            Operator::GtEq => low = low.max(*v),
+            Operator::LtEq => high = high.min(*v),
+            // Nothing is beyond the last there is.
+            Operator::Gt if *v == i64::MAX => (low, high) = (1, 0),
+            Operator::Lt if *v == i64::MIN => (low, high) = (1, 0),
+            Operator::Gt => low = low.max(v + 1),
+            Operator::Lt => high = high.min(v - 1),
+            _ => {}
+        }
+    }
+    low..=high
+}
+
 /// Whether a piece can hold a row that passes all tests.
 pub(crate) fn may_match(piece: &Piece, tests: &[Test]) -> bool {
     tests.iter().all(|test| possible(test, &|column| zone(piece, column)))
@@ -318,7 +342,8 @@ fn in_zone(zone: &Zone, op: Operator, value: &Value) -> bool {
     }
 }
 
-fn order(a: &Value, b: &Value) -> Option<Ordering> {
+/// `None` of values that say nothing of each other.
+pub(crate) fn order(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
         (Value::Int32(a), Value::Int32(b)) => Some(a.cmp(b)),

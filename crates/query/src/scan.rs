@@ -1,6 +1,7 @@
-//! Reading a snapshot's pieces: one stream a part, batches of at most 8192 rows, in row-id order.
+//! Reading a snapshot's pieces: one stream a part, batches of at most 8192 rows, in row-id order or as they lie.
 
 mod late;
+mod order;
 mod reader;
 
 use std::any::Any;
@@ -11,7 +12,7 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
-use datafusion::common::{Result, Statistics};
+use datafusion::common::{Result, ScalarValue, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalSortExpr};
@@ -24,7 +25,7 @@ use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use table::{Piece, Projection, Snapshot};
-use types::{ColumnId, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME};
+use types::{ColumnId, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Value};
 
 use crate::by_index::Found;
 use crate::provider::{Table, found_parts, position};
@@ -73,7 +74,7 @@ impl Scan {
         exact: bool,
         limit: Option<usize>,
     ) -> Self {
-        let properties = properties(&projection, parts.len(), false);
+        let properties = properties(&projection, &parts, false);
         let parts = Arc::new(parts);
         Scan {
             snapshot,
@@ -152,7 +153,7 @@ impl Scan {
         let properties = if newest_first == self.newest_first {
             self.properties.clone()
         } else {
-            properties(&self.projection, self.parts.len(), newest_first)
+            properties(&self.projection, &self.parts, newest_first)
         };
         Scan {
             snapshot: self.snapshot.clone(),
@@ -190,6 +191,41 @@ impl Scan {
     fn count(&self) -> Option<u64> {
         let count = |part: &Part| if let Part::Count(rows) = part { Some(*rows) } else { None };
         self.parts.iter().filter_map(count).reduce(|all, rows| all + rows)
+    }
+
+    /// With the pieces first that may hold the first rows of an order: what those above learn from them shows that the others
+    /// hold nothing that is wanted.
+    fn first_first(&self, order: &[PhysicalSortExpr]) -> Option<Self> {
+        let first = order.first()?;
+        let at = first.expr.as_any().downcast_ref::<Column>()?.index();
+        let parts = order::by_bounds(&self.parts, self.column(at)?, first.options)?;
+        let properties = properties(&self.projection, &parts, false);
+        Some(Scan { parts: Arc::new(parts), properties, ..self.with(None, false) })
+    }
+
+    /// Least and greatest time, if no row was deleted: those of the blocks.
+    fn bounds_of_time(&self, statistics: &mut Statistics) {
+        let Some(column) = self.snapshot.def().time else { return };
+        let Some(at) = position(&self.projection, column) else { return };
+        let (mut least, mut greatest) = (None, None);
+        for piece in self.pieces() {
+            let zone = if piece.has_deleted() { None } else { piece.zone(column) };
+            match zone.map(|zone| (zone.min, zone.max)) {
+                Some((Some(Value::Timestamp(min)), Some(Value::Timestamp(max)))) => {
+                    least = Some(least.map_or(min, |least: i64| least.min(min)));
+                    greatest = Some(greatest.map_or(max, |greatest: i64| greatest.max(max)));
+                }
+                // No row of it has a time.
+                Some((None, _)) => {}
+                _ => return,
+            }
+        }
+        let known = |time: Option<i64>| match time {
+            Some(time) => Precision::Exact(ScalarValue::TimestampMicrosecond(Some(time), Some("UTC".into()))),
+            None => Precision::Absent,
+        };
+        let column = &mut statistics.column_statistics[at];
+        (column.min_value, column.max_value) = (known(least), known(greatest));
     }
 
     pub fn is_newest_first(&self) -> bool {
@@ -231,17 +267,30 @@ impl Scan {
     }
 }
 
-/// `_time` never falls with the row id, so a part is in the order of both;
+/// Whether each part is in row-id order.
+fn in_row_order(parts: &[Part]) -> bool {
+    let of_piece = |pieces: &[Piece]| {
+        pieces.iter().all(Piece::is_in_row_order)
+            && pieces.is_sorted_by(|one, next| one.row_range().1 < next.row_range().0)
+    };
+    parts.iter().all(|part| match part {
+        Part::Pieces(pieces) => of_piece(pieces),
+        Part::Rows(_) | Part::Count(_) => true,
+    })
+}
+
+/// `_time` never falls with the row id, so a part that is in the order of one is in that of both;
 /// read from its end, in the opposite of both.
-fn properties(projection: &Projection, parts: usize, newest_first: bool) -> Arc<PlanProperties> {
+fn properties(projection: &Projection, parts: &[Part], newest_first: bool) -> Arc<PlanProperties> {
     let options = SortOptions { descending: newest_first, nulls_first: newest_first };
     let ordering = |id, name| {
         let column = Arc::new(Column::new(name, position(projection, id)?));
         Some([PhysicalSortExpr::new(column, options)])
     };
-    let orderings = [ordering(ROW_ID, ROW_ID_NAME), ordering(TIME, TIME_NAME)].into_iter().flatten();
+    let known = [ordering(ROW_ID, ROW_ID_NAME), ordering(TIME, TIME_NAME)].into_iter().flatten();
+    let orderings = known.filter(|_| in_row_order(parts));
     let equivalence = EquivalenceProperties::new_with_orderings(projection.schema().clone(), orderings);
-    let partitioning = Partitioning::UnknownPartitioning(parts);
+    let partitioning = Partitioning::UnknownPartitioning(parts.len());
     Arc::new(PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded))
 }
 
@@ -315,6 +364,9 @@ impl ExecutionPlan for Scan {
         } else {
             Precision::Inexact(rows)
         };
+        if self.exact && whole && self.limit.is_none() && partition.is_none() {
+            self.bounds_of_time(&mut statistics);
+        }
         Ok(statistics)
     }
 
@@ -369,8 +421,14 @@ impl ExecutionPlan for Scan {
         let is_ours = column.is_some_and(|column| {
             [ROW_ID, TIME].into_iter().any(|id| position(&self.projection, id) == Some(column.index()))
         });
-        if !is_ours || self.newest_first || self.limit.is_some() {
+        if self.newest_first || self.limit.is_some() {
             return Ok(SortOrderPushdownResult::Unsupported);
+        }
+        if !is_ours || !in_row_order(&self.parts) {
+            return Ok(match self.first_first(order) {
+                Some(scan) => SortOrderPushdownResult::Inexact { inner: Arc::new(scan) },
+                None => SortOrderPushdownResult::Unsupported,
+            });
         }
         Ok(SortOrderPushdownResult::Inexact { inner: Arc::new(self.with(None, true)) })
     }

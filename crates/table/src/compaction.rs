@@ -7,7 +7,7 @@ use vfs::Env;
 
 use crate::parts::Entry;
 use crate::segment::{Writer, discard};
-use crate::{SegmentMeta, Snapshot};
+use crate::{SegmentMeta, Snapshot, cluster};
 
 /// When segments are merged.
 #[derive(Clone, Debug)]
@@ -16,8 +16,9 @@ pub struct Policy {
     pub fan_in: usize,
     /// No merge makes a segment larger than this.
     pub segment_bytes_max: u64,
-    /// Nor one of more rows, if the table has a key: while a segment is written, each of its rows takes 16 bytes of memory
-    /// for its key's hash, and 24 more while these are sorted and encoded at the end.
+    /// Nor one of more rows, if the table has a key or a time column: while a segment is written, each of its rows takes
+    /// 16 bytes of memory for its key's hash, and 24 more while these are sorted and encoded at the end; 28 bytes while rows
+    /// are put into the order of their time.
     pub keyed_rows_max: u64,
     /// Rewrite a segment once more than this part of its rows is deleted.
     pub deleted_ratio_max: f64,
@@ -41,7 +42,8 @@ const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let entries = &snapshot.parts.segments;
     let usable = |e: &Entry| !e.segment.is_damaged();
-    let rows_max = if snapshot.def().is_keyed() { policy.keyed_rows_max } else { u64::MAX };
+    let bounded = snapshot.def().is_keyed() || cluster::time_column(snapshot.def()).is_some();
+    let rows_max = if bounded { policy.keyed_rows_max } else { u64::MAX };
     let deleted = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
         usable(e) && (rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64)
@@ -116,12 +118,7 @@ pub fn merge(
     let mut write = || {
         let layout = &snapshot.parts.view.layout;
         let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
-        for piece in snapshot.pieces_from(first.0) {
-            if piece.row_range().0 > last {
-                break;
-            }
-            writer.push(&piece.read(snapshot.all_columns())?, piece.runs()?)?;
-        }
+        cluster::write(snapshot, &mut writer, first.0, last.0.saturating_add(1))?;
         writer.finish(first, last)
     };
     write().map(Some).inspect_err(|_| discard(env, dir, id))

@@ -15,6 +15,8 @@
 //!   and the segment list are copy-on-write. The key map only gains hints, which a snapshot checks against its own rows.
 //! - Row ids ascend over head and segments: segments cover disjoint ascending ranges below [`Tip::sealed_next`], the
 //!   head covers the rest without a gap. `_time` and the lsn never fall with the row id.
+//!   Within a segment rows may lie in the order of the table's time column (`cluster.rs`); every reader but
+//!   [`Snapshot::stored_pieces`] gets them in row-id order all the same.
 //! - A live key exists at most once.
 //! - M1 support: the rows and deletes of [`Snapshot::changes`], applied in order, make the table.
 //! - R1: what is decoded at first touch is published by compare-and-swap (`once_cell::race`), never under a lock. Two
@@ -27,9 +29,11 @@
 #![forbid(unsafe_code)]
 
 pub mod changes;
+mod cluster;
 pub mod compaction;
 mod conform;
 mod deletes;
+mod gather;
 mod head;
 mod history;
 mod key_map;
@@ -55,7 +59,7 @@ pub use conform::{added_bytes, conform};
 pub use history::Ended;
 pub use layout::Projection;
 pub use past::Kept;
-pub use piece::{Piece, Zone};
+pub use piece::{Piece, Read, Zone};
 pub use row::RowRef;
 pub use seal::seal;
 pub use segment::Segment;

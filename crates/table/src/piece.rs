@@ -1,16 +1,20 @@
 //! The unit of a parallel scan.
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, BooleanBufferBuilder, RecordBatch};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, TimestampMicrosecondArray,
+};
 use arrow::compute::filter_record_batch;
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Value};
 
-use crate::Projection;
 use crate::deletes::DeleteVector;
+use crate::gather::Gather;
 use crate::head::{HeadBatch, Stored};
 use crate::lsn_runs::Run;
 use crate::segment::Segment;
+use crate::{BATCH_ROWS, Projection, memory};
 
 /// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
 /// Holds what it needs; it may outlive the snapshot.
@@ -29,8 +33,18 @@ pub struct Piece {
 enum Source {
     Head(Arc<HeadBatch>),
     Block(Arc<Segment>, usize),
+    /// Rows of a segment in the order of time, by their rank in row-id order: they are gathered.
+    Ranks(Arc<Segment>, Range<u64>),
     /// A segment whose blocks are not known: reading it says why.
     Damaged(Arc<Segment>),
+}
+
+/// What [`Piece::read_within`] read.
+#[derive(Debug)]
+pub struct Read {
+    pub batch: RecordBatch,
+    /// Bytes of the values that were looked at.
+    pub decoded: u64,
 }
 
 /// Bounds of a column's values within a piece.
@@ -60,9 +74,32 @@ impl Piece {
         let info = segment.block_info(block)?;
         let (first, last) = (info.first_row, info.last_row);
         // Saturating: deletes that came while the segment could not be read may name rows that it does not store.
-        let live = u64::from(info.rows).saturating_sub(deletes.count(first..=last));
+        let live = match segment.is_in_row_order() {
+            true => u64::from(info.rows).saturating_sub(deletes.count(first..=last)),
+            // Which of the rows between them it stores is not known without reading it.
+            false => u64::from(info.rows),
+        };
         let source = Source::Block(segment.clone(), block);
         Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes: info.len() })
+    }
+
+    /// The `at`-th of those that make a segment in row-id order which is not.
+    pub(crate) fn of_ranks(
+        segment: &Arc<Segment>,
+        at: usize,
+        deletes: &DeleteVector,
+        def: &Arc<TableDef>,
+    ) -> Result<Piece> {
+        let ids = segment.row_ids()?;
+        let start = (at * BATCH_ROWS) as u64;
+        let end = ids.len().min(start + BATCH_ROWS as u64);
+        let (Some(first), Some(last)) = (ids.select(start), ids.select(end.saturating_sub(1))) else {
+            return Err(Error::internal("a segment was asked for more rows than it has"));
+        };
+        let live = (end - start).saturating_sub(deletes.count(first..=last));
+        let bytes = segment.meta().bytes * (end - start) / ids.len();
+        let source = Source::Ranks(segment.clone(), start..end);
+        Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
     /// Stands for a whole segment that cannot be opened.
@@ -87,7 +124,29 @@ impl Piece {
         self
     }
 
-    /// Live rows.
+    /// Whether [`Piece::rows`] is exact: it may be too many of one of [`Snapshot::stored_pieces`](crate::Snapshot).
+    pub fn is_counted(&self) -> bool {
+        self.is_in_row_order() || self.deletes.count(self.first..=self.last) == 0
+    }
+
+    /// Whether its rows are in row-id order.
+    pub fn is_in_row_order(&self) -> bool {
+        match &self.source {
+            Source::Block(segment, _) => segment.is_in_row_order(),
+            Source::Head(_) | Source::Ranks(..) | Source::Damaged(_) => true,
+        }
+    }
+
+    /// Whether rows of it may have been deleted.
+    pub fn has_deleted(&self) -> bool {
+        self.deletes.count(self.first..=self.last) > 0 || matches!(self.source, Source::Damaged(_))
+    }
+
+    pub(crate) fn is_deleted(&self, row: u64) -> bool {
+        self.deletes.contains(row)
+    }
+
+    /// Live rows; see [`Piece::is_counted`].
     pub fn rows(&self) -> usize {
         self.live as usize
     }
@@ -106,6 +165,12 @@ impl Piece {
     pub fn untouched_bytes(&self) -> u64 {
         match &self.source {
             Source::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
+            // They may stand in any block.
+            Source::Ranks(segment, _)
+                if (0..segment.block_count().unwrap_or(0)).any(|block| !segment.is_touched(block)) =>
+            {
+                self.bytes
+            }
             _ => 0,
         }
     }
@@ -136,7 +201,10 @@ impl Piece {
             Source::Block(segment, block) => {
                 return self.zone_of_absent(column, u64::from(segment.block_info(*block).ok()?.rows));
             }
-            Source::Damaged(_) => return None,
+            Source::Ranks(segment, ranks) if !segment.has_column(column) => {
+                return self.zone_of_absent(column, ranks.end - ranks.start);
+            }
+            Source::Ranks(..) | Source::Damaged(_) => return None,
         };
         let Zone { min, max, nulls } = stored;
         // Stored under a narrower type, perhaps.
@@ -159,6 +227,55 @@ impl Piece {
         self.read_rows(self.first, u64::MAX, usize::MAX, projection)
     }
 
+    /// [`Piece::read`] of the rows whose time in the column given is within bounds, as far as that is cheaper than reading all:
+    /// the column is read first, the others only for the rows that are left.
+    pub fn read_within(
+        &self,
+        projection: &Projection,
+        window: Option<(ColumnId, RangeInclusive<i64>)>,
+    ) -> Result<Read> {
+        let times = match &window {
+            Some((column, _)) => self.times(*column)?,
+            None => None,
+        };
+        let (Some((_, window)), Some(times)) = (window, times) else {
+            let batch = self.read(projection)?;
+            return Ok(Read { decoded: memory::used(&batch), batch });
+        };
+        let stored = self.stored()?;
+        let has_deleted = self.has_deleted();
+        let live = |at: usize| !has_deleted || !self.deletes.contains(stored.row_ids()[at] as u64);
+        let from = |row: i64| row as u64 >= self.first;
+        let wanted: BooleanArray = (times.iter().enumerate())
+            .map(|(at, time)| {
+                let is_within = time.is_some_and(|time| window.contains(&time));
+                Some(is_within && from(stored.row_ids()[at]) && live(at))
+            })
+            .collect();
+        let read_first = memory::used_by(&(Arc::new(times) as ArrayRef));
+        let (count, first) = (wanted.true_count(), wanted.values().set_indices().next());
+        let Some(first) = first else { return Ok(Read { batch: projection.empty(), decoded: read_first }) };
+        let last = wanted.values().set_indices().last().unwrap_or(first);
+        let part = projection.apply(&stored.layout, &slice(&stored.batch, first, last + 1 - first))?;
+        let batch = if count == part.num_rows() {
+            part
+        } else {
+            filter_record_batch(&part, &wanted.slice(first, part.num_rows()))
+                .map_err(|e| Error::internal(format!("leaving out rows of other times failed: {e}")))?
+        };
+        Ok(Read { decoded: read_first + memory::used(&batch), batch })
+    }
+
+    /// A column of timestamps as it is stored; `None` where rows are gathered or hold no such column.
+    fn times(&self, column: ColumnId) -> Result<Option<TimestampMicrosecondArray>> {
+        if matches!(self.source, Source::Ranks(..)) {
+            return Ok(None);
+        }
+        let stored = self.stored()?;
+        let array = stored.layout.position(column).map(|at| stored.batch.column(at));
+        Ok(array.and_then(|array| array.as_primitive_opt().cloned()))
+    }
+
     /// The live rows with `from ≤ row id < end`, at most `limit`.
     pub(crate) fn read_rows(
         &self,
@@ -167,6 +284,13 @@ impl Piece {
         limit: usize,
         projection: &Projection,
     ) -> Result<RecordBatch> {
+        match &self.source {
+            Source::Ranks(segment, _) => return self.gathered(segment, from..end, limit, projection),
+            Source::Block(segment, _) if !segment.is_in_row_order() => {
+                return self.filtered(from..end, limit, projection);
+            }
+            _ => {}
+        }
         let stored = self.stored()?;
         let rows = stored.row_ids();
         let start = rows.partition_point(|row| (*row as u64) < from);
@@ -198,12 +322,62 @@ impl Piece {
         live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
     }
 
-    fn stored(&self) -> Result<&Arc<Stored>> {
+    /// The live rows of these ids, at most `limit`, in row-id order, out of a segment that is in another.
+    fn gathered(
+        &self,
+        segment: &Segment,
+        rows: Range<u64>,
+        limit: usize,
+        projection: &Projection,
+    ) -> Result<RecordBatch> {
+        let ids = segment.row_ids()?;
+        let mut wanted = ids.starting_at(self.first.max(rows.start)).peekable();
+        let start = wanted.peek().and_then(|row| ids.rank(*row)).unwrap_or(0);
+        let live = wanted
+            .zip(start..)
+            .take_while(|(row, _)| *row <= self.last && *row < rows.end)
+            .filter(|(row, _)| !self.deletes.contains(*row))
+            .take(limit);
+        if projection.columns().len() == 0 {
+            return projection.batch(Vec::new(), live.count());
+        }
+        let mut gather = Gather::default();
+        for (_, rank) in live {
+            let (block, index) = segment.place_of_rank(rank)?;
+            gather.add(segment.block(block)?, index);
+        }
+        gather.finish(projection)
+    }
+
+    /// The live rows of these ids, at most `limit`, as they lie, of a block that is not in row-id order.
+    fn filtered(&self, rows: Range<u64>, limit: usize, projection: &Projection) -> Result<RecordBatch> {
+        let stored = self.stored()?;
+        let all = rows.start <= self.first && self.last < rows.end;
+        if all && self.deletes.count(self.first..=self.last) == 0 {
+            let part = slice(&stored.batch, 0, stored.batch.num_rows().min(limit));
+            return projection.apply(&stored.layout, &part);
+        }
+        let mut left = limit;
+        let mask: BooleanArray = (stored.row_ids().iter())
+            .map(|row| {
+                let row = *row as u64;
+                let wanted = left > 0 && rows.contains(&row) && !self.deletes.contains(row);
+                left -= usize::from(wanted);
+                Some(wanted)
+            })
+            .collect();
+        let live = filter_record_batch(&projection.apply(&stored.layout, &stored.batch)?, &mask);
+        live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
+    }
+
+    pub(crate) fn stored(&self) -> Result<&Arc<Stored>> {
         match &self.source {
             Source::Head(batch) => Ok(&batch.stored),
             Source::Block(segment, block) => segment.block(*block),
+            Source::Ranks(..) => Err(Error::internal("rows that are gathered lie in no one batch")),
             Source::Damaged(segment) => {
                 segment.check()?;
+                segment.check_order()?;
                 Err(Error::internal("a segment that can be read was taken for a damaged one"))
             }
         }
@@ -213,7 +387,9 @@ impl Piece {
     pub(crate) fn runs(&self) -> Result<&[Run]> {
         match &self.source {
             Source::Head(batch) => Ok(&batch.runs),
-            Source::Block(segment, _) | Source::Damaged(segment) => segment.runs(),
+            Source::Block(segment, _) | Source::Ranks(segment, _) | Source::Damaged(segment) => {
+                segment.runs()
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use types::{Error, Result, RowId, SegmentId};
 use vfs::Env;
 
 use crate::segment::{Writer, discard};
-use crate::{SegmentMeta, Snapshot};
+use crate::{SegmentMeta, Snapshot, cluster};
 
 /// Writes the live head rows of `snapshot` below `below` into segment `id` in `dir` (the table's directory), under the
 /// snapshot's definition, durably. The segment covers all row ids from [`Snapshot::sealed_next`] to below `below`; it may
@@ -31,13 +31,7 @@ pub fn seal(
     let mut write = || {
         let layout = &snapshot.parts.view.layout;
         let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
-        for piece in snapshot.pieces_from(first.0) {
-            if piece.row_range().0 >= below {
-                break;
-            }
-            let batch = piece.read_rows(first.0, below.0, usize::MAX, snapshot.all_columns())?;
-            writer.push(&batch, piece.runs()?)?;
-        }
+        cluster::write(snapshot, &mut writer, first.0, below.0)?;
         writer.finish(first, RowId(below.0 - 1))
     };
     write().inspect_err(|_| discard(env, dir, id))

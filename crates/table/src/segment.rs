@@ -1,10 +1,11 @@
 //! A segment: rows in an Arrow IPC file, with a sidecar that says where they are and what they hold.
 //!
 //! `<id>.arrow` is a genuine Arrow IPC file (uncompressed, no dictionaries, fields carry their column ids, `_row_id` and
-//! `_time` first, rows in row-id order). `<id>.meta` is ours: see `sidecar.rs`. Neither changes once it has its name.
+//! `_time` first). Rows are in row-id order, or in that of the table's time column. `<id>.meta` is ours: see `sidecar.rs`. Neither changes once it has its name.
 
 mod blocks;
 mod key_run;
+mod order;
 mod row_ids;
 mod sidecar;
 mod verify;
@@ -31,6 +32,7 @@ use crate::lsn_runs::{self, Run};
 use crate::{SegmentMeta, Zone};
 use blocks::{Block, BlockTable};
 use key_run::KeyRun;
+use order::Order;
 pub(crate) use row_ids::RowIds;
 use sidecar::{Sidecar, Tag};
 pub(crate) use writer::{Writer, discard};
@@ -61,6 +63,9 @@ struct Body {
     row_ids: Lazy<RowIds>,
     zones: Lazy<Vec<zones::BlockZones>>,
     keys: Lazy<KeyRun>,
+    /// Whether rows are in row-id order; else `order` says where they are.
+    in_row_order: bool,
+    order: Lazy<Order>,
 }
 
 impl Segment {
@@ -99,6 +104,7 @@ impl Segment {
                 || bad(&body.runs)
                 || bad(&body.row_ids)
                 || bad(&body.keys)
+                || bad(&body.order)
                 || bad(&body.zones)
         }) || self.body.is_err()
     }
@@ -165,22 +171,41 @@ impl Segment {
     /// The rows whose key has this hash: block and place in it.
     pub(crate) fn candidates(&self, hash: u64) -> Result<impl Iterator<Item = (usize, usize)> + '_> {
         let blocks = &self.body()?.table.blocks;
-        Ok(self.keys()?.candidates(hash).map(move |ordinal| {
-            let ordinal = u64::from(ordinal);
-            // Blocks are full as a rule, so the guess is right.
-            let guess = (ordinal as usize / crate::BATCH_ROWS).min(blocks.len() - 1);
-            let hit = |b: &Block| ordinal >= b.ordinal && ordinal - b.ordinal < u64::from(b.rows);
-            let block = if hit(&blocks[guess]) {
-                guess
-            } else {
-                blocks.partition_point(|b| b.ordinal <= ordinal) - 1
-            };
-            (block, (ordinal - blocks[block].ordinal) as usize)
-        }))
+        Ok(self.keys()?.candidates(hash).map(move |ordinal| place(blocks, ordinal)))
+    }
+
+    /// Whether rows are in row-id order.
+    pub fn is_in_row_order(&self) -> bool {
+        self.body().is_ok_and(|body| body.in_row_order)
+    }
+
+    fn order(&self) -> Result<&Order> {
+        let body = self.body()?;
+        let read = || Order::open(body.sidecar.section(Tag::Order)?, body.table.rows());
+        lazy(&body.order, || read().map_err(|e| self.in_sidecar(e)))
+    }
+
+    /// Fails if it cannot be said in which order its rows came. Damage within blocks is found when touched.
+    pub(crate) fn check_order(&self) -> Result<()> {
+        if self.body()?.in_row_order {
+            return Ok(());
+        }
+        self.order()?;
+        self.row_ids().map(|_| ())
+    }
+
+    /// Block and place in it of the row that is the `rank`-th by row id. Of a segment in another order.
+    pub(crate) fn place_of_rank(&self, rank: u64) -> Result<(usize, usize)> {
+        let ordinal = self.order()?.ordinal(rank);
+        let ordinal = ordinal.ok_or_else(|| Error::internal("a row past a segment's last was asked for"))?;
+        Ok(place(&self.body()?.table.blocks, ordinal))
     }
 
     /// The block that stores a row version, if it is stored.
     pub(crate) fn block_of(&self, row: u64) -> Result<Option<usize>> {
+        if !self.body()?.in_row_order {
+            return Ok(self.locate(row)?.map(|(block, _)| block));
+        }
         let blocks = &self.body()?.table.blocks;
         let block = blocks.partition_point(|b| b.last_row < row);
         Ok(blocks.get(block).filter(|b| b.first_row <= row).map(|_| block))
@@ -188,6 +213,9 @@ impl Segment {
 
     /// Where a row version stands: block and place in it. `None` if the segment does not store it.
     pub(crate) fn locate(&self, row: u64) -> Result<Option<(usize, usize)>> {
+        if !self.body()?.in_row_order {
+            return self.row_ids()?.rank(row).map(|rank| self.place_of_rank(rank)).transpose();
+        }
         let Some(block) = self.block_of(row)? else { return Ok(None) };
         let info = self.block_info(block)?;
         if info.last_row - info.first_row + 1 == u64::from(info.rows) {
@@ -200,6 +228,9 @@ impl Segment {
     /// The first stored row id whose time is `time` or later.
     pub(crate) fn row_at_time(&self, time: i64) -> Result<Option<u64>> {
         let blocks = &self.body()?.table.blocks;
+        if !self.is_in_row_order() {
+            return self.row_at_time_by_rank(blocks, time);
+        }
         let block = blocks.partition_point(|b| b.last_time < time);
         match blocks.get(block) {
             None => Ok(None),
@@ -210,6 +241,22 @@ impl Segment {
                 Ok(Some(stored.row_ids()[at] as u64))
             }
         }
+    }
+
+    /// Times of arrival never fall with the row id, so they are found by halves. Blocks that lie on one side narrow that down.
+    fn row_at_time_by_rank(&self, blocks: &[Block], time: i64) -> Result<Option<u64>> {
+        let ids = self.row_ids()?;
+        let rank_of = |row: Option<u64>| row.and_then(|row| ids.rank(row));
+        let before = blocks.iter().filter(|b| b.last_time < time).map(|b| b.last_row).max();
+        let after = blocks.iter().filter(|b| b.first_time >= time).map(|b| b.first_row).min();
+        let mut low = rank_of(before).map_or(0, |rank| rank + 1);
+        let mut high = rank_of(after).unwrap_or(ids.len());
+        while low < high {
+            let middle = u64::midpoint(low, high);
+            let (block, index) = self.place_of_rank(middle)?;
+            if self.block(block)?.times()[index] < time { low = middle + 1 } else { high = middle }
+        }
+        Ok(ids.select(low))
     }
 
     fn in_sidecar(&self, e: Error) -> Error {
@@ -232,8 +279,9 @@ impl Body {
         let opened = Sidecar::open(map(sidecar)?, meta.crc).map_err(in_sidecar)?;
         let summary = opened.section(Tag::Summary).and_then(|bytes| check_summary(&bytes, def.id, meta));
         summary.map_err(in_sidecar)?;
-        let table =
-            opened.section(Tag::Blocks).and_then(|bytes| BlockTable::decode(&bytes)).map_err(in_sidecar)?;
+        let in_row_order = !opened.has(Tag::Order);
+        let table = opened.section(Tag::Blocks).and_then(|bytes| BlockTable::decode(&bytes, in_row_order));
+        let table = table.map_err(in_sidecar)?;
         if table.rows() != meta.rows {
             let what = format!("blocks of {} rows where {} are expected", table.rows(), meta.rows);
             return Err(in_sidecar(Error::damaged(what)));
@@ -254,6 +302,8 @@ impl Body {
             row_ids: Lazy::new(),
             zones: Lazy::new(),
             keys: Lazy::new(),
+            in_row_order,
+            order: Lazy::new(),
         })
     }
 
@@ -275,15 +325,29 @@ impl Body {
             .ok_or_else(|| damaged("a block without rows".into()))?;
         let stored = Stored { batch, layout: self.layout.clone() };
         let rows = stored.row_ids();
-        let bounds = (rows.first().copied(), rows.last().copied());
+        let bounds = match self.in_row_order {
+            true => (rows.first(), rows.last()),
+            false => (rows.iter().min(), rows.iter().max()),
+        };
         if rows.len() != info.rows as usize
-            || bounds != (Some(info.first_row as i64), Some(info.last_row as i64))
-            || rows.windows(2).any(|pair| pair[0] >= pair[1])
+            || bounds != (Some(&(info.first_row as i64)), Some(&(info.last_row as i64)))
+            || self.in_row_order && rows.windows(2).any(|pair| pair[0] >= pair[1])
         {
             return Err(damaged("a block of rows that are not those of the block table".into()));
         }
         Ok(Arc::new(stored))
     }
+}
+
+/// Block and place in it of the row at an ordinal that exists.
+fn place(blocks: &[Block], ordinal: u32) -> (usize, usize) {
+    let ordinal = u64::from(ordinal);
+    // Blocks are full as a rule, so the guess is right.
+    let guess = (ordinal as usize / crate::BATCH_ROWS).min(blocks.len() - 1);
+    let hit = |b: &Block| ordinal >= b.ordinal && ordinal - b.ordinal < u64::from(b.rows);
+    let block =
+        if hit(&blocks[guess]) { guess } else { blocks.partition_point(|b| b.ordinal <= ordinal) - 1 };
+    (block, (ordinal - blocks[block].ordinal) as usize)
 }
 
 fn lazy<T>(cell: &Lazy<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {

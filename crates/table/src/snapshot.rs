@@ -1,6 +1,6 @@
 //! A table at one lsn.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
@@ -8,11 +8,11 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{Int64Type, SchemaRef};
 use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef, key};
 
-use crate::head::Stored;
+use crate::gather::Gather;
 use crate::lsn_runs;
 use crate::parts::{Parts, Place};
 use crate::segment::Segment;
-use crate::{Piece, Projection, RowRef};
+use crate::{BATCH_ROWS, Piece, Projection, RowRef};
 
 /// An immutable table value (S1): `Send + Sync`, never waits.
 #[derive(Debug)]
@@ -119,6 +119,7 @@ impl Snapshot {
     /// About how many bytes are read of files for the first time when these rows are fetched. They ascend.
     pub fn untouched_bytes(&self, rows: &[RowId]) -> u64 {
         let (mut bytes, mut known) = (0, 0..0);
+        let mut seen = HashSet::new();
         for row in rows.iter().map(|row| row.0) {
             if known.contains(&row) || row >= self.parts.sealed_next {
                 continue;
@@ -126,7 +127,11 @@ impl Snapshot {
             let Some((_, entry)) = self.parts.entry_of(row) else { continue };
             let Ok(Some(block)) = entry.segment.block_of(row) else { continue };
             let Ok(info) = entry.segment.block_info(block) else { continue };
-            known = info.first_row..info.last_row + 1;
+            if entry.segment.is_in_row_order() {
+                known = info.first_row..info.last_row + 1;
+            } else if !seen.insert((entry.segment.id(), block)) {
+                continue;
+            }
             if !entry.segment.is_touched(block) {
                 bytes += info.len();
             }
@@ -134,19 +139,43 @@ impl Snapshot {
         bytes
     }
 
-    /// The pieces that may hold live rows from `from` on.
+    /// The same rows as [`Snapshot::pieces`] as they lie in their files, which costs least to read. Where a segment is in the
+    /// order of time, pieces of it overlap in their row ids, and [`Piece::rows`] may count deleted rows
+    /// ([`Piece::is_counted`]).
+    pub fn stored_pieces(&self) -> Vec<Piece> {
+        self.stored_from(0).collect()
+    }
+
+    pub(crate) fn stored_from(&self, from: u64) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces_of(from, true)
+    }
+
+    /// The pieces that may hold live rows from `from` on, in row-id order.
     pub(crate) fn pieces_from(&self, from: u64) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces_of(from, false)
+    }
+
+    fn pieces_of(&self, from: u64, as_stored: bool) -> impl Iterator<Item = Piece> + '_ {
         let parts = &self.parts;
         let def = &parts.view.def;
         let at = parts.segments.partition_point(|entry| entry.segment.meta().last_row.0 < from);
         // A segment that cannot be opened may have live rows, whatever the counts say: leaving it out would be silent.
         let wanted = |entry: &&crate::parts::Entry| entry.live() > 0 || entry.segment.check().is_err();
         let sealed = parts.segments[at..].iter().filter(wanted).flat_map(move |entry| {
-            let damaged = entry.segment.check().is_err();
-            let blocks = if damaged { 1 } else { entry.segment.block_count().unwrap_or(0) };
-            (0..blocks).filter_map(move |block| {
+            let by_rank = !as_stored && !entry.segment.is_in_row_order();
+            let damaged = entry.segment.check().is_err() || by_rank && entry.segment.check_order().is_err();
+            let count = match (damaged, by_rank) {
+                (true, _) => 1,
+                (false, true) => (entry.segment.meta().rows as usize).div_ceil(BATCH_ROWS),
+                (false, false) => entry.segment.block_count().unwrap_or(0),
+            };
+            (0..count).filter_map(move |block| {
                 if damaged {
                     return Some(Piece::of_damaged(&entry.segment, &entry.deletes, def));
+                }
+                if by_rank {
+                    let piece = Piece::of_ranks(&entry.segment, block, &entry.deletes, def).ok();
+                    return piece.filter(|piece| piece.row_range().1.0 >= from);
                 }
                 let past = entry.segment.block_info(block).is_ok_and(|info| info.last_row < from);
                 if past { None } else { Piece::of_block(&entry.segment, block, &entry.deletes, def).ok() }
@@ -201,29 +230,13 @@ impl Snapshot {
 
     /// The rows of `rows` that are live, in the given order; the others are left out (project `_row_id` to see which).
     pub fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
-        let mut sources: Vec<&Arc<Stored>> = Vec::new();
-        let mut known: HashMap<*const Stored, usize> = HashMap::new();
-        let mut picks: Vec<(usize, usize)> = Vec::with_capacity(rows.len());
+        let mut gather = Gather::default();
         for row in rows {
-            let Some(place) = self.parts.row(row.0)? else { continue };
-            let source = match picks.last() {
-                // Neighbours, most often.
-                Some((last, _)) if Arc::ptr_eq(sources[*last], place.stored) => *last,
-                _ => *known.entry(Arc::as_ptr(place.stored)).or_insert_with(|| {
-                    sources.push(place.stored);
-                    sources.len() - 1
-                }),
-            };
-            picks.push((source, place.index));
-        }
-        match picks[..] {
-            [] => Ok(projection.empty()),
-            [(source, index)] => {
-                let Stored { layout, batch, .. } = &**sources[source];
-                projection.batch(projection.row(layout, batch, index)?, 1)
+            if let Some(place) = self.parts.row(row.0)? {
+                gather.add(place.stored, place.index);
             }
-            _ => projection.gather(sources.iter().map(|stored| (&*stored.layout, &stored.batch)), &picks),
         }
+        gather.finish(projection)
     }
 
     /// Up to `limit` live rows from `from` on, in row-id order.

@@ -45,6 +45,11 @@ pub enum Change {
     SetTtl {
         to: Option<i64>,
     },
+    /// The timestamp column that says when a row was; `None`: its arrival does. Rows that lie sorted by another stay so until
+    /// they are merged.
+    SetTime {
+        to: Option<String>,
+    },
     /// To `[namespace.]table`.
     RenameTable {
         to: String,
@@ -132,6 +137,10 @@ impl TableDef {
                 self.options.ttl = *to;
                 Ok(())
             }
+            Change::SetTime { to } => {
+                self.time = to.as_ref().map(|name| self.time_column(name)).transpose()?;
+                Ok(())
+            }
             Change::RenameTable { to } => {
                 let full_name = name::full_table_name(to)?;
                 if full_name != self.name {
@@ -152,6 +161,16 @@ impl TableDef {
                 .hint(format!("its columns are {}", have.join(", "))));
         };
         Ok(&mut self.schema.columns[at])
+    }
+
+    /// A column that may be the table's time: [`Kind::Schema`] if it is no timestamp.
+    pub fn time_column(&mut self, wanted: &str) -> Result<ColumnId> {
+        let column = self.column_to_change(wanted)?;
+        if column.data_type != DataType::Timestamp {
+            let what = format!("column `{}` is {}, so it says no time", column.name, column.data_type);
+            return Err(Error::new(Kind::Schema, what).hint("the time column is a timestamp"));
+        }
+        Ok(column.id)
     }
 
     fn rename_column(&mut self, from: &str, to: &str) -> Result<()> {
@@ -181,7 +200,7 @@ impl TableDef {
         if self.time == Some(id) {
             return stays(
                 format!("`{called}` is the time column of the table"),
-                "make a new table and copy the rows",
+                "ALTER TABLE … SET (time = none) first",
             );
         }
         if let Some(by) = self.partitioned_by(&called) {
@@ -329,6 +348,20 @@ mod tests {
         assert_eq!(ids(&renamed)[..2], [(16, "key"), (17, "STOCK")]);
         assert_eq!(renamed.indexes, def.indexes, "indexes know columns by id");
         assert!(def.altered(&[drop("stock")]).unwrap().unwrap().indexes.is_empty());
+    }
+
+    #[test]
+    fn a_time_column_is_a_timestamp_and_stays_as_long_as_it_is_one() {
+        let mut def = goods();
+        let at = def.add_column("at", &DataType::Timestamp, true, None).unwrap();
+        let set = |name: Option<&str>| Change::SetTime { to: name.map(named) };
+        let drop = Change::DropColumn { name: named("at"), if_exists: false };
+        let timed = def.altered(&[set(Some("AT"))]).unwrap().unwrap();
+        assert_eq!(timed.time, Some(at));
+        assert!(timed.altered(std::slice::from_ref(&drop)).unwrap_err().to_string().contains("time = none"));
+        assert_eq!(timed.altered(&[set(None), drop]).unwrap().unwrap().time, None);
+        assert!(def.altered(&[set(Some("stock"))]).unwrap_err().to_string().contains("is int32"));
+        assert_eq!(def.altered(&[set(Some("none"))]).unwrap_err().kind(), Kind::NotFound);
     }
 
     #[test]

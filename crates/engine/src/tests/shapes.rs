@@ -146,7 +146,9 @@ impl Table {
             }
             Change::DropNotNull { name } => self.column(&name).refuses_null = false,
             Change::RenameTable { to } => self.name = to,
-            Change::SetTtl { .. } => unreachable!("not among the changes of this test"),
+            Change::SetTtl { .. } | Change::SetTime { .. } => {
+                unreachable!("not among the changes of this test")
+            }
         }
         true
     }

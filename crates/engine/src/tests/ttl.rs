@@ -145,6 +145,57 @@ fn old_rows_are_deleted_and_no_others() {
     });
 }
 
+/// Blocks that lie by time are not in the order of their row ids, on which nothing here may count.
+#[test]
+fn old_rows_are_found_where_rows_lie_by_their_time() {
+    let _limit = testkit::limit(200);
+    let mut rng = Rng::new(3);
+    let machine = SimEnv::new(3);
+    let log = commitlog::Options { file_bytes: 4 << 20, spare_files: 1, ..Default::default() };
+    let options = || Options { log: log.clone(), seal_rows: 36_000, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+    create(&engine);
+    let start = machine.env().clock.now();
+    for part in 0..3i64 {
+        let ids: Vec<Value> = (0..12_000).map(|n| Value::Int64(part * 12_000 + n)).collect();
+        let time = |rng: &mut Rng| match rng.below(50) {
+            0 => Value::Null,
+            _ => Value::Timestamp(start + rng.below(2_000) as i64 * SECOND),
+        };
+        let times: Vec<Value> = (0..12_000).map(|_| time(&mut rng)).collect();
+        let columns = [
+            ("id", Value::to_array(&ids, &DataType::Int64).unwrap()),
+            ("at", Value::to_array(&times, &DataType::Timestamp).unwrap()),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        submit(&engine, vec![Op::Insert { table: "k".into(), batch, mode: Mode::Upsert }]);
+        commit(&engine);
+    }
+    settle(&engine);
+    let all = live(&engine, "main.k");
+    let by_time = |engine: &Engine| {
+        let snapshot = engine.root().table("main.k").unwrap().clone();
+        assert_eq!((snapshot.head_rows(), all.len()), (0, 36_000));
+        snapshot.segments().all(|segment| !segment.is_in_row_order())
+    };
+    assert!(by_time(&engine), "its times are in no order");
+
+    drop(engine);
+    let machine = machine.crash(&mut rng);
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+    assert!(by_time(&engine) && live(&engine, "main.k") == all, "L1");
+    machine.clock.advance(Duration::from_secs(600));
+    for _ in 0..10 {
+        machine.clock.advance(Duration::from_secs(10));
+        settle(&engine);
+    }
+    let cutoff = machine.env().clock.now() - 100 * SECOND;
+    let young: BTreeMap<_, _> =
+        all.into_iter().filter(|(_, time)| time.is_none_or(|time| time >= cutoff)).collect();
+    assert!(young.len() > 15_000 && young.len() < 30_000);
+    assert!(live(&engine, "main.k") == young, "the old ones go, and no others");
+}
+
 #[test]
 fn a_time_to_live_may_come_and_go() {
     let _limit = testkit::limit(120);

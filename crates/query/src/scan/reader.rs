@@ -1,11 +1,14 @@
 //! Reads one partition of a scan, a piece at a time, when it is asked to, and counts what it reads.
 
+use std::ops::RangeInclusive;
+
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take_record_batch;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, MetricBuilder, RecordOutput};
 use table::BATCH_ROWS;
+use types::ColumnId;
 
 use super::late::Known;
 use super::{Part, Scan};
@@ -36,6 +39,8 @@ struct Counts {
     scanned: Count,
     /// Of what is read so, with all columns.
     bytes: Count,
+    /// Of the columns that are wanted, of the rows that are left once the time column was read.
+    decoded: Count,
     pieces_read: Count,
     /// Left out because of their bounds while the plan ran.
     pieces_skipped: Count,
@@ -49,6 +54,7 @@ impl Scan {
             fetched: count("rows_fetched"),
             scanned: count(ROWS_SCANNED),
             bytes: count("bytes_scanned"),
+            decoded: count("bytes_decoded"),
             pieces_read: count("pieces_read"),
             pieces_skipped: count("pieces_skipped"),
         };
@@ -84,6 +90,14 @@ impl Reader {
         })
     }
 
+    /// From when to when rows are wanted, by the table's time column; `None` if that may be ever.
+    fn window(&self) -> Option<(ColumnId, RangeInclusive<i64>)> {
+        let column = self.scan.snapshot.def().time?;
+        let (_, tests) = self.scan.of_all.as_deref()?;
+        let window = prune::window(tests.iter().chain(&self.known.tests), column);
+        (window != (i64::MIN..=i64::MAX)).then_some((column, window))
+    }
+
     fn read(&mut self) -> Option<types::Result<RecordBatch>> {
         let _reading = vfs::read_path();
         let newest_first = self.scan.newest_first;
@@ -96,11 +110,12 @@ impl Reader {
                         self.counts.pieces_skipped.add(1);
                         continue;
                     }
-                    let batch = piece.read(&self.scan.projection);
+                    let read = piece.read_within(&self.scan.projection, self.window());
                     self.counts.pieces_read.add(1);
                     self.counts.bytes.add(piece.bytes() as usize);
-                    self.counts.scanned.add(batch.as_ref().map_or(0, RecordBatch::num_rows));
-                    return Some(batch);
+                    self.counts.scanned.add(read.as_ref().map_or(0, |_| piece.rows()));
+                    self.counts.decoded.add(read.as_ref().map_or(0, |read| read.decoded as usize));
+                    return Some(read.map(|read| read.batch));
                 }
                 Next::Rows(rows) => {
                     self.next += rows.len();

@@ -5,6 +5,7 @@ extern crate polynya_query as query;
 
 mod advice;
 mod as_of;
+mod asof;
 mod commits;
 mod database;
 mod depth;
@@ -23,5 +24,6 @@ mod search;
 mod sessions;
 mod slt;
 mod spill;
+mod time;
 mod unique;
 mod writes;

@@ -65,6 +65,7 @@ files!(
     values_of_queries,
     scopes,
     shapes,
+    time,
     unique,
     zeros
 );

@@ -15,6 +15,7 @@ pub(crate) struct Block {
     /// The ordinal of its first row.
     pub ordinal: u64,
     pub rows: u32,
+    /// The least and the greatest, of row ids as of times.
     pub first_row: u64,
     pub last_row: u64,
     pub first_time: i64,
@@ -57,7 +58,8 @@ impl BlockTable {
         e.bytes
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<BlockTable> {
+    /// `in_row_order`: whether rows are in row-id order, over all blocks.
+    pub fn decode(bytes: &[u8], in_row_order: bool) -> Result<BlockTable> {
         let mut d = Decoder::new(bytes);
         let (file_len, head_len, head_crc, tail_crc) = (d.u64()?, d.u64()?, d.u32()?, d.u32()?);
         let (mut offset, mut ordinal, mut next_row) = (head_len, 0u64, 0u64);
@@ -74,7 +76,7 @@ impl BlockTable {
                 || metadata_len < 8
                 || rows == 0
                 || u64::from(rows) > span + 1
-                || first_row < next_row
+                || in_row_order && first_row < next_row
             {
                 return Err(d.damaged("a block that cannot be"));
             }

@@ -21,6 +21,36 @@ impl RowIds {
         }
     }
 
+    /// How many stored rows come before `row`; `None` if it is not stored.
+    pub fn rank(&self, row: u64) -> Option<u64> {
+        match self {
+            _ if !self.contains(row) => None,
+            RowIds::Dense { first, .. } => Some(row - first),
+            RowIds::Sparse(ids) => Some(ids.rank(row) - 1),
+        }
+    }
+
+    /// The row before which `rank` others are stored.
+    pub fn select(&self, rank: u64) -> Option<u64> {
+        match self {
+            _ if rank >= self.len() => None,
+            RowIds::Dense { first, .. } => Some(first + rank),
+            RowIds::Sparse(ids) => ids.select(rank),
+        }
+    }
+
+    /// The stored rows from `row` on, ascending.
+    pub fn starting_at(&self, row: u64) -> Box<dyn Iterator<Item = u64> + '_> {
+        match self {
+            RowIds::Dense { first, rows } => Box::new(row.max(*first)..first + rows),
+            RowIds::Sparse(ids) => {
+                let mut ids = ids.iter();
+                ids.advance_to(row);
+                Box::new(ids)
+            }
+        }
+    }
+
     pub fn len(&self) -> u64 {
         match self {
             RowIds::Dense { rows, .. } => *rows,

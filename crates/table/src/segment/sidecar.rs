@@ -11,7 +11,8 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Result};
 
 const MAGIC: [u8; 8] = *b"PLYNSEG\0";
-const VERSION: u32 = 1;
+/// 2: the rows are not in row-id order, so there is a section more that nobody may ignore.
+const VERSION: u32 = 2;
 const SECTIONS_MAX: u32 = 64;
 
 /// What a section holds. A reader ignores tags that it does not know.
@@ -24,6 +25,7 @@ pub(crate) enum Tag {
     RowIds = 4,
     Zones = 5,
     Keys = 6,
+    Order = 7,
 }
 
 impl Tag {
@@ -35,6 +37,7 @@ impl Tag {
             Tag::RowIds => "row ids",
             Tag::Zones => "zone maps",
             Tag::Keys => "key run",
+            Tag::Order => "order of rows",
         }
     }
 }
@@ -45,7 +48,8 @@ pub(crate) fn encode(sections: &[(Tag, Vec<u8>)]) -> (Vec<u8>, u32) {
     let mut offset = directory.next_multiple_of(8);
     let mut e = Encoder::new();
     e.bytes.extend_from_slice(&MAGIC);
-    e.u32(VERSION);
+    // As old as it can be, so that programs that know no more can read what they understand.
+    e.u32(if sections.iter().any(|(tag, _)| *tag == Tag::Order) { VERSION } else { 1 });
     e.u32(sections.len() as u32);
     for (tag, bytes) in sections {
         e.u32(*tag as u32);
@@ -99,7 +103,7 @@ impl Sidecar {
             )
             .hint("open this directory with the newer Polynya that wrote it"));
         }
-        if version != VERSION {
+        if version == 0 {
             return Err(Error::damaged(format!("a sidecar of version {version}")));
         }
         let mut sections = Vec::with_capacity(count as usize);
@@ -112,6 +116,10 @@ impl Sidecar {
             sections.push((tag, crc, offset as usize..end as usize));
         }
         Ok(Sidecar { bytes, sections })
+    }
+
+    pub fn has(&self, tag: Tag) -> bool {
+        self.sections.iter().any(|(t, ..)| *t == tag as u32)
     }
 
     /// A section's bytes, checked against its checksum. Reads all of it: call once and keep the result.

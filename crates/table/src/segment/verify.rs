@@ -12,7 +12,8 @@ impl Segment {
         use super::Tag;
         let body = self.body()?;
         let keyed = !body.layout.key.is_empty();
-        for tag in [Tag::LsnRuns, Tag::RowIds, Tag::Zones].into_iter().chain(keyed.then_some(Tag::Keys)) {
+        let more = [keyed.then_some(Tag::Keys), (!body.in_row_order).then_some(Tag::Order)];
+        for tag in [Tag::LsnRuns, Tag::RowIds, Tag::Zones].into_iter().chain(more.into_iter().flatten()) {
             body.sidecar.section(tag).map_err(|e| self.in_sidecar(e))?;
         }
         for (number, block) in body.table.blocks.iter().enumerate() {
@@ -35,6 +36,7 @@ impl Segment {
         };
         let mut wrong = Vec::new();
         let mut row_ids = roaring::RoaringTreemap::new();
+        let mut ordinals = Vec::new();
         let mut keys = Vec::new();
         let read_zones = body.sidecar.section(super::Tag::Zones);
         let all_zones = read_zones.and_then(|bytes| zones::decode(&bytes, body.table.blocks.len()));
@@ -49,6 +51,10 @@ impl Segment {
             };
             let damaged = |what: &str| self.in_sidecar(Error::damaged(what)).with("block", block);
             row_ids.extend(stored.row_ids().iter().map(|row| *row as u64));
+            if !body.in_row_order {
+                let places = body.table.blocks[block].ordinal..;
+                ordinals.extend(stored.row_ids().iter().copied().zip(places));
+            }
             let layout = &stored.layout;
             let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| {
                 zones::of(column).map(|zone| (*id, zone))
@@ -81,6 +87,17 @@ impl Segment {
             }
             Ok(_) => {}
             Err(e) => wrong.push(e),
+        }
+        if !body.in_row_order {
+            ordinals.sort_unstable();
+            let found = ordinals.iter().map(|(_, ordinal)| *ordinal);
+            match self.order() {
+                Ok(order) if complete && !order.iter().map(u64::from).eq(found) => {
+                    wrong.push(self.in_sidecar(Error::damaged("rows that stand elsewhere than it says")));
+                }
+                Ok(_) => {}
+                Err(e) => wrong.push(e),
+            }
         }
         if !body.layout.key.is_empty() {
             keys.sort_unstable();

@@ -14,6 +14,7 @@ use types::{Error, Lsn, Result, RowId, SegmentId, TableDef, key};
 use vfs::{Env, File};
 
 use super::blocks::{Block, BlockTable};
+use super::order::Order;
 use super::row_ids::RowIds;
 use super::sidecar::{self, Tag};
 use super::{encode_summary, file_names, key_run, zones};
@@ -27,7 +28,7 @@ const SYNC_BYTES: u64 = 4 << 20;
 /// A block is closed early at this size, so that no text column overflows its 32-bit offsets.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// Takes rows in row-id order in the layout of `def` and makes a segment of them.
+/// Takes rows in the layout of `def` and makes a segment of them: in row-id order, unless [`Writer::ordered`] says otherwise.
 pub(crate) struct Writer<'a> {
     env: &'a Env,
     dir: PathBuf,
@@ -41,6 +42,8 @@ pub(crate) struct Writer<'a> {
     zones: Vec<zones::BlockZones>,
     runs: Vec<Run>,
     row_ids: RoaringTreemap,
+    /// The ordinal of each row by row id, of rows in another order.
+    ordinals: Option<Vec<u32>>,
     keys: Vec<(u64, u32)>,
     waiting: Vec<RecordBatch>,
     waiting_rows: usize,
@@ -112,6 +115,7 @@ impl<'a> Writer<'a> {
             zones: Vec::new(),
             runs: Vec::new(),
             row_ids: RoaringTreemap::new(),
+            ordinals: None,
             keys: Vec::new(),
             waiting: Vec::new(),
             waiting_rows: 0,
@@ -119,11 +123,17 @@ impl<'a> Writer<'a> {
         })
     }
 
+    /// Before the first row: says which rows will come, which commits wrote them, and where each will stand, by row id.
+    pub fn ordered(&mut self, row_ids: RoaringTreemap, runs: Vec<Run>, ordinals: Vec<u32>) {
+        (self.row_ids, self.runs, self.ordinals) = (row_ids, runs, Some(ordinals));
+    }
+
     /// Adds rows; `runs` says which commits wrote them (it may say more).
     pub fn push(&mut self, batch: &RecordBatch, runs: &[Run]) -> Result<()> {
         let stored = Stored { batch: batch.clone(), layout: self.layout.clone() };
         let mut run = 0;
-        for row in stored.row_ids() {
+        let unknown = if self.ordinals.is_none() { stored.row_ids() } else { &[] };
+        for row in unknown {
             let row = *row as u64;
             assert!(self.row_ids.try_push(row).is_ok(), "rows of a segment come in row-id order");
             while runs.get(run + 1).is_some_and(|next| next.first <= row) {
@@ -170,7 +180,10 @@ impl<'a> Writer<'a> {
         let metadata_len = 8 + u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
         let stored = Stored { batch, layout: self.layout.clone() };
         let (rows, times) = (stored.row_ids(), stored.times());
-        let last = rows.len() - 1;
+        let bounds = |values: &[i64]| {
+            (values.iter().min().copied().unwrap_or(0), values.iter().max().copied().unwrap_or(0))
+        };
+        let ((first_row, last_row), (first_time, last_time)) = (bounds(rows), bounds(times));
         self.table.blocks.push(Block {
             offset: self.out.len,
             metadata_len,
@@ -178,10 +191,10 @@ impl<'a> Writer<'a> {
             crc: crc32c(&bytes),
             ordinal,
             rows: rows.len() as u32,
-            first_row: rows[0] as u64,
-            last_row: rows[last] as u64,
-            first_time: times[0],
-            last_time: times[last],
+            first_row: first_row as u64,
+            last_row: last_row as u64,
+            first_time,
+            last_time,
         });
         self.out.write(&bytes)?;
         let zone = |(id, column): (&types::ColumnId, &arrow::array::ArrayRef)| {
@@ -218,8 +231,8 @@ impl<'a> Writer<'a> {
             rows: self.table.rows(),
             bytes: 0,
             schema_version: self.def.schema.version,
-            first_time: self.table.blocks.first().map_or(0, |b| b.first_time),
-            last_time: self.table.blocks.last().map_or(0, |b| b.last_time),
+            first_time: self.table.blocks.iter().map(|b| b.first_time).min().unwrap_or(0),
+            last_time: self.table.blocks.iter().map(|b| b.last_time).max().unwrap_or(0),
             first_lsn: Lsn(self.runs.first().map_or(0, |run| run.lsn)),
             last_lsn: Lsn(self.runs.last().map_or(0, |run| run.lsn)),
             crc: 0,
@@ -238,6 +251,10 @@ impl<'a> Writer<'a> {
         ];
         if self.def.is_keyed() {
             sections.push((Tag::Keys, key_run::encode(std::mem::take(&mut self.keys))));
+        }
+        if let Some(ordinals) = self.ordinals.take() {
+            assert_eq!(ordinals.len() as u64, self.table.rows(), "as many rows came as were announced");
+            sections.push((Tag::Order, Order::encode(&ordinals)));
         }
         let (bytes, crc) = sidecar::encode(&sections);
         let [arrow_name, meta_name] = file_names(self.id);

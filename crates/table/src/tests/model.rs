@@ -30,6 +30,7 @@ type Away = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
 type Content = Vec<(u64, Vec<Value>)>;
 
 struct World {
+    seed: u64,
     rng: Rng,
     sim: SimEnv,
     tip: Tip,
@@ -56,9 +57,9 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let mut def = def();
-        def.add_column("n", &DataType::Int32, true, None).unwrap();
+        let def = World::first_def(seed);
         World {
+            seed,
             rng: Rng::new(seed),
             sim: SimEnv::new(seed),
             tip: Tip::new(def),
@@ -79,6 +80,16 @@ impl World {
         }
     }
 
+    /// Every second table names a time column, so that its rows stand in the order of their times.
+    fn first_def(seed: u64) -> TableDef {
+        let mut def = def();
+        def.add_column("n", &DataType::Int32, true, None).unwrap();
+        if seed.is_multiple_of(2) {
+            def.time = Some(def.add_column("at", &DataType::Timestamp, true, None).unwrap());
+        }
+        def
+    }
+
     fn snapshot(&self) -> Arc<Snapshot> {
         self.tip.snapshot(Lsn(self.lsn))
     }
@@ -95,6 +106,7 @@ impl World {
                 Value::String(self.rng.word(len))
             }
             DataType::Float64 => Value::Float64(self.rng.unit()),
+            DataType::Timestamp => Value::Timestamp(self.rng.below(1_000_000) as i64),
             other => unreachable!("the test makes no column of {other}"),
         }
     }
@@ -360,11 +372,7 @@ impl World {
             e.bytes
         });
         let (mut tip, since) = match encoded {
-            None => {
-                let mut def = def();
-                def.add_column("n", &DataType::Int32, true, None).unwrap();
-                (Tip::new(def), 0)
-            }
+            None => (Tip::new(World::first_def(self.seed)), 0),
             Some(bytes) => {
                 let state = State::decode(&mut Decoder::new(&bytes)).unwrap();
                 let since = state.lsn.0;
@@ -507,6 +515,23 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
     }
     assert_eq!(found.len() as u64, snapshot.rows(), "S1");
     assert!(found == *expected, "S1: {} rows found, {} expected", found.len(), expected.len());
+    // The same rows as they lie.
+    let mut stored = Vec::new();
+    for piece in snapshot.stored_pieces() {
+        let batch = piece.read(snapshot.all_columns()).unwrap();
+        assert!(!piece.is_counted() || batch.num_rows() == piece.rows());
+        let ids = row_ids(&batch);
+        assert!(!piece.is_in_row_order() || ids.is_sorted());
+        for (at, row) in ids.into_iter().enumerate() {
+            let columns = def.schema.columns.iter().zip(&batch.columns()[2..]);
+            stored.push((
+                row,
+                columns.map(|(c, a)| Value::from_array(a, &c.data_type, at)).collect::<Vec<_>>(),
+            ));
+        }
+    }
+    stored.sort_unstable_by_key(|(row, _)| *row);
+    assert!(stored == *expected, "S1: as they lie");
     for (row, values) in expected.iter().step_by(17) {
         let Value::Int64(key) = values[0] else { unreachable!("the key") };
         let found = snapshot.get_row(&key_of(key)).unwrap().unwrap();
@@ -519,7 +544,7 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
 #[test]
 fn a_table_equals_a_list_of_row_versions_whatever_happens() {
     let _limit = testkit::limit(300);
-    let (mut done, mut looked) = ([0; 3], [0; 2]);
+    let (mut done, mut looked, mut ordered) = ([0; 3], [0; 2], 0);
     testkit::for_each_seed(25, |seed| {
         let mut world = World::new(seed);
         for _ in 0..250 {
@@ -534,11 +559,13 @@ fn a_table_equals_a_list_of_row_versions_whatever_happens() {
             assert_same(snapshot, expected);
         }
         for segment in world.snapshot().segments() {
+            ordered += usize::from(!segment.is_in_row_order());
             assert!(segment.verify().is_empty(), "{:?}", segment.verify());
         }
         done.iter_mut().zip(world.done).for_each(|(all, one)| *all += one);
         looked.iter_mut().zip(world.looked).for_each(|(all, one)| *all += one);
     });
+    assert!(ordered > 0, "no segment was in the order of its times");
     assert!(done.iter().all(|count| *count > 0), "seals, compactions, restarts: {done:?}");
     assert!(looked.iter().all(|count| *count > 100), "read and refused: {looked:?}");
 }
