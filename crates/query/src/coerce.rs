@@ -170,7 +170,10 @@ impl Pass<'_> {
     /// Its arguments become one type: texts of no type are read as what the others are.
     fn one_type(&mut self, function: ScalarFunction) -> DfResult<Expr> {
         let ScalarFunction { func, args } = function;
-        let own = args.iter().filter_map(|arg| self.type_of(arg)).find(|own| !own.is_null());
+        let typed: Vec<Arrow> =
+            args.iter().filter_map(|arg| self.type_of(arg)).filter(|own| !own.is_null()).collect();
+        one_type::refuse_mixed(func.name(), &typed).map_err(ours)?;
+        let own = typed.into_iter().next();
         let args = args.into_iter().map(|arg| self.read_as(arg, own.as_ref())).collect::<DfResult<_>>()?;
         Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
     }

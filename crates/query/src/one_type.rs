@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType as Arrow, FieldRef};
+use arrow::datatypes::{DataType as Arrow, Field, FieldRef};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
@@ -12,6 +12,9 @@ use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature,
 };
+use types::Error;
+
+use crate::sql_type::field_type_name;
 
 pub(crate) const NAMES: [&str; 3] = ["coalesce", "greatest", "least"];
 
@@ -26,6 +29,18 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 
 pub(crate) fn is_text(data_type: &Arrow) -> bool {
     matches!(data_type, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View)
+}
+
+/// Text that has this type is not read as something else: somebody has to say so.
+pub(crate) fn refuse_mixed(function: &str, types: &[Arrow]) -> types::Result<()> {
+    let text = types.iter().find(|data_type| is_text(data_type));
+    let (Some(text), Some(other)) = (text, types.iter().find(|data_type| !is_text(data_type))) else {
+        return Ok(());
+    };
+    let name = |data_type: &Arrow| field_type_name(&Field::new("", data_type.clone(), true));
+    let (text, other) = (name(text), name(other));
+    Err(Error::invalid(format!("`{function}` takes values of one type, not {text} and {other}"))
+        .hint(format!("say what is meant: CAST the {text} to {other}, or the {other} to {text}")))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

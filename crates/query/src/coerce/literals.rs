@@ -253,12 +253,12 @@ fn floats_in_rows(rows: &mut [Vec<ast::Expr>]) {
 
 /// A text of no type is what the typed ones of its column are.
 fn read_texts(rows: &mut [Vec<ast::Expr>], column: usize) {
-    let typed = rows.iter().filter_map(|row| match row.get(column) {
+    let mut typed = rows.iter().filter_map(|row| match row.get(column) {
         Some(ast::Expr::TypedString(typed)) => Some(&typed.data_type),
         Some(ast::Expr::Cast { data_type, array: false, .. }) => Some(data_type),
         _ => None,
     });
-    let Some(data_type) = typed.cloned().next() else { return };
+    let Some(data_type) = typed.next().cloned() else { return };
     for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
         let ast::Expr::Value(value) = &*cell else { continue };
         if let Value::SingleQuotedString(text) = &value.value {

@@ -10,7 +10,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use engine::{Mode, Op, OpenTransaction, Outcome, Written};
 use http::Request;
-use query::{Answer, Limits};
+use query::{Answer, Limits, Overflow, Rows};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
@@ -21,10 +21,14 @@ use crate::app::Shared;
 use crate::asked;
 use crate::body;
 use crate::failure::Result;
-use crate::wire::{self, Refused, json as wire_json, value};
+use crate::wire::{self, Refused, json as wire_json, out, value};
 
 /// More are sent as rows of fewer operations.
 const OPS_MAX: usize = 10_000;
+/// What RETURNING may give in all operations of a transaction.
+const RETURNED_ROWS_MAX: u64 = 10_000;
+const RETURNED_BYTES_MAX: usize = 16 << 20;
+const RETURNED_AT_ONCE: usize = 64;
 const EXAMPLE: &str =
     r#"{"ops":[{"op":"insert","table":"t","rows":[{"a":1}]},{"op":"sql","sql":"DELETE FROM u"}]}"#;
 
@@ -71,7 +75,25 @@ impl What {
 /// What an operation has done, before it is known where its rows will lie.
 enum Did {
     Rows(Written),
-    Statement { kind: &'static str, count: u64 },
+    Statement {
+        kind: &'static str,
+        count: u64,
+    },
+    /// Of RETURNING.
+    Returned(Returned),
+}
+
+/// Rows as `POST /v1/sql` gives them.
+struct Returned {
+    columns: Vec<Json>,
+    rows: Json,
+    count: u64,
+}
+
+/// What may still be returned.
+struct Room {
+    rows: u64,
+    bytes: usize,
 }
 
 pub async fn transactions(
@@ -100,10 +122,11 @@ pub async fn transactions(
     // Rolled back when it is dropped: by an error, and when the client leaves.
     let transaction = app.engine.begin(&principal)?;
     let mut done = Vec::with_capacity(asked.ops.len());
+    let mut room = Room { rows: RETURNED_ROWS_MAX, bytes: RETURNED_BYTES_MAX };
     for (at, op) in asked.ops.into_iter().enumerate() {
         let what = op.op;
         let did = match what {
-            What::Sql => statement(&app, &transaction, op).await.map_err(Refused::from),
+            What::Sql => statement(&app, &transaction, op, &mut room).await.map_err(Refused::from),
             _ if inline => rows(&transaction, &op),
             _ => {
                 let transaction = transaction.clone();
@@ -227,12 +250,19 @@ fn no_key(def: &TableDef, what: &str) -> Error {
         .hint("use insert")
 }
 
-async fn statement(app: &Shared, transaction: &OpenTransaction, op: Operation) -> CoreResult<Did> {
+async fn statement(
+    app: &Shared,
+    transaction: &OpenTransaction,
+    op: Operation,
+    room: &mut Room,
+) -> CoreResult<Did> {
     let params = op.params.unwrap_or_default();
     let params = params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
     let text = op.sql.unwrap_or_default();
-    match app.sql.run_in(transaction, &text, params, Limits::default()).await? {
+    let limits = Limits { rows_max: Some(room.rows), overflow: Overflow::Error, ..Limits::default() };
+    match app.sql.run_in(transaction, &text, params, limits).await? {
         Answer::Done(done) => Ok(Did::Statement { kind: done.kind.name(), count: done.count }),
+        Answer::Rows(rows) if rows.is_returned() => returned(rows, room).await.map(Did::Returned),
         Answer::Rows(_) => {
             Err(Error::invalid("a query has no place here: what it finds would be told nobody")
                 .hint("operations write; POST /v1/sql reads"))
@@ -240,10 +270,40 @@ async fn statement(app: &Shared, transaction: &OpenTransaction, op: Operation) -
     }
 }
 
+/// Before the commit, so that what is too much changes nothing.
+async fn returned(mut rows: Rows, room: &mut Room) -> CoreResult<Returned> {
+    let columns: Vec<Json> =
+        rows.columns().into_iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
+    let writer = out::json::Writer::new(rows.schema());
+    let (mut text, mut first, mut count) = (vec![b'['], true, 0);
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        count += batch.num_rows() as u64;
+        // Few at a time, so that long texts are noticed.
+        for at in (0..batch.num_rows()).step_by(RETURNED_AT_ONCE) {
+            let part = batch.slice(at, RETURNED_AT_ONCE.min(batch.num_rows() - at));
+            writer.arrays(&part, &mut first, &mut text);
+            if text.len() > room.bytes {
+                let what = format!("RETURNING gives more than {} MiB", RETURNED_BYTES_MAX >> 20);
+                return Err(Error::new(Kind::TooLarge, what).hint("return fewer columns, or the key alone"));
+            }
+        }
+    }
+    text.push(b']');
+    room.rows = room.rows.saturating_sub(count);
+    room.bytes -= text.len().min(room.bytes);
+    let rows = serde_json::from_slice(&text)
+        .map_err(|e| Error::internal(format!("rows that were returned are no JSON: {e}")))?;
+    Ok(Returned { columns, rows, count })
+}
+
 fn told(what: What, did: &Did, outcome: &Outcome) -> Json {
     let written = match did {
         Did::Statement { kind, count } => {
             return json!({ "op": what.name(), "statement": kind, "count": count });
+        }
+        Did::Returned(Returned { columns, rows, count }) => {
+            return json!({ "op": what.name(), "count": count, "columns": columns, "rows": rows });
         }
         Did::Rows(written) => written,
     };
