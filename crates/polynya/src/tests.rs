@@ -2,6 +2,7 @@
 mod copy;
 #[cfg(feature = "sql")]
 mod prepared;
+mod unique;
 
 use std::time::{Duration, Instant};
 

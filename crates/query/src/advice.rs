@@ -14,10 +14,16 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use futures::{Stream, StreamExt};
 use types::{ColumnId, IndexDef, TableDef, TableId};
 
@@ -28,6 +34,8 @@ use crate::scan::Scan;
 const ROWS_MIN: u64 = 10_000;
 /// Rows read for each that the filter took.
 const ROWS_FOR_ONE: u64 = 100;
+/// A join looks up so many values of its small side at most.
+const JOINED_MAX: usize = 1_024;
 /// Tables and columns that are remembered; further ones are not.
 const KNOWN_MAX: usize = 256;
 
@@ -112,7 +120,67 @@ impl Advice {
                 }
             }
         }
+        if let Some(sort) = plan.as_any().downcast_ref::<SortExec>() {
+            self.look_at_first(sort);
+        }
+        if let Some(join) = plan.as_any().downcast_ref::<HashJoinExec>() {
+            self.look_at_join(join);
+        }
         plan.children().into_iter().for_each(|child| self.look(child));
+    }
+
+    /// The first rows of an order, for which all were read.
+    fn look_at_first(&self, sort: &SortExec) {
+        let Some(count) = sort.fetch() else { return };
+        let sources: Vec<_> = sort.expr().iter().map_while(|by| source(sort.input(), &by.expr)).collect();
+        let Some((scan, _)) = sources.first().copied() else { return };
+        let Some((_, tests)) = scan.of_all() else { return };
+        // An index is read from one end.
+        let first = sort.expr().first();
+        let same_way = sort
+            .expr()
+            .iter()
+            .zip(&sources)
+            .take_while(|(by, _)| by.options.descending == first.options.descending);
+        let order: Vec<ColumnId> = same_way.map(|(_, (_, column))| *column).collect();
+        let def = scan.snapshot().def();
+        let mut columns = equal(tests, def);
+        columns.extend(order.into_iter().filter(|id| fits(*id, def)));
+        let mut seen = Vec::new();
+        columns.retain(|id| {
+            !seen.contains(id) && {
+                seen.push(*id);
+                true
+            }
+        });
+        self.note(scan, columns, count as u64);
+    }
+
+    /// The larger side of a join, which was read whole for the few values of the other.
+    fn look_at_join(&self, join: &HashJoinExec) {
+        let Some(metrics) = join.metrics() else { return };
+        let small = metrics.sum_by_name("build_input_rows").map_or(usize::MAX, |rows| rows.as_usize());
+        if small > JOINED_MAX {
+            return;
+        }
+        let sources: Option<Vec<_>> =
+            join.on().iter().map(|(_, right)| source(join.right(), right)).collect();
+        let Some(sources) = sources else { return };
+        let Some((scan, _)) = sources.first().copied() else { return };
+        let columns: Vec<ColumnId> = sources.iter().map(|(_, column)| *column).collect();
+        if columns.iter().all(|id| fits(*id, scan.snapshot().def())) {
+            self.note(scan, columns, metrics.output_rows().unwrap_or(0) as u64);
+        }
+    }
+
+    /// Remembers a scan that read far more than was wanted of it.
+    fn note(&self, scan: &Scan, mut columns: Vec<ColumnId>, returned: u64) {
+        columns.truncate(index::column::COLUMNS_MAX);
+        let scanned = scan.scanned();
+        let is_worth_it = is_much(scanned) && scanned >= returned.max(1).saturating_mul(ROWS_FOR_ONE);
+        if is_worth_it && !columns.is_empty() && scan.of_all().is_some() {
+            self.add(scan.snapshot().def().id, columns, scanned, returned);
+        }
     }
 
     /// The same rows; when they have ended, or nobody wants more of them, it is looked at what was read for them.
@@ -134,9 +202,7 @@ fn is_much(rows: u64) -> bool {
 
 fn reads_much(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.as_any().downcast_ref::<Scan>() {
-        Some(scan) => {
-            scan.of_all().is_some_and(|(_, tests)| !tests.is_empty()) && is_much(scan.rows(None) as u64)
-        }
+        Some(scan) => scan.of_all().is_some() && is_much(scan.rows(None) as u64),
         None => plan.children().into_iter().any(reads_much),
     }
 }
@@ -151,18 +217,50 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     if passes { scan_below(input) } else { None }
 }
 
-/// Those of an index that would have found the rows: first what has certain values, then one of which more is known.
-fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
-    let fits = |id: ColumnId| {
-        let index = IndexDef {
-            name: String::new(),
-            kind: index::column::KIND.into(),
-            columns: vec![id],
-            options: Vec::new(),
-            unique: None,
+/// The scan that a column of a node comes from as it is, and which column of the table that is.
+fn source<'p>(
+    plan: &'p Arc<dyn ExecutionPlan>,
+    expr: &Arc<dyn PhysicalExpr>,
+) -> Option<(&'p Scan, ColumnId)> {
+    let at = expr.as_any().downcast_ref::<Column>()?.index();
+    source_at(plan, at)
+}
+
+fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Scan, ColumnId)> {
+    let any = plan.as_any();
+    if let Some(scan) = any.downcast_ref::<Scan>() {
+        return Some((scan, scan.column(at)?));
+    }
+    if let Some(projection) = any.downcast_ref::<ProjectionExec>() {
+        return source(projection.input(), &projection.expr().get(at)?.expr);
+    }
+    if let Some(filter) = any.downcast_ref::<FilterExec>() {
+        let at = match filter.projection() {
+            Some(columns) => *columns.get(at)?,
+            None => at,
         };
-        def.schema.column(id).is_some() && index::column::check(def, &index).is_ok()
+        return source_at(filter.input(), at);
+    }
+    let passes =
+        any.is::<CooperativeExec>() || any.is::<RepartitionExec>() || any.is::<CoalescePartitionsExec>();
+    let [input] = plan.children()[..] else { return None };
+    if passes { source_at(input, at) } else { None }
+}
+
+/// Whether an index could be over this column.
+fn fits(id: ColumnId, def: &TableDef) -> bool {
+    let index = IndexDef {
+        name: String::new(),
+        kind: index::column::KIND.into(),
+        columns: vec![id],
+        options: Vec::new(),
+        unique: None,
     };
+    def.schema.column(id).is_some() && index::column::check(def, &index).is_ok()
+}
+
+/// The columns of which certain values are asked for.
+fn equal(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
     let mut equal: Vec<ColumnId> = tests
         .iter()
         .filter_map(|test| match test {
@@ -170,13 +268,19 @@ fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
             Test::IsNull(column) => Some(*column),
             _ => None,
         })
-        .filter(|id| fits(*id))
+        .filter(|id| fits(*id, def))
         .collect();
     equal.sort_unstable();
     equal.dedup();
+    equal
+}
+
+/// Those of an index that would have found the rows: first what has certain values, then one of which more is known.
+fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
+    let mut equal = equal(tests, def);
     let next = tests.iter().find_map(|test| match test {
         Test::Compare { column, .. } | Test::StartsWith { column, .. } => {
-            Some(*column).filter(|id| fits(*id) && !equal.contains(id))
+            Some(*column).filter(|id| fits(*id, def) && !equal.contains(id))
         }
         _ => None,
     });

@@ -40,7 +40,7 @@ pub struct Column {
 
 impl Default for Column {
     fn default() -> Self {
-        Column { memory: Mutex::new(Rank::new(68, "column index"), Memory::default()) }
+        Column { memory: Mutex::new(Rank::new(70, "column index"), Memory::default()) }
     }
 }
 

@@ -125,3 +125,34 @@ fn advice_names_the_index_that_would_have_helped_to_those_who_may_see_its_table(
     database.execute(statement);
     assert_eq!(database.query(text), Vec::<Vec<String>>::new());
 }
+
+#[test]
+fn first_rows_and_joins_are_advised_for_too() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 60_000, false);
+    database.execute("create table few (want bigint)");
+    database.execute("insert into few values (5), (7)");
+    let advised = || {
+        let rows =
+            database.query("select columns, statement from polynya.advice where table_name = 'n' order by 1");
+        rows.into_iter().map(|row| row[0].clone()).collect::<Vec<_>>()
+    };
+    // Some of the order is not the table's own, so that no block can be left out.
+    database.query("select id from n order by x, kind desc limit 3");
+    assert_eq!(advised(), ["x"]);
+    database.query("select id from n where kind = 'kind 3' order by x, id limit 3");
+    assert_eq!(advised(), ["kind, x, id", "x"]);
+    database.execute("create index on n (x)");
+    database.execute("create index on n (kind, x, id)");
+    database.wait_for_indexes("n");
+    assert_eq!(advised(), [""; 0]);
+    database.execute("drop index n_x_idx");
+    database.execute("create table m (x bigint, id bigint)");
+    database.execute("insert into m select id % 1000, id from n");
+    let joined = database.query("select count(*) from few join m on m.x = few.want");
+    assert_eq!(joined, [["120"]]);
+    let rows = database
+        .query("select columns, rows_scanned, rows_returned from polynya.advice where table_name = 'm'");
+    assert_eq!(rows, [["x", "60000", "120"]]);
+}

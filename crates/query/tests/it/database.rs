@@ -108,10 +108,17 @@ impl Database {
         let start = std::time::Instant::now();
         let principal = Principal::local();
         loop {
-            let snapshot = self.engine.view(&principal).unwrap().table(table).unwrap();
+            let view = self.engine.view(&principal).unwrap();
+            let snapshot = view.table(table).unwrap();
             self.engine.hurry(index::column::NAME, snapshot.def().id);
             let standing = self.engine.standing(&snapshot);
-            if standing.iter().all(|s| s.missing == 0 && s.lsn > types::Lsn(0)) {
+            // What was published before an index was declared has all rows, and not that index.
+            let position = view.derived(index::column::NAME, &snapshot);
+            let reached = |index| {
+                let progress = index::progress(snapshot.def(), index, position.as_deref());
+                progress.map_or(types::RowId(0), |progress| progress.reached)
+            };
+            if snapshot.def().indexes.iter().all(|index| reached(index).next() >= snapshot.next_row()) {
                 return;
             }
             assert!(start.elapsed() < std::time::Duration::from_secs(100), "{standing:?}");
