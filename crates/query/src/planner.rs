@@ -38,7 +38,7 @@ use table::Snapshot;
 use types::{DataType, Result, SchemaVersion, TableId};
 
 use crate::advice::Advice;
-use crate::asof;
+use crate::asof_join;
 use crate::bounded::Bounds;
 use crate::by_index;
 use crate::checked::CheckedArithmetic;
@@ -170,7 +170,7 @@ impl Planner {
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
         let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
-        optimizer.insert(at.unwrap_or(0), Arc::new(asof::FilterLeft));
+        optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeft));
         let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
         physical.extend(PhysicalOptimizer::new().rules);
         let mut state = SessionStateBuilder::new()
@@ -180,11 +180,11 @@ impl Planner {
             .with_analyzer_rules(rules)
             .with_optimizer_rules(optimizer)
             .with_physical_optimizer_rules(physical)
-            .with_query_planner(Arc::new(asof::Planner))
+            .with_query_planner(Arc::new(asof_join::Planner))
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
-        for function in [UuidFunction::from_text(), UuidFunction::to_text(), asof::marker()] {
+        for function in [UuidFunction::from_text(), UuidFunction::to_text(), asof_join::marker()] {
             state.register_udf(function).expect("the registry takes functions");
         }
         for function in floats::functions().into_iter().chain([sum::function()]) {
@@ -390,7 +390,7 @@ impl Planner {
         tables: &mut ViewTables<'_>,
     ) -> Result<LogicalPlan> {
         let system = names::bind(&mut statement, tables)?;
-        asof::spell(&mut statement)?;
+        asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);
         let sources = tables.sources(system)?;
         let catalog = Catalog { state: &self.state, sources };
@@ -404,7 +404,7 @@ impl Planner {
             .sql_statement_to_plan_with_context(statement, &mut context)
             .and_then(single::rows)
             .and_then(membership::exact)
-            .and_then(asof::nodes)
+            .and_then(asof_join::nodes)
             .map_err(from_datafusion)
     }
 

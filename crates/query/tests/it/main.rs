@@ -4,7 +4,7 @@
 extern crate polynya_query as query;
 
 mod advice;
-mod asof;
+mod asof_join;
 mod commits;
 mod database;
 mod depth;
