@@ -27,7 +27,7 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJo
 use datafusion::physical_plan::unnest::UnnestExec;
 use types::{Error, Kind};
 
-use crate::asof::AsOfExec;
+use crate::asof_join::AsOfExec;
 
 /// Whether one statement is to go on.
 #[derive(Debug)]

@@ -18,7 +18,7 @@
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `names/views.rs`, `views.rs`, `alter.rs` | views are opened before names are bound; ALTER TABLE |
-//! | `asof.rs`, `latest.rs` | ASOF JOIN; max_by and min_by |
+//! | `asof_join.rs`, `latest.rs` | ASOF JOIN; max_by and min_by |
 //! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order, joins; which index is missing |
 //! | `simplify.rs`, `membership.rs`, `apart.rs`, `distinct.rs`, `float_keys.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
@@ -63,7 +63,7 @@ mod alter;
 mod answer;
 mod apart;
 mod as_of;
-mod asof;
+mod asof_join;
 mod bounded;
 mod by_index;
 mod by_order;

@@ -25,7 +25,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use types::{Error, Lsn, ROW_ID_NAME, Result, TIME_NAME, name};
 
-use crate::asof;
+use crate::asof_join;
 pub(crate) use ctes::Ctes;
 use known::{Known, pick};
 use scope::{Place, Rename, Scope};
@@ -86,7 +86,7 @@ impl Written {
 /// Rewrites the names of a statement. Returns whether a system column is mentioned, so that tables must show theirs.
 pub(crate) fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result<bool> {
     // Of rows of one time an ASOF JOIN takes the last that was written.
-    let system = mentions_system(statement) || asof::is_in(statement);
+    let system = mentions_system(statement) || asof_join::is_in(statement);
     let mut known = Known { system, ..Known::default() };
     known.collect_ctes(statement);
     let mut relations = BindRelations { known: &mut known, tables, ctes: Ctes::default() };

@@ -40,7 +40,7 @@ use types::{DataType, Result, SchemaVersion, TableId};
 use crate::advice::Advice;
 use crate::apart;
 use crate::as_of;
-use crate::asof;
+use crate::asof_join;
 use crate::bounded::Bounds;
 use crate::by_index;
 use crate::checked::CheckedArithmetic;
@@ -178,7 +178,7 @@ impl Planner {
         recursive::keep_columns(&mut optimizer);
         simplify::simplify_exactly(&mut optimizer);
         let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
-        optimizer.insert(at.unwrap_or(0), Arc::new(asof::FilterLeft));
+        optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeft));
         let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
         physical.extend(PhysicalOptimizer::new().rules);
         let mut state = SessionStateBuilder::new()
@@ -188,12 +188,12 @@ impl Planner {
             .with_analyzer_rules(rules)
             .with_optimizer_rules(optimizer)
             .with_physical_optimizer_rules(physical)
-            .with_query_planner(Arc::new(asof::Planner))
+            .with_query_planner(Arc::new(asof_join::Planner))
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
         for function in
-            [UuidFunction::from_text(), UuidFunction::to_text(), nullif::function(), asof::marker()]
+            [UuidFunction::from_text(), UuidFunction::to_text(), nullif::function(), asof_join::marker()]
         {
             state.register_udf(function).expect("the registry takes functions");
         }
@@ -421,7 +421,7 @@ impl Planner {
         tables: &mut ViewTables<'_>,
     ) -> Result<LogicalPlan> {
         let system = names::bind(&mut statement, tables)?;
-        asof::spell(&mut statement)?;
+        asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);
         let sources = tables.sources(system)?;
         let catalog = Catalog { state: &self.state, sources };
@@ -436,7 +436,7 @@ impl Planner {
             .and_then(single::rows)
             .and_then(apart::values)
             .and_then(membership::exact)
-            .and_then(asof::nodes)
+            .and_then(asof_join::nodes)
             .map_err(from_datafusion)
     }
 

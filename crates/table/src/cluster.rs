@@ -91,7 +91,7 @@ impl Rows {
             // All blocks of a segment share the segment's.
             let more = piece.runs()?;
             let known = runs.last().map_or(0, |last| last.first);
-            runs.extend(more.iter().filter(|run| run.first > known));
+            runs.extend_from_slice(&more[more.partition_point(|run| run.first <= known)..]);
         }
         let count = u32::try_from(rows.len());
         let count = count.map_err(|_| Error::internal("a segment of more than 2^32 rows was asked for"))?;

@@ -48,6 +48,45 @@ fn rows_with_gaps_between_their_ids_are_deleted_by_their_rank() {
     bench.land();
 }
 
+/// A data file is in row-id order, however the rows lie that it is made of.
+#[test]
+fn rows_that_lie_by_time_land_in_the_order_of_their_ids() {
+    let _limit = testkit::limit(200);
+    let mut def = def();
+    def.time = Some(def.add_column("at", &DataType::Timestamp, true, None).unwrap());
+    let mut bench = Bench::of(def, plain());
+    let mut rng = testkit::Rng::new(4);
+    for part in 0..3 {
+        let row = |k: i64, rng: &mut testkit::Rng| {
+            vec![Value::Int64(k), Value::String(format!("{k}")), Value::Timestamp(rng.below(1 << 40) as i64)]
+        };
+        let rows: Vec<_> = (part * 10_000..(part + 1) * 10_000).map(|k| row(k, &mut rng)).collect();
+        bench.insert(&rows);
+    }
+    let written = rows_of(&bench.snapshot()).unwrap();
+    bench.delete((1..30_000).step_by(11));
+    let (env, dir) = (bench.sim.env(), table::segment::table_dir("data".as_ref(), bench.tip.def().id));
+    let sealed = table::seal(
+        &bench.snapshot(),
+        &env,
+        &dir,
+        types::SegmentId(1),
+        bench.tip.next_row(),
+        &mut |_| Ok(()),
+    );
+    let segment = table::Segment::open(&env, &dir, bench.tip.def(), sealed.unwrap());
+    assert!(!segment.is_in_row_order());
+    bench.tip.apply_seal(segment).unwrap();
+    bench.delete((5..30_000).step_by(13));
+    for round in 0..2 {
+        while !matches!(bench.step(true).unwrap(), Progress::UpToDate) {}
+        let mut expected = written.clone();
+        expected.retain(|row, _| row % 11 != 1 && row % 13 != 5 && (round == 0 || row % 17 != 3));
+        assert!(read(&env, &bench.lake().dir).unwrap() == expected, "K1, round {round}");
+        bench.delete((3..30_000).step_by(17));
+    }
+}
+
 #[test]
 fn a_thousand_small_commits_leave_few_files() {
     let _limit = testkit::limit(300);

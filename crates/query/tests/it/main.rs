@@ -5,7 +5,7 @@ extern crate polynya_query as query;
 
 mod advice;
 mod as_of;
-mod asof;
+mod asof_join;
 mod commits;
 mod database;
 mod depth;

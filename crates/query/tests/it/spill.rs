@@ -40,6 +40,11 @@ fn sorts_groups_and_joins_of_ten_times_the_memory_are_answered() {
     // Both sides are too much.
     let joined = format!("select count(*), sum(a.x - b.x) from {wide} a join {wide} b on a.k = b.k");
     assert_eq!(database.query(&joined), [[ROWS.to_string(), "0".to_string()]]);
+    // Each row is the nearest to itself.
+    let nearest = format!(
+        "select count(*), sum(a.id - b.id), count(b.k) from {wide} a asof join {wide} b match_condition (a.id >= b.id) on a.x = b.x"
+    );
+    assert_eq!(database.query(&nearest), [[ROWS.to_string(), "0".to_string(), ROWS.to_string()]]);
     // Statements that write read in their own way.
     database.execute(&format!("create table j as {joined}"));
     assert_eq!(database.query("select * from j"), [[ROWS.to_string(), "0".to_string()]]);

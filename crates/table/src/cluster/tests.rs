@@ -149,7 +149,8 @@ fn damage_to_the_order_of_rows_is_found_and_never_read_past() {
         let damaged = open(&copy, &def, meta.clone());
         assert!(damaged.verify_checksums(&mut |_| Ok(())).is_err(), "byte {byte}");
         assert!(!damaged.verify().is_empty());
-        let snapshot = Tip::restore(state.clone(), vec![damaged.clone()], Vec::new()).unwrap().snapshot(Lsn(1));
+        let snapshot =
+            Tip::restore(state.clone(), vec![damaged.clone()], Vec::new()).unwrap().snapshot(Lsn(1));
         assert!(snapshot.scan_from(RowId(1), 10, snapshot.all_columns()).is_err());
         assert!(snapshot.row(RowId(3)).is_err() && damaged.is_damaged());
         // As they lie they can still be read.

@@ -223,6 +223,7 @@ impl Merge {
     }
 
     fn answer(&self, left: &RecordBatch, picks: &[(usize, usize)]) -> Result<RecordBatch> {
+        let _timer = self.metrics.elapsed_compute().timer();
         let mut columns = left.columns().to_vec();
         for column in 0..self.held[0].num_columns() {
             let arrays: Vec<&dyn Array> = self.held.iter().map(|held| held.column(column).as_ref()).collect();

@@ -40,7 +40,7 @@ use types::{Error, ROW_ID_NAME};
 pub(crate) use exec::{AsOfExec, Planner};
 
 /// The function around a match condition, between the statement and the plan. No name that anybody would write.
-const MARKER: &str = "match condition";
+const MARKER: &str = "nearest in time";
 
 /// Whether there is an ASOF JOIN in a statement.
 pub(crate) fn is_in(statement: &Statement) -> bool {
