@@ -95,14 +95,16 @@ impl DeleteHistory {
         match self.runs.back_mut() {
             Some(last) if last.lsn == run.lsn && last.first.0 + last.rows == run.first.0 => {
                 last.rows += run.rows;
+                // The feed has let go of a run that alone is too much for it, and of what is added to it.
+                self.feed_rows += if self.feed_runs > 0 { run.rows } else { 0 };
             }
             last => {
                 debug_assert!(last.is_none_or(|last| last.lsn <= run.lsn), "deletes come in lsn order");
                 self.runs.push_back(run);
                 self.feed_runs += 1;
+                self.feed_rows += run.rows;
             }
         }
-        self.feed_rows += run.rows;
         while self.feed_rows > self.max as u64 && self.feed_runs > 0 {
             let oldest = self.runs[self.runs.len() - self.feed_runs];
             self.feed_floor = self.feed_floor.max(oldest.lsn.0);

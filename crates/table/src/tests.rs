@@ -182,6 +182,53 @@ fn a_cursor_behind_the_delete_history_has_expired() {
     assert_eq!((page.deleted, page.next), (expected, Lsn(10)));
 }
 
+/// A table that was altered kept in memory what its definition of before asked for, and refused every write.
+#[test]
+fn a_unique_index_that_comes_by_altering_has_its_rows_in_memory_from_then_on() {
+    let mut tip = Tip::new(def());
+    append(&mut tip, 1, &[(1, "a")]);
+    let mut changed = def();
+    changed.indexes.push(types::IndexDef {
+        name: "texts".into(),
+        kind: types::INDEX_COLUMN.into(),
+        columns: vec![changed.schema.columns[1].id],
+        options: Vec::new(),
+        unique: Some(types::Unique::Enforced),
+    });
+    let key = crate::unique::Key::of(&changed, &changed.indexes[0]).unwrap();
+    let entered = tip.snapshot(Lsn(1)).enter(&changed, key.clone()).unwrap().unwrap();
+    assert_eq!(entered.table(), TableId(1));
+    tip.alter(changed.clone(), Lsn(2)).unwrap();
+    assert!(tip.adopt(entered).unwrap().is_none());
+    append(&mut tip, 3, &[(2, "b")]);
+    // Another change takes nothing of that away.
+    changed.add_column("more", &DataType::Int64, true, None).unwrap();
+    tip.alter(changed, Lsn(4)).unwrap();
+    let asked = rows(&def(), &[(7, "a"), (8, "b"), (9, "c")]);
+    let keys = key.encode(&asked).unwrap();
+    let owners = tip.snapshot(Lsn(4)).owners(&key, None, &asked, &keys).unwrap().unwrap();
+    assert_eq!(owners.rows, [Some(RowId(1)), Some(RowId(2)), None]);
+    assert!(owners.complete);
+}
+
+/// What one commit ended beyond what the feed takes counted against it for ever.
+#[test]
+fn after_a_commit_that_ended_too_many_rows_the_feed_goes_on() {
+    let mut tip = Tip::new(def());
+    tip.parts.history.set_max(10);
+    let values: Vec<(i64, &str)> = (0..50).map(|i| (i, "x")).collect();
+    append(&mut tip, 1, &values);
+    tip.delete((1..=35).map(RowId), Lsn(2));
+    assert_eq!(tip.snapshot(Lsn(2)).history_floor(), Lsn(2));
+    for row in 40..=49 {
+        tip.delete([RowId(row)], Lsn(row));
+    }
+    let snapshot = tip.snapshot(Lsn(49));
+    assert_eq!(snapshot.history_floor(), Lsn(2));
+    let page = snapshot.changes(Lsn(2), 100, snapshot.all_columns()).unwrap();
+    assert_eq!(page.deleted, (40..=49).map(|row| (RowId(row), Lsn(row))).collect::<Vec<_>>());
+}
+
 #[test]
 fn keys_cannot_change_and_types_only_widen() {
     let tip = Tip::new(def());

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use types::schema::column_ids;
-use types::{ColumnId, DataType, Error, IndexDef, ROW_ID, Result, RowId, TableDef, Unique, Value, key};
+use types::{
+    ColumnId, DataType, Error, IndexDef, ROW_ID, Result, RowId, TableDef, TableId, Unique, Value, key,
+};
 
 use crate::key_map::KeyMap;
 use crate::layout::Projection;
@@ -81,6 +83,7 @@ pub(crate) struct Recent {
 /// Rows entered by the maker of an index, in its own thread.
 #[derive(Clone, Debug)]
 pub struct Entered {
+    table: TableId,
     key: Arc<Key>,
     map: KeyMap,
     /// The row after the last one.
@@ -95,6 +98,11 @@ impl Recent {
 }
 
 impl Entered {
+    /// Whose rows these are. Another table may have its name by now.
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -390,7 +398,7 @@ impl Snapshot {
         }
         Ok(match equal {
             Some(equal) => Err(equal),
-            None => Ok(Entered { key: Arc::new(key), map, next_row: self.next_row() }),
+            None => Ok(Entered { table: self.def().id, key: Arc::new(key), map, next_row: self.next_row() }),
         })
     }
 }
@@ -445,7 +453,7 @@ impl Tip {
     /// Goes on from rows that the maker of an index entered, if its definition is in place: the rows since come after
     /// them. The two that are equal, if there are such.
     pub fn adopt(&mut self, entered: Entered) -> Result<Option<(RowId, RowId)>> {
-        let Entered { key, map, next_row } = entered;
+        let Entered { key, map, next_row, .. } = entered;
         let mut uniques = self.parts.uniques.to_vec();
         let Some(at) = uniques.iter().position(|recent| recent.key == key) else { return Ok(None) };
         (uniques[at].first, uniques[at].map) = (0, map);
