@@ -57,7 +57,7 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let failed = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
         let derive = derive::again(shared, &mut background, now);
         let expire = expire::again(&shared.root.load(), &mut background, now);
-        let forget = forget::again(shared, &shared.root.load());
+        let forget = forget::again(shared, &shared.root.load(), &background, now);
         return Outcome::Idle { again: failed.into_iter().chain(derive).chain(expire).chain(forget).min() };
     };
     if let Err(error) = run(shared, task)

@@ -517,7 +517,7 @@ impl Core {
         let full_name = def.name.clone();
         self.ttl_given |= def.options.ttl.is_some() && def.options.ttl != before.options.ttl;
         tip.alter(def, lsn)?;
-        self.note_new_uniques(&before, table);
+        self.note_new_uniques(&before, table, lsn);
         if before.name != full_name {
             if let Some((old, _)) = self.names.remove_entry(before.name.as_str()) {
                 self.gone.push(old);

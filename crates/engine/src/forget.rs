@@ -88,12 +88,19 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
     with_past(root).filter(may).find_map(of)
 }
 
-/// When something will be old enough; called when there is nothing to do now.
-pub(crate) fn again(shared: &Shared, root: &Root) -> Option<Duration> {
-    let first =
-        with_past(root).flat_map(|table| table.past_segments().map(|(_, last_end)| last_end)).min()?;
-    // A time that is not known is past.
-    let ended = root.times.of(first).unwrap_or(Micros::MIN);
+/// When something will be old enough; called when there is nothing to do now. Who works on a table now wakes the pool himself.
+pub(crate) fn again(
+    shared: &Shared,
+    root: &Root,
+    background: &Background,
+    now: Duration,
+) -> Option<Duration> {
+    let first = with_past(root)
+        .filter(|table| background.may(What::Table(table.def().id), now))
+        .flat_map(|table| table.past_segments().map(|(_, last_end)| last_end))
+        .min()?;
+    // It is forgotten once the first commit whose time is known is old enough.
+    let ended = root.times.of(first).or(root.times.first()).unwrap_or(Micros::MIN);
     let left = ended.saturating_sub(oldest(shared)).saturating_add(1_000).max(1_000);
     Some(Duration::from_micros(left.unsigned_abs()))
 }

@@ -13,7 +13,7 @@ use commitlog::edit::Edit;
 use table::Tip;
 use table::materializer::Position;
 use table::unique::{Entered, Key as Compared, Lookup, Verdict};
-use types::{Error, IndexDef, Result, RowId, TableDef, TableId, Unique};
+use types::{Error, IndexDef, Lsn, Result, RowId, TableDef, TableId, Unique};
 
 use super::alter::ROWS_AGAIN_MAX;
 use super::check::changed_since;
@@ -23,23 +23,34 @@ use crate::prepare::{Claims, Target, equal_rows};
 /// Values of one insert that are looked for among all rows here, because its writer could not; with more it tries again.
 const VALUES_AGAIN_MAX: usize = 4_096;
 
-/// Of indexes that are being checked: the row id below which there may be rows that were compared with some others only.
+/// Of indexes that are being checked.
 #[derive(Default)]
-pub(super) struct Unchecked(HashMap<(TableId, String), RowId>);
+pub(super) struct Unchecked(HashMap<(TableId, String), Since>);
+
+struct Since {
+    /// The row id below which there may be rows that were compared with some others only.
+    below: RowId,
+    /// The commit that made the index: what was found before is of another one.
+    made: Lsn,
+}
 
 impl Unchecked {
     /// After opening: which rows had been compared before is not known.
     pub fn of(tips: &HashMap<TableId, Tip>) -> Unchecked {
         let mut unchecked = Unchecked::default();
-        tips.values().for_each(|tip| unchecked.note(tip, |_| true));
+        tips.values().for_each(|tip| unchecked.note(tip, None, |_| true));
         unchecked
     }
 
-    fn note(&mut self, tip: &Tip, is_meant: impl Fn(&IndexDef) -> bool) {
+    /// `made` is the commit that made these indexes, if it did so just now.
+    fn note(&mut self, tip: &Tip, made: Option<Lsn>, is_meant: impl Fn(&IndexDef) -> bool) {
         let def = tip.def();
         let checking = def.indexes.iter().filter(|index| index.unique == Some(Unique::Checking));
         for index in checking.filter(|index| is_meant(index)) {
-            self.0.insert((def.id, index.name.clone()), tip.next_row());
+            let known = (def.id, index.name.clone());
+            let since = self.0.entry(known).or_insert(Since { below: tip.next_row(), made: Lsn(0) });
+            since.below = tip.next_row();
+            since.made = made.unwrap_or(since.made);
         }
     }
 }
@@ -149,7 +160,8 @@ impl Core {
                 continue;
             }
             let Some(unique) = Compared::of(def, &def.indexes[at]) else { continue };
-            let of_index = entered.iter().find(|entered| *entered.key() == unique);
+            let is_of_index = |e: &&Entered| e.table() == def.id && *e.key() == unique;
+            let of_index = entered.iter().find(is_of_index);
             let is_near = |entered: &&Entered| tip.next_row().0 - entered.next_row.0 <= ROWS_AGAIN_MAX;
             let Some(entered) = of_index.filter(is_near) else { continue };
             let mut trial = tip.clone();
@@ -174,20 +186,22 @@ impl Core {
     }
 
     /// The definition of a table changed: all rows that it has are older than its new indexes.
-    pub(super) fn note_new_uniques(&mut self, before: &TableDef, table: TableId) {
+    pub(super) fn note_new_uniques(&mut self, before: &TableDef, table: TableId, lsn: Lsn) {
         let Some(tip) = self.tips.get(&table).filter(|tip| tip.def().has_unique()) else { return };
         let def = tip.def().clone();
         let was = |index: &IndexDef| {
             before.indexes.iter().any(|known| {
-                known.name == index.name && Compared::of(before, known) == Compared::of(&def, index)
+                known.name == index.name
+                    && known.unique == index.unique
+                    && Compared::of(before, known) == Compared::of(&def, index)
             })
         };
-        self.unchecked.note(tip, |index| !was(index));
+        self.unchecked.note(tip, Some(lsn), |index| !was(index));
     }
 
     pub(super) fn note_unchecked(&mut self, table: TableId) {
         if let Some(tip) = self.tips.get(&table) {
-            self.unchecked.note(tip, |_| true);
+            self.unchecked.note(tip, None, |_| true);
         }
     }
 
@@ -211,11 +225,12 @@ impl Core {
         for (index, key) in def.indexes.iter_mut().zip(keys) {
             let (Some(Unique::Checking), Some(key)) = (&index.unique, key) else { continue };
             let unchecked = (table, index.name.clone());
-            let below = self.unchecked.0.get(&unchecked).copied().unwrap_or(tip.next_row());
+            let unknown = || Since { below: tip.next_row(), made: Lsn(0) };
+            let since = self.unchecked.0.entry(unchecked.clone()).or_insert_with(unknown);
             index.unique = match lookup.verdict(&key.columns) {
-                Verdict::Distinct(row) if row.next() >= below => Some(Unique::Enforced),
-                Verdict::Equal(what) => Some(Unique::Failed(what)),
-                Verdict::Distinct(_) | Verdict::Unknown => continue,
+                Verdict::Distinct(row) if row.next() >= since.below => Some(Unique::Enforced),
+                Verdict::Equal(what) if position.checkpoint.lsn >= since.made => Some(Unique::Failed(what)),
+                Verdict::Distinct(_) | Verdict::Equal(_) | Verdict::Unknown => continue,
             };
             self.unchecked.0.remove(&unchecked);
         }

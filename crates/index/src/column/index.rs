@@ -179,7 +179,12 @@ impl Indexes {
             let index = Index::new(columns);
             if list.iter().all(|other| other.fingerprint != index.fingerprint) {
                 let known = self.list.iter().find(|known| known.fingerprint == index.fingerprint);
-                list.push(known.cloned().unwrap_or(index));
+                let mut index = known.cloned().unwrap_or(index);
+                // Where it was published it was acted upon: who asks again has made the index anew since.
+                if matches!(index.verdict, Verdict::Equal(_)) {
+                    index.verdict = Verdict::Unknown;
+                }
+                list.push(index);
             }
         }
         Indexes { list, next_id: self.next_id }

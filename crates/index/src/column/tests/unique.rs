@@ -459,3 +459,99 @@ fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
         last = size;
     }
 }
+
+/// A stepped engine whose unique indexes are always built first, with a plain index over the same column.
+fn bench(machine: &SimEnv) -> Engine {
+    let options = Options { unique_at_once_rows: 0, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
+    engine.register(Column::new()).unwrap();
+    let mut def = def();
+    def.add_index(&NewIndex { name: "plain".into(), unique: false, ..unique("n") }).unwrap();
+    submit(&engine, Op::CreateTable { def, if_absent: false });
+    settle(machine, &engine);
+    engine
+}
+
+fn submit(engine: &Engine, op: Op) {
+    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| drop(result.unwrap()));
+}
+
+/// Nor does anybody gather rows any longer.
+fn settle(machine: &SimEnv, engine: &Engine) {
+    for _ in 0..3 {
+        while engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background) {}
+        machine.clock.advance(std::time::Duration::from_secs(60));
+    }
+}
+
+fn insert(engine: &Engine, rows: &[(i64, i64)]) {
+    let rows: Vec<Row> = rows.iter().map(|(id, n)| Row { id: *id, a: 0, b: 0, n: Some(*n) }).collect();
+    submit(engine, Op::Insert { table: TABLE.into(), batch: batch(&rows), mode: Mode::Append });
+}
+
+fn alter(engine: &Engine, drop: &[&str], add: bool) {
+    let drop = drop.iter().map(|name| (*name).to_owned()).collect();
+    let add = add.then(|| unique("n")).into_iter().collect();
+    submit(engine, Op::AlterIndexes { table: TABLE.into(), drop, add });
+}
+
+fn state(engine: &Engine) -> Option<Unique> {
+    let root = engine.root();
+    root.table(TABLE).unwrap().def().index_named("n").and_then(|index| index.unique.clone())
+}
+
+/// What an index once found stayed with the plain index over the same columns.
+#[test]
+fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(1);
+    let engine = bench(&machine);
+    insert(&engine, &[(1, 7), (2, 7), (3, 8)]);
+    settle(&machine, &engine);
+    for at_once in [false, true] {
+        alter(&engine, &[], true);
+        settle(&machine, &engine);
+        assert!(matches!(state(&engine), Some(Unique::Failed(_))), "{:?}", state(&engine));
+        submit(&engine, Op::DeleteKeys { table: TABLE.into(), keys: vec![vec![Value::Int64(2)]] });
+        settle(&machine, &engine);
+        match at_once {
+            true => alter(&engine, &["n"], true),
+            false => {
+                alter(&engine, &["n"], false);
+                settle(&machine, &engine);
+                alter(&engine, &[], true);
+            }
+        }
+        settle(&machine, &engine);
+        assert_eq!(state(&engine), Some(Unique::Enforced), "at once: {at_once}");
+        alter(&engine, &["n"], false);
+        settle(&machine, &engine);
+        insert(&engine, &[(2, 7)]);
+        settle(&machine, &engine);
+    }
+}
+
+/// An index that was dropped and made in one step was enforced only once no row came while it was compared.
+#[test]
+fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(2);
+    let engine = bench(&machine);
+    insert(&engine, &[(1, 1), (2, 2)]);
+    alter(&engine, &[], true);
+    settle(&machine, &engine);
+    assert_eq!(state(&engine), Some(Unique::Enforced));
+    alter(&engine, &["n"], true);
+    engine.step(Step::Commit);
+    engine.step(Step::Sync);
+    assert_eq!(state(&engine), Some(Unique::Checking));
+    for id in 3..23 {
+        // It comes before what is derived from those before it.
+        insert(&engine, &[(id, id)]);
+        machine.clock.advance(std::time::Duration::from_secs(60));
+        engine.step(Step::Background);
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+    }
+    assert_eq!(state(&engine), Some(Unique::Enforced));
+}
