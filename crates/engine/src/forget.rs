@@ -10,6 +10,7 @@ use types::{Lsn, Micros, SegmentId, TableDef, TableId, name};
 use crate::inbox::BackgroundEdit;
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
+use crate::times::Times;
 
 /// Segments of rows that ended, of one table: each keeps two files open.
 const SEGMENTS_MAX: usize = 1_024;
@@ -99,8 +100,33 @@ pub(crate) fn again(
         .filter(|table| background.may(What::Table(table.def().id), now))
         .flat_map(|table| table.past_segments().map(|(_, last_end)| last_end))
         .min()?;
-    // It is forgotten once the first commit whose time is known is old enough.
-    let ended = root.times.of(first).or(root.times.first()).unwrap_or(Micros::MIN);
-    let left = ended.saturating_sub(oldest(shared)).saturating_add(1_000).max(1_000);
-    Some(Duration::from_micros(left.unsigned_abs()))
+    Some(until(&root.times, first, oldest(shared)))
+}
+
+/// How long until what ended with a commit is old enough, if now is what ended at `oldest`.
+fn until(times: &Times, last_end: Lsn, oldest: Micros) -> Duration {
+    // What ended before all times that are known goes together with the first of these.
+    let ended = times.of(last_end).or(times.first()).unwrap_or(Micros::MIN);
+    let left = ended.saturating_sub(oldest).saturating_add(1_000).max(1_000);
+    Duration::from_micros(left.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More commits than times are kept for: the pool looked a thousand times a second for what it could not forget yet.
+    #[test]
+    fn what_ended_at_a_time_that_is_not_known_is_waited_for_as_well() {
+        let second = 1_000_000;
+        let mut times = Times::from(100 * second, Lsn(10));
+        times.push(101 * second, Lsn(11));
+        assert_eq!(times.at(99 * second), None);
+        for (last_end, seconds) in [(11, 51), (10, 50), (3, 50)] {
+            let wait = until(&times, Lsn(last_end), 50 * second);
+            assert_eq!(wait, Duration::from_micros(seconds * second as u64 + 1_000), "{last_end}");
+            let then = times.at(50 * second + wait.as_micros() as i64);
+            assert!(then.is_some_and(|wanted| wanted >= Lsn(last_end)), "{last_end}: {then:?}");
+        }
+    }
 }
