@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::unique::{Key as Unique, Lookup, Verdict};
 
 /// What was ever written.
 struct Version {
@@ -25,6 +26,39 @@ enum Logged {
 
 /// What was put away of rows that had ended: those after this lsn, none after that one.
 type Away = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
+
+/// An index that has taken in the rows up to one, dead ones too.
+struct Rows {
+    reached: RowId,
+    by_value: HashMap<i32, Vec<RowId>>,
+}
+
+impl Rows {
+    fn up_to(last: u64, versions: &[Version], column: ColumnId) -> Rows {
+        let mut by_value: HashMap<i32, Vec<RowId>> = HashMap::new();
+        for (version, row) in versions.iter().zip(1..=last) {
+            if let Value::Int32(value) = version.values[&column] {
+                by_value.entry(value).or_default().push(RowId(row));
+            }
+        }
+        Rows { reached: RowId(last), by_value }
+    }
+}
+
+impl Lookup for Rows {
+    fn reached(&self, _: &[(ColumnId, DataType)]) -> Option<RowId> {
+        Some(self.reached)
+    }
+
+    fn candidates(&self, _: &[(ColumnId, DataType)], values: &[Value]) -> types::Result<Vec<RowId>> {
+        let Value::Int32(value) = values[0] else { panic!("{values:?}") };
+        Ok(self.by_value.get(&value).cloned().unwrap_or_default())
+    }
+
+    fn verdict(&self, _: &[(ColumnId, DataType)]) -> Verdict {
+        Verdict::Unknown
+    }
+}
 
 /// Rows as they must be read: row id and values in the order of the definition.
 type Content = Vec<(u64, Vec<Value>)>;
@@ -83,7 +117,14 @@ impl World {
     /// Every second table names a time column, so that its rows stand in the order of their times.
     fn first_def(seed: u64) -> TableDef {
         let mut def = def();
-        def.add_column("n", &DataType::Int32, true, None).unwrap();
+        let n = def.add_column("n", &DataType::Int32, true, None).unwrap();
+        def.indexes.push(types::IndexDef {
+            name: "n".into(),
+            kind: types::INDEX_COLUMN.into(),
+            columns: vec![n],
+            options: Vec::new(),
+            unique: Some(types::Unique::Enforced),
+        });
         if seed.is_multiple_of(2) {
             def.time = Some(def.add_column("at", &DataType::Timestamp, true, None).unwrap());
         }
@@ -132,13 +173,21 @@ impl World {
                 if !written.insert(key) {
                     continue;
                 }
-                let values: HashMap<ColumnId, Value> = def.schema.columns[1..]
+                let mut values: HashMap<ColumnId, Value> = def.schema.columns[1..]
                     .iter()
                     .map(|column| (column.id, self.random_value(&column.data_type)))
                     .chain([(def.schema.columns[0].id, Value::Int64(key))])
                     .collect();
                 let row = self.versions.len() as u64 + 1;
-                deleted.extend(self.keys.insert(key, row));
+                let before = self.keys.insert(key, row);
+                // Most changes leave the value of the unique index as it is; others take one that nobody had.
+                let n = def.indexes[0].columns[0];
+                if let Some(before) = before.filter(|_| self.rng.below(8) > 0) {
+                    values.insert(n, self.versions[before as usize - 1].values[&n].clone());
+                } else if values[&n] != Value::Null {
+                    values.insert(n, Value::Int32((row as i32).wrapping_mul(0x1E37_79B1)));
+                }
+                deleted.extend(before);
                 fresh.push(values.clone());
                 self.versions.push(Version { lsn: lsn.0, time, key, values, ended: None });
             }
@@ -471,6 +520,73 @@ impl World {
         }
     }
 
+    /// Asks who has a value of the unique index: in the table, and again for who looked in an older snapshot; and what a
+    /// transaction finds that goes its own way.
+    fn ask_owners(&mut self) {
+        let (def, snapshot) = (self.tip.def().clone(), self.snapshot());
+        let key = Unique::of(&def, &def.indexes[0]).unwrap();
+        let column = key.columns[0].0;
+        let lookup = Rows::up_to(self.rng.below(self.versions.len() as u64 + 1), &self.versions, column);
+        let lookup: Option<&dyn Lookup> = self.rng.one_in(4).then_some(&lookup);
+        let picks: Vec<usize> = (0..20).map(|_| self.rng.index(self.versions.len().max(1))).collect();
+        let picks: Vec<usize> = picks.into_iter().filter(|at| *at < self.versions.len()).collect();
+        let values: Vec<Value> = picks.iter().map(|at| self.versions[*at].values[&column].clone()).collect();
+        let schema = def.schema.to_arrow_user().project(&[2]).unwrap();
+        let asked = Value::to_array(&values, &DataType::Int32).unwrap();
+        let asked = RecordBatch::try_new(Arc::new(schema), vec![asked]).unwrap();
+        let keys = key.encode(&asked).unwrap();
+        let mut live: HashMap<i32, RowId> = HashMap::new();
+        for row in self.keys.values() {
+            if let Value::Int32(value) = self.versions[*row as usize - 1].values[&column] {
+                assert_eq!(live.insert(value, RowId(*row)), None, "no two rows are equal");
+            }
+        }
+        let owner = |value: &Value| match value {
+            Value::Int32(value) => live.get(value).copied(),
+            _ => None,
+        };
+        let expected: Vec<Option<RowId>> = values.iter().map(owner).collect();
+        let found = snapshot.owners(&key, lookup, &asked, &keys).unwrap().unwrap();
+        assert!(found.complete && found.rows == expected, "{:?} {expected:?}", found.rows);
+        for (base, _) in self.held.iter().filter(|(base, _)| base.def() == &def) {
+            let then = base.owners(&key, lookup, &asked, &keys).unwrap().unwrap();
+            for (at, bytes) in keys.iter().enumerate() {
+                let Some(bytes) = bytes else { continue };
+                let of = || Ok(vec![values[at].clone()]);
+                let again = self.tip.owner_again(base, &key, lookup, &of, bytes, then.rows[at]).unwrap();
+                assert!(again.is_none_or(|again| again == expected[at]), "{again:?} {:?}", expected[at]);
+            }
+        }
+        let mut own = Tip::over(&snapshot);
+        let first = own.next_row();
+        own.append(first, self.lsn as i64, &[(Lsn(self.lsn + 1), 1)], &self.row_of(&def, column, -7))
+            .unwrap();
+        let mine = Value::to_array(&[Value::Int32(-7)], &DataType::Int32).unwrap();
+        let mine = RecordBatch::try_new(asked.schema(), vec![mine]).unwrap();
+        let mine_keys = key.encode(&mine).unwrap();
+        let of = |tip: &Tip| {
+            tip.snapshot(Lsn(self.lsn)).owners(&key, lookup, &mine, &mine_keys).unwrap().unwrap().rows
+        };
+        assert_eq!((of(&own), of(&self.tip)), (vec![Some(first)], vec![None]));
+        if let Some(lookup) = lookup {
+            self.tip.forget_uniques(lookup);
+        }
+    }
+
+    /// One row, all null but for its key and this column.
+    fn row_of(&self, def: &TableDef, column: ColumnId, value: i32) -> RecordBatch {
+        let one = |c: &types::Column| {
+            let value = match c.id {
+                id if id == def.schema.columns[0].id => Value::Int64(-1),
+                id if id == column => Value::Int32(value),
+                _ => Value::Null,
+            };
+            Value::to_array(&[value], &c.data_type).unwrap()
+        };
+        let columns = def.schema.columns.iter().map(one).collect();
+        RecordBatch::try_new(def.schema.to_arrow_user(), columns).unwrap()
+    }
+
     fn step(&mut self) {
         match self.rng.below(40) {
             0..20 => self.write(),
@@ -483,7 +599,10 @@ impl World {
             39 => self.forget(),
             35 => self.manifest = Some(self.snapshot().state()),
             36 if self.rng.one_in(3) => self.restart(),
-            37 => self.check(),
+            37 => {
+                self.check();
+                self.ask_owners();
+            }
             _ => {}
         }
     }
@@ -555,6 +674,7 @@ fn a_table_equals_a_list_of_row_versions_whatever_happens() {
         world.restart();
         world.check();
         world.look_back();
+        world.ask_owners();
         for (snapshot, expected) in &world.held {
             assert_same(snapshot, expected);
         }
