@@ -169,6 +169,10 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Seal { snapshot });
         }
+        if let Some(task) = derive::next_awaited(shared, &root, &mut background, now) {
+            background.begin(task.what());
+            return Some(Task::Derive(task));
+        }
         if background.may(What::Manifest, now) && manifest_due(shared, &root, &background) {
             background.begin(What::Manifest);
             return Some(Task::Manifest);

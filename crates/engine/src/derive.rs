@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress};
-use types::{Error, Kind, Lsn, Result, TableId};
+use types::{Error, IndexDef, Kind, Lsn, Result, TableId};
 
 use crate::background::{self, Under};
 use crate::inbox::BackgroundEdit;
@@ -53,11 +53,37 @@ impl Task {
 /// The pair of table and materializer that is furthest behind, of those that may be worked on now.
 pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, now: Duration) -> Option<Task> {
     background.derive_looked = root.lsn();
+    furthest_behind(shared, root, background, now, &|_| true)
+}
+
+/// The same of tables whose writers read all rows until the index is there that finds values for them: after a restart, or
+/// while it is built anew.
+pub(crate) fn next_awaited(
+    shared: &Shared,
+    root: &Root,
+    background: &mut Background,
+    now: Duration,
+) -> Option<Task> {
+    let is_awaited = |table: &table::Snapshot| {
+        table.def().indexes.iter().any(IndexDef::checks_writes) && root.lookup(table.def().id).is_none()
+    };
+    // As a rule there is none, which costs a look at each table.
+    root.tables().any(|table| is_awaited(table)).then_some(())?;
+    furthest_behind(shared, root, background, now, &is_awaited)
+}
+
+fn furthest_behind(
+    shared: &Shared,
+    root: &Root,
+    background: &mut Background,
+    now: Duration,
+    is_meant: &dyn Fn(&table::Snapshot) -> bool,
+) -> Option<Task> {
     let materializers = shared.materializers.load();
     let mut best: Option<(Option<Lsn>, Task)> = None;
     for materializer in materializers.iter() {
         let name = materializer.name();
-        for snapshot in root.tables().filter(|table| materializer.follows(table.def())) {
+        for snapshot in root.tables().filter(|table| materializer.follows(table.def()) && is_meant(table)) {
             let pair = (snapshot.def().id, name);
             if !background.may(What::Derive(pair.0, name), now) {
                 continue;

@@ -555,3 +555,47 @@ fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
     }
     assert_eq!(state(&engine), Some(Unique::Enforced));
 }
+
+/// Until then each write reads all rows, and merging them may take long.
+#[test]
+fn after_a_restart_the_index_that_writers_ask_comes_before_merging() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(3);
+    let options = || Options { seal_rows: 10, unique_at_once_rows: 0, ..Options::default() };
+    let open = || Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+    let engine = open();
+    engine.register(Column::new()).unwrap();
+    let mut def = def();
+    def.add_index(&unique("n")).unwrap();
+    submit(&engine, Op::CreateTable { def, if_absent: false });
+    settle(&machine, &engine);
+    for round in 0..6 {
+        insert(&engine, &(0..10).map(|at| (round * 10 + at, round * 10 + at)).collect::<Vec<_>>());
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+        engine.step(Step::Background);
+        if round < 3 {
+            settle(&machine, &engine);
+        }
+    }
+    let id = engine.root().table(TABLE).unwrap().def().id;
+    assert!(engine.root().derived("column", id).is_some());
+    engine.close().unwrap();
+    let engine = open();
+    engine.register(Column::new()).unwrap();
+    let merged = engine.status().compactions;
+    assert!(engine.root().derived("column", id).is_none());
+    // A file for the log and a seal come first.
+    for _ in 0..8 {
+        if engine.root().derived("column", id).is_some() {
+            break;
+        }
+        engine.step(Step::Background);
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+    }
+    assert!(engine.root().derived("column", id).is_some());
+    assert_eq!(engine.status().compactions, merged);
+    settle(&machine, &engine);
+    assert!(engine.status().compactions > merged, "there was something to merge");
+}
