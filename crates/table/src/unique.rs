@@ -379,14 +379,12 @@ impl Snapshot {
         let mut failed = None;
         self.each_key(def, &key, 0..self.next_row().0, &mut |row, bytes| {
             let hash = key::hash(bytes);
-            let other = map.candidates(hash, 0).find_map(|other| {
-                match self.parts.has(&key, &columns, other, bytes) {
-                    Ok(has) => (has == Some(true)).then_some(other),
-                    Err(error) => {
-                        failed = Some(error);
-                        None
-                    }
-                }
+            let other = map.candidates(hash, 0).find(|other| {
+                let has = self.parts.has(&key, &columns, *other, bytes);
+                has.unwrap_or_else(|error| {
+                    failed = Some(error);
+                    None
+                }) == Some(true)
             });
             equal = other.map(|other| (RowId(other), row));
             // Whatever was found under this hash is of another value.

@@ -295,7 +295,7 @@ impl Life<'_> {
         let enforced = before.into_iter().filter(|(_, state)| *state == Unique::Enforced);
         let enforced: Vec<String> = enforced.map(|(name, _)| name).collect();
         for (effect, outcome, maybe) in std::mem::take(&mut self.queue) {
-            let told = outcome.lock().unwrap().clone();
+            let told = *outcome.lock().unwrap();
             let must_pass = applied(&self.rows, &effect, &maybe);
             match told {
                 Some(Err(kind)) => {
@@ -473,7 +473,9 @@ fn bench(machine: &SimEnv) -> Engine {
 }
 
 fn submit(engine: &Engine, op: Op) {
-    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| drop(result.unwrap()));
+    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+        result.unwrap();
+    });
 }
 
 /// Nor does anybody gather rows any longer.
