@@ -365,11 +365,11 @@ impl Snapshot {
         self.each_key(def, &key, 0..self.next_row().0, &mut |row, bytes| {
             let hash = key::hash(bytes);
             let other =
-                map.candidates(hash).find_map(|other| match self.parts.has(&key, &columns, other, bytes) {
-                    Ok(has) => (has == Some(true)).then_some(other),
+                map.candidates(hash).find(|other| match self.parts.has(&key, &columns, *other, bytes) {
+                    Ok(has) => has == Some(true),
                     Err(error) => {
                         failed = Some(error);
-                        None
+                        false
                     }
                 });
             equal = other.map(|other| (RowId(other), row));

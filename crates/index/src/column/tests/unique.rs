@@ -295,7 +295,7 @@ impl Life<'_> {
         let enforced = before.into_iter().filter(|(_, state)| *state == Unique::Enforced);
         let enforced: Vec<String> = enforced.map(|(name, _)| name).collect();
         for (effect, outcome, maybe) in std::mem::take(&mut self.queue) {
-            let told = outcome.lock().unwrap().clone();
+            let told = *outcome.lock().unwrap();
             let must_pass = applied(&self.rows, &effect, &maybe);
             match told {
                 Some(Err(kind)) => {
