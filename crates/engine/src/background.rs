@@ -354,7 +354,10 @@ fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowId) -> Resul
     let meta = sealed.inspect_err(|_| discard(shared, &dir, kept.as_ref()))?;
     let segment = table::Segment::open(&shared.env, &dir, def, meta);
     // The next attempt takes another id, so these files would stay until the database is opened again.
-    segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
+    segment.check().inspect_err(|_| {
+        drop(segment::remove_files(&shared.env, &dir, id));
+        discard(shared, &dir, kept.as_ref());
+    })?;
     shared.counters.seals.add(1);
     shared.background.lock().compactable.insert(def.id);
     Ok(BackgroundEdit::Seal { table: def.id, segment, kept })
@@ -405,7 +408,10 @@ fn compact(shared: &Arc<Shared>, snapshot: &table::Snapshot, inputs: &[SegmentId
     let meta = merged.inspect_err(|_| discard(shared, &dir, kept.as_ref()))?;
     let output = meta.map(|meta| table::Segment::open(&shared.env, &dir, def, meta));
     if let Some(segment) = &output {
-        segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
+        segment.check().inspect_err(|_| {
+            drop(segment::remove_files(&shared.env, &dir, id));
+            discard(shared, &dir, kept.as_ref());
+        })?;
     }
     shared.counters.compactions.add(1);
     Ok(BackgroundEdit::Compact { table: def.id, inputs: inputs.to_vec(), output, kept })
