@@ -156,6 +156,7 @@ impl Tip {
     pub fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
         self.check_def(&def)?;
         let parts = &mut self.parts;
+        parts.uniques = unique::declared(&def, &parts.uniques, parts.next_row);
         let before = std::mem::replace(&mut parts.view, View::new(def));
         // Folding would bring them to the new columns.
         parts.head.keep_apart(parts.next_row);
