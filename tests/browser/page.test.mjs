@@ -263,6 +263,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     await sql(`INSERT INTO ${name} VALUES (1, 'a@x', 7), (2, 'b@x', 7)`);
     await open();
     await page.fill('#filter', name);
+    await page.locator('#tables [role=gridcell]', { hasText: name }).waitFor();
     await page.press('#filter', 'Enter');
     await page.locator('#indexes-none:not([hidden])').waitFor();
     await page.fill('#index-columns', 'E mail');

@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_said_plainly() {
         for text in [
-            "create table t (x int unique nulls not distinct)",
+            "create table t (x int, unique nulls not distinct (x))",
             "create table t (x int references y(z))",
             "create table t (x int check (x > 0))",
             "create temporary table t (x int)",

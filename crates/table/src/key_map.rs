@@ -342,6 +342,7 @@ mod tests {
 
     #[test]
     fn threads_that_enter_hints_at_once_lose_none() {
+        let _limit = testkit::limit(60);
         let slots = Slots::for_rows(1 << 12);
         std::thread::scope(|scope| {
             for part in 0..4 {

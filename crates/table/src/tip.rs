@@ -154,10 +154,9 @@ impl Tip {
     /// Changes the definition. Rows written before stay as they are and are projected by column id when read. Who reads the
     /// past before `lsn` reads under the definition of then.
     pub fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
-        self.check_def(&def)?;
+        let before = self.parts.view.clone();
+        self.set_def(def)?;
         let parts = &mut self.parts;
-        parts.uniques = unique::declared(&def, &parts.uniques, parts.next_row);
-        let before = std::mem::replace(&mut parts.view, View::new(def));
         // Folding would bring them to the new columns.
         parts.head.keep_apart(parts.next_row);
         Arc::make_mut(&mut parts.past).changed(lsn, before);

@@ -371,15 +371,14 @@ impl Snapshot {
         let mut failed = None;
         self.each_key(def, &key, 0..self.next_row().0, &mut |row, bytes| {
             let hash = key::hash(bytes);
-            let other = map.candidates(hash, 0).find_map(|other| {
-                match self.parts.has(&key, &columns, other, bytes) {
-                    Ok(has) => (has == Some(true)).then_some(other),
+            let other =
+                map.candidates(hash, 0).find(|other| match self.parts.has(&key, &columns, *other, bytes) {
+                    Ok(has) => has == Some(true),
                     Err(error) => {
                         failed = Some(error);
-                        None
+                        false
                     }
-                }
-            });
+                });
             equal = other.map(|other| (RowId(other), row));
             // Whatever was found under this hash is of another value.
             map.insert(hash, row.0, |_| true);

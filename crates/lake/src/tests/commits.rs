@@ -76,7 +76,7 @@ fn rows_that_lie_by_time_land_in_the_order_of_their_ids() {
     );
     let segment = table::Segment::open(&env, &dir, bench.tip.def(), sealed.unwrap());
     assert!(!segment.is_in_row_order());
-    bench.tip.apply_seal(segment).unwrap();
+    bench.tip.apply_seal(segment, None).unwrap();
     bench.delete((5..30_000).step_by(13));
     for round in 0..2 {
         while !matches!(bench.step(true).unwrap(), Progress::UpToDate) {}

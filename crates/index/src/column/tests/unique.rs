@@ -240,7 +240,12 @@ impl Life<'_> {
 
     fn write(&mut self, rng: &mut Rng) {
         let count = 1 + rng.below(4) as usize;
-        let new: Vec<Row> = (0..count).map(|_| Row::random(rng, self.distinct)).collect();
+        let mut new: Vec<Row> = (0..count).map(|_| Row::random(rng, self.distinct)).collect();
+        // Values that differ nearly always, so that an index may hold, and now and then one that is taken.
+        if self.distinct && rng.one_in(6) && !self.rows.is_empty() {
+            let there: Vec<i64> = self.rows.keys().copied().collect();
+            new[0].n = self.rows[rng.pick(&there)].n;
+        }
         let table = || TABLE.to_owned();
         let insert =
             |mode: Mode| (Op::Insert { table: table(), batch: batch(&new), mode: mode.clone() }, mode);
@@ -295,7 +300,7 @@ impl Life<'_> {
         let enforced = before.into_iter().filter(|(_, state)| *state == Unique::Enforced);
         let enforced: Vec<String> = enforced.map(|(name, _)| name).collect();
         for (effect, outcome, maybe) in std::mem::take(&mut self.queue) {
-            let told = outcome.lock().unwrap().clone();
+            let told = *outcome.lock().unwrap();
             let must_pass = applied(&self.rows, &effect, &maybe);
             match told {
                 Some(Err(kind)) => {
@@ -458,4 +463,47 @@ fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
         assert_eq!((free.rows, free.complete, free.compared), (vec![None], true, 0));
         last = size;
     }
+}
+
+/// A step compares what it has found; a row that is on its way meanwhile is known to no one yet.
+#[test]
+fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(1);
+    let options = Options { unique_at_once_rows: 0, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
+    engine.register(Column::new()).unwrap();
+    let life =
+        Life { machine: &machine, engine, rows: Rows::new(), queue: Vec::new(), refused: 0, distinct: true };
+    let settle = || {
+        for _ in 0..20 {
+            life.engine.step(Step::Background);
+            life.engine.step(Step::Commit);
+            while life.engine.step(Step::Sync) {}
+        }
+    };
+    let row = |id: i64, n: i64| Row { id, a: 0, b: 0, n: Some(n) };
+    let insert = |rows: &[Row]| Op::Insert { table: TABLE.into(), batch: batch(rows), mode: Mode::Append };
+    life.submit(vec![Op::CreateTable { def: def(), if_absent: false }]);
+    settle();
+    life.submit(vec![insert(&(0..20).map(|id| row(id, id)).collect::<Vec<_>>())]);
+    settle();
+    life.submit(vec![Op::AlterIndexes { table: TABLE.into(), drop: vec![], add: vec![unique("n")] }]);
+    life.engine.step(Step::Commit);
+    while life.engine.step(Step::Sync) {}
+    assert_eq!(states(&life.engine.root())["n"], Unique::Checking);
+    // Looked up before the index has anything, and taken after it has compared all that it knew.
+    let outcome = life.submit(vec![insert(&[row(20, 3)])]);
+    for _ in 0..20 {
+        life.engine.step(Step::Background);
+    }
+    life.engine.step(Step::Commit);
+    while life.engine.step(Step::Sync) {}
+    assert_eq!(*outcome.lock().unwrap(), Some(Ok(())));
+    assert_eq!(states(&life.engine.root())["n"], Unique::Checking, "not all rows were compared");
+    let table = life.engine.root().table(TABLE).unwrap().def().id;
+    life.engine.hurry(crate::column::NAME, table);
+    settle();
+    let Unique::Failed(why) = &states(&life.engine.root())["n"] else { panic!("two rows are equal") };
+    assert!(why.starts_with("two rows have n = 3"), "{why}");
 }
