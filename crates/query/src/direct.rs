@@ -42,6 +42,14 @@ impl Caller {
         }
     }
 
+    /// What all of its rows may take, with all columns: the answer is made at once, and no pool of memory knows of it.
+    fn bytes_max(self) -> u64 {
+        match self {
+            Caller::Shared => 16 << 20,
+            Caller::Waiting => 64 << 20,
+        }
+    }
+
     /// What may be read of files for the first time.
     fn untouched_bytes_max(self) -> u64 {
         match self {
@@ -251,11 +259,18 @@ impl Direct {
 fn is_small(table: &Snapshot, rows: &[RowId], tail: &[Piece], caller: Caller) -> bool {
     let (rows_max, tail_rows_max) = caller.rows_max();
     let tail_rows: usize = tail.iter().map(Piece::rows).sum();
+    let bytes = || {
+        let tail: u64 = tail.iter().map(Piece::bytes).sum();
+        tail + table.bytes() / table.rows().max(1) * rows.len() as u64
+    };
     let untouched = || {
         let tail: u64 = tail.iter().map(Piece::untouched_bytes).sum();
         tail + table.untouched_bytes(rows)
     };
-    rows.len() <= rows_max && tail_rows <= tail_rows_max && untouched() <= caller.untouched_bytes_max()
+    let is_few = rows.len() <= rows_max && tail_rows <= tail_rows_max;
+    is_few
+        && (rows.len() + tail_rows < 2 || bytes() <= caller.bytes_max())
+        && untouched() <= caller.untouched_bytes_max()
 }
 
 /// Whether the bits of other floats are equal to this one: they are compared where statements are planned.

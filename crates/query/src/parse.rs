@@ -5,6 +5,7 @@ mod as_of;
 mod bounds;
 mod dialect;
 mod growth;
+mod text;
 
 use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -15,6 +16,7 @@ use types::{Error, Kind, Result};
 use dialect::Bounded;
 
 pub(crate) use growth::merge_coalesce;
+pub(crate) use text::{prepared, text_of};
 
 /// Brackets, and whatever else the parser recurses for, nest at most this deep.
 const NESTING_MAX: usize = 64;
@@ -77,7 +79,7 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
 
 /// Whether a statement in which views were opened could have been written so: time and depth are bounded as for any other.
 pub(crate) fn check_size(statement: &Statement, bytes_max: usize) -> Result<()> {
-    self::statement(&statement.to_string(), bytes_max)
+    self::statement(&text_of(statement), bytes_max)
         .map(drop)
         .map_err(|error| Error::new(error.kind(), format!("with its views opened: {}", error.message())))
 }

@@ -305,8 +305,10 @@ impl Planner {
     /// The types that a query's parameters have by where they stand, and the tables that it reads.
     pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
         let mut statement = statement.clone();
-        // Its values are not known yet, and the columns of now say as much as can be said.
-        as_of::without(&mut statement);
+        if as_of::without(&mut statement) {
+            // The columns are those of a point that only running it tells, and tables of then may have other names.
+            return Ok(Inferred { types: vec![None; parameters], tables: Vec::new() });
+        }
         names::expand(&mut statement, view, self.text_bytes_max, None)?;
         let mut tables = ViewTables::new(&self.advice, view, &[]);
         let planned = self.logical(statement, &Params::new(Vec::new()), &mut tables);

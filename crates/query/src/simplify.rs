@@ -123,7 +123,10 @@ fn named(expr: Expr, reorders: bool) -> Result<Expr> {
         Ok(match expr {
             Expr::Column(_) | Expr::OuterReferenceColumn(..) => Transformed::yes(name(expr, 0)),
             Expr::BinaryExpr(binary) if reorders => Transformed::yes(Expr::BinaryExpr(ordered(binary))),
-            Expr::InList(list) if is_constant(&list.expr)? => Transformed::yes(compared(list)),
+            // Of a list of literals nothing is left but whether it is met.
+            Expr::InList(list) if !is_literal(&list.list) && is_constant(&list.expr)? => {
+                Transformed::yes(compared(list))
+            }
             other => Transformed::no(other),
         })
     })?;
@@ -204,6 +207,10 @@ fn is_constant(expr: &Expr) -> Result<bool> {
     Ok(!varies && !expr.is_volatile())
 }
 
+fn is_literal(list: &[Expr]) -> bool {
+    list.iter().all(|item| matches!(item, Expr::Literal(..)))
+}
+
 /// A list as comparisons with each of its items.
 fn compared(list: InList) -> Expr {
     let InList { expr, list, negated } = list;
@@ -211,9 +218,18 @@ fn compared(list: InList) -> Expr {
         let expr = expr.as_ref().clone();
         if negated { expr.not_eq(item) } else { expr.eq(item) }
     };
-    let all = list.into_iter().map(one);
-    all.reduce(|all, one| if negated { all.and(one) } else { all.or(one) })
+    let both = |left: Expr, right: Expr| if negated { left.and(right) } else { left.or(right) };
+    halves(list.into_iter().map(one).collect(), &both)
         .unwrap_or_else(|| datafusion::logical_expr::lit(negated))
+}
+
+/// All of them as one. A list may be longer than a tree may be deep.
+fn halves(mut all: Vec<Expr>, both: &dyn Fn(Expr, Expr) -> Expr) -> Option<Expr> {
+    if all.len() < 2 {
+        return all.pop();
+    }
+    let right = all.split_off(all.len().div_ceil(2));
+    Some(both(halves(all, both)?, halves(right, both)?))
 }
 
 /// The expression without the names, equalities and lists as DataFusion's rules leave them.

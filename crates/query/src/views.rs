@@ -8,6 +8,7 @@ use crate::as_of;
 use crate::ddl::later;
 use crate::names::{self, Written};
 use crate::params::Params;
+use crate::parse;
 use crate::planner::Planner;
 
 /// What CREATE VIEW does; nothing if it need not.
@@ -44,7 +45,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
         );
     }
     names::qualify(&mut query, view)?;
-    let mut def = ViewDef { name: full_name, query: query.to_string(), columns: Vec::new() };
+    let mut def = ViewDef { name: full_name, query: parse::text_of(&query), columns: Vec::new() };
     // Not too deep, and not in a circle, with this view around it.
     names::expand(&mut statement(query.clone()), view, planner.text_bytes_max(), Some(&def))?;
     let planned = planner.plan(statement(query), &Params::new(Vec::new()), view, None)?;

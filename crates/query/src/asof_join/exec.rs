@@ -8,11 +8,14 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::execution::context::{QueryPlanner, SessionState};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::functions::core::r#struct;
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator, UserDefinedLogicalNode};
 use datafusion::physical_expr::{
     EquivalenceProperties, LexOrdering, LexRequirement, OrderingRequirements, PhysicalExpr, PhysicalSortExpr,
+    ScalarFunctionExpr,
 };
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -83,6 +86,8 @@ pub(crate) struct AsOfExec {
     tie: Option<Arc<dyn PhysicalExpr>>,
     schema: SchemaRef,
     orders: [LexOrdering; 2],
+    /// By which rows are dealt out, if there are keys.
+    hashed: Vec<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
 }
@@ -115,6 +120,8 @@ impl AsOfExec {
                 .ok_or_else(|| refused(Error::internal("an ASOF JOIN without an order")))
         };
         let orders = [order(0, None)?, order(1, tie.as_ref())?];
+        let hashed = keys.iter().zip(&schemas).filter_map(|(keys, schema)| hashed(keys, schema).transpose());
+        let hashed = hashed.collect::<Result<_>>()?;
         let equivalence = EquivalenceProperties::new(schema.clone());
         let partitioning = datafusion::physical_plan::Partitioning::UnknownPartitioning(
             left.output_partitioning().partition_count(),
@@ -123,8 +130,21 @@ impl AsOfExec {
             PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded);
         let metrics = ExecutionPlanMetricsSet::new();
         let properties = Arc::new(properties);
-        Ok(AsOfExec { left, right, keys, times, op, tie, schema, orders, metrics, properties })
+        Ok(AsOfExec { left, right, keys, times, op, tie, schema, orders, hashed, metrics, properties })
     }
+}
+
+/// The keys as one value. Of several, DataFusion would take a side for dealt out that is by some of them only, and a row would not
+/// meet its like in its part of the other side: it knows better of no joins but its own.
+fn hashed(keys: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    Ok(match keys {
+        [] => None,
+        [key] => Some(key.clone()),
+        keys => {
+            let options = Arc::new(ConfigOptions::default());
+            Some(Arc::new(ScalarFunctionExpr::try_new(r#struct(), keys.to_vec(), schema, options)?))
+        }
+    })
 }
 
 /// In the order in which right rows come nearer: the last that fits is the match.
@@ -160,7 +180,7 @@ impl ExecutionPlan for AsOfExec {
     fn required_input_distribution(&self) -> Vec<Distribution> {
         match self.keys[0].is_empty() {
             true => vec![Distribution::SinglePartition, Distribution::SinglePartition],
-            false => self.keys.iter().map(|keys| Distribution::HashPartitioned(keys.clone())).collect(),
+            false => self.hashed.iter().map(|key| Distribution::HashPartitioned(vec![key.clone()])).collect(),
         }
     }
 

@@ -73,7 +73,7 @@ fn begins_point(seen: &[usize], tokens: &[TokenWithSpan], at: usize) -> bool {
                 matches!(token, Token::Number(..) | Token::Placeholder(_) | Token::SingleQuotedString(_))
             };
             match token(at + 1) {
-                Some(next) if is_value(next) => [LSN, "timestamp", "timestamptz"].into_iter().any(is),
+                Some(next) if is_value(next) => [LSN, "timestamp", "timestamptz", "date"].into_iter().any(is),
                 Some(Token::LParen) => [LSN, "now", "cast", "to_timestamp"].into_iter().any(is),
                 _ => ["current_timestamp", "now"].into_iter().any(is),
             }

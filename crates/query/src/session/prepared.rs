@@ -10,13 +10,14 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType as Arrow;
 use arrow::util::display::array_value_to_string;
 use datafusion::sql::sqlparser::ast::{
-    CastKind, Expr, Ident, ObjectName, ObjectNamePart, Statement, Visit, Visitor,
+    CastKind, Expr, ObjectName, ObjectNamePart, Statement, Visit, Visitor,
 };
 use types::{Error, Kind, Principal, Result, Value, name};
 
 use super::folded;
 use crate::answer::Answer;
 use crate::deadline::Deadline;
+use crate::execute::LONG_TEXT_BYTES;
 use crate::options::Limits;
 use crate::params::count_differs;
 use crate::parse;
@@ -59,10 +60,14 @@ pub(super) fn is_word(word: &str) -> bool {
     ["prepare", "execute", "deallocate"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Parses on a thread whose stack is made for it.
+/// Parses on a thread whose stack is made for it. What is short waits for no heavy statement.
 pub(super) async fn asked(sql: &Sql, text: &str) -> Result<Asked> {
-    let (bytes_max, text) = (sql.text_bytes_max(), text.to_owned());
-    sql.blocking(Deadline::after(sql.deadline()), move || read(&text, bytes_max)).await
+    let (bytes_max, is_short, text) = (sql.text_bytes_max(), text.len() <= LONG_TEXT_BYTES, text.to_owned());
+    let read = move || read(&text, bytes_max);
+    match is_short {
+        true => sql.brief(sql.deadline(), read).await,
+        false => sql.blocking(Deadline::after(sql.deadline()), read).await,
+    }
 }
 
 fn read(text: &str, bytes_max: usize) -> Result<Asked> {
@@ -76,8 +81,11 @@ fn read(text: &str, bytes_max: usize) -> Result<Asked> {
                 return Err(Error::invalid("PREPARE takes SELECT, VALUES, INSERT, UPDATE and DELETE")
                     .hint("run other statements as they are"));
             }
+            // As it is written: the parser's text of it is not always read as the same.
+            let own = parse::prepared(text)
+                .ok_or_else(|| Error::internal("a PREPARE whose statement does not begin"))?;
             data_types.iter().try_for_each(|data_type| sql_type::from_sql(data_type).map(drop))?;
-            Asked::Prepare { name: folded(&name), text: statement.to_string(), types: data_types }
+            Asked::Prepare { name: folded(&name), text: own.to_owned(), types: data_types }
         }
         Statement::Execute {
             name: Some(called),
@@ -207,10 +215,8 @@ impl Kept {
             },
             None => value,
         });
-        let columns: Vec<String> = typed
-            .enumerate()
-            .map(|(at, value)| format!("{value} AS {}", Ident::new(format!("v{at}"))))
-            .collect();
+        let columns: Vec<String> =
+            typed.enumerate().map(|(at, value)| format!("{} AS v{at}", parse::text_of(&value))).collect();
         let text = format!("SELECT {}", columns.join(", "));
         let Answer::Rows(mut rows) = sql.run(principal, &text, params, Limits::default()).await? else {
             return Err(Error::internal("a query has no rows"));

@@ -3,7 +3,7 @@
 use testkit::Rng;
 use types::{Kind, Value};
 
-use crate::database::{Database, open};
+use crate::database::{Database, open, open_with};
 
 /// A row: id, two keys, time in seconds.
 type Row = (i64, Option<String>, Option<i64>, Option<i64>);
@@ -179,4 +179,23 @@ fn an_asof_join_stands_wherever_a_join_does() {
     let explained = query("explain select t.id, q.price from ASOF where t.id = 1").concat().concat();
     assert!(explained.contains("AsOfJoin"), "{explained}");
     assert!(explained.contains("lookup=1 rows"), "a condition on the left side comes before it: {explained}");
+}
+
+#[test]
+fn rows_that_are_dealt_out_by_one_column_meet_those_that_are_by_two() {
+    let _limit = testkit::limit(120);
+    let database = open_with(|options| options.threads = 8);
+    for table in ["l", "r"] {
+        database.execute(&format!(
+            "create table {table} as select value as id, value % 50 as a, value % 7 as b, to_timestamp(value) as at
+             from generate_series(1, 60000) as g(value)"
+        ));
+    }
+    // The left side is grouped, and so dealt out by `a` alone.
+    let found = database.query(
+        "select count(*), count(r.id), count(*) filter (where r.a = x.a and r.b = x.b)
+         from (select a, max(b) as b, max(at) as at from l group by a) x
+         asof join r match_condition (x.at >= r.at) on x.a = r.a and x.b = r.b",
+    );
+    assert_eq!(found, [["50", "50", "50"]]);
 }

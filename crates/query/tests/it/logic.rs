@@ -315,3 +315,25 @@ fn lists_beside_others_are_still_looked_up() {
         [["2"]]
     );
 }
+
+#[test]
+fn long_lists_about_one_value_are_no_deep_tree() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint, a bigint)");
+    database.execute("insert into t values (1, 5), (2, 50000), (3, null)");
+    let literals = |count: i64| (0..count).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let (all, columns) =
+        (literals(50_000), (0..1_500).map(|n| format!("a + {n}")).collect::<Vec<_>>().join(", "));
+    for (filter, expected) in [
+        (format!("$1 in ({all}) and a in (5, 6, 7, 50000)"), "2"),
+        (format!("($1 not in ({all}) or a in (5, 6, 7, 8)) and a not in (6, 7, 8, 9)"), "1"),
+        (format!("$1 in ({columns}) and $1 in (a, id, 9)"), "1"),
+    ] {
+        let text = format!("select count(*) from t where {filter}");
+        for _ in 0..2 {
+            let found = database.try_query(&text, vec![types::Value::Int64(5)]);
+            assert_eq!(found.unwrap(), [[expected]], "{}", &filter[..60]);
+        }
+    }
+}

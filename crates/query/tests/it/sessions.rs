@@ -139,3 +139,45 @@ fn without_a_session_nothing_is_kept_by_name() {
     client.fails("prepare q as select 1", Kind::TooLarge, "at most 256");
     assert_eq!(client.run("execute p255"), [["255"]]);
 }
+
+#[test]
+fn quotes_in_texts_stay_what_they_are() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table secret (x text)");
+    database.execute("insert into secret values ('hidden')");
+    let mut client = Client::new(&database);
+    client.run("prepare p as select 'a''''b', $1, '\\''' -- as it's written\n");
+    // As a program writes what a user typed: each quote doubled.
+    for typed in
+        ["x''y", "'", "''", "\\'", "\\'', (select x from secret)) --", "\\' || (select x from secret) || '"]
+    {
+        let found = client.run(&format!("execute p('{}')", typed.replace('\'', "''")));
+        assert_eq!(found, [["a''b", typed, "\\'"]], "{typed}");
+    }
+    client.run("prepare \"ö as\" (int, numeric(3, 1)) AS\n\tselect 'ä' as x, $1, $2;");
+    assert_eq!(client.run("execute \"ö as\"(1, 2.5)"), [["ä", "1", "2.5"]]);
+    database.execute("create view v as select 'a''''b' as x, '\\''' as y");
+    assert_eq!(database.query("select *, '\\''' from v"), [["a''b", "\\'", "\\'"]]);
+}
+
+#[test]
+fn a_prepared_statement_reads_the_past() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint primary key, a text)");
+    database.execute("insert into t values (1, 'one')");
+    let lsn = database.engine.root().lsn();
+    database.execute("alter table t rename column a to b");
+    database.execute("alter table t rename to other");
+    let mut client = Client::new(&database);
+    client.run(&format!("prepare one as select o.a from t as of lsn {lsn} as o where o.id = $1"));
+    client.run(&format!("prepare all as select a from t as of lsn {lsn}"));
+    client.run("prepare any as select a from t as of lsn $1 where id = $2");
+    for _ in 0..3 {
+        assert_eq!(client.run("execute one(1)"), [["one"]]);
+        assert_eq!(client.run("execute one('1')"), [["one"]]);
+        assert_eq!(client.run("execute all"), [["one"]]);
+        assert_eq!(client.run(&format!("execute any({lsn}, 1)")), [["one"]]);
+    }
+}
