@@ -211,6 +211,30 @@ fn a_unique_index_that_comes_by_altering_has_its_rows_in_memory_from_then_on() {
     assert!(owners.complete);
 }
 
+/// Each index that came or went began a batch of the head anew and was one of the few former definitions that a table
+/// keeps: reads grew slower and the past shorter with each.
+#[test]
+fn indexes_that_come_and_go_leave_the_head_folded_and_the_past_as_long() {
+    let mut tip = Tip::new(def());
+    for lsn in 1..=400u64 {
+        append(&mut tip, 2 * lsn, &[(lsn as i64, "x")]);
+        let mut changed = def();
+        if lsn % 2 == 1 {
+            changed.indexes.push(types::IndexDef {
+                name: "texts".into(),
+                kind: types::INDEX_COLUMN.into(),
+                columns: vec![changed.schema.columns[1].id],
+                options: Vec::new(),
+                unique: None,
+            });
+        }
+        tip.alter(changed, Lsn(2 * lsn + 1)).unwrap();
+    }
+    let snapshot = tip.snapshot(Lsn(801));
+    assert!(snapshot.pieces().len() <= 10, "{} batches", snapshot.pieces().len());
+    assert_eq!(snapshot.at(Lsn(2)).unwrap().rows(), 1);
+}
+
 /// What one commit ended beyond what the feed takes counted against it for ever.
 #[test]
 fn after_a_commit_that_ended_too_many_rows_the_feed_goes_on() {

@@ -155,11 +155,18 @@ impl Tip {
     /// past before `lsn` reads under the definition of then.
     pub fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
         let before = self.parts.view.clone();
+        let reads_alike = |a: &TableDef, b: &TableDef| {
+            (&a.name, &a.schema, &a.primary_key) == (&b.name, &b.schema, &b.primary_key)
+        };
+        let is_read_alike = reads_alike(&before.def, &def);
         self.set_def(def)?;
-        let parts = &mut self.parts;
-        // Folding would bring them to the new columns.
-        parts.head.keep_apart(parts.next_row);
-        Arc::make_mut(&mut parts.past).changed(lsn, before);
+        // An index comes and goes unseen by who reads.
+        if !is_read_alike {
+            let parts = &mut self.parts;
+            // Folding would bring them to the new columns.
+            parts.head.keep_apart(parts.next_row);
+            Arc::make_mut(&mut parts.past).changed(lsn, before);
+        }
         Ok(())
     }
 
