@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use commitlog::edit::ApiKey;
 use table::materializer::Materializer;
 use types::{Error, Kind, Lsn, Principal, Result, TableId};
-use vfs::{Condvar, Env, Lock, Mutex, Rank};
+use vfs::{Env, Lock, Mutex, Rank};
 
 use crate::archive::{self, Archive};
 use crate::background;
@@ -24,6 +24,7 @@ use crate::pool;
 use crate::prepare::{self, Prepared};
 use crate::reaper;
 use crate::root::Root;
+use crate::seat::Seat;
 use crate::shared::{Shared, What};
 use crate::threads::Class;
 use crate::transaction::{Ack, Committed, Op, Transaction};
@@ -37,6 +38,8 @@ struct Inner {
     shared: Arc<Shared>,
     /// What has to end when the database closes; taken by the first to close it.
     running: Mutex<Option<Running>>,
+    /// Where the core of a database with threads is.
+    seat: Option<Arc<Seat>>,
     /// The core of a database without threads.
     stepped: Mutex<Option<Core>>,
     /// What archives the log of a database without threads.
@@ -52,7 +55,7 @@ struct Running {
 struct Threads {
     commit: JoinHandle<Option<Core>>,
     sync: JoinHandle<()>,
-    sync_signal: Arc<SyncSignal>,
+    seat: Arc<Seat>,
     /// Hears when the archive's thread has ended.
     archive: Option<mpsc::Receiver<()>>,
 }
@@ -121,9 +124,11 @@ impl Engine {
         let (threads, core) =
             if stepped { (None, Some(core)) } else { (Some(Threads::start(&shared, core)?), None) };
         let keeper = (stepped && shared.archive.is_some()).then(|| archive::Keeper::new(&shared));
+        let seat = threads.as_ref().map(|threads: &Threads| threads.seat.clone());
         let running = Running { threads, lock };
         Ok(Engine(Arc::new(Inner {
             shared,
+            seat,
             running: Mutex::new(Rank::new(44, "engine running"), Some(running)),
             stepped: Mutex::new(Rank::new(45, "engine core"), core),
             archive_stepped: Mutex::new(Rank::new(43, "engine archive keeper"), keeper),
@@ -169,54 +174,74 @@ impl Engine {
         transaction: Transaction,
         done: impl FnOnce(Result<Committed>) + Send + 'static,
     ) {
-        let shared = &self.0.shared;
         let ack = transaction.ack;
-        let prepared = self.admit().and_then(|()| {
-            let root = shared.root.load_full();
-            for op in &transaction.ops {
-                if let Op::Insert { table, .. } | Op::Update { table, .. } = op {
-                    self.check_lag(&root, table)?;
-                }
-            }
-            prepare::prepare(
-                &root,
-                principal,
-                &shared.materializers.load(),
-                shared.options.unique_at_once_rows,
-                transaction,
-            )
-        });
-        let prepared = match prepared {
+        let prepared = match self.prepare(principal, transaction) {
             Ok(prepared) => prepared,
             Err(error) => return done(Err(error)),
         };
-        let (queued, memory_done): (Done, Option<_>) = match ack {
-            Ack::Durable => (Box::new(done), None),
-            Ack::Memory => (Box::new(|_| ()), Some(done)),
+        match ack {
+            Ack::Durable => self.queue(prepared, Box::new(done)),
+            Ack::Memory => match self.push(prepared, Box::new(|_| ())) {
+                Ok(()) => done(Ok(Committed::default())),
+                Err((_, error)) => done(Err(error)),
+            },
+        }
+    }
+
+    /// [`Engine::submit`], waiting for the answer. A small transaction that finds the commit thread asleep is committed by
+    /// the caller's own thread. Not for a thread that serves readers.
+    pub fn commit(&self, principal: &Principal, transaction: Transaction) -> Result<Committed> {
+        assert!(!self.0.shared.stepped, "a database without threads answers only when it is stepped");
+        let (sender, receiver) = mpsc::channel();
+        let done = move |result| {
+            // The receiver waits below.
+            let _ = sender.send(result);
         };
-        let pushed = shared.inbox.push(Request::Write { prepared, done: queued });
+        if transaction.ack == Ack::Memory {
+            self.submit(principal, transaction, done);
+        } else {
+            let prepared = self.prepare(principal, transaction)?;
+            let request = Request::Write { prepared, done: Box::new(done) };
+            let left = match &self.0.seat {
+                Some(seat) => seat.commit_here(request),
+                None => Some(request),
+            };
+            if let Some(Request::Write { prepared, done }) = left {
+                self.queue(prepared, done);
+            }
+        }
+        receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
+    }
+
+    fn prepare(&self, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
+        self.admit()?;
+        let shared = &self.0.shared;
+        let root = shared.root.load_full();
+        for op in &transaction.ops {
+            if let Op::Insert { table, .. } | Op::Update { table, .. } = op {
+                self.check_lag(&root, table)?;
+            }
+        }
+        let materializers = shared.materializers.load();
+        prepare::prepare(&root, principal, &materializers, shared.options.unique_at_once_rows, transaction)
+    }
+
+    /// Hands it to the commit thread, or refuses it.
+    fn queue(&self, prepared: Prepared, done: Done) {
+        if let Err((request, error)) = self.push(prepared, done) {
+            request.refuse(error);
+        }
+    }
+
+    fn push(&self, prepared: Prepared, done: Done) -> std::result::Result<(), (Request, Error)> {
+        let shared = &self.0.shared;
+        let pushed = shared.inbox.push(Request::Write { prepared, done });
         if let Err((_, error)) = &pushed
             && error.kind() == Kind::Busy
         {
             shared.counters.refused_busy.add(1);
         }
-        match (pushed, memory_done) {
-            (Ok(()), None) => {}
-            (Ok(()), Some(done)) => done(Ok(Committed::default())),
-            (Err((request, error)), None) => request.refuse(error),
-            (Err((_, error)), Some(done)) => done(Err(error)),
-        }
-    }
-
-    /// [`Engine::submit`], waiting for the answer. Not for a thread that serves readers.
-    pub fn commit(&self, principal: &Principal, transaction: Transaction) -> Result<Committed> {
-        assert!(!self.0.shared.stepped, "a database without threads answers only when it is stepped");
-        let (sender, receiver) = mpsc::channel();
-        self.submit(principal, transaction, move |result| {
-            // The receiver waits below.
-            let _ = sender.send(result);
-        });
-        receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
+        pushed
     }
 
     /// Queues what was prepared for tables, of whose names rows are inserted into those in `tables`.
@@ -233,12 +258,7 @@ impl Engine {
         if let Err(error) = admitted {
             return done(Err(error));
         }
-        if let Err((request, error)) = shared.inbox.push(Request::Write { prepared, done: Box::new(done) }) {
-            if error.kind() == Kind::Busy {
-                shared.counters.refused_busy.add(1);
-            }
-            request.refuse(error);
-        }
+        self.queue(prepared, Box::new(done));
     }
 
     fn admit(&self) -> Result<()> {
@@ -485,41 +505,24 @@ impl Drop for Inner {
     }
 }
 
-/// Asks the sync thread for a sync.
-struct SyncSignal {
-    state: Mutex<SyncState>,
-    asked: Condvar,
-}
-
-#[derive(Default)]
-struct SyncState {
-    asked: bool,
-    ended: bool,
-}
-
 impl Threads {
     fn start(shared: &Arc<Shared>, core: Core) -> Result<Threads> {
         let failed = |e| Error::io("starting a thread", e);
-        let sync_signal = Arc::new(SyncSignal {
-            state: Mutex::new(Rank::new(55, "engine sync"), SyncState::default()),
-            asked: Condvar::new(),
-        });
+        let seat = Arc::new(Seat::new(shared.clone(), core));
         let sync = {
-            let (shared, signal) = (shared.clone(), sync_signal.clone());
-            Class::Interactive.spawn("pn-sync", move || run_sync(&shared, &signal)).map_err(failed)?
+            let seat = seat.clone();
+            Class::Interactive.spawn("pn-sync", move || seat.run_sync()).map_err(failed)?
         };
         let commit = {
-            let (shared, signal) = (shared.clone(), sync_signal.clone());
-            Class::Interactive
-                .spawn("pn-commit", move || run_commit(&shared, &signal, core))
-                .map_err(failed)?
+            let seat = seat.clone();
+            Class::Interactive.spawn("pn-commit", move || seat.run_commit()).map_err(failed)?
         };
         let archive = match shared.archive.is_some() {
             true => Some(start_archive(shared).map_err(failed)?),
             false => None,
         };
         pool::join(shared).map_err(failed)?;
-        Ok(Threads { commit, sync, sync_signal, archive })
+        Ok(Threads { commit, sync, seat, archive })
     }
 
     /// Whether the caller is one of these threads.
@@ -530,8 +533,7 @@ impl Threads {
 
     fn join(self) -> Option<Core> {
         let core = self.commit.join().ok().flatten();
-        self.sync_signal.state.lock().ended = true;
-        self.sync_signal.asked.notify_one();
+        self.seat.end_sync();
         // A sync thread that panicked has nothing left to do.
         let _ = self.sync.join();
         core
@@ -551,66 +553,4 @@ fn start_archive(shared: &Arc<Shared>) -> std::io::Result<mpsc::Receiver<()>> {
         let _ = ended.send(());
     })?;
     Ok(receiver)
-}
-
-/// Small groups are synced by the commit thread itself: two thread switches less for a lone writer.
-const INLINE_SYNC_BYTES: u64 = 64 << 10;
-
-fn run_commit(shared: &Arc<Shared>, signal: &SyncSignal, mut core: Core) -> Option<Core> {
-    let heart = vfs::heartbeat::register(shared.env.clock.clone(), "commit", "interactive");
-    loop {
-        heart.idle();
-        let taken = shared.inbox.wait(shared.options.group_bytes_max, core.syncing(), None);
-        heart.busy();
-        if taken.closed && taken.requests.is_empty() && taken.synced.is_none() && !core.syncing() {
-            return Some(core);
-        }
-        let small = taken.requests.iter().map(Request::bytes).sum::<u64>() <= INLINE_SYNC_BYTES;
-        let step = std::panic::AssertUnwindSafe(|| core.step(taken));
-        match std::panic::catch_unwind(step) {
-            Ok(false) => {}
-            Ok(true) if small && shared.inbox.is_empty() => shared.inbox.synced(shared.syncer.sync()),
-            Ok(true) => {
-                signal.state.lock().asked = true;
-                signal.asked.notify_one();
-            }
-            Err(_) => {
-                // A bug: the tips are in doubt. Readers keep the last root, writers are refused.
-                shared.refuse_writes(
-                    Error::new(Kind::Latched, "the commit thread failed; nothing more is accepted")
-                        .hint("restart Polynya; what was acknowledged is safe"),
-                );
-                refuse_all(shared);
-                return None;
-            }
-        }
-    }
-}
-
-/// Answers whoever still comes after the commit thread is gone, until the database closes.
-fn refuse_all(shared: &Shared) {
-    loop {
-        let taken = shared.inbox.wait(u64::MAX, false, None);
-        let error = shared.check_writable().err();
-        let error = error.unwrap_or_else(|| Error::new(Kind::Latched, "nothing more is accepted"));
-        taken.requests.into_iter().for_each(|request| request.refuse(error.clone()));
-        if taken.closed {
-            return;
-        }
-    }
-}
-
-fn run_sync(shared: &Shared, signal: &SyncSignal) {
-    loop {
-        let mut state = signal.state.lock();
-        while !state.asked && !state.ended {
-            signal.asked.wait(&mut state);
-        }
-        if state.ended {
-            return;
-        }
-        state.asked = false;
-        drop(state);
-        shared.inbox.synced(shared.syncer.sync());
-    }
 }

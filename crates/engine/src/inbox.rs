@@ -176,6 +176,20 @@ impl Inbox {
         self.state.lock().requests.is_empty()
     }
 
+    /// Whether nothing waits and nothing more will come.
+    pub fn is_done(&self) -> bool {
+        let state = self.state.lock();
+        state.closed && state.requests.is_empty()
+    }
+
+    /// Waits until there is a request, or none will come any more.
+    pub fn wait_for_any(&self) {
+        let mut state = self.state.lock();
+        while state.requests.is_empty() && !state.closed {
+            self.arrived.wait(&mut state);
+        }
+    }
+
     /// Takes requests for up to `bytes_max` of log (at least one request) without waiting.
     pub fn take(&self, bytes_max: u64) -> Taken {
         self.take_from(&mut self.state.lock(), bytes_max)

@@ -49,6 +49,7 @@ mod pool;
 mod prepare;
 mod reaper;
 mod root;
+mod seat;
 mod shared;
 mod standing;
 mod then;

@@ -46,3 +46,8 @@ impl Class {
         })
     }
 }
+
+/// Whether the calling thread has the priority of [`Class::Interactive`], or a higher one.
+pub(crate) fn is_interactive() -> bool {
+    rustix::process::getpriority_process(None).is_ok_and(|nice| nice <= Class::Interactive.nice())
+}

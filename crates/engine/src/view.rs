@@ -131,6 +131,11 @@ impl View {
     /// The table of this name: `[namespace.]table`, exact or the only one that differs by case. [`Kind::NotFound`] names
     /// near ones.
     pub fn table(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
+        if self.then.is_none()
+            && let Some(table) = self.root.table(&name::qualified(wanted)).filter(|t| self.sees(t.def()))
+        {
+            return Ok(table.clone());
+        }
         let full_name = name::full_table_name(wanted)?;
         if let Some(lsn) = self.then {
             return self.table_then(&full_name, lsn);

@@ -10,6 +10,7 @@ use engine::{Committed, Engine, Mode, Op, Status, Transaction};
 use types::{Error, Lsn, Micros, Principal, Result, Value, name};
 use vfs::Env;
 
+use crate::snapshot::row_of;
 use crate::{Changes, NewTable, Row, Snapshot};
 
 /// How a database is opened.
@@ -130,8 +131,7 @@ impl Database {
 
     /// The row of a key, as the newest snapshot has it.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
-        self.engine.view(&self.principal)?;
-        self.snapshot().get(table, key)
+        row_of(&*self.engine.view(&self.principal)?.table(table)?, key)
     }
 
     /// Operations over any number of tables that happen together or not at all. Blocks until they are durable.

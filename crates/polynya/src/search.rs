@@ -107,7 +107,7 @@ impl Database {
         let mut hits = Vec::with_capacity(found.hits.len());
         for hit in found.hits {
             let missing = || Error::internal("a row that was found is not in the table");
-            let row = Row::new(def.clone(), snapshot.row(hit.row)?.ok_or_else(missing)?);
+            let row = Row::new(snapshot.row(hit.row)?.ok_or_else(missing)?);
             let snippets = snippets(&searcher, &marker, &row)?;
             hits.push(Hit { row, score: hit.score, snippets });
         }

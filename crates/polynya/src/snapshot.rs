@@ -6,7 +6,7 @@ use std::vec;
 use arrow::array::RecordBatch;
 use engine::{Root, View};
 use table::{Piece, Projection};
-use types::{DataType, Error, Lsn, Result, Value, key, name};
+use types::{Error, Lsn, Result, Value, key, name};
 
 use crate::Row;
 
@@ -37,10 +37,10 @@ impl Snapshot {
         if let Some(view) = &self.then {
             return view.table(table);
         }
-        let full_name = name::full_table_name(table)?;
-        if let Some(found) = self.root.table(&full_name) {
+        if let Some(found) = self.root.table(&name::qualified(table)) {
             return Ok(found.clone());
         }
+        let full_name = name::full_table_name(table)?;
         let names = self.root.tables().map(|t| t.def().name.as_str());
         let folded = name::resolve(&full_name, names).and_then(|i| self.root.tables().nth(i));
         folded
@@ -50,13 +50,7 @@ impl Snapshot {
 
     /// The row of a key, given in the order of the key's columns.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
-        let table = self.table(table)?;
-        if !table.def().is_keyed() {
-            return Err(Error::invalid(format!("table `{}` has no primary key", table.def().name)));
-        }
-        let types: Vec<DataType> = table.def().key_columns().map(|c| c.data_type.clone()).collect();
-        let row = table.get_row(&key::encode_values(&types, key)?)?;
-        Ok(row.map(|row| Row::new(table.def().clone(), row)))
+        row_of(&*self.table(table)?, key)
     }
 
     /// All rows of a table in row-id order, in batches; `_row_id` and `_time` come first. In a snapshot of the past, rows that
@@ -65,6 +59,16 @@ impl Snapshot {
         let table = self.table(table)?;
         Ok(Scan { projection: table.all_columns().clone(), pieces: table.pieces().into_iter() })
     }
+}
+
+/// The row of a key of the table.
+pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Row>> {
+    let def = table.def();
+    if !def.is_keyed() {
+        return Err(Error::invalid(format!("table `{}` has no primary key", def.name)));
+    }
+    let types = def.key_columns().map(|column| &column.data_type);
+    Ok(table.get_row(&key::encode_values(types, key)?)?.map(Row::new))
 }
 
 /// Batches of a table, read as they are asked for.

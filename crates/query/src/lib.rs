@@ -90,6 +90,7 @@ mod names;
 mod narrow;
 mod nullif;
 mod one_type;
+mod opaque;
 mod options;
 mod params;
 mod parse;

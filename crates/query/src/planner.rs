@@ -66,7 +66,7 @@ use crate::sql_type;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
-use crate::{float_keys, floats, sum};
+use crate::{float_keys, floats, opaque, sum};
 
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
@@ -388,7 +388,7 @@ impl Planner {
         let Some(kept) = kept else {
             // Values are known: the optimizer may use them.
             let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;
-            let plan = state.optimize(&plan).and_then(float_keys::exact).map_err(from_datafusion)?;
+            let plan = state.optimize(&plan).and_then(exact).map_err(from_datafusion)?;
             return Ok(Planned { plan, state: Some(state) });
         };
         let plan = kept.plan;
@@ -399,7 +399,7 @@ impl Planner {
             }
             _ => None,
         };
-        let plan = float_keys::exact(optimized).map_err(from_datafusion)?;
+        let plan = exact(optimized).map_err(from_datafusion)?;
         if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
@@ -564,4 +564,9 @@ fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<Logic
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
     Ok(bound.data)
+}
+
+/// An optimized plan that means what was written where DataFusion would take it for something else.
+fn exact(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
+    opaque::exact(float_keys::exact(plan)?)
 }

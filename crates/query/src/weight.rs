@@ -30,8 +30,8 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::Expr;
 use table::BATCH_ROWS;
 
-use crate::float_keys;
 use crate::scan::Scan;
+use crate::{float_keys, opaque};
 
 /// What a light statement may cost, in units of about a nanosecond.
 const LIGHT: f64 = 8e6;
@@ -238,6 +238,9 @@ fn of_expression(expression: &Arc<dyn PhysicalExpr>, row_bytes: f64) -> Option<f
     } else if let Some(list) = any.downcast_ref::<InListExpr>() {
         SIMPLE + list.list().len() as f64
     } else if let Some(function) = any.downcast_ref::<ScalarFunctionExpr>() {
+        if opaque::is_function(function.fun()) {
+            return of_expression(function.args().first()?, row_bytes);
+        }
         if function.name() == float_keys::NAME {
             return Some(SIMPLE + of_expression(function.args().first()?, row_bytes)?);
         }

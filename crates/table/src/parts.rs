@@ -176,8 +176,11 @@ impl Parts {
 
     fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, Place<'_>)> {
         let ended_later = self.then.iter().flat_map(|then| then.head_candidates(&self.head, hash));
+        self.keys.touch(std::iter::once(hash));
         self.keys.candidates(hash, from).chain(ended_later.copied()).find_map(|row| {
             let place = self.head_row(row).filter(|_| row >= from)?;
+            // Most candidates are it, and most callers read it.
+            place.stored.touch(place.index);
             key_match::matches(&place.stored.layout, &place.stored.batch, place.index, key)
                 .then_some((row, place))
         })

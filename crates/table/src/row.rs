@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::datatypes::{
-    DataType as Arrow, Float64Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
-};
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::DataType as Arrow;
 use types::{Column, ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Value};
 
 use crate::Projection;
@@ -23,6 +21,11 @@ pub struct RowRef {
 impl RowRef {
     pub fn row_id(&self) -> RowId {
         RowId(self.stored.row_ids()[self.index] as u64)
+    }
+
+    /// The definition under which its values are read: the snapshot's.
+    pub fn def(&self) -> &Arc<TableDef> {
+        &self.def
     }
 
     /// The row's place in the array of [`RowRef::stored`].
@@ -43,41 +46,31 @@ impl RowRef {
 
     /// The value of a column under the snapshot's definition.
     pub fn value(&self, column: ColumnId) -> Result<Value> {
-        let at = self.stored.layout.position(column);
-        let array = at.map(|at| self.stored.batch.column(at));
-        let wanted: &Column = match (self.def.schema.column(column), array) {
-            (Some(wanted), _) => wanted,
-            (None, Some(array)) if column == ROW_ID => {
-                return Ok(Value::from_array(array, &DataType::Int64, self.index));
-            }
-            (None, Some(array)) if column == TIME => {
-                return Ok(Value::from_array(array, &DataType::Timestamp, self.index));
-            }
-            _ => return Err(Error::internal(format!("column {column} is not in the table's definition"))),
+        if let Some(wanted) = self.def.schema.column(column) {
+            return self.value_of(wanted);
+        }
+        let (Some(at), ROW_ID | TIME) = (self.stored.layout.position(column), column) else {
+            return Err(Error::internal(format!("column {column} is not in the table's definition")));
         };
-        let Some(array) = array else { return Ok(wanted.initial.clone().unwrap_or(Value::Null)) };
+        let data_type = if column == ROW_ID { DataType::Int64 } else { DataType::Timestamp };
+        Ok(Value::from_array(self.stored.batch.column(at), &data_type, self.index))
+    }
+
+    /// All values, in the order of the definition's columns.
+    pub fn values(&self) -> Result<Vec<Value>> {
+        self.def.schema.columns.iter().map(|column| self.value_of(column)).collect()
+    }
+
+    fn value_of(&self, wanted: &Column) -> Result<Value> {
+        let Some(at) = self.stored.layout.position(wanted.id) else {
+            return Ok(wanted.initial.clone().unwrap_or(Value::Null));
+        };
+        let array = self.stored.batch.column(at);
         if stands_for(array, &wanted.data_type) {
             return Ok(Value::from_array(array, &wanted.data_type, self.index));
         }
         let one = layout::retype(&array.slice(self.index, 1), &wanted.data_type.to_arrow())?;
         Ok(Value::from_array(&one, &wanted.data_type, 0))
-    }
-
-    /// Before many of its values are asked for: reads where they are, for all columns at once. Each lies elsewhere, and these
-    /// loads do not wait for each other.
-    pub fn touch(&self) {
-        let first = |array: &ArrayRef| match array.data_type() {
-            Arrow::Int64 => array.as_primitive::<Int64Type>().values()[self.index] as u64,
-            Arrow::Float64 => array.as_primitive::<Float64Type>().values()[self.index].to_bits(),
-            Arrow::Int32 => array.as_primitive::<Int32Type>().values()[self.index] as u64,
-            Arrow::Timestamp(TimeUnit::Microsecond, _) => {
-                array.as_primitive::<TimestampMicrosecondType>().values()[self.index] as u64
-            }
-            Arrow::Utf8 => array.as_string::<i32>().value_offsets()[self.index] as u64,
-            _ => 0,
-        };
-        let [_, _, user @ ..] = self.stored.batch.columns() else { return };
-        std::hint::black_box(user.iter().fold(0, |all, array| all ^ first(array)));
     }
 
     /// The row as a batch of one.

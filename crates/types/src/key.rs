@@ -64,16 +64,20 @@ pub fn append_equal(data_type: &DataType, column: &dyn Array, row: usize, out: &
 }
 
 /// The same bytes from single values.
-pub fn encode_values(types: &[DataType], values: &[Value]) -> Result<Vec<u8>> {
-    if types.len() != values.len() {
+pub fn encode_values<'a>(
+    types: impl IntoIterator<Item = &'a DataType, IntoIter: Clone>,
+    values: &[Value],
+) -> Result<Vec<u8>> {
+    let types = types.into_iter();
+    let columns = types.clone().count();
+    if columns != values.len() {
         return Err(Error::invalid(format!(
-            "the key has {} columns, {} values were given",
-            types.len(),
+            "the key has {columns} columns, {} values were given",
             values.len()
         )));
     }
-    let mut out = Vec::new();
-    for (data_type, value) in types.iter().zip(values) {
+    let mut out = Vec::with_capacity(16);
+    for (data_type, value) in types.zip(values) {
         if data_type.is_key() {
             append_value(data_type, value, &mut out)?;
         } else {

@@ -5,6 +5,8 @@
 //! a URL and in Iceberg; a new one has at most 200 bytes in a part, so that it fits into a file name. Column names are freer: any text of 1 to 255 bytes without control characters that does
 //! not start with `_`.
 
+use std::borrow::Cow;
+
 use crate::{Error, Result};
 
 pub const DEFAULT_NAMESPACE: &str = "main";
@@ -26,6 +28,14 @@ pub fn full_table_name(text: &str) -> Result<String> {
         })?;
     }
     Ok(format!("{namespace}.{table}"))
+}
+
+/// The text with the default namespace if it has none, unchecked: a table that has this name has a good one.
+pub fn qualified(text: &str) -> Cow<'_, str> {
+    match text.contains('.') {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned([DEFAULT_NAMESPACE, ".", text].concat()),
+    }
 }
 
 /// Whether a table may be made of this name, which has passed [`full_table_name`]. Tables that have a longer one keep it.

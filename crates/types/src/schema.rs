@@ -149,7 +149,11 @@ impl Schema {
 
     /// By name: exact, else the only one that differs by case.
     pub fn column_named(&self, wanted: &str) -> Option<&Column> {
-        name::resolve(wanted, self.columns.iter().map(|c| c.name.as_str())).map(|i| &self.columns[i])
+        let exact = self.columns.iter().find(|column| column.name == wanted);
+        exact.or_else(|| {
+            let found = name::resolve(wanted, self.columns.iter().map(|c| c.name.as_str()));
+            found.map(|i| &self.columns[i])
+        })
     }
 
     /// `_row_id`, `_time`, then the columns.
@@ -203,7 +207,7 @@ impl TableDef {
     }
 
     /// The key's columns in key order.
-    pub fn key_columns(&self) -> impl Iterator<Item = &Column> {
+    pub fn key_columns(&self) -> impl Iterator<Item = &Column> + Clone {
         self.primary_key.iter().filter_map(|id| self.schema.column(*id))
     }
 

@@ -1,9 +1,10 @@
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
-use types::{DataType, Kind, Principal, RowId, Value, key};
-use vfs::Env;
+use types::{DataType, Kind, Micros, Principal, RowId, Value, key};
+use vfs::{Clock, Env};
 
 use super::support::{batch, by_id, contents, keyed, plain};
 use crate::{Engine, Mode, Op, Options, Transaction};
@@ -116,4 +117,138 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
     let status = engine.status();
     assert!(status.seals > 0, "the test means to run beside seals: {status:?}");
     assert_eq!(status.background_errors, 0);
+}
+
+/// A clock that knows on which threads the time was asked for, and fails once where it is told to.
+#[derive(Debug)]
+struct Watch {
+    real: Arc<dyn Clock>,
+    asked: Mutex<BTreeSet<String>>,
+    fails: AtomicBool,
+}
+
+impl Clock for Watch {
+    fn now(&self) -> Micros {
+        let thread = std::thread::current();
+        self.asked.lock().unwrap().insert(thread.name().unwrap_or_default().to_owned());
+        assert!(!self.fails.swap(false, Ordering::Relaxed), "as the test wants");
+        self.real.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.real.monotonic()
+    }
+}
+
+fn watched(dir: &testkit::TempDir) -> (Engine, Arc<Watch>) {
+    let real = Env::real();
+    let watch = Arc::new(Watch {
+        real: real.clock.clone(),
+        asked: Mutex::new(BTreeSet::new()),
+        fails: AtomicBool::new(false),
+    });
+    let engine = Engine::open(Env { clock: watch.clone(), ..real }, dir.path(), Options::default()).unwrap();
+    let create = Op::CreateTable { def: keyed("t"), if_absent: false };
+    engine.commit(&Principal::local(), Transaction::new(vec![create])).unwrap();
+    (engine, watch)
+}
+
+/// The commit thread asks for the time of each group: whether it was it that made them.
+fn commits_by_the_commit_thread(watch: &Watch) -> bool {
+    std::mem::take(&mut *watch.asked.lock().unwrap()).contains("pn-commit")
+}
+
+#[test]
+fn a_lone_writer_commits_in_its_own_thread_and_whoever_does_not_wait_does_not() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let (engine, watch) = watched(&dir);
+    // It may still be on its way to sleep.
+    let mut tries = 0;
+    while tries < 100 && {
+        insert(&engine, "t", &[(1, tries)], Mode::Upsert).unwrap();
+        commits_by_the_commit_thread(&watch)
+    } {
+        tries += 1;
+    }
+    assert!(tries < 100, "no commit was made by the thread that waited for it");
+    let (sender, receiver) = mpsc::channel();
+    let transaction = Transaction::insert("t", batch(&[(2, 2)]), Mode::Append);
+    engine.submit(&Principal::local(), transaction, move |result| sender.send(result).unwrap());
+    receiver.recv().unwrap().unwrap();
+    assert!(commits_by_the_commit_thread(&watch));
+    // Nor does one that others should not wait for.
+    let background = crate::threads::Class::Background;
+    let of_another = engine.clone();
+    let nice = background.spawn("nice", move || insert(&of_another, "t", &[(3, 3)], Mode::Append));
+    nice.unwrap().join().unwrap().unwrap();
+    assert!(commits_by_the_commit_thread(&watch));
+    assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, tries), (2, 2), (3, 3)].into());
+}
+
+#[test]
+fn what_is_acknowledged_to_any_kind_of_writer_is_there_after_closing_under_them() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    for round in 0..testkit::scaled(20) {
+        let engine = Engine::open(Env::real(), dir.path(), busy_options()).unwrap();
+        let create = Op::CreateTable { def: plain("t"), if_absent: true };
+        engine.commit(&Principal::local(), Transaction::new(vec![create])).unwrap();
+        let before = engine.root().table("main.t").unwrap().rows();
+        let acknowledged = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let (engine, acknowledged) = (&engine, &acknowledged);
+                scope.spawn(move || {
+                    for i in 0.. {
+                        let written = if writer % 2 == 0 {
+                            insert(engine, "t", &[(writer, i)], Mode::Append)
+                        } else {
+                            let (sender, receiver) = mpsc::channel();
+                            let transaction = Transaction::insert("t", batch(&[(writer, i)]), Mode::Append);
+                            let done = move |result| sender.send(result).unwrap();
+                            engine.submit(&Principal::local(), transaction, done);
+                            receiver.recv().unwrap()
+                        };
+                        match written {
+                            Ok(_) => acknowledged.fetch_add(1, Ordering::Relaxed),
+                            Err(error) => {
+                                assert_eq!(error.kind(), Kind::Closed, "{error}");
+                                break;
+                            }
+                        };
+                    }
+                });
+            }
+            while acknowledged.load(Ordering::Relaxed) < 40 + round as u64 {
+                std::thread::yield_now();
+            }
+            engine.close().unwrap();
+        });
+        drop(engine);
+        let engine = Engine::open(Env::real(), dir.path(), busy_options()).unwrap();
+        let there = engine.root().table("main.t").unwrap().rows();
+        assert_eq!(there - before, acknowledged.load(Ordering::Relaxed), "L1");
+    }
+}
+
+#[test]
+fn a_bug_met_in_a_callers_thread_ends_writing_and_nothing_else() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let (engine, watch) = watched(&dir);
+    insert(&engine, "t", &[(1, 1)], Mode::Append).unwrap();
+    watch.fails.store(true, Ordering::Relaxed);
+    // Whichever thread it is met in.
+    assert!(insert(&engine, "t", &[(2, 2)], Mode::Append).is_err());
+    assert!(!watch.fails.load(Ordering::Relaxed));
+    for _ in 0..2 {
+        let error = insert(&engine, "t", &[(3, 3)], Mode::Append).unwrap_err();
+        assert_eq!(error.kind(), Kind::Latched, "{error}");
+    }
+    assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, 1)].into());
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, 1)].into());
 }

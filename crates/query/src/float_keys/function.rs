@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::keys;
+use crate::opaque;
 
 pub(crate) const NAME: &str = "float_key";
 
@@ -30,17 +31,21 @@ pub(crate) fn is_function(function: &ScalarUDF) -> bool {
     function.inner().as_any().is::<FloatKey>()
 }
 
-/// The expression with what the keys in it are of in their place. It is true wherever the zeros are one value and it was.
+/// The expression with what the keys in it are of in their place, and what stands [as it is](crate::opaque). It is true wherever the zeros are one value and it was.
 pub(crate) fn without_keys(expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let plain = expr.transform_up(|expr| {
         let function = expr.as_any().downcast_ref::<ScalarFunctionExpr>();
-        Ok(match function.filter(|function| is_function(function.fun())) {
-            Some(function) => match function.args() {
-                [of] => Transformed::yes(of.clone()),
-                _ => Transformed::no(expr),
+        Ok(
+            match function
+                .filter(|function| is_function(function.fun()) || opaque::is_function(function.fun()))
+            {
+                Some(function) => match function.args() {
+                    [of] => Transformed::yes(of.clone()),
+                    _ => Transformed::no(expr),
+                },
+                None => Transformed::no(expr),
             },
-            None => Transformed::no(expr),
-        })
+        )
     });
     plain.data()
 }

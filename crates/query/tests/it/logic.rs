@@ -337,3 +337,40 @@ fn long_lists_about_one_value_are_no_deep_tree() {
         }
     }
 }
+
+/// Of what a filter computes of a column the optimizer must not conclude that the column has one value.
+#[test]
+fn rows_are_in_order_where_a_filter_computes_of_what_they_are_ordered_by() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint primary key, f double precision, n int)");
+    database.execute(
+        "insert into t values (160, 2.5, 1), (161, 3.0, 1), (164, 0.0, 2), (165, 3.4, 3), (168, 1.0, 3), (166, 2.9, 2)",
+    );
+    for (text, expected) in [
+        ("select id from t where id / 7 = 23 order by id desc", "166 165 164 161"),
+        ("select id from t where id / 7 = 23 order by cast(id as text) desc", "166 165 164 161"),
+        ("select id from t where id / 7 >= 23 and id / 7 <= 23 order by id desc", "166 165 164 161"),
+        ("select n from t where 3 = n / 1 order by n, id desc", "3 3"),
+        ("select f from t where cast(f as int) = 3 order by f desc", "3.4 3.0"),
+        ("select f from t where f + 1e16 = 1e16 order by f desc", "1.0 0.0"),
+        ("select max(id) from t where id / 7 = 23", "166"),
+        ("select id from t where id / 7 = 23 order by n, id desc", "161 166 164 165"),
+        ("select id from t where id / 7 = 23 and n = 2 order by n, id desc", "166 164"),
+        (
+            "select a.id from t a join t b on a.n = b.n where a.id / 7 = 23 and b.id = 168 order by a.id",
+            "165",
+        ),
+        (
+            "select id, row_number() over (order by id desc) as r from t where id / 7 = 23 order by r limit 1",
+            "166",
+        ),
+    ] {
+        let rows: Vec<String> = database.query(text).into_iter().map(|row| row[0].clone()).collect();
+        assert_eq!(rows.join(" "), expected, "{text}");
+    }
+    // What it knows of columns that are compared themselves it may use.
+    let plan = |text: &str| database.query(&format!("explain {text}")).concat().join("\n");
+    let sorted = plan("select id, n from t where n = 2 order by n");
+    assert!(!sorted.contains("Sort"), "{sorted}");
+}

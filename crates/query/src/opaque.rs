@@ -1,0 +1,108 @@
+//! What a filter computes, kept from DataFusion's arithmetic of intervals.
+//!
+//! That takes every operation for one that can be undone: of `id / 7 = 23` it concludes that `id` is 161, of
+//! `cast(f AS int) = 3` that `f` is 3, of `f + 1e16 = 1e16` that `f` is 0, and leaves columns out of an ORDER BY that seem to
+//! have one value. So in the optimized plan `as_is(x)` takes the place of what a filter computes of columns before it compares
+//! it: the same value, of whose origin nothing is known. Columns that are compared themselves stay as they are.
+
+use std::any::Any;
+use std::sync::{Arc, LazyLock};
+
+use arrow::datatypes::{DataType as Arrow, Field, FieldRef};
+use datafusion::common::Result;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::coerce::compares;
+
+static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    Arc::new(ScalarUDF::new_from_impl(AsIs { signature: Signature::any(1, Volatility::Immutable) }))
+});
+
+/// Whether a function is `as_is`, which no value fails to have.
+pub(crate) fn is_function(function: &ScalarUDF) -> bool {
+    function.inner().as_any().is::<AsIs>()
+}
+
+/// An optimized plan of whose filters only columns that are compared are known.
+pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|plan| match plan {
+        LogicalPlan::Filter(mut filter) => {
+            let predicate = compared(filter.predicate);
+            filter.predicate = predicate.data;
+            Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), predicate.transformed))
+        }
+        other => Ok(Transformed::no(other)),
+    })
+    .map(|exact| exact.data)
+}
+
+/// Of a condition: of what is below anything else DataFusion concludes nothing.
+fn compared(condition: Expr) -> Transformed<Expr> {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if op == Operator::And || compares(op) => {
+            let of = if op == Operator::And { compared } else { operand };
+            let (left, right) = (of(*left), of(*right));
+            let changed = left.transformed || right.transformed;
+            let both = BinaryExpr { left: Box::new(left.data), op, right: Box::new(right.data) };
+            Transformed::new_transformed(Expr::BinaryExpr(both), changed)
+        }
+        other => Transformed::no(other),
+    }
+}
+
+fn operand(expr: Expr) -> Transformed<Expr> {
+    let computes = match &expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => {
+            !compares(*op) && !matches!(op, Operator::And | Operator::Or)
+        }
+        Expr::Cast(_) | Expr::TryCast(_) | Expr::Negative(_) => true,
+        _ => false,
+    };
+    if !computes || !expr.any_column_refs() {
+        return Transformed::no(expr);
+    }
+    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), vec![expr])))
+}
+
+/// `as_is(x)`: of no other use, so that statements cannot call it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AsIs {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for AsIs {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        "as_is"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
+        types.first().cloned().ok_or_else(nothing)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let of = args.arg_fields.first().ok_or_else(nothing)?;
+        Ok(Arc::new(Field::clone(of).with_name(self.name())))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        args.args.into_iter().next().ok_or_else(nothing)
+    }
+}
+
+fn nothing() -> DataFusionError {
+    DataFusionError::Internal("as_is takes a value".into())
+}
