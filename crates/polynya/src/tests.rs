@@ -1,5 +1,6 @@
 #[cfg(feature = "sql")]
 mod copy;
+mod edge;
 #[cfg(feature = "sql")]
 mod prepared;
 mod unique;

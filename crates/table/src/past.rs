@@ -23,7 +23,7 @@ use crate::Snapshot;
 use crate::deletes::DeleteVector;
 use crate::lsn_runs;
 use crate::parts::{Entry, Parts, View};
-use crate::segment::{Segment, Writer, covers, discard};
+use crate::segment::{Form, Segment, Writer, covers, discard};
 use lookup::EndedKeys;
 
 /// Definitions of the past that are kept.
@@ -318,7 +318,7 @@ pub fn put_away(
     }
     let mut write = || {
         let layout = &snapshot.parts.view.layout;
-        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, Form::Plain, tick)?;
         for piece in &pieces {
             let batch = piece.read_rows(first.0, last.0 + 1, usize::MAX, snapshot.all_columns())?;
             if batch.num_rows() > 0 {
