@@ -44,7 +44,8 @@ impl<'a> Gather<'a> {
     /// [`Gather::add`] of a row of a segment.
     pub fn add_in(&mut self, segment: &'a Segment, block: usize, index: usize) -> Result<()> {
         if !segment.is_compressed() {
-            self.add(&segment.block(block, Need::All)?, index);
+            let stored = segment.block(block, Need::All)?;
+            self.add(&stored, index);
             return Ok(());
         }
         let place = (std::ptr::from_ref(segment).addr(), Some(block));

@@ -390,7 +390,8 @@ impl Piece {
         match &self.source {
             Source::Block(segment, block) => gather.add_in(segment, *block, index),
             _ => {
-                gather.add(&self.stored(Need::All)?, index);
+                let stored = self.stored(Need::All)?;
+                gather.add(&stored, index);
                 Ok(())
             }
         }

@@ -16,6 +16,7 @@ pub(crate) mod zones;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::ipc::MetadataVersion;
 use arrow::ipc::convert::fb_to_schema;

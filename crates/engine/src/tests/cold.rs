@@ -188,7 +188,7 @@ fn what_would_not_become_smaller_is_left_alone_and_not_tried_again() {
     def.add_column("noise", &DataType::Binary, true, None).unwrap();
     world.submit(Transaction::new(vec![Op::CreateTable { def, if_absent: false }]));
     let mut rng = sim::Rng::new(5);
-    let mut noise = || (0..200).map(|_| rng.below(256) as u8).collect();
+    let mut noise = || (0..400).map(|_| rng.below(256) as u8).collect();
     let noise: Vec<Value> = (0..1_000).map(|_| Value::Binary(noise())).collect();
     let noise = Value::to_array(&noise, &DataType::Binary).unwrap();
     let noise = RecordBatch::try_from_iter([("noise", noise)]).unwrap();
