@@ -56,7 +56,9 @@ fn fill(db: &Database, rows: i64) -> Result<()> {
             ),
             (
                 "amount",
-                Arc::new(Float64Array::from_iter_values(ids.clone().map(|i| (i as f64 * 1.7 + 42.0) % 1000.0))),
+                Arc::new(Float64Array::from_iter_values(
+                    ids.clone().map(|i| (i as f64 * 1.7 + 42.0) % 1000.0),
+                )),
             ),
             ("region", Arc::new(StringArray::from_iter_values(ids.map(|i| regions[(i * 7 % 5) as usize])))),
         ];
