@@ -60,6 +60,8 @@ pub(crate) struct Parts {
     /// In row-id order.
     pub segments: Arc<Vec<Entry>>,
     pub segment_bytes: u64,
+    /// The same, if nothing was compressed.
+    pub segment_raw_bytes: u64,
     pub segment_live: u64,
     pub history: DeleteHistory,
     pub past: Arc<Past>,

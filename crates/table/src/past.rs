@@ -212,6 +212,7 @@ impl Parts {
         }
         parts.segment_live = segments.iter().map(Entry::live).sum();
         parts.segment_bytes = segments.iter().map(|entry| entry.segment.meta().bytes).sum();
+        parts.segment_raw_bytes = segments.iter().map(|entry| entry.segment.raw_bytes()).sum();
         parts.segments = Arc::new(segments);
         let mut then =
             Then { lsn, segments: Vec::new(), live: 0, ended: ended_in_head, keys: OnceBox::new() };

@@ -308,11 +308,7 @@ impl Body {
         let packed = match opened.has(Tag::Packed) {
             true => {
                 let packed = opened.section(Tag::Packed);
-                Some(
-                    packed
-                        .and_then(|bytes| Packed::decode(&bytes, table.blocks.len()))
-                        .map_err(in_sidecar)?,
-                )
+                Some(packed.and_then(|bytes| Packed::decode(&bytes, &table.blocks)).map_err(in_sidecar)?)
             }
             false => None,
         };

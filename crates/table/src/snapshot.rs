@@ -65,6 +65,11 @@ impl Snapshot {
         self.parts.head.bytes() + self.parts.segment_bytes
     }
 
+    /// About what all rows take in memory: [`Snapshot::bytes`] if nothing was compressed.
+    pub fn raw_bytes(&self) -> u64 {
+        self.parts.head.bytes() + self.parts.segment_raw_bytes
+    }
+
     /// Bytes of the files of segments that are compressed, and about what they were if they were not.
     pub fn compressed_bytes(&self) -> (u64, u64) {
         let packed = self.segments().filter(|segment| segment.is_compressed());
@@ -73,9 +78,9 @@ impl Snapshot {
 
     /// About what one of the newest rows takes, whether it is live or not; 0 before there is any.
     pub fn row_bytes(&self) -> u64 {
-        let newest = self.parts.segments.iter().rev().map(|entry| entry.segment.meta());
+        let newest = || self.segments().rev().find(|segment| segment.meta().rows > 0);
         match self.head_rows() {
-            0 => newest.filter(|meta| meta.rows > 0).map(|meta| meta.bytes / meta.rows).next().unwrap_or(0),
+            0 => newest().map_or(0, |segment| segment.raw_bytes() / segment.meta().rows),
             rows => self.head_bytes() / rows,
         }
     }
@@ -104,7 +109,7 @@ impl Snapshot {
     }
 
     /// In row-id order.
-    pub fn segments(&self) -> impl ExactSizeIterator<Item = &Arc<Segment>> {
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &Arc<Segment>> + DoubleEndedIterator {
         self.parts.segments.iter().map(|entry| &entry.segment)
     }
 

@@ -15,7 +15,7 @@ use arrow::ipc::{CompressionType, root_as_message};
 use types::codec::{Decoder, Encoder};
 use types::{ColumnId, Error, Kind, Result, TIME};
 
-use super::{Body, Lazy, Segment, lazy};
+use super::{Block, Body, Lazy, Segment, lazy};
 use crate::Projection;
 use crate::head::Stored;
 use crate::layout::Layout;
@@ -113,6 +113,8 @@ impl<'a> Rows<'a> {
 #[derive(Debug)]
 pub(super) struct Packed {
     raw: Vec<u64>,
+    /// Bytes by which all blocks became shorter.
+    saved: u64,
     /// Whether the bytes of each block are what was written, found out when it is touched first.
     checked: Vec<Lazy<()>>,
     /// Blocks that could not be unpacked nevertheless.
@@ -127,7 +129,7 @@ impl Packed {
         e.bytes
     }
 
-    pub fn decode(bytes: &[u8], blocks: usize) -> Result<Packed> {
+    pub fn decode(bytes: &[u8], blocks: &[Block]) -> Result<Packed> {
         let mut d = Decoder::new(bytes);
         let codec = d.u8()?;
         if codec != ZSTD {
@@ -137,11 +139,14 @@ impl Packed {
         }
         let raw = d.list(Decoder::varint)?;
         d.finish()?;
-        if raw.len() != blocks || raw.iter().any(|len| *len > BLOCK_BYTES_MAX) {
-            return Err(d.damaged(format!("lengths of {} blocks where {blocks} exist", raw.len())));
+        if raw.len() != blocks.len() || raw.iter().any(|len| *len > BLOCK_BYTES_MAX) {
+            let what = format!("lengths of {} blocks where {} exist", raw.len(), blocks.len());
+            return Err(d.damaged(what));
         }
+        let bodies: u64 = blocks.iter().map(|block| block.body_len).sum();
+        let saved = raw.iter().sum::<u64>().saturating_sub(bodies);
         let none = || raw.iter().map(|_| Lazy::new()).collect();
-        Ok(Packed { checked: none(), broken: none(), raw })
+        Ok(Packed { checked: none(), broken: none(), raw, saved })
     }
 
     pub fn is_damaged(&self) -> bool {
@@ -150,10 +155,6 @@ impl Packed {
 
     pub fn raw(&self, block: usize) -> u64 {
         self.raw[block]
-    }
-
-    pub fn raw_all(&self) -> u64 {
-        self.raw.iter().sum()
     }
 }
 
@@ -197,10 +198,8 @@ impl Segment {
 
     /// About the bytes of its files if they were not compressed.
     pub fn raw_bytes(&self) -> u64 {
-        let bytes = self.meta.bytes;
-        let Ok(Body { packed: Some(packed), table, .. }) = &self.body else { return bytes };
-        let bodies: u64 = table.blocks.iter().map(|block| block.body_len).sum();
-        bytes.saturating_sub(bodies) + packed.raw_all()
+        let packed = self.body.as_ref().ok().and_then(|body| body.packed.as_ref());
+        self.meta.bytes + packed.map_or(0, |packed| packed.saved)
     }
 
     /// About the bytes of a block if it was not compressed.

@@ -75,6 +75,12 @@ impl World {
         World { sim, tip, lsn }
     }
 
+    fn packed(seed: u64, count: i64) -> World {
+        let mut world = World::new(seed, false, count);
+        world.compress(2);
+        world
+    }
+
     fn snapshot(&self) -> Arc<Snapshot> {
         self.tip.snapshot(Lsn(self.lsn))
     }
@@ -181,6 +187,11 @@ fn a_compressed_segment_answers_as_it_did_before_and_is_smaller() {
         assert!(packed * 2 < plain, "{packed} of {plain} bytes");
         let raw = world.segment().raw_bytes();
         assert!(raw.abs_diff(plain) < plain / 20, "{raw} and {plain} bytes before compression");
+        // What rows take in memory is judged by that, not by their files.
+        assert_eq!((after.raw_bytes(), after.bytes()), (raw, packed));
+        assert_eq!(after.row_bytes(), raw / world.segment().meta().rows);
+        let bytes = |snapshot: &Snapshot| snapshot.pieces().iter().map(|piece| piece.bytes()).sum::<u64>();
+        assert!(bytes(&after).abs_diff(bytes(&before)) < plain / 20);
 
         // Deletes come to it, and it is merged with what came after it, into either form.
         world.lsn += 1;
@@ -285,18 +296,20 @@ fn a_flipped_bit_in_a_compressed_segment_is_found_is_latched_and_names_the_file(
 #[test]
 fn a_block_that_does_not_unpack_under_a_checksum_that_holds_is_damage_too() {
     let lengths = Packed::encode(&[10, 20]);
-    assert_eq!(Packed::decode(&lengths, 2).unwrap().raw_all(), 30);
-    assert_eq!(Packed::decode(&lengths, 3).unwrap_err().kind(), Kind::Damaged);
-    assert_eq!(Packed::decode(&Packed::encode(&[1 << 40]), 1).unwrap_err().kind(), Kind::Damaged);
+    let packed = World::packed(6, 10_000);
+    let segment = packed.segment();
+    let two: Vec<_> = (0..2).map(|block| segment.block_info(block).unwrap().clone()).collect();
+    assert_eq!(Packed::decode(&lengths, &two).unwrap().raw(1), 20);
+    assert_eq!(Packed::decode(&lengths, &two[..1]).unwrap_err().kind(), Kind::Damaged);
+    assert_eq!(Packed::decode(&Packed::encode(&[1 << 40]), &two[..1]).unwrap_err().kind(), Kind::Damaged);
     let mut other = lengths;
     other[0] = 2;
-    let error = Packed::decode(&other, 2).unwrap_err();
+    let error = Packed::decode(&other, &two).unwrap_err();
     assert_eq!(error.kind(), Kind::Newer, "a codec that this program does not have: {error}");
 
     // Lengths that are not those of the buffers: nothing is reserved for what a block claims to be.
     let mut message = Vec::new();
-    let mut world = World::new(6, false, 100);
-    world.compress(2);
+    let world = World::packed(6, 100);
     let file = world.sim.disk.contents(&dir().join("2.arrow")).unwrap();
     let segment = world.segment();
     let info = segment.block_info(0).unwrap();
