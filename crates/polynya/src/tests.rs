@@ -1,3 +1,4 @@
+mod cold;
 #[cfg(feature = "sql")]
 mod copy;
 mod edge;
