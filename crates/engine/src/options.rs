@@ -83,14 +83,16 @@ impl Options {
     pub fn edge() -> Self {
         Options {
             log: commitlog::Options { file_bytes: 8 << 20, spare_files: 1, ..commitlog::Options::default() },
-            seal_bytes: 4 << 20,
-            seal_rows: 1 << 16,
+            seal_bytes: 2 << 20,
+            seal_rows: 1 << 15,
             log_files_max: 4,
-            debt_soft_bytes: 8 << 20,
-            debt_hard_bytes: 24 << 20,
+            debt_soft_bytes: 4 << 20,
+            debt_hard_bytes: 12 << 20,
             inbox_len_max: 1_024,
-            inbox_bytes_max: 8 << 20,
-            group_bytes_max: 2 << 20,
+            inbox_bytes_max: 4 << 20,
+            group_bytes_max: 1 << 20,
+            // Little may wait, so writers must slow down to what a busy machine's background threads get done.
+            pace_max: Duration::from_secs(1),
             step_rows: 2 * table::BATCH_ROWS,
             unique_at_once_rows: 1 << 14,
             history: Duration::from_secs(60),

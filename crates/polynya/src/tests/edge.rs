@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 
-use crate::{DataType, Database, NewTable, Options, Value};
+use crate::{DataType, Database, Kind, NewTable, Options, Value};
 
 /// Tells the test that it is the process to be measured: where, with which options, with or without indexes.
 const CHILD: &str = "POLYNYA_TEST_EDGE";
@@ -67,7 +67,11 @@ fn load(db: &Database, rows: i64, indexed: bool) {
         db.create_index("stock", &["price"]).unwrap();
     }
     for from in (0..rows).step_by(PART as usize) {
-        db.insert("stock", part(from..rows.min(from + PART))).unwrap();
+        // On a busy machine writers come sooner than what they wrote is in segments: then they are to come again.
+        while let Err(error) = db.insert("stock", part(from..rows.min(from + PART))) {
+            assert_eq!(error.kind(), Kind::Busy, "{error}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
     if indexed {
         db.wait_for_indexes("stock", Duration::from_secs(300)).unwrap();
