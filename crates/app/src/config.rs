@@ -17,7 +17,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde::Deserialize;
 use types::{Error, Result};
 
-use crate::units::{ByteSize, Span};
+use crate::units::{ByteSize, Span, SpanOrOff};
 pub use settings::{Form, SETTINGS, Setting, nearest};
 
 /// The file that is read when none is named and it is there.
@@ -25,6 +25,7 @@ pub const FILE_NAME: &str = "polynya.toml";
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Config {
+    pub profile: ProfileName,
     pub server: Server,
     pub sql: Sql,
     pub record: Record,
@@ -32,10 +33,19 @@ pub struct Config {
     pub site: Site,
     pub log: Log,
     pub history: History,
+    pub segments: Segments,
     pub bench: Bench,
     /// Where each value came from.
     #[serde(skip)]
     figment: Figment,
+}
+
+/// What kind of machine the defaults are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProfileName {
+    Server,
+    Edge,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -63,6 +73,11 @@ pub struct Sql {
 pub struct History {
     pub keep: Span,
     pub bytes_max: ByteSize,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Segments {
+    pub zstd_after: SpanOrOff,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -152,9 +167,21 @@ pub struct Sources {
 impl Config {
     /// Reads all sources. Every error is one sentence that names the place and the cure.
     pub fn load(sources: &Sources) -> Result<Self> {
+        let config = Self::load_over(sources, &[])?;
+        match config.profile {
+            ProfileName::Server => Ok(config),
+            // What was given wins over the profile's defaults, so it is read again over these.
+            ProfileName::Edge => Self::load_over(sources, settings::EDGE),
+        }
+    }
+
+    fn load_over(sources: &Sources, profile: &[(&str, &str)]) -> Result<Self> {
         let mut figment = Figment::new();
         for setting in SETTINGS {
             figment = figment.merge(Given::new(setting, setting.default, "built-in default")?);
+            if let Some((_, text)) = profile.iter().find(|(path, _)| *path == setting.path) {
+                figment = figment.merge(Given::new(setting, text, "profile \"edge\"")?);
+            }
         }
         if let Some(path) = config_file(sources)? {
             check_file(&path)?;
@@ -294,6 +321,7 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
             text.parse::<ByteSize>().map(|size| Value::from(size.to_string())).and(Ok(Value::from(text)))
         }
         Form::Span => text.parse::<Span>().and(Ok(Value::from(text))),
+        Form::SpanOrOff => text.parse::<SpanOrOff>().and(Ok(Value::from(text))),
         Form::Count => {
             text.parse::<u64>().map(Value::from).map_err(|_| format!("`{text}` is no whole number"))
         }
@@ -323,7 +351,7 @@ fn in_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
     let number = |text: &str| -> Option<u128> {
         match setting.form {
             Form::Size => text.parse().ok().map(|ByteSize(bytes)| bytes.into()),
-            Form::Span => text.parse().ok().map(|Span(span)| span.as_nanos()),
+            Form::Span | Form::SpanOrOff => text.parse().ok().map(|Span(span)| span.as_nanos()),
             _ => text.parse().ok(),
         }
     };
@@ -381,7 +409,12 @@ fn check_file(path: &Path) -> Result<()> {
     })?;
     for dict in data.values() {
         for (section, value) in dict {
-            let Value::Dict(_, entries) = value else { return Err(unknown(section, &place.to_string())) };
+            let Value::Dict(_, entries) = value else {
+                match settings::find(section) {
+                    Some(_) => continue,
+                    None => return Err(unknown(section, &place.to_string())),
+                }
+            };
             for name in entries.keys() {
                 let found = format!("{section}.{name}");
                 if settings::find(&found).is_none() {

@@ -10,7 +10,7 @@ use server::Server;
 use types::{Error, Kind, Result};
 use vfs::Env;
 
-use crate::config::Config;
+use crate::config::{Config, ProfileName};
 use crate::control::Control;
 use crate::recorder::Recorder;
 use crate::running::{Running, RunningFile};
@@ -108,7 +108,10 @@ impl Service {
             parts: vault.iter().filter_map(Vault::part).collect(),
             search: Some(search.clone()),
             storm: if private { None } else { storm(data)? },
-            ..server::Options::default()
+            ..match config.profile {
+                ProfileName::Server => server::Options::default(),
+                ProfileName::Edge => server::Options::edge(),
+            }
         };
         let server = Server::start(engine.clone(), sql.clone(), options)?;
         let address = server.local_addr();
@@ -174,7 +177,11 @@ impl Service {
 }
 
 fn engine_options(config: &Config) -> Result<engine::Options> {
-    let mut options = engine::Options::default();
+    let mut options = match config.profile {
+        ProfileName::Server => engine::Options::default(),
+        ProfileName::Edge => engine::Options::edge(),
+    };
+    options.zstd_after = config.segments.zstd_after.0;
     let delay = config.bench.sync_delay.0;
     options.history = config.history.keep.0;
     options.history_bytes_max = config.history.bytes_max.0;

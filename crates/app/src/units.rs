@@ -14,6 +14,10 @@ pub struct ByteSize(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
+/// A length of time, or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanOrOff(pub Option<Duration>);
+
 const SIZES: [(&str, f64); 9] = [
     ("", 1.0),
     ("B", 1.0),
@@ -70,6 +74,18 @@ impl FromStr for Span {
     }
 }
 
+impl FromStr for SpanOrOff {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim() == "off" {
+            return Ok(SpanOrOff(None));
+        }
+        let span = text.parse().map(|Span(span)| SpanOrOff(Some(span)));
+        span.map_err(|_| format!("`{text}` is no length of time; write one like `7 d`, or `off`"))
+    }
+}
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -120,6 +136,12 @@ impl<'de> Deserialize<'de> for ByteSize {
 }
 
 impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read(deserializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SpanOrOff {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         read(deserializer)
     }
@@ -180,6 +202,10 @@ mod tests {
             let span: Span = text.parse().unwrap();
             assert_eq!((span.0.as_millis(), span.to_string().as_str()), (millis, printed));
         }
+        let off: SpanOrOff = "off".parse().unwrap();
+        let week: SpanOrOff = "7 d".parse().unwrap();
+        assert_eq!((off.0, week.0), (None, Some(Duration::from_secs(7 * 86_400))));
+        assert!("of".parse::<SpanOrOff>().unwrap_err().contains("`off`"));
         for bad in ["", "x", "5 parsec", "-1", "1e99", "MiB"] {
             assert!(bad.parse::<ByteSize>().is_err(), "{bad}");
             assert!(bad.parse::<Span>().is_err(), "{bad}");

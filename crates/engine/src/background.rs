@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use table::compaction::{self, Policy};
-use table::{past, segment};
+use table::segment::Form;
+use table::{compaction, past, segment};
 use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
+use crate::cold;
 use crate::derive;
 use crate::expire;
 use crate::forget;
@@ -31,6 +32,7 @@ enum Task {
     Derive(derive::Task),
     Expire(expire::Task),
     Forget(forget::Task),
+    Compress(cold::Task),
     Leftover(Leftover),
 }
 
@@ -58,7 +60,9 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let derive = derive::again(shared, &mut background, now);
         let expire = expire::again(&shared.root.load(), &mut background, now);
         let forget = forget::again(shared, &shared.root.load(), &background, now);
-        return Outcome::Idle { again: failed.into_iter().chain(derive).chain(expire).chain(forget).min() };
+        let cold = cold::again(shared, &shared.root.load(), &mut background, now);
+        let again = failed.into_iter().chain(derive).chain(expire).chain(forget).chain(cold).min();
+        return Outcome::Idle { again };
     };
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
@@ -155,7 +159,9 @@ fn next(shared: &Shared) -> Option<Task> {
         // A table that was dropped is not tried again.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
         background.retries.retain(|what, _| match what {
-            What::Table(table) | What::Derive(table, _) | What::Expire(table) => exists(table),
+            What::Table(table) | What::Derive(table, _) | What::Expire(table) | What::Cold(table) => {
+                exists(table)
+            }
             What::Manifest | What::Preallocate => true,
         });
     }
@@ -177,7 +183,7 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(What::Manifest);
             return Some(Task::Manifest);
         }
-        if let Some((snapshot, inputs)) = compactable(&root, &mut background, now) {
+        if let Some((snapshot, inputs)) = compactable(shared, &root, &mut background, now) {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
         }
@@ -192,6 +198,10 @@ fn next(shared: &Shared) -> Option<Task> {
         if let Some(task) = derive::next(shared, &root, &mut background, now) {
             background.begin(task.what());
             return Some(Task::Derive(task));
+        }
+        if let Some(task) = cold::next(shared, &root, &background, now) {
+            background.begin(task.what());
+            return Some(Task::Compress(task));
         }
     }
     if let Some(leftover) = derive::leftover(&root, &mut background, now) {
@@ -237,6 +247,7 @@ fn manifest_due(shared: &Shared, root: &Root, background: &Background) -> bool {
 }
 
 fn compactable(
+    shared: &Shared,
     root: &Root,
     background: &mut Background,
     now: Duration,
@@ -247,7 +258,7 @@ fn compactable(
         return None;
     }
     for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
-        if let Some(inputs) = compaction::plan(snapshot, &Policy::default()) {
+        if let Some(inputs) = compaction::plan(snapshot, &shared.options.compaction) {
             return Some((snapshot.clone(), inputs));
         }
         background.compactable.remove(&snapshot.def().id);
@@ -290,7 +301,8 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             // Not again before something changes there, whether it fails or panics: the same damage would be met in a
             // circle.
             shared.background.lock().compactable.remove(&table);
-            match compact(shared, &snapshot, &inputs) {
+            let form = form_of(shared, &snapshot, &inputs);
+            match compact(shared, &snapshot, &inputs, form) {
                 Ok(edit) => {
                     shared.background.lock().compactable.insert(table);
                     hand_over(shared, edit, under)
@@ -328,6 +340,10 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             let under = Under::way(shared, task.what());
             shared.counters.forgotten.add(1);
             hand_over(shared, task.edit(), under)
+        }
+        Task::Compress(task) => {
+            let under = Under::way(shared, task.what());
+            cold::run(shared, task, under)
         }
         Task::Leftover(leftover) => {
             let under = Under::way(shared, leftover.what());
@@ -394,8 +410,21 @@ fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::Kept>) {
     }
 }
 
+/// How what is merged is written: compressed if all of it was, so that it need not be compressed again.
+fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> Form {
+    match shared.options.zstd_after {
+        Some(_) => compaction::form_of(snapshot, inputs),
+        None => Form::Plain,
+    }
+}
+
 /// Merges neighbouring segments into one.
-fn compact(shared: &Arc<Shared>, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> Result<BackgroundEdit> {
+pub(crate) fn compact(
+    shared: &Arc<Shared>,
+    snapshot: &table::Snapshot,
+    inputs: &[SegmentId],
+    form: Form,
+) -> Result<BackgroundEdit> {
     let def = snapshot.def();
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
@@ -404,7 +433,7 @@ fn compact(shared: &Arc<Shared>, snapshot: &table::Snapshot, inputs: &[SegmentId
         (Some(first), Some(last)) => put_away(shared, snapshot, first.first_row, last.last_row)?,
         _ => None,
     };
-    let merged = compaction::merge(snapshot, inputs, &shared.env, &dir, id, &mut tick(shared));
+    let merged = compaction::merge(snapshot, inputs, &shared.env, &dir, id, form, &mut tick(shared));
     let meta = merged.inspect_err(|_| discard(shared, &dir, kept.as_ref()))?;
     let output = meta.map(|meta| table::Segment::open(&shared.env, &dir, def, meta));
     if let Some(segment) = &output {

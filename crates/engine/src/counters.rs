@@ -38,6 +38,8 @@ pub(crate) struct Counters {
     pub head_bytes: Counter,
     pub seals: Counter,
     pub compactions: Counter,
+    /// Segments that were written anew, compressed.
+    pub compressions: Counter,
     pub manifests: Counter,
     /// How often rows that ended were forgotten.
     pub forgotten: Counter,
@@ -77,6 +79,8 @@ pub struct Status {
     pub held_bytes: u64,
     pub seals: u64,
     pub compactions: u64,
+    /// Those of them that compressed a cold segment.
+    pub compressions: u64,
     pub manifests: u64,
     /// How often rows that ended were let go of.
     pub forgotten: u64,

@@ -353,6 +353,7 @@ impl Engine {
             held_bytes: counters.held_bytes.get(),
             seals: counters.seals.get(),
             compactions: counters.compactions.get(),
+            compressions: counters.compressions.get(),
             manifests: counters.manifests.get(),
             forgotten: counters.forgotten.get(),
             past_bytes: root.tables().map(|table| table.past_bytes()).sum(),

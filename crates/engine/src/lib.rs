@@ -31,6 +31,7 @@ mod archive;
 mod arrivals;
 mod background;
 pub mod backup;
+mod cold;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod core;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use table::compaction::Policy;
+
 /// Settings of one database. The defaults suit a machine with 2 cores and 2 GiB.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -39,6 +41,10 @@ pub struct Options {
     pub history: Duration,
     /// Files of such rows, of all tables together; beyond it the oldest go before their time.
     pub history_bytes_max: u64,
+    /// When segments are merged.
+    pub compaction: Policy,
+    /// Segments whose rows are all older than this are compressed. `None`: none are, and those that were stay readable.
+    pub zstd_after: Option<Duration>,
     /// What transactions that are open for a while may take.
     pub transactions: crate::Limits,
 }
@@ -62,7 +68,43 @@ impl Default for Options {
             unique_at_once_rows: table::unique::ENTERED_AT_ONCE_MAX,
             history: Duration::from_secs(600),
             history_bytes_max: 1 << 30,
+            compaction: Policy::default(),
+            zstd_after: None,
             transactions: crate::Limits::default(),
+        }
+    }
+}
+
+impl Options {
+    /// For a machine with little memory: a database of a million small rows within 64 MiB of its own, while it is written,
+    /// read and opened. Heads are sealed early, little may wait, merges stay small, so there are more segments to look into.
+    ///
+    /// One transaction is in memory several times while it is committed, whatever is set here: large loads come in parts.
+    pub fn edge() -> Self {
+        Options {
+            log: commitlog::Options { file_bytes: 8 << 20, spare_files: 1, ..commitlog::Options::default() },
+            seal_bytes: 2 << 20,
+            seal_rows: 1 << 15,
+            log_files_max: 4,
+            debt_soft_bytes: 4 << 20,
+            debt_hard_bytes: 12 << 20,
+            inbox_len_max: 1_024,
+            inbox_bytes_max: 4 << 20,
+            group_bytes_max: 1 << 20,
+            // Little may wait, so writers must slow down to what a busy machine's background threads get done.
+            pace_max: Duration::from_secs(1),
+            step_rows: 2 * table::BATCH_ROWS,
+            unique_at_once_rows: 1 << 14,
+            history: Duration::from_secs(60),
+            history_bytes_max: 64 << 20,
+            compaction: Policy { segment_bytes_max: 64 << 20, keyed_rows_max: 1 << 18, ..Policy::default() },
+            transactions: crate::Limits {
+                bytes_max: 8 << 20,
+                open_max: 16,
+                bytes_of_all_max: 16 << 20,
+                ..crate::Limits::default()
+            },
+            ..Options::default()
         }
     }
 }

@@ -93,6 +93,12 @@ pub(crate) struct Background {
     pub expiring: BTreeSet<TableId>,
     /// When tables are looked at again for old rows, on the machine's monotonic clock.
     pub expire_due: BTreeMap<TableId, Duration>,
+    /// A segment is being compressed.
+    pub compressing: bool,
+    /// When the next may be, on the machine's monotonic clock.
+    pub cold_due: Duration,
+    /// Cold segments that compression would not make smaller.
+    pub incompressible: BTreeSet<SegmentId>,
     /// What materializers keep of tables that are gone.
     pub leftovers: Vec<Leftover>,
     /// The root that was looked at last for work of materializers.
@@ -109,6 +115,8 @@ pub(crate) enum What {
     Preallocate,
     Derive(TableId, &'static str),
     Expire(TableId),
+    /// Compresses a segment of a table, in one table at a time.
+    Cold(TableId),
 }
 
 /// What a materializer keeps of a table that is gone, until nobody reads it.
@@ -145,6 +153,7 @@ impl Background {
             What::Preallocate => self.preallocating,
             What::Derive(table, name) => self.deriving.contains(&(table, name)),
             What::Expire(table) => self.expiring.contains(&table),
+            What::Cold(table) => self.compressing || self.busy.contains(&table),
         }
     }
 
@@ -155,6 +164,10 @@ impl Background {
             What::Preallocate => self.preallocating = true,
             What::Derive(table, name) => drop(self.deriving.insert((table, name))),
             What::Expire(table) => drop(self.expiring.insert(table)),
+            What::Cold(table) => {
+                self.busy.insert(table);
+                self.compressing = true;
+            }
         }
     }
 
@@ -165,6 +178,10 @@ impl Background {
             What::Preallocate => self.preallocating = false,
             What::Derive(table, name) => drop(self.deriving.remove(&(table, name))),
             What::Expire(table) => drop(self.expiring.remove(&table)),
+            What::Cold(table) => {
+                self.busy.remove(&table);
+                self.compressing = false;
+            }
         }
     }
 

@@ -5,6 +5,7 @@ mod background;
 mod backup;
 mod basics;
 mod closing;
+mod cold;
 mod concurrent;
 mod derived;
 mod interactive;

@@ -17,9 +17,20 @@ use crate::{Changes, NewTable, Row, Snapshot};
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub engine: engine::Options,
-    /// `None`: what [`query::Options::new`] says, spilling into the database's directory.
+    /// `None`: what [`query::Options::new`] says, or [`query::Options::edge`] for a small machine, spilling into the
+    /// database's directory.
     #[cfg(feature = "sql")]
     pub sql: Option<query::Options>,
+    /// Whether the machine is a small one.
+    pub edge: bool,
+}
+
+impl Options {
+    /// For a machine with little memory: a database of a million small rows within 64 MiB of its own. See
+    /// [`engine::Options::edge`].
+    pub fn edge() -> Options {
+        Options { engine: engine::Options::edge(), edge: true, ..Options::default() }
+    }
 }
 
 /// An open database. Clones are the same one; it closes when the last is dropped, or with [`Database::close`].
@@ -43,6 +54,11 @@ impl Database {
     }
 
     pub fn open_with(dir: impl AsRef<Path>, options: Options) -> Result<Database> {
+        #[cfg(feature = "sql")]
+        let sql = options.sql.unwrap_or_else(|| {
+            let spill = dir.as_ref().join("spill");
+            if options.edge { query::Options::edge(spill) } else { query::Options::new(spill) }
+        });
         let engine = Engine::open(Env::real(), dir.as_ref(), options.engine)?;
         engine.register(index::column::Column::new())?;
         #[cfg(feature = "text")]
@@ -53,7 +69,7 @@ impl Database {
             #[cfg(feature = "text")]
             text,
             #[cfg(feature = "sql")]
-            sql: std::sync::Arc::new(crate::sql::Lazy::new(&engine, options.sql)),
+            sql: std::sync::Arc::new(crate::sql::Lazy::new(&engine, sql)),
             engine,
             principal: Principal::local(),
         })

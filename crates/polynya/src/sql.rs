@@ -1,6 +1,5 @@
 //! SQL for callers of any kind: blocking, or as a future of any runtime.
 
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
@@ -21,9 +20,7 @@ pub(crate) struct Lazy {
 }
 
 impl Lazy {
-    pub fn new(engine: &Engine, options: Option<query::Options>) -> Self {
-        let spill: PathBuf = engine.dir().join("spill");
-        let options = options.unwrap_or_else(|| query::Options::new(spill));
+    pub fn new(engine: &Engine, options: query::Options) -> Self {
         Lazy { engine: engine.clone(), options, sql: OnceLock::new() }
     }
 

@@ -1,5 +1,7 @@
+mod cold;
 #[cfg(feature = "sql")]
 mod copy;
+mod edge;
 #[cfg(feature = "sql")]
 mod prepared;
 mod unique;

@@ -261,7 +261,7 @@ fn is_small(table: &Snapshot, rows: &[RowId], tail: &[Piece], caller: Caller) ->
     let tail_rows: usize = tail.iter().map(Piece::rows).sum();
     let bytes = || {
         let tail: u64 = tail.iter().map(Piece::bytes).sum();
-        tail + table.bytes() / table.rows().max(1) * rows.len() as u64
+        tail + table.raw_bytes() / table.rows().max(1) * rows.len() as u64
     };
     let untouched = || {
         let tail: u64 = tail.iter().map(Piece::untouched_bytes).sum();

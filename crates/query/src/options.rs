@@ -47,6 +47,18 @@ impl Options {
             text_bytes_max: 1 << 20,
         }
     }
+
+    /// For a machine with little memory: one thread for light statements and one for the others, which spill early.
+    pub fn edge(spill_dir: impl Into<PathBuf>) -> Self {
+        Options {
+            threads: 1,
+            memory_bytes: 16 << 20,
+            spill_bytes_max: 1 << 30,
+            concurrent_max: 2,
+            waiting_max: 16,
+            ..Options::new(spill_dir)
+        }
+    }
 }
 
 /// What one statement may take.

@@ -247,7 +247,7 @@ impl Scan {
 
     /// About what a row takes, with all columns.
     pub fn row_bytes(&self) -> u64 {
-        self.snapshot.bytes() / self.snapshot.rows().max(1)
+        self.snapshot.raw_bytes() / self.snapshot.rows().max(1)
     }
 
     /// Rows that are read, of one part or of all.

@@ -279,7 +279,7 @@ impl Search {
         let (mut rows, mut bytes) = (0, 0);
         for part in parts.iter().filter(|part| !part.scanned) {
             let unbuilt = self.0.text.unbuilt(&part.snapshot, part.position.as_deref());
-            let row_bytes = part.snapshot.bytes() / part.snapshot.rows().max(1);
+            let row_bytes = part.snapshot.raw_bytes() / part.snapshot.rows().max(1);
             rows += unbuilt;
             bytes += unbuilt.saturating_mul(row_bytes);
         }

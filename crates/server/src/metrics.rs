@@ -179,6 +179,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.gauge("past_bytes", "Bytes of files that hold rows which ended, for AS OF.", s.past_bytes);
     t.counter("seals_total", "Heads sealed into segments.", s.seals);
     t.counter("compactions_total", "Compactions.", s.compactions);
+    t.counter("compressions_total", "Those of them that compressed a cold segment.", s.compressions);
     t.counter("manifests_total", "Manifests written.", s.manifests);
     t.counter("background_bytes_total", "Bytes written by seals and compactions.", s.background_bytes);
     t.counter("background_errors_total", "Background work that failed.", s.background_errors);

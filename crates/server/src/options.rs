@@ -98,3 +98,19 @@ impl Default for Options {
         }
     }
 }
+
+impl Options {
+    /// For a machine with little memory: see `engine::Options::edge`.
+    pub fn edge() -> Self {
+        Options {
+            threads: 1,
+            work_threads: 1,
+            work_queue_max: 256,
+            connections_max: 256,
+            body_bytes_max: 4 << 20,
+            body_bytes_total_max: 8 << 20,
+            rows_bytes_max: 2 << 20,
+            ..Options::default()
+        }
+    }
+}

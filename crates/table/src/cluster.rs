@@ -4,18 +4,15 @@
 //! id, those without a time last. So a range of time lies in few blocks, however the rows arrived. Row ids stay what they are:
 //! the segment says where each of its rows stands (`segment/order.rs`).
 
-use std::sync::Arc;
-
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::TimestampMicrosecondType;
 use roaring::RoaringTreemap;
 use types::{ColumnId, DataType, Error, Result, TableDef};
 
 use crate::gather::Gather;
-use crate::head::Stored;
 use crate::lsn_runs::{self, Run};
-use crate::segment::Writer;
-use crate::{BATCH_ROWS, Snapshot};
+use crate::segment::{Need, Writer};
+use crate::{BATCH_ROWS, Piece, Snapshot};
 
 /// Rows by which it is measured how scattered times are: those of a block. Few in tests, so that small tables count.
 const GROUP_ROWS: usize = if cfg!(test) { 16 } else { BATCH_ROWS };
@@ -59,7 +56,7 @@ struct Rows {
     rows: Vec<Row>,
     /// Positions in `rows` by row id.
     by_id: Vec<u32>,
-    sources: Vec<Arc<Stored>>,
+    sources: Vec<Piece>,
     bytes: u64,
     /// Those of the sources.
     runs: Vec<Run>,
@@ -73,7 +70,7 @@ impl Rows {
             if piece.row_range().0.0 >= below {
                 break;
             }
-            let stored = piece.stored()?.clone();
+            let stored = piece.stored(Need::Column(column))?;
             let times = projection.apply(&stored.layout, &stored.batch)?;
             let times = times.column(0).as_primitive_opt::<TimestampMicrosecondType>();
             let times = times.ok_or_else(|| Error::internal("a column of times was asked for"))?;
@@ -87,11 +84,12 @@ impl Rows {
                 rows.push(Row { time, row, source, index: index as u32 });
             }
             bytes += piece.bytes();
-            sources.push(stored);
+            drop(stored);
             // All blocks of a segment share the segment's.
             let more = piece.runs()?;
             let known = runs.last().map_or(0, |last| last.first);
             runs.extend_from_slice(&more[more.partition_point(|run| run.first <= known)..]);
+            sources.push(piece);
         }
         let count = u32::try_from(rows.len());
         let count = count.map_err(|_| Error::internal("a segment of more than 2^32 rows was asked for"))?;
@@ -140,7 +138,9 @@ impl Rows {
         let at_once = (GATHER_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS as u64) as usize;
         for part in self.rows.chunks(at_once) {
             let mut gather = Gather::default();
-            part.iter().for_each(|row| gather.add(&self.sources[row.source as usize], row.index as usize));
+            for row in part {
+                self.sources[row.source as usize].pick(&mut gather, row.index as usize)?;
+            }
             writer.push(&gather.finish(snapshot.all_columns())?, &[])?;
         }
         Ok(())

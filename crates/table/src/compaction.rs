@@ -1,13 +1,14 @@
 //! Compaction: neighbouring segments become one, without their deleted rows.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use types::{Error, Result, SegmentId};
+use types::{Error, Micros, Result, SegmentId};
 use vfs::Env;
 
 use crate::parts::Entry;
-use crate::segment::{Writer, discard};
-use crate::{SegmentMeta, Snapshot, cluster};
+use crate::segment::{Form, Writer, discard};
+use crate::{Segment, SegmentMeta, Snapshot, cluster};
 
 /// When segments are merged.
 #[derive(Clone, Debug)]
@@ -22,15 +23,24 @@ pub struct Policy {
     pub keyed_rows_max: u64,
     /// Rewrite a segment once more than this part of its rows is deleted.
     pub deleted_ratio_max: f64,
+    /// Smaller segments are not compressed.
+    pub compressed_bytes_min: u64,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { fan_in: 4, segment_bytes_max: 1 << 30, keyed_rows_max: 8 << 20, deleted_ratio_max: 0.3 }
+        Policy {
+            fan_in: 4,
+            segment_bytes_max: 1 << 30,
+            keyed_rows_max: 8 << 20,
+            deleted_ratio_max: 0.3,
+            compressed_bytes_min: 64 << 10,
+        }
     }
 }
 
-/// Segments below this size are one class.
+/// Segments below this size are one class. Sizes are those before compression, or compressed ones would be merged again and
+/// again with what is younger.
 const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 
 /// Which neighbours to merge next, in row-id order; `None`: nothing is worth it. Segments that cannot be read are left
@@ -65,7 +75,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
         // As many as fit.
         let (mut bytes, mut rows) = (0, 0);
         let fits = run.iter().take_while(|e| {
-            bytes += e.segment.meta().bytes;
+            bytes += e.segment.raw_bytes();
             rows += e.live();
             bytes <= policy.segment_bytes_max && rows <= rows_max
         });
@@ -82,13 +92,33 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
 }
 
 fn at_least_doubles(run: &[Entry]) -> bool {
-    let bytes = |entry: &Entry| entry.segment.meta().bytes;
+    let bytes = |entry: &Entry| entry.segment.raw_bytes();
     let (all, largest) = (run.iter().map(bytes).sum::<u64>(), run.iter().map(bytes).max());
     largest.is_some_and(|largest| largest <= all / 2)
 }
 
 fn class_of(entry: &Entry) -> u32 {
-    (entry.segment.meta().bytes / SMALLEST_CLASS_BYTES).checked_ilog(4).map_or(0, |class| class + 1)
+    (entry.segment.raw_bytes() / SMALLEST_CLASS_BYTES).checked_ilog(4).map_or(0, |class| class + 1)
+}
+
+/// The segments that may be compressed, each with the time after whose passing it is cold: the newest of its rows' arrival.
+/// Those that cannot be read are left alone.
+pub fn compressible<'a>(
+    snapshot: &'a Snapshot,
+    policy: &Policy,
+) -> impl Iterator<Item = (&'a Arc<Segment>, Micros)> {
+    let bytes_min = policy.compressed_bytes_min;
+    let wanted = move |e: &&Entry| {
+        let is_large = e.live() > 0 && e.segment.meta().bytes >= bytes_min;
+        is_large && !e.segment.is_compressed() && !e.segment.is_damaged()
+    };
+    snapshot.parts.segments.iter().filter(wanted).map(|e| (&e.segment, e.segment.meta().last_time))
+}
+
+/// In which form what is merged of `inputs` is written: compressed if they are, so that they need not be compressed again.
+pub fn form_of(snapshot: &Snapshot, inputs: &[SegmentId]) -> Form {
+    let mut taken = snapshot.segments().filter(|s| inputs.contains(&s.id()));
+    if taken.all(|segment| segment.is_compressed()) { Form::Zstd } else { Form::Plain }
 }
 
 /// Writes the live rows of `inputs` into segment `id` in `dir`, durably; row ids are kept. `None`: no row was live.
@@ -99,6 +129,7 @@ pub fn merge(
     env: &Env,
     dir: &Path,
     id: SegmentId,
+    form: Form,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<SegmentMeta>> {
     let entries = &snapshot.parts.segments;
@@ -117,7 +148,7 @@ pub fn merge(
     let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
     let mut write = || {
         let layout = &snapshot.parts.view.layout;
-        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, form, tick)?;
         cluster::write(snapshot, &mut writer, first.0, last.0.saturating_add(1))?;
         writer.finish(first, last)
     };

@@ -3,42 +3,82 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use types::Result;
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use types::{Error, Result};
 
 use crate::Projection;
 use crate::head::Stored;
+use crate::segment::{Need, Segment};
 
-/// Rows in the order in which they were picked.
+/// Rows in the order in which they were picked. Compressed blocks are unpacked at the end, one after the other, each once:
+/// what is kept of them are the rows that were picked.
 #[derive(Debug, Default)]
-pub(crate) struct Gather {
-    sources: Vec<Arc<Stored>>,
-    known: HashMap<*const Stored, usize>,
+pub(crate) struct Gather<'a> {
+    sources: Vec<Source<'a>>,
+    /// By the address of the rows, or of the segment with its block.
+    known: HashMap<(usize, Option<usize>), usize>,
     picks: Vec<(usize, usize)>,
 }
 
-impl Gather {
+#[derive(Debug)]
+enum Source<'a> {
+    Lying(Arc<Stored>),
+    Packed { segment: &'a Segment, block: usize, rows: Vec<u32> },
+}
+
+impl<'a> Gather<'a> {
     pub fn add(&mut self, stored: &Arc<Stored>, index: usize) {
         // Neighbours stand together as a rule.
-        let last = self.picks.last().map(|(source, _)| *source);
-        let source = last.filter(|last| Arc::ptr_eq(&self.sources[*last], stored)).unwrap_or_else(|| {
-            *self.known.entry(Arc::as_ptr(stored)).or_insert_with(|| {
-                self.sources.push(stored.clone());
+        let is_same = |source: &usize| matches!(&self.sources[*source], Source::Lying(last) if Arc::ptr_eq(last, stored));
+        let last = self.picks.last().map(|(source, _)| *source).filter(is_same);
+        let source = last.unwrap_or_else(|| {
+            *self.known.entry((Arc::as_ptr(stored).addr(), None)).or_insert_with(|| {
+                self.sources.push(Source::Lying(stored.clone()));
                 self.sources.len() - 1
             })
         });
         self.picks.push((source, index));
     }
 
+    /// [`Gather::add`] of a row of a segment.
+    pub fn add_in(&mut self, segment: &'a Segment, block: usize, index: usize) -> Result<()> {
+        if !segment.is_compressed() {
+            let stored = segment.block(block, Need::All)?;
+            self.add(&stored, index);
+            return Ok(());
+        }
+        let place = (std::ptr::from_ref(segment).addr(), Some(block));
+        let source = *self.known.entry(place).or_insert_with(|| {
+            self.sources.push(Source::Packed { segment, block, rows: Vec::new() });
+            self.sources.len() - 1
+        });
+        if let Source::Packed { rows, .. } = &mut self.sources[source] {
+            self.picks.push((source, rows.len()));
+            rows.push(index as u32);
+        }
+        Ok(())
+    }
+
     pub fn finish(self, projection: &Projection) -> Result<RecordBatch> {
+        let unpack = |source| match source {
+            Source::Lying(stored) => Ok(stored),
+            Source::Packed { segment, block, rows } => {
+                let stored = segment.block(block, Need::Columns(projection))?;
+                let batch = take_record_batch(&stored.batch, &UInt32Array::from(rows));
+                let batch = batch.map_err(|e| Error::internal(format!("picking rows failed: {e}")))?;
+                Ok(Arc::new(Stored { batch, layout: stored.layout.clone() }))
+            }
+        };
+        let sources = self.sources.into_iter().map(unpack).collect::<Result<Vec<_>>>()?;
         match self.picks[..] {
             [] => Ok(projection.empty()),
             [(source, index)] => {
-                let Stored { layout, batch, .. } = &*self.sources[source];
+                let Stored { layout, batch, .. } = &*sources[source];
                 projection.batch(projection.row(layout, batch, index)?, 1)
             }
             _ => {
-                let sources = self.sources.iter().map(|stored| (&*stored.layout, &stored.batch));
+                let sources = sources.iter().map(|stored| (&*stored.layout, &stored.batch));
                 projection.gather(sources, &self.picks)
             }
         }

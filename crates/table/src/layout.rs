@@ -22,6 +22,8 @@ pub(crate) struct Layout {
     pub key: Vec<usize>,
     /// The key columns' types; a key column's type never changes.
     pub key_types: Vec<DataType>,
+    /// Columns that the rows have in their file and that their reader did not ask for.
+    left_out: Vec<ColumnId>,
 }
 
 impl Layout {
@@ -56,7 +58,31 @@ impl Layout {
             key.push(at);
             key_types.push(column.data_type.clone());
         }
-        Ok(Arc::new(Layout { schema, ids, positions, key, key_types }))
+        Ok(Arc::new(Layout { schema, ids, positions, key, key_types, left_out: Vec::new() }))
+    }
+
+    /// That of some of its columns, given by their positions, ascending.
+    pub fn part(&self, columns: &[usize]) -> Result<Arc<Layout>> {
+        let schema = self.schema.project(columns);
+        let schema = schema.map_err(|e| Error::internal(format!("columns that a layout lacks: {e}")))?;
+        let ids: Vec<ColumnId> = columns.iter().map(|at| self.ids[*at]).collect();
+        let mut positions: Vec<_> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+        positions.sort_unstable();
+        // Who compares keys without their columns is to fail, not to find nothing.
+        let key = self.key.iter().map(|at| columns.binary_search(at).unwrap_or(usize::MAX)).collect();
+        let left_out = self.ids.iter().filter(|id| position(&positions, **id).is_none()).copied().collect();
+        let (schema, key_types) = (Arc::new(schema), self.key_types.clone());
+        Ok(Arc::new(Layout { schema, ids, positions, key, key_types, left_out }))
+    }
+
+    /// Where a column stands; `None` if the rows were written before there was such a column.
+    pub fn find(&self, id: ColumnId) -> Result<Option<usize>> {
+        match self.position(id) {
+            None if self.left_out.contains(&id) => {
+                Err(Error::internal(format!("column {id} of a block was not asked for")))
+            }
+            found => Ok(found),
+        }
     }
 
     pub fn position(&self, id: ColumnId) -> Option<usize> {
@@ -156,7 +182,7 @@ impl Projection {
     /// `batch`, laid out as `from`, as this projection wants it. Copies no values but those of widened columns.
     pub(crate) fn apply(&self, from: &Layout, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
-        let column = |wanted: &Wanted| match from.position(wanted.id) {
+        let column = |wanted: &Wanted| match from.find(wanted.id)? {
             Some(at) => retype(batch.column(at), &wanted.arrow),
             None => wanted.missing(rows),
         };
@@ -166,7 +192,7 @@ impl Projection {
 
     /// The columns of one row of `batch`, laid out as `from`.
     pub(crate) fn row(&self, from: &Layout, batch: &RecordBatch, row: usize) -> Result<Vec<ArrayRef>> {
-        let column = |wanted: &Wanted| match from.position(wanted.id) {
+        let column = |wanted: &Wanted| match from.find(wanted.id)? {
             Some(at) => retype(&batch.column(at).slice(row, 1), &wanted.arrow),
             None => wanted.missing(1),
         };
@@ -180,7 +206,7 @@ impl Projection {
         picks: &[(usize, usize)],
     ) -> Result<RecordBatch> {
         let column = |wanted: &Wanted| {
-            let part = |(layout, batch): (&Layout, &RecordBatch)| match layout.position(wanted.id) {
+            let part = |(layout, batch): (&Layout, &RecordBatch)| match layout.find(wanted.id)? {
                 Some(at) => retype(batch.column(at), &wanted.arrow),
                 None => wanted.missing(batch.num_rows()),
             };

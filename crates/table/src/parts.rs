@@ -5,13 +5,13 @@ use std::sync::Arc;
 use types::{Result, RowId, TableDef, key};
 
 use crate::deletes::DeleteVector;
-use crate::head::{Head, Stored};
+use crate::head::Head;
 use crate::history::DeleteHistory;
 use crate::key_map::KeyMap;
 use crate::key_match;
 use crate::layout::{Layout, Projection};
 use crate::past::{self, Past, Then};
-use crate::segment::{Segment, covers, is_damage};
+use crate::segment::{Need, Rows, Segment, covers, is_damage};
 use crate::unique::Recent;
 
 /// A definition and what follows from it, made once per definition (O1).
@@ -60,6 +60,8 @@ pub(crate) struct Parts {
     /// In row-id order.
     pub segments: Arc<Vec<Entry>>,
     pub segment_bytes: u64,
+    /// The same, if nothing was compressed.
+    pub segment_raw_bytes: u64,
     pub segment_live: u64,
     pub history: DeleteHistory,
     pub past: Arc<Past>,
@@ -72,11 +74,17 @@ pub(crate) struct Parts {
     pub sealed_time: i64,
 }
 
-/// A row where it lies.
-#[derive(Clone, Copy)]
+/// A row where it lies, with the columns that were asked for.
 pub(crate) struct Place<'a> {
-    pub stored: &'a Arc<Stored>,
+    pub stored: Rows<'a>,
     pub index: usize,
+}
+
+/// Where a row lies.
+pub(crate) enum Spot<'a> {
+    Head(Place<'a>),
+    /// Block and place in it.
+    Block(&'a Segment, usize, usize),
 }
 
 impl Parts {
@@ -117,20 +125,31 @@ impl Parts {
         row >= self.sealed_next && row < self.next_row && !self.head_deletes.contains(row)
     }
 
-    /// A live row version.
-    pub fn row(&self, row: u64) -> Result<Option<Place<'_>>> {
+    /// A live row version, with these columns.
+    pub fn row(&self, row: u64, need: Need<'_>) -> Result<Option<Place<'_>>> {
+        Ok(match self.spot(row)? {
+            None => None,
+            Some(Spot::Head(place)) => Some(place),
+            Some(Spot::Block(segment, block, index)) => {
+                Some(Place { stored: segment.block(block, need)?, index })
+            }
+        })
+    }
+
+    /// Where a live row version lies.
+    pub fn spot(&self, row: u64) -> Result<Option<Spot<'_>>> {
         if row >= self.sealed_next {
-            return Ok(self.head_row(row));
+            return Ok(self.head_row(row).map(Spot::Head));
         }
         if let Some((_, entry)) = self.entry_of(row)
             && !entry.deletes.contains(row)
             && let Some((block, index)) = entry.segment.locate(row)?
         {
-            return Ok(Some(Place { stored: entry.segment.block(block)?, index }));
+            return Ok(Some(Spot::Block(&entry.segment, block, index)));
         }
         let Some(entry) = self.ended_later(row)? else { return Ok(None) };
         let Some((block, index)) = entry.segment.locate(row)? else { return Ok(None) };
-        Ok(Some(Place { stored: entry.segment.block(block)?, index }))
+        Ok(Some(Spot::Block(&entry.segment, block, index)))
     }
 
     /// Where a live row stands that is live in the past alone and that no segment of the present stores.
@@ -144,10 +163,11 @@ impl Parts {
             return None;
         }
         let (batch, index) = self.head.locate(row)?;
-        Some(Place { stored: &batch.stored, index })
+        Some(Place { stored: Rows::Lying(&batch.stored), index })
     }
 
-    /// The live row of a key among the rows from `from` on: O(1) in the head, then one probe per segment, newest first.
+    /// The live row of a key among the rows from `from` on, with the key's columns: O(1) in the head, then one probe per
+    /// segment, newest first.
     pub fn find(&self, key: &[u8], from: u64) -> Result<Option<(u64, Place<'_>)>> {
         let hash = key::hash(key);
         if let Some(found) = self.find_in_head(key, hash, from) {
@@ -189,7 +209,7 @@ impl Parts {
 
 fn find_in<'a>(entry: &'a Entry, key: &[u8], hash: u64, from: u64) -> Result<Option<(u64, Place<'a>)>> {
     for (block, index) in entry.segment.candidates(hash)? {
-        let stored = entry.segment.block(block)?;
+        let stored = entry.segment.block(block, Need::Key)?;
         let row = stored.row_ids()[index] as u64;
         if row >= from
             && !entry.deletes.contains(row)

@@ -23,7 +23,7 @@ use crate::Snapshot;
 use crate::deletes::DeleteVector;
 use crate::lsn_runs;
 use crate::parts::{Entry, Parts, View};
-use crate::segment::{Segment, Writer, covers, discard};
+use crate::segment::{Form, Segment, Writer, covers, discard};
 use lookup::EndedKeys;
 
 /// Definitions of the past that are kept.
@@ -212,6 +212,7 @@ impl Parts {
         }
         parts.segment_live = segments.iter().map(Entry::live).sum();
         parts.segment_bytes = segments.iter().map(|entry| entry.segment.meta().bytes).sum();
+        parts.segment_raw_bytes = segments.iter().map(|entry| entry.segment.raw_bytes()).sum();
         parts.segments = Arc::new(segments);
         let mut then =
             Then { lsn, segments: Vec::new(), live: 0, ended: ended_in_head, keys: OnceBox::new() };
@@ -318,7 +319,7 @@ pub fn put_away(
     }
     let mut write = || {
         let layout = &snapshot.parts.view.layout;
-        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, tick)?;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, Form::Plain, tick)?;
         for piece in &pieces {
             let batch = piece.read_rows(first.0, last.0 + 1, usize::MAX, snapshot.all_columns())?;
             if batch.num_rows() > 0 {

@@ -11,9 +11,9 @@ use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Va
 
 use crate::deletes::DeleteVector;
 use crate::gather::Gather;
-use crate::head::{HeadBatch, Stored};
+use crate::head::HeadBatch;
 use crate::lsn_runs::Run;
-use crate::segment::Segment;
+use crate::segment::{Need, Rows, Segment};
 use crate::{BATCH_ROWS, Projection, memory};
 
 /// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
@@ -79,8 +79,8 @@ impl Piece {
             // Which of the rows between them it stores is not known without reading it.
             false => u64::from(info.rows),
         };
-        let source = Source::Block(segment.clone(), block);
-        Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes: info.len() })
+        let (source, bytes) = (Source::Block(segment.clone(), block), segment.block_bytes(block)?);
+        Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
     /// The `at`-th of those that make a segment in row-id order which is not.
@@ -97,7 +97,7 @@ impl Piece {
             return Err(Error::internal("a segment was asked for more rows than it has"));
         };
         let live = (end - start).saturating_sub(deletes.count(first..=last));
-        let bytes = segment.meta().bytes * (end - start) / ids.len();
+        let bytes = segment.raw_bytes() * (end - start) / ids.len();
         let source = Source::Ranks(segment.clone(), start..end);
         Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
@@ -234,15 +234,14 @@ impl Piece {
         projection: &Projection,
         window: Option<(ColumnId, RangeInclusive<i64>)>,
     ) -> Result<Read> {
-        let times = match &window {
+        let stored = match &window {
             Some((column, _)) => self.times(*column)?,
             None => None,
         };
-        let (Some((_, window)), Some(times)) = (window, times) else {
+        let (Some((_, window)), Some((stored, times))) = (window, stored) else {
             let batch = self.read(projection)?;
             return Ok(Read { decoded: memory::used(&batch), batch });
         };
-        let stored = self.stored()?;
         let has_deleted = self.has_deleted();
         let live = |at: usize| !has_deleted || !self.deletes.contains(stored.row_ids()[at] as u64);
         let from = |row: i64| row as u64 >= self.first;
@@ -256,6 +255,7 @@ impl Piece {
         let (count, first) = (wanted.true_count(), wanted.values().set_indices().next());
         let Some(first) = first else { return Ok(Read { batch: projection.empty(), decoded: read_first }) };
         let last = wanted.values().set_indices().last().unwrap_or(first);
+        let stored = stored.with(Need::Columns(projection))?;
         let part = projection.apply(&stored.layout, &slice(&stored.batch, first, last + 1 - first))?;
         let batch = if count == part.num_rows() {
             part
@@ -266,14 +266,16 @@ impl Piece {
         Ok(Read { decoded: read_first + memory::used(&batch), batch })
     }
 
-    /// A column of timestamps as it is stored; `None` where rows are gathered or hold no such column.
-    fn times(&self, column: ColumnId) -> Result<Option<TimestampMicrosecondArray>> {
+    /// A column of timestamps as it is stored, with the rows that it is of; `None` where rows are gathered or hold no such
+    /// column.
+    fn times(&self, column: ColumnId) -> Result<Option<(Rows<'_>, TimestampMicrosecondArray)>> {
         if matches!(self.source, Source::Ranks(..)) {
             return Ok(None);
         }
-        let stored = self.stored()?;
+        let stored = self.stored(Need::Column(column))?;
         let array = stored.layout.position(column).map(|at| stored.batch.column(at));
-        Ok(array.and_then(|array| array.as_primitive_opt().cloned()))
+        let times = array.and_then(|array| array.as_primitive_opt().cloned());
+        Ok(times.map(|times| (stored, times)))
     }
 
     /// The live rows with `from ≤ row id < end`, at most `limit`.
@@ -291,7 +293,7 @@ impl Piece {
             }
             _ => {}
         }
-        let stored = self.stored()?;
+        let stored = self.stored(Need::Columns(projection))?;
         let rows = stored.row_ids();
         let start = rows.partition_point(|row| (*row as u64) < from);
         let stop = start + rows[start..].partition_point(|row| (*row as u64) < end);
@@ -344,14 +346,14 @@ impl Piece {
         let mut gather = Gather::default();
         for (_, rank) in live {
             let (block, index) = segment.place_of_rank(rank)?;
-            gather.add(segment.block(block)?, index);
+            gather.add_in(segment, block, index)?;
         }
         gather.finish(projection)
     }
 
     /// The live rows of these ids, at most `limit`, as they lie, of a block that is not in row-id order.
     fn filtered(&self, rows: Range<u64>, limit: usize, projection: &Projection) -> Result<RecordBatch> {
-        let stored = self.stored()?;
+        let stored = self.stored(Need::Columns(projection))?;
         let all = rows.start <= self.first && self.last < rows.end;
         if all && self.deletes.count(self.first..=self.last) == 0 {
             let part = slice(&stored.batch, 0, stored.batch.num_rows().min(limit));
@@ -370,15 +372,27 @@ impl Piece {
         live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
     }
 
-    pub(crate) fn stored(&self) -> Result<&Arc<Stored>> {
+    pub(crate) fn stored(&self, need: Need<'_>) -> Result<Rows<'_>> {
         match &self.source {
-            Source::Head(batch) => Ok(&batch.stored),
-            Source::Block(segment, block) => segment.block(*block),
+            Source::Head(batch) => Ok(Rows::Lying(&batch.stored)),
+            Source::Block(segment, block) => segment.block(*block, need),
             Source::Ranks(..) => Err(Error::internal("rows that are gathered lie in no one batch")),
             Source::Damaged(segment) => {
                 segment.check()?;
                 segment.check_order()?;
                 Err(Error::internal("a segment that can be read was taken for a damaged one"))
+            }
+        }
+    }
+
+    /// Picks one of its rows, by its place in [`Piece::stored`].
+    pub(crate) fn pick<'a>(&'a self, gather: &mut Gather<'a>, index: usize) -> Result<()> {
+        match &self.source {
+            Source::Block(segment, block) => gather.add_in(segment, *block, index),
+            _ => {
+                let stored = self.stored(Need::All)?;
+                gather.add(&stored, index);
+                Ok(())
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::Projection;
 use crate::head::Stored;
 use crate::layout;
 
-/// Points to one row of a head batch or a segment's block and keeps that alive.
+/// Points to one row of a head batch or a segment's block, with all of its columns, and keeps that alive.
 #[derive(Clone, Debug)]
 pub struct RowRef {
     pub(crate) stored: Arc<Stored>,

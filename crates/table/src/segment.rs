@@ -1,11 +1,12 @@
 //! A segment: rows in an Arrow IPC file, with a sidecar that says where they are and what they hold.
 //!
-//! `<id>.arrow` is a genuine Arrow IPC file (uncompressed, no dictionaries, fields carry their column ids, `_row_id` and
-//! `_time` first). Rows are in row-id order, or in that of the table's time column. `<id>.meta` is ours: see `sidecar.rs`. Neither changes once it has its name.
+//! `<id>.arrow` is a genuine Arrow IPC file (no dictionaries, fields carry their column ids, `_row_id` and `_time` first), whose
+//! blocks may be compressed (`packed.rs`). Rows are in row-id order, or in that of the table's time column. `<id>.meta` is ours: see `sidecar.rs`. Neither changes once it has its name.
 
 mod blocks;
 mod key_run;
 mod order;
+pub(crate) mod packed;
 mod row_ids;
 mod sidecar;
 mod verify;
@@ -15,6 +16,7 @@ pub(crate) mod zones;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::ipc::MetadataVersion;
 use arrow::ipc::convert::fb_to_schema;
@@ -33,6 +35,9 @@ use crate::{SegmentMeta, Zone};
 use blocks::{Block, BlockTable};
 use key_run::KeyRun;
 use order::Order;
+pub use packed::Form;
+use packed::Packed;
+pub(crate) use packed::{Need, Rows};
 pub(crate) use row_ids::RowIds;
 use sidecar::{Sidecar, Tag};
 pub(crate) use writer::{Writer, discard};
@@ -58,7 +63,9 @@ struct Body {
     layout: Arc<Layout>,
     decoder: FileDecoder,
     table: BlockTable,
+    /// Of blocks that are read where they lie.
     cells: Vec<Lazy<Arc<Stored>>>,
+    packed: Option<Packed>,
     runs: Lazy<Vec<Run>>,
     row_ids: Lazy<RowIds>,
     zones: Lazy<Vec<zones::BlockZones>>,
@@ -96,16 +103,14 @@ impl Segment {
 
     /// Whether anything of it was found damaged so far.
     pub fn is_damaged(&self) -> bool {
-        fn bad<T>(cell: &Lazy<T>) -> bool {
-            cell.get().is_some_and(Result::is_err)
-        }
         self.body.as_ref().is_ok_and(|body| {
-            body.cells.iter().any(bad)
-                || bad(&body.runs)
-                || bad(&body.row_ids)
-                || bad(&body.keys)
-                || bad(&body.order)
-                || bad(&body.zones)
+            body.cells.iter().any(is_bad)
+                || body.packed.as_ref().is_some_and(Packed::is_damaged)
+                || is_bad(&body.runs)
+                || is_bad(&body.row_ids)
+                || is_bad(&body.keys)
+                || is_bad(&body.order)
+                || is_bad(&body.zones)
         }) || self.body.is_err()
     }
 
@@ -117,15 +122,21 @@ impl Segment {
         Ok(&self.body()?.table.blocks[block])
     }
 
-    /// A block's rows, checked and decoded when touched first. The arrays lie in the mapped file.
-    pub(crate) fn block(&self, block: usize) -> Result<&Arc<Stored>> {
+    /// A block's rows, checked when touched first: all of them where they lie in the mapped file, or, of a compressed block,
+    /// the columns needed.
+    pub(crate) fn block(&self, block: usize, need: Need<'_>) -> Result<Rows<'_>> {
         let body = self.body()?;
-        lazy(&body.cells[block], || body.decode(block).map_err(|e| e.with("file", self.arrow_path.display())))
+        if body.packed.is_some() {
+            return self.unpack(block, need, None);
+        }
+        let decode = || body.decode(block).map_err(|e| e.with("file", self.arrow_path.display()));
+        lazy(&body.cells[block], decode).map(Rows::Lying)
     }
 
-    /// Whether a block was checked and decoded before.
+    /// Whether a block was checked and decoded before and stays so.
     pub(crate) fn is_touched(&self, block: usize) -> bool {
-        self.body.as_ref().is_ok_and(|body| body.cells[block].get().is_some())
+        let touched = |body: &Body| body.packed.is_none() && body.cells[block].get().is_some();
+        self.body.as_ref().is_ok_and(touched)
     }
 
     pub(crate) fn runs(&self) -> Result<&[Run]> {
@@ -221,8 +232,12 @@ impl Segment {
         if info.last_row - info.first_row + 1 == u64::from(info.rows) {
             return Ok(Some((block, (row - info.first_row) as usize)));
         }
-        let rows = self.block(block)?.row_ids();
-        Ok(rows.binary_search(&(row as i64)).ok().map(|at| (block, at)))
+        if self.is_compressed() {
+            let rank = self.row_ids()?.rank(row);
+            return Ok(rank.map(|rank| (block, (rank - info.ordinal) as usize)));
+        }
+        let rows = self.block(block, Need::All)?;
+        Ok(rows.row_ids().binary_search(&(row as i64)).ok().map(|at| (block, at)))
     }
 
     /// The first stored row id whose time is `time` or later.
@@ -236,7 +251,7 @@ impl Segment {
             None => Ok(None),
             Some(info) if info.first_time >= time => Ok(Some(info.first_row)),
             Some(_) => {
-                let stored = self.block(block)?;
+                let stored = self.block(block, Need::TIMES)?;
                 let at = stored.times().partition_point(|t| *t < time);
                 Ok(Some(stored.row_ids()[at] as u64))
             }
@@ -254,7 +269,11 @@ impl Segment {
         while low < high {
             let middle = u64::midpoint(low, high);
             let (block, index) = self.place_of_rank(middle)?;
-            if self.block(block)?.times()[index] < time { low = middle + 1 } else { high = middle }
+            if self.block(block, Need::TIMES)?.times()[index] < time {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         Ok(ids.select(low))
     }
@@ -286,6 +305,13 @@ impl Body {
             let what = format!("blocks of {} rows where {} are expected", table.rows(), meta.rows);
             return Err(in_sidecar(Error::damaged(what)));
         }
+        let packed = match opened.has(Tag::Packed) {
+            true => {
+                let packed = opened.section(Tag::Packed);
+                Some(packed.and_then(|bytes| Packed::decode(&bytes, &table.blocks)).map_err(in_sidecar)?)
+            }
+            false => None,
+        };
         let bytes = map(arrow)?;
         let layout = table
             .check_ends(&bytes)
@@ -296,7 +322,11 @@ impl Body {
             sidecar: opened,
             decoder: FileDecoder::new(layout.schema.clone(), MetadataVersion::V5),
             layout,
-            cells: table.blocks.iter().map(|_| Lazy::new()).collect(),
+            cells: match packed {
+                Some(_) => Vec::new(),
+                None => table.blocks.iter().map(|_| Lazy::new()).collect(),
+            },
+            packed,
             table,
             runs: Lazy::new(),
             row_ids: Lazy::new(),
@@ -308,22 +338,45 @@ impl Body {
     }
 
     fn decode(&self, block: usize) -> Result<Arc<Stored>> {
+        let batch = self.read_block(block, self.checked_bytes(block)?, None)?;
+        let stored = Stored { batch, layout: self.layout.clone() };
+        self.check_rows(block, &stored)?;
+        Ok(Arc::new(stored))
+    }
+
+    /// A buffer of the block alone: what holds its rows is charged for the block, not for the whole file.
+    fn block_bytes(&self, block: usize) -> Buffer {
         let info = &self.table.blocks[block];
-        let damaged = |what: String| Error::damaged(what).with("block", block).with("offset", info.offset);
-        // A buffer of the block alone: what holds its rows is charged for the block, not for the whole file.
         let start = info.offset as usize;
-        let bytes = Buffer::from(self.arrow.slice(start..start + info.len() as usize));
-        if crc32c(&bytes) != info.crc {
-            return Err(damaged("a block of rows does not match its checksum".into()));
+        Buffer::from(self.arrow.slice(start..start + info.len() as usize))
+    }
+
+    fn checked_bytes(&self, block: usize) -> Result<Buffer> {
+        let bytes = self.block_bytes(block);
+        match crc32c(&bytes) == self.table.blocks[block].crc {
+            true => Ok(bytes),
+            false => Err(self.damaged_block(block, "a block of rows does not match its checksum".into())),
         }
+    }
+
+    /// Columns of a block by their positions, or all of them.
+    fn read_block(&self, block: usize, bytes: Buffer, columns: Option<Vec<usize>>) -> Result<RecordBatch> {
+        let info = &self.table.blocks[block];
         let place =
             arrow::ipc::Block::new(info.offset as i64, info.metadata_len as i32, info.body_len as i64);
-        let batch = self
-            .decoder
-            .read_record_batch(&place, &bytes)
-            .map_err(|e| damaged(format!("a block of rows is no record batch: {e}")))?
-            .ok_or_else(|| damaged("a block without rows".into()))?;
-        let stored = Stored { batch, layout: self.layout.clone() };
+        let batch = match columns {
+            None => self.decoder.read_record_batch(&place, &bytes),
+            Some(columns) => FileDecoder::new(self.layout.schema.clone(), MetadataVersion::V5)
+                .with_projection(columns)
+                .read_record_batch(&place, &bytes),
+        };
+        let no_batch = |e| self.damaged_block(block, format!("a block of rows is no record batch: {e}"));
+        batch.map_err(no_batch)?.ok_or_else(|| self.damaged_block(block, "a block without rows".into()))
+    }
+
+    /// Whether the rows of a block are those that the block table says.
+    fn check_rows(&self, block: usize, stored: &Stored) -> Result<()> {
+        let info = &self.table.blocks[block];
         let rows = stored.row_ids();
         let bounds = match self.in_row_order {
             true => (rows.first(), rows.last()),
@@ -333,9 +386,14 @@ impl Body {
             || bounds != (Some(&(info.first_row as i64)), Some(&(info.last_row as i64)))
             || self.in_row_order && rows.windows(2).any(|pair| pair[0] >= pair[1])
         {
-            return Err(damaged("a block of rows that are not those of the block table".into()));
+            let what = "a block of rows that are not those of the block table";
+            return Err(self.damaged_block(block, what.into()));
         }
-        Ok(Arc::new(stored))
+        Ok(())
+    }
+
+    fn damaged_block(&self, block: usize, what: String) -> Error {
+        Error::damaged(what).with("block", block).with("offset", self.table.blocks[block].offset)
     }
 }
 
@@ -348,6 +406,10 @@ fn place(blocks: &[Block], ordinal: u32) -> (usize, usize) {
     let block =
         if hit(&blocks[guess]) { guess } else { blocks.partition_point(|b| b.ordinal <= ordinal) - 1 };
     (block, (ordinal - blocks[block].ordinal) as usize)
+}
+
+fn is_bad<T>(cell: &Lazy<T>) -> bool {
+    cell.get().is_some_and(Result::is_err)
 }
 
 fn lazy<T>(cell: &Lazy<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {

@@ -10,8 +10,8 @@ use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef, key};
 
 use crate::gather::Gather;
 use crate::lsn_runs;
-use crate::parts::{Parts, Place};
-use crate::segment::Segment;
+use crate::parts::{Parts, Place, Spot};
+use crate::segment::{Need, Segment};
 use crate::{BATCH_ROWS, Piece, Projection, RowRef};
 
 /// An immutable table value (S1): `Send + Sync`, never waits.
@@ -65,11 +65,22 @@ impl Snapshot {
         self.parts.head.bytes() + self.parts.segment_bytes
     }
 
+    /// About what all rows take in memory: [`Snapshot::bytes`] if nothing was compressed.
+    pub fn raw_bytes(&self) -> u64 {
+        self.parts.head.bytes() + self.parts.segment_raw_bytes
+    }
+
+    /// Bytes of the files of segments that are compressed, and about what they were if they were not.
+    pub fn compressed_bytes(&self) -> (u64, u64) {
+        let packed = self.segments().filter(|segment| segment.is_compressed());
+        packed.fold((0, 0), |(bytes, raw), s| (bytes + s.meta().bytes, raw + s.raw_bytes()))
+    }
+
     /// About what one of the newest rows takes, whether it is live or not; 0 before there is any.
     pub fn row_bytes(&self) -> u64 {
-        let newest = self.parts.segments.iter().rev().map(|entry| entry.segment.meta());
+        let newest = || self.segments().rev().find(|segment| segment.meta().rows > 0);
         match self.head_rows() {
-            0 => newest.filter(|meta| meta.rows > 0).map(|meta| meta.bytes / meta.rows).next().unwrap_or(0),
+            0 => newest().map_or(0, |segment| segment.raw_bytes() / segment.meta().rows),
             rows => self.head_bytes() / rows,
         }
     }
@@ -98,7 +109,7 @@ impl Snapshot {
     }
 
     /// In row-id order.
-    pub fn segments(&self) -> impl ExactSizeIterator<Item = &Arc<Segment>> {
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &Arc<Segment>> + DoubleEndedIterator {
         self.parts.segments.iter().map(|entry| &entry.segment)
     }
 
@@ -133,7 +144,7 @@ impl Snapshot {
                 continue;
             }
             if !entry.segment.is_touched(block) {
-                bytes += info.len();
+                bytes += entry.segment.block_bytes(block).unwrap_or(info.len());
             }
         }
         bytes
@@ -200,13 +211,14 @@ impl Snapshot {
 
     /// The live row of a key, ready to be read without copying.
     pub fn get_row(&self, key: &[u8]) -> Result<Option<RowRef>> {
-        Ok(self.parts.find(key, 0)?.map(|(_, place)| self.row_ref(place)))
+        self.parts.find(key, 0)?.map(|(_, place)| self.row_ref(place)).transpose()
     }
 
     /// Columns of the live row of a key, one value each.
     pub fn columns_of(&self, key: &[u8], projection: &Projection) -> Result<Option<Vec<ArrayRef>>> {
         let Some((_, place)) = self.parts.find(key, 0)? else { return Ok(None) };
-        projection.row(&place.stored.layout, &place.stored.batch, place.index).map(Some)
+        let stored = place.stored.with(Need::Columns(projection))?;
+        projection.row(&stored.layout, &stored.batch, place.index).map(Some)
     }
 
     /// Before many keys are looked up: reads what tells where they are, for all of them at once. Changes nothing but how
@@ -217,11 +229,12 @@ impl Snapshot {
 
     /// A row version by id, if it is live.
     pub fn row(&self, row: RowId) -> Result<Option<RowRef>> {
-        Ok(self.parts.row(row.0)?.map(|place| self.row_ref(place)))
+        self.parts.row(row.0, Need::All)?.map(|place| self.row_ref(place)).transpose()
     }
 
-    fn row_ref(&self, place: Place<'_>) -> RowRef {
-        RowRef { stored: place.stored.clone(), index: place.index, def: self.def().clone() }
+    fn row_ref(&self, place: Place<'_>) -> Result<RowRef> {
+        let stored = place.stored.with(Need::All)?;
+        Ok(RowRef { stored: Arc::clone(&stored), index: place.index, def: self.def().clone() })
     }
 
     pub fn is_live(&self, row: RowId) -> Result<bool> {
@@ -232,8 +245,10 @@ impl Snapshot {
     pub fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
         let mut gather = Gather::default();
         for row in rows {
-            if let Some(place) = self.parts.row(row.0)? {
-                gather.add(place.stored, place.index);
+            match self.parts.spot(row.0)? {
+                None => {}
+                Some(Spot::Head(place)) => gather.add(&place.stored, place.index),
+                Some(Spot::Block(segment, block, index)) => gather.add_in(segment, block, index)?,
             }
         }
         gather.finish(projection)

@@ -128,8 +128,16 @@ fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
     assert_eq!((snapshot.rows(), snapshot.pieces().len()), (1, 1));
     assert_eq!(snapshot.row_at_time(0).unwrap(), RowId(3));
     let inputs = compaction::plan(&snapshot, &compaction::Policy::default()).unwrap();
-    let output =
-        compaction::merge(&snapshot, &inputs, &sim.env(), &dir(), SegmentId(2), &mut |_| Ok(())).unwrap();
+    let output = compaction::merge(
+        &snapshot,
+        &inputs,
+        &sim.env(),
+        &dir(),
+        SegmentId(2),
+        segment::Form::Plain,
+        &mut |_| Ok(()),
+    )
+    .unwrap();
     assert_eq!(output, None);
     tip.apply_compact(&inputs, None, None).unwrap();
     let state = tip.snapshot(Lsn(5)).state();

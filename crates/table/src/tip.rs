@@ -44,6 +44,7 @@ impl Tip {
                 uniques,
                 segments: Arc::default(),
                 segment_bytes: 0,
+                segment_raw_bytes: 0,
                 segment_live: 0,
                 history: DeleteHistory::default(),
                 past: Arc::default(),
@@ -377,6 +378,7 @@ impl Tip {
         let parts = &mut self.parts;
         parts.segment_live = parts.segments.iter().map(Entry::live).sum();
         parts.segment_bytes = parts.segments.iter().map(|e| e.segment.meta().bytes).sum();
+        parts.segment_raw_bytes = parts.segments.iter().map(|e| e.segment.raw_bytes()).sum();
     }
 
     /// The table as it stands, for readers, as of `lsn`. Shares everything: costs O(1).

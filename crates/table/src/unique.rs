@@ -20,7 +20,7 @@ use types::{
 use crate::key_map::KeyMap;
 use crate::layout::Projection;
 use crate::parts::Parts;
-use crate::segment::is_damage;
+use crate::segment::{Need, is_damage};
 use crate::{Snapshot, Tip};
 
 /// Rows of a table that are entered in a map by whoever makes an index; of larger tables the index is built first.
@@ -210,7 +210,7 @@ impl Parts {
 
     /// Whether a row has these values; `None` if it does not live.
     fn has(&self, key: &Key, columns: &Projection, row: u64, bytes: &[u8]) -> Result<Option<bool>> {
-        let Some(place) = self.row(row)? else { return Ok(None) };
+        let Some(place) = self.row(row, Need::Columns(columns))? else { return Ok(None) };
         let batch = columns.apply(&place.stored.layout, &place.stored.batch.slice(place.index, 1))?;
         let places: Vec<usize> = (0..key.columns.len()).collect();
         let mut known = Vec::with_capacity(bytes.len());

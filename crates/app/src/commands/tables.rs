@@ -71,7 +71,7 @@ pub fn list_table(answer: &Value) -> String {
         out.push([
             text(&table["name"]),
             grouped(number(&table["rows"])),
-            ByteSize(number(&table["bytes"])).to_string(),
+            size(table),
             table["columns"].as_array().map_or(0, Vec::len).to_string(),
             key_columns(table),
             followers(table),
@@ -114,6 +114,9 @@ pub fn description(table: &Value) -> String {
         let state = if state.is_empty() { "up to date" } else { state.as_str() };
         more += &format!("{name}: {state}\n");
     }
+    if let Some((bytes, raw)) = compressed(table) {
+        more += &format!("compressed: {bytes} of files that were {raw}\n");
+    }
     let more = output::visible(&more);
     format!(
         "{}: {}, {}, {key}\n{}{more}",
@@ -122,6 +125,18 @@ pub fn description(table: &Value) -> String {
         ByteSize(number(&table["bytes"])),
         out.render()
     )
+}
+
+/// What it takes, and how much of that is compressed.
+fn size(table: &Value) -> String {
+    let all = ByteSize(number(&table["bytes"]));
+    compressed(table).map_or_else(|| all.to_string(), |(bytes, _)| format!("{all} ({bytes} zstd)"))
+}
+
+/// Bytes of compressed files, and what these were before.
+fn compressed(table: &Value) -> Option<(ByteSize, ByteSize)> {
+    let of = |name: &str| ByteSize(number(&table["compressed"][name]));
+    table["compressed"].is_object().then(|| (of("bytes"), of("raw_bytes")))
 }
 
 /// What follows the table, in one cell.
@@ -170,6 +185,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_compressed_is_said_with_what_it_was() {
+        let mut table = json!({"name": "t", "rows": 9, "bytes": 5 << 20, "columns": [], "primary_key": []});
+        assert!(!list_table(&json!({"tables": [table]})).contains("zstd"));
+        table["compressed"] = json!({"bytes": 3 << 20, "raw_bytes": 12 << 20});
+        assert!(list_table(&json!({"tables": [table]})).contains("5 MiB (3 MiB zstd)"));
+        let said = description(&table);
+        assert!(said.ends_with("\ncompressed: 3 MiB of files that were 12 MiB\n"), "{said}");
+    }
 
     #[test]
     fn one_row_is_a_row_and_a_hundredth_of_few_rows_is_not_said() {

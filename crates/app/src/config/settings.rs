@@ -16,6 +16,8 @@ pub enum Form {
     Size,
     /// `30 s`
     Span,
+    /// `7 d`, or `off`.
+    SpanOrOff,
     /// `docs, notes`, in a file `["docs", "notes"]`
     Texts,
     /// A whole number.
@@ -54,6 +56,14 @@ const fn setting(
 
 /// By section, in the order of the example file.
 pub const SETTINGS: &[Setting] = &[
+    setting(
+        "profile",
+        "POLYNYA_PROFILE",
+        Form::OneOf(&["server", "edge"]),
+        "server",
+        None,
+        "edge is for small machines: other defaults, smaller buffers, fewer threads. What else is set wins over it.",
+    ),
     setting(
         "server.listen",
         "POLYNYA_LISTEN",
@@ -149,6 +159,14 @@ pub const SETTINGS: &[Setting] = &[
         "1 GiB",
         Some(("0 B", "16 TB")),
         "Files of such rows, of all tables together; beyond it the oldest go before their time.",
+    ),
+    setting(
+        "segments.zstd_after",
+        "POLYNYA_SEGMENTS_ZSTD_AFTER",
+        Form::SpanOrOff,
+        "off",
+        Some(("0 s", "3650 d")),
+        "Files of rows that all arrived longer ago than this are compressed; `off` compresses no more of them.",
     ),
     setting(
         "record.enabled",
@@ -289,6 +307,17 @@ pub const SETTINGS: &[Setting] = &[
     ),
 ];
 
+/// Defaults of `profile = "edge"` that are others.
+pub const EDGE: &[(&str, &str)] = &[
+    ("server.body_bytes_max", "4 MiB"),
+    ("server.connections_max", "256"),
+    ("sql.threads", "1"),
+    ("sql.memory_bytes_max", "16 MiB"),
+    ("sql.concurrent_max", "2"),
+    ("history.keep", "60 s"),
+    ("history.bytes_max", "64 MiB"),
+];
+
 /// Environment variables that are no settings, so that they are not reported as unknown.
 pub const OTHER_VARIABLES: &[&str] =
     &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE", "POLYNYA_TEST_SEEDS"];
@@ -322,6 +351,7 @@ impl Setting {
             }
             Form::Size => "a size like \"64 MiB\"",
             Form::Span => "a time like \"30 s\"",
+            Form::SpanOrOff => "a time like \"7 d\", or off",
             Form::Count => "a whole number",
             Form::Switch => return "write true or false".into(),
             Form::OneOf(words) => return format!("write {}", one_of(words)),
@@ -400,6 +430,7 @@ mod tests {
                 Form::Address => "address".to_owned(),
                 Form::Size => "size".to_owned(),
                 Form::Span => "time".to_owned(),
+                Form::SpanOrOff => "time or off".to_owned(),
                 Form::Texts => "list".to_owned(),
                 Form::Count => "number".to_owned(),
                 Form::Switch => "true or false".to_owned(),
@@ -416,7 +447,7 @@ mod tests {
     #[test]
     fn every_quantity_has_a_range() {
         for setting in SETTINGS {
-            let is_quantity = matches!(setting.form, Form::Size | Form::Span | Form::Count);
+            let is_quantity = matches!(setting.form, Form::Size | Form::Span | Form::SpanOrOff | Form::Count);
             assert_eq!(setting.range.is_some(), is_quantity, "{setting:?}");
         }
     }

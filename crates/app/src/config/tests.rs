@@ -196,3 +196,51 @@ fn where_to_listen_may_be_a_port_alone() {
     let error = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err().to_string();
     assert!(error.contains("`99999` is no port") && error.contains("127.0.0.1:8484"), "{error}");
 }
+
+#[test]
+fn the_profile_for_small_machines_changes_defaults_and_nothing_that_was_given() {
+    let (_dir, path) = file("profile = \"edge\"\n[sql]\nthreads = 3\n");
+    let mut sources = Sources { file: Some(path), ..Sources::default() };
+    sources.flags = vec![("server.body_bytes_max".into(), "7 MiB".into(), "--set".into())];
+    let config = Config::load(&sources).unwrap();
+    assert_eq!(config.profile, ProfileName::Edge);
+    assert_eq!((config.sql.threads, config.sql.memory_bytes_max.0), (3, 16 << 20));
+    assert_eq!((config.server.body_bytes_max.0, config.server.connections_max), (7 << 20, 256));
+    let explained = config.explain();
+    assert!(explained.starts_with("profile = \"edge\""), "{explained}");
+    assert!(explained.contains("# profile \"edge\""), "{explained}");
+    let (_dir, path) = file(&explained);
+    let read = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+    assert_eq!((read.profile, read.sql.threads, read.history.keep.0.as_secs()), (ProfileName::Edge, 3, 60));
+
+    // Each of its defaults is a setting's, and another than without it.
+    for (path, text) in settings::EDGE {
+        let setting = settings::find(path).unwrap();
+        assert_ne!(setting.default, *text, "{path}");
+        assert_eq!(in_range(setting, text), Ok(()));
+        Given::new(setting, text, "profile").unwrap();
+    }
+    let sources = Sources { variables: vec![variable("POLYNYA_PROFILE", "egde")], ..Sources::default() };
+    let error = Config::load(&sources).unwrap_err().to_string();
+    assert!(error.contains("`profile`") && error.contains("did you mean `edge`"), "{error}");
+    let (_dir, path) = file("profil = \"edge\"\n");
+    let error = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
+    assert!(error.contains("did you mean `profile`"), "{error}");
+}
+
+#[test]
+fn segments_are_compressed_after_a_time_or_not_at_all() {
+    assert_eq!(Config::load(&Sources::default()).unwrap().segments.zstd_after.0, None);
+    for (text, days) in [("\"7d\"", Some(7)), ("\"off\"", None), ("86400", Some(1))] {
+        let (_dir, path) = file(&format!("[segments]\nzstd_after = {text}\n"));
+        let config = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
+        let after = config.segments.zstd_after.0;
+        assert_eq!(after.map(|after| after.as_secs()), days.map(|days| days * 86_400), "{text}");
+    }
+    let (_dir, path) = file("[segments]\nzstd_after = \"never\"\n");
+    let error = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
+    assert!(error.contains("`segments.zstd_after`") && error.contains("or off"), "{error}");
+    let flags = vec![("segments.zstd_after".into(), "4000 d".into(), "--set".into())];
+    let error = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err().to_string();
+    assert!(error.contains("4000 d is more than 3650 d"), "{error}");
+}

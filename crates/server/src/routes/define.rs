@@ -39,6 +39,10 @@ fn shown(app: &Shared, table: &table::Snapshot) -> Json {
     let mut shown = definition::describe(table.def());
     shown["rows"] = json!(table.rows());
     shown["bytes"] = json!(table.bytes());
+    let (compressed, raw) = table.compressed_bytes();
+    if compressed > 0 {
+        shown["compressed"] = json!({ "bytes": compressed, "raw_bytes": raw });
+    }
     shown["lsn"] = json!(table.lsn().0);
     let standing = app.engine.standing(table);
     if !standing.is_empty() {

@@ -2,6 +2,7 @@ use sim::SimEnv;
 use testkit::Rng;
 use types::{ColumnId, DataType, Lsn, RowId, SegmentId, TableDef, TableId, Value};
 
+use crate::segment::Form;
 use crate::tests::{dir, open};
 use crate::{Piece, Tip, compaction, seal};
 
@@ -67,7 +68,8 @@ fn a_range_of_time_lies_in_few_blocks_however_the_rows_arrived() {
     tip.delete(gone.iter().copied().take(3_000), Lsn(4));
     let inputs = [1, 2, 3].map(SegmentId);
     let base = tip.snapshot(Lsn(4));
-    let merged = compaction::merge(&base, &inputs, &sim.env(), &dir(), SegmentId(9), &mut |_| Ok(()));
+    let merged =
+        compaction::merge(&base, &inputs, &sim.env(), &dir(), SegmentId(9), Form::Plain, &mut |_| Ok(()));
     tip.delete(gone.iter().copied().skip(3_000), Lsn(5));
     let merged = open(&sim, tip.def(), merged.unwrap().unwrap());
     assert!(merged.verify().is_empty(), "{:?}", merged.verify());

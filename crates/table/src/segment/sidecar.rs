@@ -11,8 +11,8 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Result};
 
 const MAGIC: [u8; 8] = *b"PLYNSEG\0";
-/// 2: the rows are not in row-id order, so there is a section more that nobody may ignore.
-const VERSION: u32 = 2;
+/// 2: the rows are not in row-id order, so there is a section more that nobody may ignore. 3: blocks are compressed.
+const VERSION: u32 = 3;
 const SECTIONS_MAX: u32 = 64;
 
 /// What a section holds. A reader ignores tags that it does not know.
@@ -26,6 +26,7 @@ pub(crate) enum Tag {
     Zones = 5,
     Keys = 6,
     Order = 7,
+    Packed = 8,
 }
 
 impl Tag {
@@ -38,6 +39,7 @@ impl Tag {
             Tag::Zones => "zone maps",
             Tag::Keys => "key run",
             Tag::Order => "order of rows",
+            Tag::Packed => "lengths before compression",
         }
     }
 }
@@ -49,7 +51,12 @@ pub(crate) fn encode(sections: &[(Tag, Vec<u8>)]) -> (Vec<u8>, u32) {
     let mut e = Encoder::new();
     e.bytes.extend_from_slice(&MAGIC);
     // As old as it can be, so that programs that know no more can read what they understand.
-    e.u32(if sections.iter().any(|(tag, _)| *tag == Tag::Order) { VERSION } else { 1 });
+    let since = |(tag, _): &(Tag, Vec<u8>)| match tag {
+        Tag::Packed => 3,
+        Tag::Order => 2,
+        _ => 1,
+    };
+    e.u32(sections.iter().map(since).max().unwrap_or(1));
     e.u32(sections.len() as u32);
     for (tag, bytes) in sections {
         e.u32(*tag as u32);

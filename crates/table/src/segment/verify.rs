@@ -3,7 +3,7 @@
 use arrow::array::Array;
 use types::{Error, Result, key};
 
-use super::{Segment, zones};
+use super::{Need, Segment, zones};
 
 impl Segment {
     /// Compares every byte that counts with its checksum, without making anything of it: for copies. The first thing
@@ -12,7 +12,11 @@ impl Segment {
         use super::Tag;
         let body = self.body()?;
         let keyed = !body.layout.key.is_empty();
-        let more = [keyed.then_some(Tag::Keys), (!body.in_row_order).then_some(Tag::Order)];
+        let more = [
+            keyed.then_some(Tag::Keys),
+            (!body.in_row_order).then_some(Tag::Order),
+            body.packed.is_some().then_some(Tag::Packed),
+        ];
         for tag in [Tag::LsnRuns, Tag::RowIds, Tag::Zones].into_iter().chain(more.into_iter().flatten()) {
             body.sidecar.section(tag).map_err(|e| self.in_sidecar(e))?;
         }
@@ -42,7 +46,7 @@ impl Segment {
         let all_zones = read_zones.and_then(|bytes| zones::decode(&bytes, body.table.blocks.len()));
         let all_zones = all_zones.map_err(|e| wrong.push(self.in_sidecar(e))).ok();
         for block in 0..body.table.blocks.len() {
-            let stored = match self.block(block) {
+            let stored = match self.block(block, Need::All) {
                 Ok(stored) => stored,
                 Err(e) => {
                     wrong.push(e);

@@ -15,6 +15,7 @@ use vfs::{Env, File};
 
 use super::blocks::{Block, BlockTable};
 use super::order::Order;
+use super::packed::{Form, Packed, raw_len};
 use super::row_ids::RowIds;
 use super::sidecar::{self, Tag};
 use super::{encode_summary, file_names, key_run, zones};
@@ -39,6 +40,8 @@ pub(crate) struct Writer<'a> {
     out: Output,
     ipc: FileWriter<Vec<u8>>,
     table: BlockTable,
+    /// What blocks take before they are compressed, if they are.
+    raw: Option<Vec<u64>>,
     zones: Vec<zones::BlockZones>,
     runs: Vec<Run>,
     row_ids: RoaringTreemap,
@@ -93,12 +96,15 @@ impl<'a> Writer<'a> {
         id: SegmentId,
         def: &'a TableDef,
         layout: &Arc<Layout>,
+        form: Form,
         tick: &'a mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Writer<'a>> {
         make_dir(env, dir)?;
         let [arrow, _] = file_names(id);
         let mut out = Output::create(env, dir.join(format!("{arrow}.tmp")))?;
-        let mut ipc = FileWriter::try_new(Vec::new(), &layout.schema).map_err(ipc_error)?;
+        let options = form.write_options()?;
+        let mut ipc =
+            FileWriter::try_new_with_options(Vec::new(), &layout.schema, options).map_err(ipc_error)?;
         let head = std::mem::take(ipc.get_mut());
         out.write(&head)?;
         let table = BlockTable { head_len: out.len, head_crc: crc32c(&head), ..BlockTable::default() };
@@ -112,6 +118,7 @@ impl<'a> Writer<'a> {
             out,
             ipc,
             table,
+            raw: (form == Form::Zstd).then(Vec::new),
             zones: Vec::new(),
             runs: Vec::new(),
             row_ids: RoaringTreemap::new(),
@@ -178,6 +185,9 @@ impl<'a> Writer<'a> {
         let bytes = std::mem::take(self.ipc.get_mut());
         // The message starts with a marker and the length of its padded metadata.
         let metadata_len = 8 + u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
+        if let Some(raw) = &mut self.raw {
+            raw.push(raw_len(&bytes, metadata_len as usize)?);
+        }
         let stored = Stored { batch, layout: self.layout.clone() };
         let (rows, times) = (stored.row_ids(), stored.times());
         let bounds = |values: &[i64]| {
@@ -255,6 +265,9 @@ impl<'a> Writer<'a> {
         if let Some(ordinals) = self.ordinals.take() {
             assert_eq!(ordinals.len() as u64, self.table.rows(), "as many rows came as were announced");
             sections.push((Tag::Order, Order::encode(&ordinals)));
+        }
+        if let Some(raw) = self.raw.take() {
+            sections.push((Tag::Packed, Packed::encode(&raw)));
         }
         let (bytes, crc) = sidecar::encode(&sections);
         let [arrow_name, meta_name] = file_names(self.id);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::segment::Form;
 use crate::unique::{Key as Unique, Lookup, Verdict};
 
 /// What was ever written.
@@ -357,12 +358,16 @@ impl World {
             return;
         }
         let snapshot = self.snapshot();
-        let policy = compaction::Policy { fan_in: 2 + self.rng.index(3), ..Default::default() };
-        let Some(inputs) = compaction::plan(&snapshot, &policy) else { return };
+        let fan_in = 2 + self.rng.index(3);
+        let policy = compaction::Policy { fan_in, compressed_bytes_min: 0, ..Default::default() };
+        let planned = compaction::plan(&snapshot, &policy).filter(|_| !self.rng.one_in(4));
+        let mut cold = compaction::compressible(&snapshot, &policy).map(|(segment, _)| segment.id());
+        let Some(inputs) = planned.or_else(|| Some(vec![cold.next()?])) else { return };
+        let form = *self.rng.pick(&[Form::Plain, Form::Zstd]);
         let id = SegmentId(self.next_segment);
         self.next_segment += 1;
         let env = self.sim.env();
-        let output = compaction::merge(&snapshot, &inputs, &env, &dir(), id, &mut |_| Ok(())).unwrap();
+        let output = compaction::merge(&snapshot, &inputs, &env, &dir(), id, form, &mut |_| Ok(())).unwrap();
         let range = |id: &SegmentId| {
             let meta = snapshot.segments().find(|s| s.id() == *id).unwrap().meta();
             (meta.first_row, meta.last_row)
@@ -373,8 +378,7 @@ impl World {
     }
 
     fn follow(&mut self) {
-        let snapshot = self.snapshot();
-        let who = self.rng.index(self.followers.len());
+        let (snapshot, who) = (self.snapshot(), self.rng.index(self.followers.len()));
         let limit = *self.rng.pick(&[1, 10, 1_000, 100_000]);
         let pages = self.rng.below(5);
         let (after, rows) = &mut self.followers[who];
@@ -643,10 +647,8 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
         assert!(!piece.is_in_row_order() || ids.is_sorted());
         for (at, row) in ids.into_iter().enumerate() {
             let columns = def.schema.columns.iter().zip(&batch.columns()[2..]);
-            stored.push((
-                row,
-                columns.map(|(c, a)| Value::from_array(a, &c.data_type, at)).collect::<Vec<_>>(),
-            ));
+            let values = columns.map(|(c, a)| Value::from_array(a, &c.data_type, at));
+            stored.push((row, values.collect::<Vec<_>>()));
         }
     }
     stored.sort_unstable_by_key(|(row, _)| *row);
@@ -663,7 +665,7 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
 #[test]
 fn a_table_equals_a_list_of_row_versions_whatever_happens() {
     let _limit = testkit::limit(300);
-    let (mut done, mut looked, mut ordered) = ([0; 3], [0; 2], 0);
+    let (mut done, mut looked, mut ordered, mut compressed) = ([0; 3], [0; 2], 0, 0);
     testkit::for_each_seed(25, |seed| {
         let mut world = World::new(seed);
         for _ in 0..250 {
@@ -680,12 +682,13 @@ fn a_table_equals_a_list_of_row_versions_whatever_happens() {
         }
         for segment in world.snapshot().segments() {
             ordered += usize::from(!segment.is_in_row_order());
+            compressed += usize::from(segment.is_compressed());
             assert!(segment.verify().is_empty(), "{:?}", segment.verify());
         }
         done.iter_mut().zip(world.done).for_each(|(all, one)| *all += one);
         looked.iter_mut().zip(world.looked).for_each(|(all, one)| *all += one);
     });
-    assert!(ordered > 0, "no segment was in the order of its times");
+    assert!(ordered > 0 && compressed > 0, "{ordered} in the order of their times, {compressed} compressed");
     assert!(done.iter().all(|count| *count > 0), "seals, compactions, restarts: {done:?}");
     assert!(looked.iter().all(|count| *count > 100), "read and refused: {looked:?}");
 }

@@ -1,0 +1,110 @@
+//! Segments that nobody has added to for a while are written anew, compressed: [`Options::zstd_after`](crate::Options::zstd_after).
+//!
+//! A segment is cold once the newest of its rows arrived that long ago. It is compressed when nothing else is to be done:
+//! one at a time in each database, with rests in between. What replaces it is a compaction's output like any other, so
+//! snapshots keep the old file, and a crash half way leaves one that nothing names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use table::compaction;
+use table::segment::Form;
+use table::{Segment, Snapshot};
+use types::{Micros, Result, SegmentId};
+
+use crate::background::{self, Under};
+use crate::root::Root;
+use crate::shared::{Background, Shared, What};
+
+/// After each segment the work rests this many times as long as it took.
+const REST: u32 = 3;
+/// And no longer than this, however long a busy machine took.
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// A segment that is cold.
+pub(crate) struct Task {
+    snapshot: Arc<Snapshot>,
+    segment: Arc<Segment>,
+}
+
+impl Task {
+    pub fn what(&self) -> What {
+        What::Cold(self.snapshot.def().id)
+    }
+}
+
+/// Segments that are not compressed and would be smaller, with the time at which each is cold.
+fn waiting<'a>(
+    shared: &'a Shared,
+    root: &'a Root,
+    background: &'a Background,
+    now: Duration,
+) -> impl Iterator<Item = (&'a Arc<Snapshot>, &'a Arc<Segment>, Micros)> {
+    let after = shared.options.zstd_after.map(|after| i64::try_from(after.as_micros()).unwrap_or(i64::MAX));
+    after.into_iter().flat_map(move |after| {
+        let may = move |table: &&Arc<Snapshot>| background.may(What::Cold(table.def().id), now);
+        root.tables().filter(may).flat_map(move |table| {
+            compaction::compressible(table, &shared.options.compaction)
+                .filter(|(segment, _)| !background.incompressible.contains(&segment.id()))
+                .map(move |(segment, last)| (table, segment, last.saturating_add(after)))
+        })
+    })
+}
+
+/// The segment that has been cold the longest.
+pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
+    if shared.options.zstd_after.is_none() || background.cold_due > now {
+        return None;
+    }
+    let time = shared.env.clock.now();
+    let (snapshot, segment, _) = waiting(shared, root, background, now)
+        .filter(|(.., cold_at)| *cold_at <= time)
+        .min_by_key(|(.., cold_at)| *cold_at)?;
+    Some(Task { snapshot: snapshot.clone(), segment: segment.clone() })
+}
+
+/// When the next will be; called when there is nothing to do now.
+pub(crate) fn again(
+    shared: &Shared,
+    root: &Root,
+    background: &mut Background,
+    now: Duration,
+) -> Option<Duration> {
+    shared.options.zstd_after?;
+    if !background.incompressible.is_empty() {
+        let lives = |id: &SegmentId| root.tables().any(|t| t.segments().any(|s| s.id() == *id));
+        background.incompressible.retain(lives);
+    }
+    let first = waiting(shared, root, background, now).map(|(.., cold_at)| cold_at).min()?;
+    let left = first.saturating_sub(shared.env.clock.now()).max(0);
+    Some(Duration::from_micros(left.unsigned_abs()).max(background.cold_due.saturating_sub(now)))
+}
+
+pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
+    let Task { snapshot, segment } = task;
+    let began = shared.env.clock.monotonic();
+    let inputs = [segment.id()];
+    let made = match segment.is_worth_compressing() {
+        Ok(true) => background::compact(shared, &snapshot, &inputs, Form::Zstd).map(Some),
+        Ok(false) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let ended = shared.env.clock.monotonic();
+    let rest = (ended.saturating_sub(began) * REST).min(REST_MAX);
+    shared.background.lock().cold_due = ended + rest;
+    match made {
+        Ok(Some(edit)) => {
+            shared.counters.compressions.add(1);
+            background::hand_over(shared, edit, under)
+        }
+        Ok(None) => {
+            shared.background.lock().incompressible.insert(segment.id());
+            under.end(false);
+            Ok(())
+        }
+        Err(error) => {
+            under.end(true);
+            Err(error)
+        }
+    }
+}

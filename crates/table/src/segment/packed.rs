@@ -1,0 +1,316 @@
+//! Blocks that are compressed: each buffer of a record batch on its own, as Arrow IPC has it, so that a reader unpacks the
+//! columns that it looks at and no others. Checksums are over the bytes in the file.
+//!
+//! Nothing that was unpacked is kept: whoever reads has it in its own memory, a block at a time.
+//!
+//! Section 8 of the sidecar: codec u8 (1 is zstd) · list of varint, per block the lengths of its buffers before they were
+//! compressed, added up.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow::ipc::{CompressionType, root_as_message};
+use types::codec::{Decoder, Encoder};
+use types::{ColumnId, Error, Kind, Result, TIME};
+
+use super::{Block, Body, Lazy, Segment, lazy};
+use crate::Projection;
+use crate::head::Stored;
+use crate::layout::Layout;
+
+const ZSTD: u8 = 1;
+/// More than any writer makes: a block is about 64 MiB, or one row.
+const BLOCK_BYTES_MAX: u64 = 1 << 30;
+/// Blocks of a segment that are compressed to learn what it would save.
+const SAMPLES: usize = 3;
+/// A segment that would not become smaller than this part of itself stays as it is.
+const WORTH: f64 = 0.9;
+
+/// How a segment's rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Read where it lies in the mapped file.
+    Plain,
+    Zstd,
+}
+
+impl Form {
+    pub(super) fn write_options(self) -> Result<IpcWriteOptions> {
+        let compression = match self {
+            Form::Plain => None,
+            Form::Zstd => Some(CompressionType::ZSTD),
+        };
+        let options = IpcWriteOptions::default().try_with_compression(compression);
+        options.map_err(|e| Error::internal(format!("Arrow IPC cannot be written compressed: {e}")))
+    }
+}
+
+/// Which columns of a block a reader looks at. It gets the row ids in any case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Need<'a> {
+    All,
+    /// Those of the table's key.
+    Key,
+    /// This one, if the block has it.
+    Column(ColumnId),
+    /// Those of them that the block has.
+    Columns(&'a Projection),
+}
+
+impl Need<'_> {
+    pub const TIMES: Need<'static> = Need::Column(TIME);
+
+    /// Positions, ascending.
+    fn of(self, layout: &Layout) -> Vec<usize> {
+        let mut positions = vec![0];
+        match self {
+            Need::All => return (0..layout.ids.len()).collect(),
+            Need::Key => positions.extend_from_slice(&layout.key),
+            Need::Column(id) => positions.extend(layout.position(id)),
+            Need::Columns(projection) => {
+                positions.extend(projection.columns().filter_map(|id| layout.position(id)));
+            }
+        }
+        positions.sort_unstable();
+        positions.dedup();
+        positions
+    }
+}
+
+/// Rows as their reader has them.
+#[derive(Clone, Debug)]
+pub(crate) enum Rows<'a> {
+    /// In the head, or in a mapped file.
+    Lying(&'a Arc<Stored>),
+    /// The columns that were asked for, in the reader's memory.
+    Unpacked { stored: Arc<Stored>, segment: &'a Segment, block: usize },
+}
+
+impl Deref for Rows<'_> {
+    type Target = Arc<Stored>;
+
+    fn deref(&self) -> &Arc<Stored> {
+        match self {
+            Rows::Lying(stored) => stored,
+            Rows::Unpacked { stored, .. } => stored,
+        }
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The same with these columns too.
+    pub fn with(self, need: Need<'_>) -> Result<Rows<'a>> {
+        match self {
+            Rows::Lying(_) => Ok(self),
+            Rows::Unpacked { stored, segment, block } => segment.unpack(block, need, Some(&stored)),
+        }
+    }
+}
+
+/// What a compressed segment has beside the others.
+#[derive(Debug)]
+pub(super) struct Packed {
+    raw: Vec<u64>,
+    /// Bytes by which all blocks became shorter.
+    saved: u64,
+    /// Whether the bytes of each block are what was written, found out when it is touched first.
+    checked: Vec<Lazy<()>>,
+    /// Blocks that could not be unpacked nevertheless.
+    broken: Vec<Lazy<()>>,
+}
+
+impl Packed {
+    pub fn encode(raw: &[u64]) -> Vec<u8> {
+        let mut e = Encoder::new();
+        e.u8(ZSTD);
+        e.list(raw, |e, len| e.varint(*len));
+        e.bytes
+    }
+
+    pub fn decode(bytes: &[u8], blocks: &[Block]) -> Result<Packed> {
+        let mut d = Decoder::new(bytes);
+        let codec = d.u8()?;
+        if codec != ZSTD {
+            let what = format!("blocks are compressed in way {codec}, which this program does not know");
+            return Err(Error::new(Kind::Newer, what)
+                .hint("open this directory with the newer Polynya that wrote it"));
+        }
+        let raw = d.list(Decoder::varint)?;
+        d.finish()?;
+        if raw.len() != blocks.len() || raw.iter().any(|len| *len > BLOCK_BYTES_MAX) {
+            let what = format!("lengths of {} blocks where {} exist", raw.len(), blocks.len());
+            return Err(d.damaged(what));
+        }
+        let bodies: u64 = blocks.iter().map(|block| block.body_len).sum();
+        let saved = raw.iter().sum::<u64>().saturating_sub(bodies);
+        let none = || raw.iter().map(|_| Lazy::new()).collect();
+        Ok(Packed { checked: none(), broken: none(), raw, saved })
+    }
+
+    pub fn is_damaged(&self) -> bool {
+        self.checked.iter().chain(&self.broken).any(super::is_bad)
+    }
+
+    pub fn raw(&self, block: usize) -> u64 {
+        self.raw[block]
+    }
+}
+
+/// The lengths of a compressed record batch's buffers before they were compressed, added up. `message` ends with the batch.
+pub(super) fn raw_len(message: &[u8], metadata_len: usize) -> Result<u64> {
+    let wrong = |what: &str| Error::damaged(format!("a block of rows is no compressed record batch: {what}"));
+    let (metadata, body) = message.split_at_checked(metadata_len).ok_or_else(|| wrong("it is too short"))?;
+    let metadata = metadata.get(8..).ok_or_else(|| wrong("it has no header"))?;
+    let parsed = root_as_message(metadata).map_err(|e| wrong(&e.to_string()))?;
+    let batch = parsed.header_as_record_batch().ok_or_else(|| wrong("it is something else"))?;
+    let codec = batch.compression().map(|compression| compression.codec());
+    if codec != Some(CompressionType::ZSTD) {
+        return Err(wrong(&format!("its codec is {codec:?}")));
+    }
+    let mut all = 0u64;
+    for buffer in batch.buffers().into_iter().flatten() {
+        let range = usize::try_from(buffer.offset()).ok().zip(usize::try_from(buffer.length()).ok());
+        let bytes = range.and_then(|(at, len)| body.get(at..at.checked_add(len)?));
+        let bytes = bytes.ok_or_else(|| wrong("a buffer lies beyond its end"))?;
+        let Some((prefix, rest)) = bytes.split_first_chunk::<8>() else {
+            if bytes.is_empty() {
+                continue;
+            }
+            return Err(wrong("a buffer has no length"));
+        };
+        // −1 stands before what did not become smaller.
+        let len = match i64::from_le_bytes(*prefix) {
+            -1 => rest.len() as u64,
+            len => u64::try_from(len).map_err(|_| wrong("a buffer has a negative length"))?,
+        };
+        all = all.checked_add(len).ok_or_else(|| wrong("its buffers are too long"))?;
+    }
+    Ok(all)
+}
+
+impl Segment {
+    /// Whether its blocks are compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.body.as_ref().is_ok_and(|body| body.packed.is_some())
+    }
+
+    /// About the bytes of its files if they were not compressed.
+    pub fn raw_bytes(&self) -> u64 {
+        let packed = self.body.as_ref().ok().and_then(|body| body.packed.as_ref());
+        self.meta.bytes + packed.map_or(0, |packed| packed.saved)
+    }
+
+    /// About the bytes of a block if it was not compressed.
+    pub(crate) fn block_bytes(&self, block: usize) -> Result<u64> {
+        let body = self.body()?;
+        let info = &body.table.blocks[block];
+        let raw = body.packed.as_ref().map(|packed| u64::from(info.metadata_len) + packed.raw(block));
+        Ok(raw.unwrap_or(info.len()))
+    }
+
+    /// Columns of a compressed block, those of `known` and these. Checked when it is touched first.
+    pub(super) fn unpack(
+        &self,
+        block: usize,
+        need: Need<'_>,
+        known: Option<&Arc<Stored>>,
+    ) -> Result<Rows<'_>> {
+        let body = self.body()?;
+        let packed = body.packed.as_ref().ok_or_else(|| Error::internal("a plain block was unpacked"))?;
+        let in_file = |e: Error| e.with("file", self.arrow_path.display());
+        lazy(&packed.checked[block], || body.check_packed(packed, block).map_err(in_file))?;
+        if let Some(Err(error)) = packed.broken[block].get() {
+            return Err(error.clone());
+        }
+        let wanted = need.of(&body.layout);
+        let stored = body.unpack(block, wanted, known.map(Arc::as_ref)).map_err(|error| {
+            let error = in_file(error);
+            let _ = lazy(&packed.broken[block], || Err(error.clone()));
+            error
+        })?;
+        Ok(Rows::Unpacked { stored: Arc::new(stored), segment: self, block })
+    }
+
+    /// Whether compressing the segment would save what it costs. Judged by some of its blocks.
+    pub fn is_worth_compressing(&self) -> Result<bool> {
+        let body = self.body()?;
+        let blocks = body.table.blocks.len();
+        if self.is_compressed() || blocks == 0 {
+            return Ok(false);
+        }
+        let (mut before, mut after) = (0, 0);
+        let mut samples: Vec<usize> = (0..SAMPLES).map(|i| i * (blocks - 1) / (SAMPLES - 1)).collect();
+        samples.dedup();
+        for block in samples {
+            let rows = self.block(block, Need::All)?;
+            let encoded = encode(&rows.batch)?;
+            before += body.table.blocks[block].len();
+            after += encoded;
+        }
+        Ok(after as f64 <= before as f64 * WORTH)
+    }
+}
+
+/// How long a batch is, compressed.
+fn encode(batch: &RecordBatch) -> Result<u64> {
+    let failed = |e| Error::internal(format!("encoding a block of a segment failed: {e}"));
+    let mut ipc =
+        FileWriter::try_new_with_options(Vec::new(), batch.schema_ref(), Form::Zstd.write_options()?)
+            .map_err(failed)?;
+    ipc.get_mut().clear();
+    ipc.write(batch).map_err(failed)?;
+    Ok(ipc.get_ref().len() as u64)
+}
+
+impl Body {
+    fn check_packed(&self, packed: &Packed, block: usize) -> Result<()> {
+        let bytes = self.checked_bytes(block)?;
+        let info = &self.table.blocks[block];
+        // Bounds what is reserved for it, before anything is.
+        let raw = raw_len(&bytes, info.metadata_len as usize);
+        let raw = raw.map_err(|e| e.with("block", block).with("offset", info.offset))?;
+        if raw != packed.raw(block) {
+            let what = format!("a block unpacks to {raw} bytes where {} are expected", packed.raw(block));
+            return Err(self.damaged_block(block, what));
+        }
+        let row_ids = self.unpack(block, vec![0], None)?;
+        self.check_rows(block, &row_ids)
+    }
+
+    fn unpack(&self, block: usize, wanted: Vec<usize>, known: Option<&Stored>) -> Result<Stored> {
+        let position = |at: &usize| known.and_then(|known| known.layout.position(self.layout.ids[*at]));
+        let missing: Vec<usize> = wanted.iter().copied().filter(|at| position(at).is_none()).collect();
+        let fresh = match missing.is_empty() {
+            true => None,
+            false => Some(self.read_block(block, self.block_bytes(block), Some(missing.clone()))?),
+        };
+        // What was known and is not asked for again goes on as well: nobody loses a column.
+        let all = match known {
+            None => wanted,
+            Some(known) => {
+                let before = known.layout.ids.iter().filter_map(|id| self.layout.position(*id));
+                let mut all: Vec<usize> = before.chain(wanted).collect();
+                all.sort_unstable();
+                all.dedup();
+                all
+            }
+        };
+        let layout =
+            if all.len() == self.layout.ids.len() { self.layout.clone() } else { self.layout.part(&all)? };
+        let column = |at: &usize| match (missing.binary_search(at), &fresh, known, position(at)) {
+            (Ok(found), Some(fresh), ..) => Ok(fresh.column(found).clone()),
+            (_, _, Some(known), Some(found)) => Ok(known.batch.column(found).clone()),
+            _ => Err(Error::internal("a column of a block was neither known nor unpacked")),
+        };
+        let columns = all.iter().map(column).collect::<Result<Vec<_>>>()?;
+        let batch = RecordBatch::try_new(layout.schema.clone(), columns)
+            .map_err(|e| self.damaged_block(block, format!("columns that make no block: {e}")))?;
+        Ok(Stored { batch, layout })
+    }
+}
+
+#[cfg(test)]
+#[path = "packed/tests.rs"]
+mod tests;
