@@ -26,8 +26,8 @@ fmt-check:      ## fail where code is not formatted
 	cargo fmt --all --check
 
 lint:           ## fail on any warning
-	cargo clippy --workspace --exclude polynya-compare --all-targets --locked -- -D warnings
+	cargo clippy --workspace --exclude polynya-compare --exclude polynya-python --all-targets --locked -- -D warnings
 
 docs-check:     ## links, repository rules, documentation of the crates
 	cargo test --locked -p polynya-repo
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude polynya-compare --no-deps --locked
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude polynya-compare --exclude polynya-python --no-deps --locked

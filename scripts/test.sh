@@ -15,8 +15,8 @@ ulimit -n "$(ulimit -Hn)"
 
 browser=$(scripts/browser.sh)
 lake=$(scripts/lake.sh)
-phase "build" cargo test --workspace --exclude polynya-compare --locked --no-run --quiet
-phase "tests" cargo test --workspace --exclude polynya-compare --locked --quiet
+phase "build" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --no-run --quiet
+phase "tests" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --quiet
 export POLYNYA_BIN="$target/debug/polynya"
 if [[ "$browser" = ready\ * ]]; then
     export CHROMIUM=${browser#ready }

@@ -147,6 +147,12 @@ impl Engine {
         View::new(self.root(), principal)
     }
 
+    /// [`Engine::view`] of a root that was taken before.
+    pub fn view_of(&self, root: Arc<Root>, principal: &Principal) -> Result<View> {
+        self.0.shared.check_open()?;
+        View::new(root, principal)
+    }
+
     /// Waits until a commit after `after` can be read, at most so long. False: none came. Not for a thread that serves
     /// readers. Fails with [`Kind::Closed`] once the database closes.
     pub fn wait_for_commit(&self, after: Lsn, timeout: Duration) -> Result<bool> {

@@ -56,6 +56,8 @@ pub use indexes::IndexStatus;
 pub use new_table::NewTable;
 #[cfg(feature = "sql")]
 pub use prepared::Statement;
+#[cfg(feature = "sql")]
+pub use query::{Answer as Reply, Done, DoneKind, Options as SqlOptions, Rows};
 pub use row::Row;
 #[cfg(feature = "text")]
 pub use search::{Found, Hit, Search};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::vec;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use engine::{Root, View};
 use table::{Piece, Projection};
 use types::{Error, Lsn, Result, Value, key, name};
@@ -25,6 +26,15 @@ impl Snapshot {
 
     pub(crate) fn then(root: Arc<Root>, view: View) -> Self {
         Snapshot { root, then: Some(view) }
+    }
+
+    /// What SQL reads it through.
+    #[cfg(feature = "sql")]
+    pub(crate) fn view(&self, db: &crate::Database) -> Result<View> {
+        match &self.then {
+            Some(view) => Ok(view.clone()),
+            None => db.engine.view_of(self.root.clone(), &db.principal),
+        }
     }
 
     /// The last commit it contains.
@@ -76,6 +86,13 @@ pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Ro
 pub struct Scan {
     projection: Projection,
     pieces: vec::IntoIter<Piece>,
+}
+
+impl Scan {
+    /// Of every batch.
+    pub fn schema(&self) -> &SchemaRef {
+        self.projection.schema()
+    }
 }
 
 impl Iterator for Scan {

@@ -135,6 +135,18 @@ impl Database {
         })
     }
 
+    /// Runs one statement that only reads over a snapshot that the caller holds, and gives its rows as a stream: of all that is
+    /// asked of one snapshot, the answers stand at one lsn. [`crate::Kind::Forbidden`] for a statement that would write.
+    pub async fn query_in(
+        &self,
+        snapshot: &crate::Snapshot,
+        text: &str,
+        params: &[Value],
+    ) -> Result<query::Rows> {
+        let view = snapshot.view(self)?;
+        self.sql.get()?.read(view, text, params.to_vec(), Limits::default()).await
+    }
+
     /// Runs one statement and gives its rows as a stream; dropping the stream cancels it.
     pub async fn query(&self, text: &str, params: &[Value]) -> Result<query::Answer> {
         // Asked first, so that nothing is set up for a database that is closed.

@@ -1,7 +1,7 @@
 //! Transactions that are open for a while.
 
 use arrow::array::RecordBatch;
-use engine::{Mode, Op, OpenTransaction, Outcome, Written};
+use engine::{Mode, Op, OpenTransaction, Outcome, Transaction, Written};
 use types::{Lsn, Result, Value};
 
 use crate::database::{Database, to_batch};
@@ -203,15 +203,18 @@ impl std::fmt::Debug for Tx {
 /// fails inside a transaction makes it fail, and until ROLLBACK (or ROLLBACK TO) every further one is refused. COMMIT of
 /// such a transaction is an error. Dropping it rolls back what is open.
 #[cfg(feature = "sql")]
-#[derive(Debug)]
-pub struct Session(query::Session);
+pub struct Session {
+    db: Database,
+    inner: query::Session,
+}
 
 #[cfg(feature = "sql")]
 impl Database {
     /// A session for SQL with transactions. Many may be open at once.
     pub fn session(&self) -> Result<Session> {
         self.engine.view(&self.principal)?;
-        Ok(Session(query::Session::new(self.sql.get()?.clone(), self.principal.clone())))
+        let inner = query::Session::new(self.sql.get()?.clone(), self.principal.clone());
+        Ok(Session { db: self.clone(), inner })
     }
 }
 
@@ -224,17 +227,53 @@ impl Session {
 
     /// The same as a future of any runtime. Dropping it before it is through makes an open transaction fail.
     pub async fn sql_async(&mut self, text: &str, params: &[Value]) -> Result<crate::Answer> {
-        let answer = self.0.run(text, params.to_vec(), query::Limits::default()).await?;
-        let whole = crate::Answer::whole(answer).await;
+        let whole = crate::Answer::whole(self.query(text, params).await?).await;
         if whole.is_err() {
-            self.0.fail();
+            self.inner.fail();
         }
         whole
     }
 
+    /// Runs one statement and gives its rows as a stream. If the stream breaks off inside a transaction, say so with
+    /// [`Session::fail`].
+    pub async fn query(&mut self, text: &str, params: &[Value]) -> Result<query::Answer> {
+        self.inner.run(text, params.to_vec(), query::Limits::default()).await
+    }
+
+    /// Makes an open transaction fail, as a statement that fails does.
+    pub fn fail(&mut self) {
+        self.inner.fail();
+    }
+
+    /// [`Database::insert`], in the transaction if one is open. Gives the number of rows.
+    pub fn insert(&mut self, table: &str, batch: RecordBatch) -> Result<u64> {
+        self.write(table, batch, Mode::Append)
+    }
+
+    /// [`Database::upsert`], in the transaction if one is open. Gives the number of rows.
+    pub fn upsert(&mut self, table: &str, batch: RecordBatch) -> Result<u64> {
+        self.write(table, batch, Mode::Upsert)
+    }
+
+    fn write(&mut self, table: &str, batch: RecordBatch, mode: Mode) -> Result<u64> {
+        let transaction = Transaction::insert(table, batch, mode);
+        if !self.inner.is_open() {
+            return Ok(self.db.commit(transaction)?.count);
+        }
+        let written = self.inner.apply(transaction.ops)?.unwrap_or_default();
+        Ok(written.iter().map(|written| written.count).sum())
+    }
+
     /// Whether a transaction is open, a failed one included.
     pub fn is_open(&self) -> bool {
-        self.0.is_open()
+        self.inner.is_open()
+    }
+}
+
+#[cfg(feature = "sql")]
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Session").field(&self.inner).finish()
     }
 }
 

@@ -10,7 +10,7 @@ mod prepared;
 use datafusion::sql::sqlparser::ast::{
     Ident, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
-use engine::{OpenTransaction, Outcome};
+use engine::{Op, OpenTransaction, Outcome, Written};
 use tokio::sync::oneshot;
 use types::{Error, Kind, Lsn, Principal, Result, Value, name};
 
@@ -100,6 +100,23 @@ impl Session {
         let answer = open.run(&self.sql, text, params, limits).await;
         open.failed = answer.is_err();
         answer
+    }
+
+    /// Writes that are no SQL, as a statement of the transaction that is open; `None` if none is open: then nothing has
+    /// happened.
+    pub fn apply(&mut self, ops: Vec<Op>) -> Result<Option<Vec<Written>>> {
+        let Some(open) = &mut self.open else { return Ok(None) };
+        if open.failed {
+            return Err(failed());
+        }
+        let written = match open.read_only {
+            true => {
+                Err(Error::new(Kind::Forbidden, "the transaction is READ ONLY").hint("BEGIN one that writes"))
+            }
+            false => open.transaction.apply(ops),
+        };
+        open.failed = written.is_err();
+        written.map(Some)
     }
 
     /// PREPARE, EXECUTE and DEALLOCATE. In a transaction that is open their errors are errors of a statement in it.

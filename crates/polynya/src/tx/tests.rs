@@ -310,3 +310,88 @@ fn begin_without_a_session_says_where_there_is_one() {
     tx.sql("INSERT INTO notes VALUES ('a')", &[]).unwrap();
     tx.commit().unwrap();
 }
+
+#[test]
+fn rows_go_into_a_session_as_batches_inside_its_transaction_or_by_themselves() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("tx");
+    let db = open(&dir);
+    let batch =
+        |name: &str| db.to_batch("people", &["name", "age"], [[name.into(), Value::Int64(1)]]).unwrap();
+    let (mut a, mut b) = (db.session().unwrap(), db.session().unwrap());
+    assert_eq!(a.insert("people", batch("ann")).unwrap(), 1);
+    assert_eq!(run(&mut b, ALL).count, 1);
+    run(&mut a, "BEGIN");
+    assert_eq!(a.insert("people", batch("bob")).unwrap(), 1);
+    assert_eq!(a.upsert("people", batch("ann")).unwrap(), 1);
+    assert_eq!((run(&mut a, ALL).count, run(&mut b, ALL).count), (2, 1));
+    // A batch that fails is a statement that fails.
+    assert_eq!(a.insert("people", batch("bob")).unwrap_err().kind(), Kind::Exists);
+    assert_eq!(a.insert("people", batch("cy")).unwrap_err().kind(), Kind::Invalid);
+    assert!(refused(&mut a, "COMMIT").contains("was rolled back"));
+    assert_eq!(run(&mut b, ALL).count, 1);
+    run(&mut a, "BEGIN READ ONLY");
+    assert_eq!(a.insert("people", batch("dan")).unwrap_err().kind(), Kind::Forbidden);
+    run(&mut a, "ROLLBACK");
+    run(&mut a, "BEGIN");
+    a.insert("people", batch("eve")).unwrap();
+    run(&mut a, "COMMIT");
+    assert_eq!(run(&mut b, ALL).count, 2);
+}
+
+#[test]
+fn the_rows_of_a_session_are_a_stream_and_one_that_breaks_off_can_fail_the_transaction() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("tx");
+    let db = open(&dir);
+    let mut s = db.session().unwrap();
+    run(&mut s, "BEGIN");
+    run(&mut s, "INSERT INTO notes SELECT 'n' FROM generate_series(1, 20000)");
+    let reply = crate::block_on(s.query("SELECT text FROM notes", &[])).unwrap();
+    let crate::Reply::Rows(mut rows) = reply else { panic!("{reply:?}") };
+    // The transaction goes on while they are read.
+    run(&mut s, "DELETE FROM notes");
+    let batches = crate::block_on(rows.collect()).unwrap();
+    assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 20_000);
+    s.fail();
+    assert!(refused(&mut s, "COMMIT").contains("was rolled back"));
+    // There is none that could fail.
+    s.fail();
+    run(&mut s, "INSERT INTO notes VALUES ('x')");
+}
+
+#[test]
+fn statements_over_a_held_snapshot_stand_at_its_lsn() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("tx");
+    let db = open(&dir);
+    db.sql("INSERT INTO people VALUES ('ann', 'ulm', 30), ('bob', 'rom', 40)", &[]).unwrap();
+    let held = db.snapshot();
+    db.sql("UPDATE people SET age = 0", &[]).unwrap();
+    db.sql("CREATE TABLE later (a int)", &[]).unwrap();
+    let read = |snapshot: &crate::Snapshot, text: &str, params: &[Value]| {
+        crate::block_on(async {
+            let mut rows = db.query_in(snapshot, text, params).await?;
+            assert_eq!(rows.lsn(), snapshot.lsn());
+            let batches = rows.collect().await?;
+            Ok::<_, types::Error>(Answer {
+                count: batches.iter().map(|b| b.num_rows() as u64).sum(),
+                batches,
+            })
+        })
+    };
+    let before = db.snapshot_at(held.lsn()).unwrap();
+    for snapshot in [&held, &before] {
+        // The second time there is a plan, of the newest.
+        for _ in 0..2 {
+            assert_eq!(ages(&db.sql(ALL, &[]).unwrap()), map([("ann", 0), ("bob", 0)]));
+            assert_eq!(ages(&read(snapshot, ALL, &[]).unwrap()), map([("ann", 30), ("bob", 40)]));
+            assert_eq!(ages(&read(snapshot, ONE, &["bob".into()]).unwrap()), map([("bob", 40)]));
+            assert_eq!(ages(&read(snapshot, TOWN, &["ulm".into()]).unwrap()), map([("ann", 30)]));
+        }
+        assert_eq!(read(snapshot, "SELECT * FROM later", &[]).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(read(snapshot, "DELETE FROM people", &[]).unwrap_err().kind(), Kind::Forbidden);
+    }
+    db.close().unwrap();
+    assert_eq!(read(&held, ALL, &[]).unwrap_err().kind(), Kind::Closed);
+}

@@ -1,0 +1,147 @@
+//! The databases that this process has open: connections to one folder share one.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use polynya::{Database, Options, SqlOptions};
+use pyo3::prelude::*;
+
+use crate::error::{OrRaise, interface};
+use crate::wait;
+
+/// Who connects waits here while another one opens or closes a database.
+static OPENED: Mutex<Option<HashMap<PathBuf, Opened>>> = Mutex::new(None);
+/// The process that opened one first; 0 before that.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+struct Opened {
+    db: Database,
+    settings: Settings,
+    leases: usize,
+}
+
+/// How a database is opened, as far as Python says it; `None` is the default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    pub timeout: Option<f64>,
+    pub memory_bytes_max: Option<usize>,
+    pub rows_max: Option<u64>,
+    pub history: Option<f64>,
+}
+
+impl Settings {
+    fn options(&self, dir: &Path) -> PyResult<Options> {
+        let seconds = |name: &str, value: f64, least: Duration| {
+            let duration = Duration::try_from_secs_f64(value).ok().filter(|duration| *duration >= least);
+            duration.ok_or_else(|| interface(format!("`{name}` is {value}"), "give a number of seconds"))
+        };
+        let mut options = Options::default();
+        let mut sql = SqlOptions::new(dir.join("spill"));
+        if let Some(timeout) = self.timeout {
+            sql.deadline = seconds("timeout", timeout, Duration::from_millis(1))?;
+        }
+        sql.memory_bytes = self.memory_bytes_max.unwrap_or(sql.memory_bytes);
+        sql.rows_max = self.rows_max.unwrap_or(sql.rows_max);
+        if let Some(history) = self.history {
+            options.engine.history = seconds("history", history, Duration::ZERO)?;
+        }
+        options.sql = Some(sql);
+        Ok(options)
+    }
+}
+
+/// One user of an open database. With the last one it closes.
+pub struct Lease {
+    db: Database,
+    path: PathBuf,
+    process: u32,
+}
+
+impl Lease {
+    /// Opens the database in a folder, making both if they are missing, or joins who has it open in this process. In a
+    /// thread that is detached.
+    pub fn take(dir: &Path, settings: &Settings) -> PyResult<Lease> {
+        let process = std::process::id();
+        if ![0, process].contains(&PROCESS.load(Ordering::Acquire)) {
+            return Err(forked());
+        }
+        let mut opened = wait::lock(&OPENED)?;
+        let path = absolute(dir);
+        let opened = opened.get_or_insert_default();
+        if let Some(known) = opened.get_mut(&path) {
+            if *settings != Settings::default() && known.settings != *settings {
+                return Err(interface(
+                    format!("{} is open in this process with other settings", dir.display()),
+                    "close it before, or leave the settings out to join it",
+                ));
+            }
+            known.leases += 1;
+            return Ok(Lease { db: known.db.clone(), path, process });
+        }
+        let db = Database::open_with(dir, settings.options(dir)?).or_raise()?;
+        PROCESS.store(process, Ordering::Release);
+        // Now it is there, and links on the way to it are known.
+        let path = absolute(dir);
+        opened.insert(path.clone(), Opened { db: db.clone(), settings: settings.clone(), leases: 1 });
+        Ok(Lease { db, path, process })
+    }
+
+    pub fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// A forked process has the memory of an open database, and none of its threads.
+    pub fn check_process(&self) -> PyResult<()> {
+        if self.process == std::process::id() { Ok(()) } else { Err(forked()) }
+    }
+
+    /// Gives it back; an error is one of closing.
+    pub fn end(mut self) -> PyResult<()> {
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> PyResult<()> {
+        if self.check_process().is_err() || self.path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let path = std::mem::take(&mut self.path);
+        let mut opened = OPENED.lock();
+        let Some(known) = opened.as_mut().and_then(|opened| opened.get_mut(&path)) else { return Ok(()) };
+        known.leases -= 1;
+        if known.leases > 0 {
+            return Ok(());
+        }
+        let closed = opened.as_mut().and_then(|opened| opened.remove(&path));
+        // While nobody can open it again: the folder is locked until it is closed.
+        closed.map_or(Ok(()), |closed| closed.db.close().or_raise())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = wait::detached(|| self.give_back());
+    }
+}
+
+/// Closes all that is open, before the process ends.
+pub fn close_all() -> PyResult<()> {
+    if PROCESS.load(Ordering::Acquire) != std::process::id() {
+        return Ok(());
+    }
+    let opened = wait::lock(&OPENED)?.take();
+    opened.into_iter().flatten().try_for_each(|(_, opened)| opened.db.close().or_raise())
+}
+
+fn absolute(dir: &Path) -> PathBuf {
+    std::fs::canonicalize(dir).or_else(|_| std::path::absolute(dir)).unwrap_or_else(|_| dir.to_owned())
+}
+
+fn forked() -> PyErr {
+    interface(
+        "this process was forked from one that had a database open, and a fork has none of its threads",
+        "start processes with multiprocessing's `spawn` or `forkserver`, and let one process open a folder",
+    )
+}

@@ -1,0 +1,152 @@
+//! What can be seen of a statement without understanding it: its first word, and which `?` stand for values.
+
+use std::borrow::Cow;
+
+use polynya::{Error, Result};
+
+/// A piece of a statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// Texts in quotes, names in quotes, comments: whatever stands in there means itself.
+    Closed,
+    /// `$1`.
+    Number,
+    Mark,
+    Other,
+}
+
+/// The pieces of a statement with where they end. What is not closed reaches to the end; the parser will say so.
+struct Pieces<'a> {
+    text: &'a str,
+    at: usize,
+    /// Whether the character before belongs to a word.
+    in_word: bool,
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = (Piece, std::ops::Range<usize>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.at;
+        let rest = &self.text[start..];
+        let first = rest.chars().next()?;
+        let was_in_word = std::mem::replace(&mut self.in_word, first.is_alphanumeric() || first == '_');
+        let (piece, len) = match first {
+            // E'…' has escapes by backslash; other letters before a quote change nothing about its end.
+            '\'' => (Piece::Closed, quoted(rest, b'\'', was_in_word && self.is_escaped(start))),
+            '"' => (Piece::Closed, quoted(rest, b'"', false)),
+            '-' if rest.starts_with("--") => (Piece::Closed, rest.find('\n').unwrap_or(rest.len())),
+            '/' if rest.starts_with("/*") => (Piece::Closed, comment(rest)),
+            '$' if !was_in_word => dollar(rest),
+            '?' => (Piece::Mark, 1),
+            other => (Piece::Other, other.len_utf8()),
+        };
+        self.at += len;
+        Some((piece, start..self.at))
+    }
+}
+
+impl Pieces<'_> {
+    /// Whether the word before a quote is E alone.
+    fn is_escaped(&self, quote: usize) -> bool {
+        let before = &self.text[..quote];
+        let word = before.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_');
+        before[word.len()..].eq_ignore_ascii_case("e")
+    }
+}
+
+fn pieces(text: &str) -> Pieces<'_> {
+    Pieces { text, at: 0, in_word: false }
+}
+
+/// How long a quoted text is; a doubled quote does not end it.
+fn quoted(text: &str, quote: u8, backslash: bool) -> usize {
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' if backslash => at += 2,
+            byte if byte == quote && bytes.get(at + 1) == Some(&quote) => at += 2,
+            byte if byte == quote => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// How long a comment is; comments nest.
+fn comment(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth) = (0, 0);
+    while at + 1 < bytes.len() {
+        match &bytes[at..at + 2] {
+            b"/*" => (at, depth) = (at + 2, depth + 1),
+            b"*/" if depth == 1 => return at + 2,
+            b"*/" => (at, depth) = (at + 2, depth - 1),
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// `$1`, or a text between `$tag$` and the same again.
+fn dollar(text: &str) -> (Piece, usize) {
+    let digits = text[1..].bytes().take_while(u8::is_ascii_digit).count();
+    if digits > 0 {
+        return (Piece::Number, 1 + digits);
+    }
+    let is_tag = |c: char| c.is_alphanumeric() || c == '_';
+    let tag = text[1..].find(|c| !is_tag(c)).filter(|end| text[1 + end..].starts_with('$'));
+    let Some(tag) = tag else { return (Piece::Other, 1) };
+    let mark = &text[..tag + 2];
+    let end = text[mark.len()..].find(mark).map_or(text.len(), |end| 2 * mark.len() + end);
+    (Piece::Closed, end)
+}
+
+/// A statement whose `?` are `$1`, `$2`, …: the engine knows these alone.
+pub fn numbered(text: &str) -> Result<Cow<'_, str>> {
+    if !text.contains('?') {
+        return Ok(Cow::Borrowed(text));
+    }
+    let (mut out, mut marks, mut numbers) = (String::with_capacity(text.len() + 16), 0, false);
+    for (piece, range) in pieces(text) {
+        match piece {
+            Piece::Mark => {
+                marks += 1;
+                out.push('$');
+                out.push_str(&marks.to_string());
+                // `?` needs no space behind it; `$1` does before a digit or a letter.
+                if text[range.end..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+                    out.push(' ');
+                }
+                continue;
+            }
+            Piece::Number => numbers = true,
+            Piece::Closed | Piece::Other => {}
+        }
+        out.push_str(&text[range]);
+    }
+    match (marks, numbers) {
+        (0, _) => Ok(Cow::Borrowed(text)),
+        (_, true) => {
+            Err(Error::invalid("a statement has both `?` and `$1` for its values")
+                .hint("write one or the other"))
+        }
+        _ => Ok(Cow::Owned(out)),
+    }
+}
+
+/// The first word in lower case, behind comments and brackets; empty if there is none.
+pub fn first_word(text: &str) -> String {
+    let mut word = String::new();
+    for (piece, range) in pieces(text) {
+        let is_comment = || text[range.clone()].starts_with(['-', '/']);
+        match text[range.clone()].chars().next() {
+            Some(c) if piece == Piece::Other && c.is_alphanumeric() => word.extend(c.to_lowercase()),
+            Some(c) if word.is_empty() && (c.is_whitespace() || c == '(') => {}
+            _ if word.is_empty() && piece == Piece::Closed && is_comment() => {}
+            _ => break,
+        }
+    }
+    word
+}
