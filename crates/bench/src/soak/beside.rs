@@ -204,7 +204,7 @@ impl Actor for Stranger {
             ("SELECT * FROM nowhere", 404),
             ("SELECT id / 0 FROM orders", 400),
             ("SELECT sum(note) FROM orders", 400),
-            ("INSERT INTO orders (id) VALUES ('x')", 400),
+            ("INSERT INTO orders (id) VALUES ('x')", 422),
             ("BEGIN", 400),
         ];
         // Each over a connection of its own.

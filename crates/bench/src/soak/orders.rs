@@ -282,7 +282,9 @@ impl Orders {
         let to = gone.last().map_or(from, |(id, _)| *id);
         let mut wanted: Vec<i64> = gone.iter().map(|(id, _)| *id).collect();
         let sql = "DELETE FROM orders WHERE id BETWEEN $1 AND $2 RETURNING id";
-        let written = self.sql(gone, sql, json!([from, to]), caller)?;
+        let count = gone.len() as u64;
+        let written = self.commit(gone, caller, |caller| caller.returning(sql, json!([from, to])))?;
+        caller.expect(|| format!("rows of {sql}"), &written.count, &count);
         let mut found: Vec<i64> =
             written.rows.iter().filter_map(|row| super::watch::whole(row.first()?)).collect();
         found.sort_unstable();

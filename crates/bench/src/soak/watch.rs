@@ -11,6 +11,8 @@ use crate::http::{Answer, Client, excerpt};
 use crate::random::Random;
 use crate::target::Target;
 
+use super::stream::Stream;
+
 /// Examples of wrong answers that a report shows.
 const EXAMPLES_MAX: usize = 20;
 /// A refusal for want of room or time, or a conflict, is tried again for so long.
@@ -108,6 +110,7 @@ pub(super) struct Written {
     /// 0 where nothing was committed.
     pub lsn: u64,
     pub count: u64,
+    /// Of RETURNING.
     pub rows: Vec<Vec<Value>>,
 }
 
@@ -190,6 +193,23 @@ impl<'a> Caller<'a> {
 
     pub fn write(&mut self, sql: &str, params: Value) -> Result<Written> {
         self.written("POST", "/v1/sql", &json!({"sql": sql, "params": params}))
+    }
+
+    /// A statement with RETURNING, which answers as a query does: its commit is in a header.
+    pub fn returning(&mut self, sql: &str, params: Value) -> Result<Written> {
+        self.watch.statements.fetch_add(1, Relaxed);
+        let body = json!({"sql": sql, "params": params}).to_string();
+        let patience = Duration::from_secs(60);
+        let mut stream =
+            Stream::open(self.target(), "POST", "/v1/sql", "application/json", body.as_bytes(), patience)?;
+        if stream.status != 200 {
+            return Err(stream.unexpected(sql));
+        }
+        let said = stream.line()?.unwrap_or_default();
+        let answer: Value = serde_json::from_str(&said)
+            .map_err(|error| Error::invalid(format!("the answer to {sql} is no JSON: {error}")))?;
+        let count = whole(&answer["count"]).unwrap_or_default() as u64;
+        Ok(Written { lsn: stream.lsn, count, rows: table(&answer) })
     }
 
     pub fn written(&mut self, method: &str, path: &str, body: &Value) -> Result<Written> {
