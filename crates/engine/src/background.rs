@@ -60,6 +60,8 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         return Outcome::Idle { again: failed.into_iter().chain(derive).chain(expire).chain(forget).min() };
     };
+    // Readers come before it, in memory too.
+    let _passing = vfs::pass_through();
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
     {

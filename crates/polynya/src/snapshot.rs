@@ -55,6 +55,7 @@ impl Snapshot {
             return Err(Error::invalid(format!("table `{}` has no primary key", table.def().name)));
         }
         let types: Vec<DataType> = table.def().key_columns().map(|c| c.data_type.clone()).collect();
+        let _reading = vfs::read_path();
         let row = table.get_row(&key::encode_values(&types, key)?)?;
         Ok(row.map(|row| Row::new(table.def().clone(), row)))
     }

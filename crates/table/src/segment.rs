@@ -14,6 +14,7 @@ pub(crate) mod zones;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arrow::buffer::Buffer;
 use arrow::ipc::MetadataVersion;
@@ -59,6 +60,8 @@ struct Body {
     decoder: FileDecoder,
     table: BlockTable,
     cells: Vec<Lazy<Arc<Stored>>>,
+    /// Blocks that somebody besides background work has read.
+    wanted: Vec<AtomicBool>,
     runs: Lazy<Vec<Run>>,
     row_ids: Lazy<RowIds>,
     zones: Lazy<Vec<zones::BlockZones>>,
@@ -120,6 +123,7 @@ impl Segment {
     /// A block's rows, checked and decoded when touched first. The arrays lie in the mapped file.
     pub(crate) fn block(&self, block: usize) -> Result<&Arc<Stored>> {
         let body = self.body()?;
+        body.touch(block);
         lazy(&body.cells[block], || body.decode(block).map_err(|e| e.with("file", self.arrow_path.display())))
     }
 
@@ -297,6 +301,7 @@ impl Body {
             decoder: FileDecoder::new(layout.schema.clone(), MetadataVersion::V5),
             layout,
             cells: table.blocks.iter().map(|_| Lazy::new()).collect(),
+            wanted: table.blocks.iter().map(|_| AtomicBool::new(false)).collect(),
             table,
             runs: Lazy::new(),
             row_ids: Lazy::new(),
@@ -305,6 +310,20 @@ impl Body {
             in_row_order,
             order: Lazy::new(),
         })
+    }
+
+    /// What only background work touches makes way first when memory is wanted.
+    fn touch(&self, block: usize) {
+        let wanted = &self.wanted[block];
+        if !vfs::is_passing() {
+            // Looked at first: a store would take the line from other readers.
+            if !wanted.load(Relaxed) {
+                wanted.store(true, Relaxed);
+            }
+        } else if !wanted.load(Relaxed) {
+            let start = self.table.blocks[block].offset as usize;
+            vfs::passed(self.arrow.slice(start..start + self.table.blocks[block].len() as usize));
+        }
     }
 
     fn decode(&self, block: usize) -> Result<Arc<Stored>> {
