@@ -156,6 +156,8 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         ("POLYNYA_BENCH_SEAL_ROWS", options.size.seal_rows.to_string()),
         ("POLYNYA_BENCH_LOG_FILE_BYTES", options.size.log_file_bytes.to_string()),
         ("POLYNYA_HISTORY_KEEP", format!("{} s", options.keep().as_secs())),
+        // Each request is a row of `polynya.requests`, which would grow for a day.
+        ("POLYNYA_RECORD_KEEP", format!("{} s", options.ttl().as_secs())),
         ("POLYNYA_LAKE", "false".to_owned()),
     ] {
         child.env.push((name.to_owned(), value));

@@ -352,7 +352,11 @@ fn background_work_makes_no_reader_of_warm_data_wait_for_the_disk() {
     });
     assert!(after.seals > before.seals, "{} seals", after.seals);
     println!("{} seals, {} merges", after.seals - before.seals, after.compactions - before.compactions);
-    assert_eq!(db.status().read_major_faults, before.read_major_faults, "a reader of warm data waited for the disk");
+    assert_eq!(
+        db.status().read_major_faults,
+        before.read_major_faults,
+        "a reader of warm data waited for the disk"
+    );
 
     // What was counted is what is meant: the same readers, and nothing in memory.
     drop(db);
