@@ -165,14 +165,14 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let mut home = Home::new(child)?;
     let watch = Watch::default();
     let outcome = soak(options, &mut home, &watch, &mut report, progress);
+    let (longest_ms, longest) = watch.longest_of_all();
     report.claims.push(Claim {
         claim: "no answer is wrong, and after kill -9 everything acknowledged is there".into(),
         holds: outcome.is_ok() && watch.wrong.load(Relaxed) == 0,
         found: format!(
-            "{} statements, {} reads, longest {:.0} ms, {} refused and sent again, {} conflicts, {} wrong",
+            "{} statements, {} reads, longest {longest_ms:.0} ms ({longest}), {} refused and sent again, {} conflicts, {} wrong",
             watch.statements.load(Relaxed),
             watch.reads.load(Relaxed),
-            watch.longest_of_all_ms(),
             watch.refused.load(Relaxed),
             watch.conflicts.load(Relaxed),
             watch.wrong.load(Relaxed),
@@ -324,6 +324,7 @@ fn look(
             break;
         }
         let (rows, lsn) = contents(&mut client)?;
+        let (longest_ms, longest) = watch.longest();
         let sample = Sample {
             at_s: started.elapsed().as_secs_f64(),
             rows,
@@ -331,7 +332,8 @@ fn look(
             statements: watch.statements.load(Relaxed),
             refused: watch.refused.load(Relaxed),
             wrong: watch.wrong.load(Relaxed),
-            longest_ms: watch.longest_ms(),
+            longest_ms,
+            longest,
             ..sample::take(server.pid(), &home.data())?
         };
         progress(&line(&sample, samples.last()));
@@ -358,7 +360,7 @@ fn line(sample: &Sample, before: Option<&Sample>) -> String {
     });
     format!(
         "{:>7.1} s | RssAnon {}, RSS {}, {} open files, {} mappings, {} threads | {} files, {} | {} rows, lsn {} | \
-         {} statements, longest read {:.0} ms, {} refused, {} wrong | {:.0} % of a core",
+         {} statements, {} refused, {} wrong | {:.0} % of a core | longest read {:.0} ms: {}",
         sample.at_s,
         mib(sample.anonymous_bytes),
         mib(sample.resident_bytes),
@@ -370,10 +372,11 @@ fn line(sample: &Sample, before: Option<&Sample>) -> String {
         sample.rows,
         sample.lsn,
         sample.statements,
-        sample.longest_ms,
         sample.refused,
         sample.wrong,
         cpu * 100.0,
+        sample.longest_ms,
+        sample.longest.chars().take(90).collect::<String>(),
     )
 }
 

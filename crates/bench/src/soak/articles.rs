@@ -56,7 +56,7 @@ impl Articles {
     fn find(&self, id: i64, caller: &mut Caller<'_>) -> Result<Vec<i64>> {
         let since = std::time::Instant::now();
         let found = caller.json("GET", &format!("/v1/tables/articles/search?q=a{id}a&fields="), None)?;
-        caller.watch.took(since.elapsed());
+        caller.watch.took(since.elapsed(), "a search for one word");
         let hits = found["hits"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(hits.iter().filter_map(|hit| whole(&hit["key"])).collect())
     }

@@ -33,6 +33,7 @@ pub struct Sample {
     pub wrong: u64,
     /// Since the sample before.
     pub longest_ms: f64,
+    pub longest: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

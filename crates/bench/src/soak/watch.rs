@@ -27,8 +27,8 @@ pub(super) struct Watch {
     /// Transactions that another writer was faster than.
     pub conflicts: AtomicU64,
     pub wrong: AtomicU64,
-    longest_us: AtomicU64,
-    longest_of_all_us: AtomicU64,
+    /// Since the last look, and of all: how long it took and what it was.
+    longest: Mutex<[(Duration, String); 2]>,
     examples: Mutex<Vec<String>>,
     /// Steps end after the one under way.
     pub end: AtomicBool,
@@ -68,20 +68,26 @@ impl Watch {
     }
 
     /// A read that was answered.
-    pub fn took(&self, time: Duration) {
-        let micros = time.as_micros() as u64;
+    pub fn took(&self, time: Duration, what: &str) {
         self.reads.fetch_add(1, Relaxed);
-        self.longest_us.fetch_max(micros, Relaxed);
-        self.longest_of_all_us.fetch_max(micros, Relaxed);
+        for longest in self.longest.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            if time > longest.0 {
+                *longest = (time, what.to_owned());
+            }
+        }
     }
 
-    /// The longest read since the last call.
-    pub fn longest_ms(&self) -> f64 {
-        self.longest_us.swap(0, Relaxed) as f64 / 1e3
+    /// The longest read since the last call, in milliseconds.
+    pub fn longest(&self) -> (f64, String) {
+        let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (time, what) = std::mem::take(&mut longest[0]);
+        (time.as_secs_f64() * 1e3, what)
     }
 
-    pub fn longest_of_all_ms(&self) -> f64 {
-        self.longest_of_all_us.load(Relaxed) as f64 / 1e3
+    /// The longest of all.
+    pub fn longest_of_all(&self) -> (f64, String) {
+        let longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        (longest[1].0.as_secs_f64() * 1e3, longest[1].1.clone())
     }
 
     /// Sleeps, but not beyond the end.
@@ -161,7 +167,7 @@ impl<'a> Caller<'a> {
     pub fn find(&mut self, path: &str) -> Result<Option<Value>> {
         let since = Instant::now();
         let answer = self.answer("GET", path, None)?;
-        self.watch.took(since.elapsed());
+        self.watch.took(since.elapsed(), path);
         match answer.status {
             404 => Ok(None),
             200 => serde_json::from_slice(&answer.body)
@@ -175,7 +181,7 @@ impl<'a> Caller<'a> {
     pub fn rows(&mut self, sql: &str, params: Value) -> Result<Vec<Vec<Value>>> {
         let since = Instant::now();
         let answer = self.json("POST", "/v1/sql", Some(&json!({"sql": sql, "params": params})))?;
-        self.watch.took(since.elapsed());
+        self.watch.took(since.elapsed(), sql);
         if answer["truncated"] != false {
             return Err(Error::invalid(format!("expected all rows of {sql:?}, found {answer}")));
         }
