@@ -1,7 +1,7 @@
 # What a person types. Each target is one line here; what does not fit a line is in scripts/.
 # CARGO_TARGET_DIR is respected; without it everything built lies in ./target.
 
-.PHONY: help run build test test-full fmt fmt-check lint docs-check
+.PHONY: help run build test test-full soak fmt fmt-check lint docs-check
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,6 +18,9 @@ test:           ## every test but the long ones; installs what it needs
 test-full:      ## those too: thousands of seeds, 20 kills, 10,000,000 rows, big benchmarks (half an hour)
 	@scripts/test.sh
 	@scripts/test-full.sh
+
+soak:           ## everything that tables do for an hour (POLYNYA_SOAK=10m: shorter): nothing grows, nothing is wrong
+	@scripts/soak.sh
 
 fmt:            ## format all code
 	cargo fmt --all

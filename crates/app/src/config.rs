@@ -144,6 +144,8 @@ pub struct Log {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Bench {
     pub sync_delay: Span,
+    pub seal_rows: u64,
+    pub log_file_bytes: ByteSize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -24,6 +24,8 @@ mod publish;
 mod search;
 #[path = "cli/serve.rs"]
 mod serve;
+#[path = "cli/soak.rs"]
+mod soak;
 #[path = "cli/sql.rs"]
 mod sql;
 #[path = "cli/storm.rs"]

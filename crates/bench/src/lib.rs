@@ -47,6 +47,7 @@ pub mod random;
 pub mod reads;
 mod report;
 pub mod run;
+pub mod soak;
 pub mod sql_small;
 pub mod storm;
 pub mod tables;

@@ -194,7 +194,7 @@ impl Io {
 }
 
 /// `utime` and `stime`, the 14th and 15th field. The second field, a name in parentheses, may hold anything.
-fn parse_ticks(stat: &str, ticks_per_second: u64) -> Duration {
+pub(crate) fn parse_ticks(stat: &str, ticks_per_second: u64) -> Duration {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields: Vec<u64> = after_name
         .split_ascii_whitespace()

@@ -64,6 +64,8 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let again = failed.into_iter().chain(derive).chain(expire).chain(forget).chain(cold).min();
         return Outcome::Idle { again };
     };
+    // Readers come before it, in memory too.
+    let _passing = vfs::pass_through();
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
     {

@@ -95,6 +95,9 @@ pub struct Status {
     pub transactions_open: usize,
     pub transactions_bytes: u64,
     pub transactions_expired: u64,
+    /// How often a thread of this process that answers reads waited for the disk, because memory that it touched was not
+    /// there: of a segment that nobody has read lately, or of the program itself.
+    pub read_major_faults: u64,
     pub log: commitlog::Stats,
     /// The log's archive; `None` without one.
     pub archive: Option<crate::Archiving>,

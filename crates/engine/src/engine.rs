@@ -371,6 +371,7 @@ impl Engine {
             transactions_expired: shared.transactions.expired_count(),
             archive: shared.archive.as_ref().map(|a| a.status(shared.syncer.stats().archive_files)),
             log: shared.syncer.stats(),
+            read_major_faults: vfs::read_major_faults(),
             write_error: shared.write_error.load().as_deref().cloned(),
             closing: shared.closing.load(Ordering::Acquire),
         }

@@ -78,6 +78,7 @@ pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Ro
         return Err(Error::invalid(format!("table `{}` has no primary key", def.name)));
     }
     let types = def.key_columns().map(|column| &column.data_type);
+    let _reading = vfs::read_path();
     Ok(table.get_row(&key::encode_values(types, key)?)?.map(Row::new))
 }
 

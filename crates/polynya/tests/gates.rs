@@ -298,3 +298,74 @@ fn a_row_is_written_a_bounded_number_of_times() {
     assert!(factors.iter().all(|factor| *factor < 8.0), "{factors:?}");
     assert!(factors[2] < factors[1] + 2.0, "{factors:?}");
 }
+
+/// Files of a directory and those below it.
+fn files(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+/// Seals, merges, a build and a backup read and write everything, and no reader of warm data ever waits for the disk. Files
+/// that nobody reads are not kept in memory by a backup, neither what it reads nor what it writes.
+#[test]
+fn background_work_makes_no_reader_of_warm_data_wait_for_the_disk() {
+    let _limit = testkit::limit(240);
+    let dir = testkit::temp_dir("gates");
+    let mut options = Options::default();
+    options.engine.seal_rows = 10_000;
+    let db = Database::open_with(dir.join("db"), options.clone()).unwrap();
+    let count = 100_000;
+    orders(&db, count);
+    (0..count).for_each(|id| get(&db, id));
+    let done = AtomicBool::new(false);
+    let before = db.status();
+    let after = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|reader| {
+                let (db, done) = (&db, &done);
+                scope.spawn(move || {
+                    let mut id = reader;
+                    while !done.load(Ordering::Relaxed) {
+                        get(db, id * 7919 % count);
+                        by_key(db, id * 31 % count);
+                        id += 1;
+                    }
+                })
+            })
+            .collect();
+        // Upserts of what is there: the old rows go with the next merges.
+        for first in (0..count).step_by(5_000) {
+            db.upsert("orders", rows(first..first + 5_000, count / 10)).unwrap();
+        }
+        db.create_index("orders", &["amount"]).unwrap();
+        db.backup(dir.join("backup")).unwrap();
+        db.wait_for_indexes("orders", Duration::from_secs(120)).unwrap();
+        while db.status().compactions == before.compactions {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let after = db.status();
+        done.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        after
+    });
+    assert!(after.seals > before.seals, "{} seals", after.seals);
+    println!("{} seals, {} merges", after.seals - before.seals, after.compactions - before.compactions);
+    assert_eq!(
+        db.status().read_major_faults,
+        before.read_major_faults,
+        "a reader of warm data waited for the disk"
+    );
+
+    // What was counted is what is meant: the same readers, and nothing in memory.
+    drop(db);
+    let mut all = Vec::new();
+    files(&dir.join("db"), &mut all);
+    let disk = vfs::Env::real().disk;
+    all.iter().for_each(|path| disk.open(path, vfs::Access::Read).unwrap().set_aside());
+    let db = Database::open_with(dir.join("db"), options).unwrap();
+    let before = db.status().read_major_faults;
+    (0..count).for_each(|id| get(&db, id));
+    assert!(db.status().read_major_faults > before, "nothing was in memory, and nobody waited for it");
+}

@@ -96,6 +96,7 @@ struct Key {
 
 /// A plan that may be used again while its names mean the same tables with the same columns.
 struct Kept {
+    /// Over tables without rows.
     plan: LogicalPlan,
     tables: Vec<(Written, TableId, SchemaVersion)>,
     /// Views that were opened for it.
@@ -286,7 +287,12 @@ impl Planner {
             }
             tables.insert(*id, Table::of(view, snapshot));
         }
-        let plan = rebind(kept.plan.clone(), &tables).map_err(from_datafusion)?;
+        let today = |table: &Table| {
+            let found = tables.get(&table.snapshot.def().id).cloned();
+            let unlisted = || "a kept plan reads a table that it does not list".to_owned();
+            found.ok_or_else(|| DataFusionError::Internal(unlisted()))
+        };
+        let plan = rebind(kept.plan.clone(), &today).map_err(from_datafusion)?;
         let plan = self.fill(plan, params)?;
         Ok(Some(Planned { plan, state: None }))
     }
@@ -404,7 +410,9 @@ impl Planner {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
-            let kept = Arc::new(Kept { plan: plan.clone(), tables: written, views, direct, plain, heavy });
+            // Whoever uses it again brings tables along; those of now are not to live as long as it.
+            let bare = rebind(plan.clone(), &|table| Ok(table.without_rows())).map_err(from_datafusion)?;
+            let kept = Arc::new(Kept { plan: bare, tables: written, views, direct, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };
@@ -550,17 +558,15 @@ fn is_record(table: &Snapshot) -> bool {
         .is_some_and(|(namespace, _)| namespace == types::name::RESERVED_NAMESPACE)
 }
 
-/// Puts the tables of today into a plan.
-fn rebind(plan: LogicalPlan, tables: &HashMap<TableId, Table>) -> DfResult<LogicalPlan> {
+/// Puts other tables of the same definitions into a plan.
+fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfResult<LogicalPlan> {
     let bound = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::TableScan(mut scan) = plan else { return Ok(Transformed::no(plan)) };
         let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
         let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
         let Some(provider) = provider else { return Ok(Transformed::no(LogicalPlan::TableScan(scan))) };
-        let table = tables.get(&provider.snapshot().def().id).ok_or_else(|| {
-            DataFusionError::Internal("a kept plan reads a table that it does not list".into())
-        })?;
-        scan.source = provider_as_source(Arc::new(provider.at(table.clone())));
+        let table = other(provider.table())?;
+        scan.source = provider_as_source(Arc::new(provider.at(table)));
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
     Ok(bound.data)

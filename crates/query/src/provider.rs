@@ -31,6 +31,11 @@ impl Table {
         let position = view.derived(column::NAME, &snapshot);
         Table { indexes: position.and_then(|position| position.published::<Indexes>()), snapshot }
     }
+
+    /// The same definition, and nothing that takes room.
+    pub fn without_rows(&self) -> Table {
+        Table { snapshot: self.snapshot.without_rows(), indexes: None }
+    }
 }
 
 /// One table at one lsn. Its columns are the user's; the system columns follow in statements that name one of them.
@@ -60,6 +65,10 @@ impl Provider {
         }
         let constraints = Constraints::new_unverified(constraints);
         Provider { table, schema, columns, constraints, system }
+    }
+
+    pub fn table(&self) -> &Table {
+        &self.table
     }
 
     pub fn snapshot(&self) -> &Arc<Snapshot> {

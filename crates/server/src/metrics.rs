@@ -280,6 +280,11 @@ fn threads(t: &mut Text) {
     locks
         .iter()
         .for_each(|l| t.line("read_path_lock_waits_total", &[("lock", l.name)], l.read_path_lock_waits));
+    t.counter(
+        "read_major_faults_total",
+        "Times that a thread which answers reads waited for the disk because memory that it touched was not there.",
+        vfs::read_major_faults(),
+    );
     let beats = vfs::heartbeat::heartbeats();
     t.head("thread_busy_seconds", "gauge", "How long a serving thread's present turn takes so far.");
     for beat in &beats {

@@ -15,6 +15,7 @@ pub(crate) mod zones;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
@@ -66,6 +67,8 @@ struct Body {
     /// Of blocks that are read where they lie.
     cells: Vec<Lazy<Arc<Stored>>>,
     packed: Option<Packed>,
+    /// Blocks that somebody besides background work has read.
+    wanted: Vec<AtomicBool>,
     runs: Lazy<Vec<Run>>,
     row_ids: Lazy<RowIds>,
     zones: Lazy<Vec<zones::BlockZones>>,
@@ -126,6 +129,7 @@ impl Segment {
     /// the columns needed.
     pub(crate) fn block(&self, block: usize, need: Need<'_>) -> Result<Rows<'_>> {
         let body = self.body()?;
+        body.touch(block);
         if body.packed.is_some() {
             return self.unpack(block, need, None);
         }
@@ -327,6 +331,7 @@ impl Body {
                 None => table.blocks.iter().map(|_| Lazy::new()).collect(),
             },
             packed,
+            wanted: table.blocks.iter().map(|_| AtomicBool::new(false)).collect(),
             table,
             runs: Lazy::new(),
             row_ids: Lazy::new(),
@@ -335,6 +340,20 @@ impl Body {
             in_row_order,
             order: Lazy::new(),
         })
+    }
+
+    /// What only background work touches makes way first when memory is wanted.
+    fn touch(&self, block: usize) {
+        let wanted = &self.wanted[block];
+        if !vfs::is_passing() {
+            // Looked at first: a store would take the line from other readers.
+            if !wanted.load(Relaxed) {
+                wanted.store(true, Relaxed);
+            }
+        } else if !wanted.load(Relaxed) {
+            let start = self.table.blocks[block].offset as usize;
+            vfs::passed(self.arrow.slice(start..start + self.table.blocks[block].len() as usize));
+        }
     }
 
     fn decode(&self, block: usize) -> Result<Arc<Stored>> {

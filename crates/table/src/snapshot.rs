@@ -12,7 +12,7 @@ use crate::gather::Gather;
 use crate::lsn_runs;
 use crate::parts::{Parts, Place, Spot};
 use crate::segment::{Need, Segment};
-use crate::{BATCH_ROWS, Piece, Projection, RowRef};
+use crate::{BATCH_ROWS, Piece, Projection, RowRef, Tip};
 
 /// An immutable table value (S1): `Send + Sync`, never waits.
 #[derive(Debug)]
@@ -53,6 +53,12 @@ impl Snapshot {
 
     pub fn lsn(&self) -> Lsn {
         self.lsn
+    }
+
+    /// A table of the same definition that never had a row: for whoever keeps what follows from the definition alone, and
+    /// must not keep rows in memory and files on the disk for it.
+    pub fn without_rows(&self) -> Arc<Snapshot> {
+        Tip::empty(self.parts.view.clone()).snapshot(Lsn(0))
     }
 
     /// Live rows.

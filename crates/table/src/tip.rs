@@ -34,10 +34,15 @@ impl Tip {
 
     /// An empty table that was always there.
     pub fn new(def: TableDef) -> Tip {
-        let uniques = unique::declared(&def, &[], 1);
+        Tip::empty(View::new(def))
+    }
+
+    /// The same, of a definition that stands for itself already.
+    pub(crate) fn empty(view: Arc<View>) -> Tip {
+        let uniques = unique::declared(&view.def, &[], 1);
         Tip {
             parts: Parts {
-                view: View::new(def),
+                view,
                 head: Head::default(),
                 head_deletes: DeleteVector::default(),
                 keys: KeyMap::default(),

@@ -11,6 +11,9 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Read,
+    /// To be read through once, by nobody who is waited for: the machine keeps in memory what of it was there before, and
+    /// nothing else. So a backup of a large database does not drive out what readers use.
+    ReadOnce,
     ReadWrite,
 }
 
@@ -102,6 +105,10 @@ pub trait File: Send + Sync + Debug {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
+
+    /// Nobody will read the file soon: what the machine keeps of it in memory may go, where nobody has it mapped. After
+    /// [`File::sync`]; before it, nothing can.
+    fn set_aside(&self) {}
 
     /// The whole file as memory. The caller promises that nobody writes to the file while the bytes live; Polynya
     /// maps only files that are never changed after they got their name. Aligned to at least 64 bytes.

@@ -8,7 +8,9 @@
 //! reports what the machine said.
 //!
 //! Also here, because every crate above needs them: [`Mutex`], the lock that counts its waits and checks its order,
-//! [`read_path`], which marks where no lock may be taken (R1), and [`heartbeat`], which shows what a thread is at.
+//! [`read_path`], which marks where no lock may be taken (R1), [`read_major_faults`], how often a reader waited for the
+//! disk, [`pass_through`], which marks background work so that what it touches makes way first, and [`heartbeat`], which
+//! shows what a thread is at.
 //!
 //! ## What the medium is assumed to do
 //! - After [`File::sync`] returns `Ok`, the bytes written to that file before the call survive power loss.
@@ -21,16 +23,20 @@
 
 mod clock;
 mod disk;
+mod faults;
 pub mod heartbeat;
 mod lock;
 mod random;
 mod real;
+mod touched;
 
 pub use clock::{Clock, Micros};
 pub use disk::{Access, Dir, Disk, Entry, File, Lock};
+pub use faults::{READERS_MAX, read_major_faults};
 pub use lock::{Condvar, LockStats, Mutex, MutexGuard, Rank, ReadPath, lock_stats, on_read_path, read_path};
 pub use random::Random;
 pub use real::{RealClock, RealDisk, RealRandom};
+pub use touched::{Passing, is_passing, pass_through, passed};
 
 use std::sync::Arc;
 

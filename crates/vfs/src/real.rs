@@ -1,18 +1,21 @@
 //! The machine this process runs on.
 
 mod raw;
+pub(crate) use raw::first_to_go;
 #[cfg(test)]
 mod tests;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 
 use crate::clock::{Clock, Micros};
 use crate::disk::{Access, Dir, Disk, Entry, File, Lock};
@@ -23,6 +26,12 @@ const ALLOCATE_STEP_BYTES: usize = 1 << 20;
 
 /// What [`File::allocate`] writes. One for the process: it is never changed, so it stays in the binary's zero pages.
 static ZEROS: [u8; ALLOCATE_STEP_BYTES] = [0; ALLOCATE_STEP_BYTES];
+
+/// Of a file that is read once, so much at a time is in memory for our sake.
+const ONCE_STEP_BYTES: usize = 256 << 10;
+
+/// No piece that the kernel keeps of a file is larger (a huge page of x86-64 and of most others).
+const BEHIND_BYTES: u64 = 2 << 20;
 
 /// What is stored is its owner's alone, whatever the umask says. (It can only take bits away.)
 const FILE_MODE: u32 = 0o600;
@@ -38,7 +47,7 @@ pub struct RealDisk;
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?;
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile { file, once: None }))
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
@@ -46,7 +55,12 @@ impl Disk for RealDisk {
         if file.metadata()?.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
-        Ok(Arc::new(RealFile(file)))
+        let mut once = None;
+        // The kernel maps no empty range.
+        if access == Access::ReadOnce && file.metadata()?.len() > 0 {
+            once = Some(raw::Mapping::new(&file)?.absent());
+        }
+        Ok(Arc::new(RealFile { file, once }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -149,11 +163,18 @@ impl Dir for RealDir {
 }
 
 #[derive(Debug)]
-struct RealFile(fs::File);
+struct RealFile {
+    file: fs::File,
+    /// Of [`Access::ReadOnce`]: what of it was not in memory when it was opened, in whole pages.
+    once: Option<Vec<Range<u64>>>,
+}
 
 impl File for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.read_exact_at(buf, offset)
+        match &self.once {
+            Some(absent) => self.read_once(absent, buf, offset),
+            None => self.file.read_exact_at(buf, offset),
+        }
     }
 
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
@@ -178,7 +199,7 @@ impl File for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     /// `fallocate` alone would not do: it reserves blocks but marks them *unwritten*, and the first write to each
@@ -198,17 +219,22 @@ impl File for RealFile {
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
             // What was reserved beyond the old length would keep others from writing. The caller learns of the
             // full disk either way, so a failure to give back adds nothing.
-            let _ = self.0.set_len(old);
+            let _ = self.file.set_len(old);
         }
         result
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_aside(&self) {
+        // Advice: where it is not taken, memory stays as full as it was.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 
     fn map(&self) -> io::Result<Bytes> {
@@ -216,7 +242,7 @@ impl File for RealFile {
             // The kernel maps no empty range.
             return Ok(Bytes::new());
         }
-        Ok(Bytes::from_owner(raw::Mapping::new(&self.0)?))
+        Ok(Bytes::from_owner(raw::Mapping::new(&self.file)?))
     }
 }
 
@@ -224,7 +250,7 @@ impl RealFile {
     /// One `pwritev`, repeated only when a signal interrupted it before it wrote anything.
     fn write_some(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         loop {
-            match rustix::io::pwritev(&self.0, parts, offset) {
+            match rustix::io::pwritev(&self.file, parts, offset) {
                 Ok(0) if parts.iter().any(|part| !part.is_empty()) => {
                     return Err(io::Error::from(io::ErrorKind::WriteZero));
                 }
@@ -235,10 +261,30 @@ impl RealFile {
         }
     }
 
+    /// Lets go of what was not in memory before, behind itself. The kernel lets go of no page that somebody has mapped and
+    /// touched meanwhile.
+    fn read_once(&self, absent: &[Range<u64>], buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut at = offset;
+        for step in buf.chunks_mut(ONCE_STEP_BYTES) {
+            self.file.read_exact_at(step, at)?;
+            let end = at + step.len() as u64;
+            // From further back: of what is read in parts only the last one can let go, be it a page or, where the kernel
+            // keeps larger pieces, one of those.
+            let read = at.saturating_sub(BEHIND_BYTES) / BEHIND_BYTES * BEHIND_BYTES..end;
+            for gap in &absent[absent.partition_point(|gap| gap.end <= read.start)..] {
+                let (start, end) = (gap.start.max(read.start), gap.end.min(read.end));
+                let Some(len) = end.checked_sub(start).and_then(NonZeroU64::new) else { break };
+                let _ = rustix::fs::fadvise(&self.file, start, Some(len), Advice::DontNeed);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
     fn allocate_from(&self, old: u64, len: u64) -> io::Result<()> {
         use rustix::io::Errno;
         loop {
-            match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, old, len - old) {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, old, len - old) {
                 // Not every file system can reserve; on those the zeros below find out about the room.
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
                 Err(Errno::INTR) => continue,
@@ -248,8 +294,8 @@ impl RealFile {
         let mut offset = old;
         while offset < len {
             let n = (len - offset).min(ALLOCATE_STEP_BYTES as u64);
-            self.0.write_all_at(&ZEROS[..n as usize], offset)?;
-            raw::write_back(&self.0, offset, n)?;
+            self.file.write_all_at(&ZEROS[..n as usize], offset)?;
+            raw::write_back(&self.file, offset, n)?;
             offset += n;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::peer::Polynya;
-use bench::{Report, Target, child, freeze, ingest, kill9, reads, sql_small, tables, waits};
+use bench::{Report, Target, child, freeze, ingest, kill9, reads, soak, sql_small, tables, waits};
 use clap::{Args, ValueEnum};
 use types::{Error, Result};
 
@@ -19,7 +19,8 @@ use crate::units::Span;
                   --root, on the disk that matters) and removes both, unless --url names a running one. A run fails on \
                   any wrong answer, and when rows stored differ from rows acknowledged.",
     after_help = "Examples:\n  polynya bench ingest\n  polynya bench ingest --connections 1,50 --batch 1 --measure 5s\n  \
-                  polynya bench ingest --sync-delay 10ms\n  polynya bench reads --json > reads.json\n  polynya bench freeze --measure 5s --repeat 2\n  polynya bench kill9 --rounds 20"
+                  polynya bench ingest --sync-delay 10ms\n  polynya bench reads --json > reads.json\n  polynya bench freeze --measure 5s --repeat 2\n  polynya bench kill9 --rounds 20\n  \
+                  polynya bench soak --measure 60m"
 )]
 pub struct Options {
     workload: Workload,
@@ -38,12 +39,13 @@ pub struct Options {
     /// Events per request
     #[arg(long, value_parser = at_least_one)]
     batch: Option<usize>,
-    /// Operations a second, at even intervals whatever the answers take [default: as many as possible]
+    /// Operations a second, at even intervals whatever the answers take [default: as many as possible]; of soak a factor of
+    /// its pace, which is modest
     #[arg(long, value_parser = above_zero)]
     rate: Option<f64>,
-    /// How long each measurement takes
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    measure: Span,
+    /// How long each measurement takes [default: 10s; soak: 60m]
+    #[arg(long, value_name = "TIME")]
+    measure: Option<Span>,
     /// Added to each fsync of the own server's log, to learn how a slower disk would do
     #[arg(long, value_name = "TIME", conflicts_with = "url")]
     sync_delay: Option<Span>,
@@ -77,6 +79,8 @@ enum Workload {
     Tables,
     /// Kill the server again and again under load; every acknowledged row must be there once
     Kill9,
+    /// Everything that tables do at once, for an hour: memory, files and handles must stay, every answer must be right
+    Soak,
 }
 
 fn at_least_one(text: &str) -> std::result::Result<usize, String> {
@@ -104,6 +108,19 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             }
             kill9::run(&wanted, progress)?
         }
+        Workload::Soak => {
+            let mut child = own_server(options)?;
+            // It lasts: its server must not outlive this process, however that ends.
+            child.args.insert(1, "--with-parent".into());
+            let wanted = soak::Options::new(child);
+            let mut wanted = match options.measure {
+                Some(time) => wanted.lasting(time.0),
+                None => wanted,
+            };
+            wanted.seed = options.seed;
+            wanted.rate = options.rate.unwrap_or(wanted.rate);
+            soak::run(&wanted, progress)?
+        }
         Workload::Waits => {
             let mut wanted = waits::Options::new(&options.root);
             wanted.seed = options.seed;
@@ -112,7 +129,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
         Workload::Freeze => {
             let mut wanted = freeze::Options::new(&options.root);
             wanted.seed = options.seed;
-            wanted.timing.measure = options.measure.0;
+            wanted.timing.measure = measured(options);
             wanted.pairs = options.repeat.unwrap_or(wanted.pairs);
             freeze::run(&wanted, &[&Polynya], progress)?
         }
@@ -143,7 +160,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
 }
 
 fn measure(options: &Options, target: Target, progress: bench::Progress<'_>) -> Result<Report> {
-    let timing = bench::Timing { measure: options.measure.0, ..bench::Timing::default() };
+    let timing = bench::Timing { measure: measured(options), ..bench::Timing::default() };
     let by_reads = |mut wanted: reads::Options| {
         wanted.timing = timing;
         wanted.seed = options.seed;
@@ -158,7 +175,7 @@ fn measure(options: &Options, target: Target, progress: bench::Progress<'_>) -> 
     match options.workload {
         Workload::Reads => reads::run(&by_reads(reads::Options::new(target)), progress),
         Workload::Sql => sql_small::run(&by_reads(sql_small::options(target)), progress),
-        Workload::Ingest | Workload::Kill9 | Workload::Waits | Workload::Freeze | Workload::Tables => {
+        _ => {
             let mut wanted = ingest::Options::new(target);
             wanted.timing = timing;
             wanted.seed = options.seed;
@@ -172,6 +189,10 @@ fn measure(options: &Options, target: Target, progress: bench::Progress<'_>) -> 
             ingest::run(&wanted, progress)
         }
     }
+}
+
+fn measured(options: &Options) -> Duration {
+    options.measure.map_or(Duration::from_secs(10), |time| time.0)
 }
 
 /// This very program as a server.

@@ -305,6 +305,22 @@ pub const SETTINGS: &[Setting] = &[
         Some(("0 s", "10 s")),
         "Added to each fsync of the commit log, to learn how a slower disk would do. For measurements only.",
     ),
+    setting(
+        "bench.seal_rows",
+        "POLYNYA_BENCH_SEAL_ROWS",
+        Form::Count,
+        "1048576",
+        Some(("100", "1048576")),
+        "A table's newest rows become a segment at so many: few, to see many seals and merges in a short time. For measurements only.",
+    ),
+    setting(
+        "bench.log_file_bytes",
+        "POLYNYA_BENCH_LOG_FILE_BYTES",
+        Form::Size,
+        "64 MiB",
+        Some(("16 KiB", "64 MiB")),
+        "How large a file of the commit log is: small, to see many come and go. For measurements only.",
+    ),
 ];
 
 /// Defaults of `profile = "edge"` that are others.

@@ -92,7 +92,7 @@ pub(crate) fn copy(
         _ => Error::io(format!("reading {}", from.display()), e),
     };
     let writing = |e| Error::io(format!("writing {}", to.display()), e);
-    let source = env.disk.open(from, Access::Read).map_err(reading)?;
+    let source = env.disk.open(from, Access::ReadOnce).map_err(reading)?;
     let len = source.len().map_err(reading)?;
     let target = env.disk.create(to).map_err(writing)?;
     let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
@@ -105,11 +105,13 @@ pub(crate) fn copy(
         at += count as u64;
         if at - synced >= SYNC_BYTES {
             target.sync().map_err(writing)?;
+            target.set_aside();
             synced = at;
         }
         tick(count as u64)?;
     }
     target.sync().map_err(writing)?;
+    target.set_aside();
     Ok((len, crc))
 }
 
@@ -117,7 +119,7 @@ pub(crate) fn copy(
 pub(crate) fn read_crc(env: &Env, dest: &Path, relative: &Path) -> Result<Listed> {
     let path = dest.join(relative);
     let read = || -> std::io::Result<(u64, u32)> {
-        let file = env.disk.open(&path, Access::Read)?;
+        let file = env.disk.open(&path, Access::ReadOnce)?;
         let len = file.len()?;
         let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
         let (mut at, mut crc) = (0, 0);

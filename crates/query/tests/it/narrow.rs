@@ -63,6 +63,14 @@ fn statement(rng: &mut Rng) -> String {
     }
 }
 
+/// Zeros of either sign are level with each other, in any order.
+fn zeros_as_one(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    for value in rows.iter_mut().flatten().filter(|value| *value == "-0.0") {
+        *value = "0.0".into();
+    }
+    rows
+}
+
 /// M2: before, during and after the indexes are built, while rows come and go.
 #[test]
 fn few_rows_of_many_are_those_of_a_scan() {
@@ -95,8 +103,8 @@ fn few_rows_of_many_are_those_of_a_scan() {
             for _ in 0..25 {
                 let text = statement(&mut rng);
                 let of = |table: &str| text.replace("TABLE", table);
-                let mut expected = database.query(&of("without"));
-                let mut found = database.query(&of("with_indexes"));
+                let mut expected = zeros_as_one(database.query(&of("without")));
+                let mut found = zeros_as_one(database.query(&of("with_indexes")));
                 if !text.contains("order by") {
                     expected.sort();
                     found.sort();

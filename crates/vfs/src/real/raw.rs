@@ -4,8 +4,10 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 /// A file's bytes as memory, for as long as this lives.
+#[derive(Debug)]
 pub(super) struct Mapping(memmap2::Mmap);
 
 impl Mapping {
@@ -18,11 +20,49 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// What of the file is not in memory now, in whole pages; the last one may reach beyond its end. Where the kernel does not
+    /// tell, all is.
+    pub(super) fn absent(&self) -> Vec<Range<u64>> {
+        let page = rustix::param::page_size();
+        let mut pages = vec![1; self.0.len().div_ceil(page)];
+        // SAFETY: the range is that of the mapping, and there is a byte for each of its pages. Where the call fails they stay
+        // as they are.
+        unsafe { libc::mincore(self.0.as_ptr().cast_mut().cast(), self.0.len(), pages.as_mut_ptr()) };
+        let mut absent: Vec<Range<u64>> = Vec::new();
+        for (at, _) in pages.iter().enumerate().filter(|(_, there)| **there & 1 == 0) {
+            let (start, end) = ((at * page) as u64, ((at + 1) * page) as u64);
+            match absent.last_mut() {
+                Some(gap) if gap.end == start => gap.end = end,
+                _ => absent.push(start..end),
+            }
+        }
+        absent
+    }
+}
+
 impl AsRef<[u8]> for Mapping {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
+
+/// Tells the kernel that these bytes are the first to make way when memory is wanted. They stay what they are and where
+/// they are until then; whoever touches them makes them young again.
+#[cfg(target_os = "linux")]
+pub(crate) fn first_to_go(bytes: &[u8]) {
+    let page = rustix::param::page_size();
+    let start = (bytes.as_ptr() as usize).next_multiple_of(page);
+    let end = (bytes.as_ptr() as usize + bytes.len()) / page * page;
+    if start < end {
+        // SAFETY: the range lies within bytes that are borrowed, so it is mapped; the advice changes no byte of it and takes
+        // no access away. A kernel that does not know it says so, which is as good as no memory being wanted.
+        let _ = unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_COLD) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn first_to_go(_bytes: &[u8]) {}
 
 /// Writes a range's dirty pages to the medium and waits until they got there. Neither a flush nor metadata: nothing
 /// is durable by it, and the next `fdatasync` has less to do.

@@ -150,3 +150,119 @@ fn an_open_directory_is_synced_as_one_by_its_path() {
     handle.sync().unwrap();
     assert!(RealDisk.open_dir(&path).is_err(), "a file, and gone");
 }
+
+/// Makes a durable file of that many bytes that nobody has in memory. `None` where the file system keeps all in memory, as
+/// `tmpfs` does.
+fn cold_file(dir: &Path, len: usize) -> Option<PathBuf> {
+    let (path, file) = file_at(dir, "cold");
+    file.write_at(&[IoSlice::new(&vec![7; len])], 0).unwrap();
+    file.sync().unwrap();
+    file.set_aside();
+    (resident(&path) < len / 8).then_some(path)
+}
+
+/// Bytes of a file that are in memory.
+fn resident(path: &Path) -> usize {
+    let file = fs::File::open(path).unwrap();
+    let len = file.metadata().unwrap().len();
+    let absent = raw::Mapping::new(&file).unwrap().absent();
+    (len - absent.iter().map(|gap| gap.end - gap.start).sum::<u64>()) as usize
+}
+
+/// A backup of a database larger than memory drove out everything that readers used.
+#[test]
+fn what_is_read_once_leaves_in_memory_what_was_there_and_no_more() {
+    let dir = testkit::temp_dir("once");
+    let (used_bytes, len) = (4 << 20, 32 << 20);
+    let Some(path) = cold_file(&dir, len) else { return eprintln!("this file system is memory") };
+    // Somebody has its beginning in use, and the kernel has read ahead.
+    let bytes = RealDisk.open(&path, Access::Read).unwrap().map().unwrap();
+    let used: u64 = bytes[..used_bytes].iter().step_by(512).map(|byte| u64::from(*byte)).sum();
+    assert_eq!(used, 7 * (used_bytes as u64 / 512));
+    let before = resident(&path);
+    assert!(before >= used_bytes && before < len / 2, "{before}");
+
+    let once = RealDisk.open(&path, Access::ReadOnce).unwrap();
+    let mut block = vec![0; 1_000_003];
+    // In pieces that are no whole pages.
+    for at in (0..len).step_by(block.len()) {
+        let end = block.len().min(len - at);
+        block.fill(0);
+        once.read_at(&mut block[..end], at as u64).unwrap();
+        assert!(block[..end].iter().all(|byte| *byte == 7));
+    }
+    assert_eq!(once.read_at(&mut block, len as u64 - 5).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    let after = resident(&path);
+    assert!(after >= used_bytes && after <= before + (1 << 20), "{before} before, {after} after");
+    // Read as anything else is, it stays.
+    let all = RealDisk.open(&path, Access::Read).unwrap();
+    all.read_at(&mut vec![0; len], 0).unwrap();
+    assert_eq!(resident(&path), len);
+}
+
+#[test]
+fn a_reader_that_waits_for_the_disk_is_counted_also_once_it_is_gone() {
+    let dir = testkit::temp_dir("faults");
+    let Some(path) = cold_file(&dir, 4 << 20) else { return eprintln!("this file system is memory") };
+    let touch = |reads: bool| {
+        let path = path.clone();
+        thread::spawn(move || {
+            let file = RealDisk.open(&path, Access::Read).unwrap();
+            let bytes = file.map().unwrap();
+            let before = crate::read_major_faults();
+            let reading = reads.then(crate::read_path);
+            let sum: u64 = bytes.iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
+            drop(reading);
+            assert_eq!(sum, 7 * 1024);
+            (before, crate::read_major_faults())
+        })
+        .join()
+        .unwrap()
+    };
+    let (before, meanwhile) = touch(true);
+    let after = crate::read_major_faults();
+    assert!(meanwhile > before, "{before} and {meanwhile}");
+    assert!(after >= meanwhile, "it ended, its faults did not: {meanwhile} and {after}");
+    // What is there costs nobody a fault, and who reads nothing is not counted.
+    let (before, after) = touch(true);
+    assert_eq!(before, after);
+    RealDisk.open(&path, Access::Read).unwrap().set_aside();
+    let (before, after) = touch(false);
+    assert_eq!(before, after);
+}
+
+/// The kernel's word for it: pages that were touched lately are *referenced*; these are the last to go.
+#[test]
+fn what_work_touches_in_passing_is_the_first_to_go() {
+    let dir = testkit::temp_dir("passing");
+    let len = 8 << 20;
+    let Some(path) = cold_file(&dir, len) else { return eprintln!("this file system is memory") };
+    let file = RealDisk.open(&path, Access::Read).unwrap();
+    let touched = |passing: bool| {
+        let bytes = file.map().unwrap();
+        let scope = passing.then(crate::pass_through);
+        assert_eq!(crate::is_passing(), passing);
+        for at in (0..len).step_by(256 << 10) {
+            let block = bytes.slice(at..at + (256 << 10));
+            if passing {
+                crate::passed(block.clone());
+            }
+            assert!(block.iter().step_by(512).all(|byte| *byte == 7));
+        }
+        drop(scope);
+        referenced(&bytes)
+    };
+    let (used, passed) = (touched(false), touched(true));
+    assert!(used > len / 2, "{used}");
+    assert!(passed < used / 4, "{passed} of {used}");
+    assert_eq!(resident(&path), len, "it is there all the same");
+}
+
+/// Bytes of a mapping that were touched lately.
+fn referenced(bytes: &[u8]) -> usize {
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let start = format!("{:x}-", bytes.as_ptr() as usize);
+    let entry = smaps.lines().skip_while(|line| !line.starts_with(&start));
+    let line = entry.skip(1).find_map(|line| line.strip_prefix("Referenced:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}

@@ -1,0 +1,29 @@
+//! The soak, short: every part asks and changes, everything acknowledged is there after the kill. What grows is judged in
+//! longer ones, and in the tests of its verdict.
+
+use serde_json::Value;
+
+use crate::polynya::{Place, text};
+
+#[test]
+fn a_short_soak_finds_every_answer_right_and_leaves_nothing_behind() {
+    let _limit = testkit::limit(420);
+    let place = Place::new();
+    std::fs::create_dir(place.path("here")).unwrap();
+    let output = place.run(&["bench", "soak", "--measure", "25s", "--rate", "2", "--root", "here", "--json"]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let claim = &report["claims"][0];
+    assert_eq!(claim["holds"], true, "{claim}");
+    assert!(claim["found"].as_str().unwrap().contains(" 0 wrong"), "{claim}");
+    let sheets = report["sheets"].as_array().unwrap();
+    let names: Vec<&str> =
+        sheets[0]["rows"].as_array().unwrap().iter().filter_map(|row| row[0].as_str()).collect();
+    assert!(names.contains(&"memory of its own (RssAnon)") && names.contains(&"open files"), "{names:?}");
+    // A line a second, and one for each phase.
+    let lines = err.lines().filter(|line| line.contains("RssAnon") && line.contains("open files")).count();
+    assert!(lines >= 15, "{err}");
+    assert!(err.contains("kill -9 under load") && err.contains("everything is looked for"), "{err}");
+    assert_eq!(std::fs::read_dir(place.path("here")).unwrap().count(), 0);
+}

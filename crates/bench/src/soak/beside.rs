@@ -1,0 +1,311 @@
+//! What goes on beside the writers: indexes that come and go, who follows the change feed, who reads slowly, who asks
+//! nonsense and leaves in the midst of an answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use types::{Error, Result};
+
+use super::Actor;
+use super::orders::{Known, ORDERS, TOTALS, Totals};
+use super::stream::Stream;
+use super::watch::{Caller, whole};
+
+/// Builds indexes over the orders and drops them, each a while after it was made.
+#[derive(Default)]
+pub(super) struct Indexes {
+    made: std::collections::VecDeque<usize>,
+    next: usize,
+}
+
+const INDEXES: [&str; 6] = [
+    "CREATE INDEX by_customer ON orders (customer)",
+    "CREATE INDEX by_amount ON orders (amount)",
+    "CREATE INDEX by_region ON orders (region, amount)",
+    "CREATE INDEX by_rev ON orders (rev DESC, id)",
+    "CREATE INDEX by_note ON orders USING text (note)",
+    "CREATE INDEX by_customer_and_region ON orders (customer, region)",
+];
+
+fn name_of(index: usize) -> &'static str {
+    INDEXES[index].split(' ').nth(2).unwrap_or_default()
+}
+
+impl Actor for Indexes {
+    fn every(&self) -> Duration {
+        Duration::from_millis(4_000)
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        // Some are dropped long after they are whole, some in the midst of their build.
+        let midst = caller.below(4) == 0;
+        if self.made.len() >= 4 || midst {
+            let dropped = if midst { self.made.pop_back() } else { self.made.pop_front() };
+            if let Some(dropped) = dropped {
+                caller.write(&format!("DROP INDEX {} ON orders", name_of(dropped)), json!([]))?;
+                return Ok(());
+            }
+        }
+        while self.made.contains(&self.next) {
+            self.next = (self.next + 1) % INDEXES.len();
+        }
+        caller.write(INDEXES[self.next], json!([]))?;
+        self.made.push_back(self.next);
+        self.next = (self.next + 1) % INDEXES.len();
+        Ok(())
+    }
+}
+
+/// Follows the change feed of the orders, over connections that end now and then.
+pub(super) struct Follower {
+    known: Arc<Known>,
+    rows: HashMap<i64, (i64, Option<i64>, i64)>,
+    totals: Totals,
+    /// Everything up to here was told.
+    lsn: Option<u64>,
+}
+
+impl Follower {
+    pub fn new(known: Arc<Known>) -> Follower {
+        Follower { known, rows: HashMap::new(), totals: Totals::default(), lsn: None }
+    }
+
+    fn event(&mut self, event: &str, data: &str) -> Result<()> {
+        let data: Value = serde_json::from_str(data).map_err(|error| {
+            Error::invalid(format!("an event of the change feed is no JSON: {error}: {data}"))
+        })?;
+        let row_id = whole(&data["_row_id"]).unwrap_or(-1);
+        match event {
+            "insert" => {
+                let row = (
+                    whole(&data["id"]).unwrap_or(-1),
+                    whole(&data["amount"]),
+                    whole(&data["rev"]).unwrap_or(-1),
+                );
+                self.totals.add(row.0, row.1, row.2, 1);
+                self.rows.insert(row_id, row);
+            }
+            // One that was never seen ended before it was told.
+            "delete" => {
+                if let Some((id, amount, rev)) = self.rows.remove(&row_id) {
+                    self.totals.add(id, amount, rev, -1);
+                }
+            }
+            _ => return Err(Error::invalid(format!("the change feed ended: {event}: {data}"))),
+        }
+        Ok(())
+    }
+}
+
+impl Actor for Follower {
+    fn every(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
+    /// One connection, for a while.
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let path = format!("/v1/tables/{ORDERS}/tail?after={}", self.lsn.unwrap_or(0));
+        // A comment comes every 15 s.
+        let patience = Duration::from_secs(60);
+        let mut stream = Stream::open(caller.target(), "GET", &path, "text/event-stream", b"", patience)?;
+        if stream.status != 200 {
+            return Err(stream.unexpected(&path));
+        }
+        let until = Instant::now() + Duration::from_secs(20 + caller.below(60) as u64);
+        let (mut event, mut events) = (String::new(), 0u64);
+        while let Some(line) = stream.line()? {
+            if let Some(name) = line.strip_prefix("event: ") {
+                event = name.to_owned();
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                self.event(&event, data)?;
+                events += 1;
+            } else if let Some(lsn) = line.strip_prefix("id: ").and_then(|id| id.parse().ok()) {
+                self.lsn = Some(lsn);
+                self.known.followed(lsn, self.totals);
+                if Instant::now() > until || caller.watch.is_over() {
+                    break;
+                }
+            }
+        }
+        if events == 0 && Instant::now() < until && !caller.watch.is_over() {
+            return Err(Error::invalid(format!("{path} ended by itself")));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a large answer slowly: it stands at one lsn, however long that takes, and its snapshot goes with it.
+pub(super) struct SlowReader {
+    pub known: Arc<Known>,
+    pub takes: Duration,
+}
+
+impl Actor for SlowReader {
+    fn every(&self) -> Duration {
+        self.takes * 3
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        const TIMES: i64 = 12;
+        let sql = format!(
+            "SELECT o.id, o.amount, o.rev, o.note FROM orders o CROSS JOIN generate_series(1, {TIMES}) g"
+        );
+        let body = json!({ "sql": sql }).to_string();
+        let accept = "application/x-ndjson";
+        let patience = Duration::from_secs(60);
+        let mut stream = Stream::open(caller.target(), "POST", "/v1/sql", accept, body.as_bytes(), patience)?;
+        caller.watch.statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if stream.status != 200 {
+            return Err(stream.unexpected(&sql));
+        }
+        let (mut found, mut lines) = (Totals::default(), 0u64);
+        let started = Instant::now();
+        while let Some(line) = stream.line()? {
+            let row: Value = serde_json::from_str(&line)
+                .map_err(|error| Error::invalid(format!("a line of {sql} is no JSON: {error}: {line}")))?;
+            if let Some(why) = row.get("error") {
+                return Err(Error::invalid(format!("{sql} broke off: {why}")));
+            }
+            let number = |name: &str| whole(&row[name]).unwrap_or_default();
+            found.add(number("id"), whole(&row["amount"]), number("rev"), 1);
+            lines += 1;
+            // In about so many lines as there are, it takes its time.
+            if lines.is_multiple_of(1_000) && started.elapsed() < self.takes && !caller.watch.is_over() {
+                std::thread::sleep(self.takes / 200);
+            }
+        }
+        // Whoever writes may not have been told yet of the commit at which this stood.
+        caller.watch.rest(Duration::from_secs(1));
+        let Some(wanted) = self.known.at(stream.lsn) else { return Ok(()) };
+        let wanted = Totals {
+            rows: wanted.rows * TIMES,
+            ids: wanted.ids * TIMES,
+            amount: wanted.amount * TIMES,
+            revs: wanted.revs * TIMES,
+        };
+        caller.expect(|| format!("{sql} at lsn {}", stream.lsn), &found, &wanted);
+        Ok(())
+    }
+}
+
+/// Asks what cannot be answered, and leaves before the answer. Nothing of it may stay.
+pub(super) struct Stranger;
+
+impl Actor for Stranger {
+    fn every(&self) -> Duration {
+        Duration::from_millis(1_500)
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        const WRONG: [(&str, u16); 6] = [
+            ("SELEC 1", 400),
+            ("SELECT * FROM nowhere", 404),
+            ("SELECT id / 0 FROM orders", 400),
+            ("SELECT sum(note) FROM orders", 400),
+            ("INSERT INTO orders (id) VALUES ('x')", 422),
+            ("BEGIN", 400),
+        ];
+        // Each over a connection of its own.
+        caller.reconnect();
+        match caller.below(8) {
+            // Leaves in the midst of a heavy statement.
+            6 => {
+                let sql = "SELECT a.note, b.note FROM orders a JOIN orders b ON a.region = b.region ORDER BY 1, 2 LIMIT 5";
+                let body = json!({ "sql": sql }).to_string();
+                let target = caller.target().clone();
+                let answer = Stream::open(
+                    &target,
+                    "POST",
+                    "/v1/sql",
+                    "application/json",
+                    body.as_bytes(),
+                    Duration::from_millis(200),
+                );
+                caller.watch.statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                drop(answer);
+                Ok(())
+            }
+            7 => {
+                let found = caller.answer("GET", "/v1/tables/orders/rows/none", None)?.status;
+                caller.expect(|| "the status of a key that is no number".to_owned(), &found, &400);
+                let found = caller.answer("GET", "/nowhere/at/all", None)?.status;
+                caller.expect(|| "the status of a path that is none".to_owned(), &found, &404);
+                Ok(())
+            }
+            at => {
+                let (sql, wanted) = WRONG[at];
+                let (found, said) = caller.status(sql, json!([]))?;
+                caller.expect(|| format!("the status of {sql} ({said})"), &found, &wanted);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Backups while all that goes on, each restored, examined and compared with what was known at its lsn. Between two of
+/// them the server examines its own directory.
+pub(super) struct Backups {
+    pub known: Arc<Known>,
+    pub every: Duration,
+    pub program: std::path::PathBuf,
+    pub directory: std::path::PathBuf,
+    pub data: std::path::PathBuf,
+    pub rounds: u64,
+}
+
+impl Backups {
+    fn run(&self, args: &[&str]) -> Result<String> {
+        super::run_program(&self.program, &self.directory, args)
+    }
+
+    fn compare(&self, backup: &str, restored: &str, caller: &mut Caller<'_>) -> Result<()> {
+        let data = self.data.to_string_lossy().into_owned();
+        let taken = self.run(&["backup", backup, "--json", "--data", &data])?;
+        let taken: Value = serde_json::from_str(&taken)
+            .map_err(|error| Error::invalid(format!("what a backup says is no JSON: {error}: {taken}")))?;
+        let lsn = whole(&taken["lsn"]).unwrap_or_default() as u64;
+        self.run(&["restore", backup, restored])?;
+        self.run(&["doctor", restored])?;
+        let rows = self.run(&["sql", "--json", "--data", restored, TOTALS])?;
+        let row: Value = serde_json::from_str(rows.lines().next().unwrap_or_default())
+            .map_err(|error| Error::invalid(format!("what sql says is no JSON: {error}: {rows}")))?;
+        // In the order of the columns.
+        let numbers: Vec<i64> =
+            row.as_object().map(|row| row.values().filter_map(whole).collect()).unwrap_or_default();
+        if let Some(wanted) = self.known.at(lsn) {
+            let mut found = numbers;
+            found.sort_unstable();
+            let mut wanted = vec![wanted.rows, wanted.ids, wanted.amount, wanted.revs];
+            wanted.sort_unstable();
+            caller.expect(|| format!("a backup of lsn {lsn}"), &found, &wanted);
+        }
+        Ok(())
+    }
+}
+
+impl Actor for Backups {
+    fn every(&self) -> Duration {
+        self.every
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(2) {
+            let data = self.data.to_string_lossy().into_owned();
+            return self.run(&["doctor", &data]).map(drop);
+        }
+        let paths = [self.directory.join("backup"), self.directory.join("restored")];
+        let [backup, restored] = paths.each_ref().map(|path| path.to_string_lossy().into_owned());
+        let compared = self.compare(&backup, &restored, caller);
+        for path in paths {
+            if let Err(error) = std::fs::remove_dir_all(&path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                return Err(Error::io(format_args!("removing {}", path.display()), error));
+            }
+        }
+        compared
+    }
+}

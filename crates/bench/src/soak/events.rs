@@ -1,0 +1,255 @@
+//! Rows without a key that end by themselves: batches over time, old ones deleted by the table's `ttl`.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use types::Result;
+
+use super::Actor;
+use super::watch::{Caller, whole};
+
+const KINDS: [&str; 3] = ["start", "step", "stop"];
+/// An old row may stay for a tenth of the `ttl`, at most a minute, and as long again as deletes take on a busy machine.
+const GRACE: Duration = Duration::from_secs(150);
+
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    number: i64,
+    rows: i64,
+    /// Microseconds since 1970.
+    time: i64,
+    sent: Instant,
+    is_acknowledged: bool,
+}
+
+/// What is known of the batches, oldest first.
+#[derive(Debug)]
+pub(super) struct Batches {
+    pub ttl: Duration,
+    pub rows: usize,
+    batches: Mutex<VecDeque<Batch>>,
+}
+
+impl Batches {
+    pub fn new(ttl: Duration, rows: usize) -> Batches {
+        Batches { ttl, rows, batches: Mutex::default() }
+    }
+
+    fn batches(&self) -> MutexGuard<'_, VecDeque<Batch>> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next batch: from now on it may be there.
+    fn send(&self) -> Batch {
+        let mut batches = self.batches();
+        let number = batches.back().map_or(0, |last| last.number + 1);
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
+        let rows = self.rows as i64;
+        let batch = Batch { number, rows, time, sent: Instant::now(), is_acknowledged: false };
+        batches.push_back(batch);
+        while batches.front().is_some_and(|first| first.sent.elapsed() > self.ttl) {
+            batches.pop_front();
+        }
+        batch
+    }
+
+    fn acknowledge(&self, number: i64) {
+        if let Some(batch) = self.batches().iter_mut().find(|batch| batch.number == number) {
+            batch.is_acknowledged = true;
+        }
+    }
+
+    /// Those that must be there, young enough not to end soon.
+    fn acknowledged(&self) -> Vec<Batch> {
+        let young = |batch: &&Batch| batch.is_acknowledged && batch.sent.elapsed() < self.ttl / 2;
+        self.batches().iter().filter(young).copied().collect()
+    }
+
+    fn some(&self, caller: &mut Caller<'_>) -> Option<Batch> {
+        let batches = self.acknowledged();
+        (!batches.is_empty()).then(|| batches[caller.below(batches.len())])
+    }
+}
+
+fn value(batch: i64, slot: i64) -> f64 {
+    (batch % 1000 * 8 + slot) as f64 * 0.25
+}
+
+fn values(batch: Batch) -> f64 {
+    (0..batch.rows).map(|slot| value(batch.number, slot)).sum()
+}
+
+/// One that writes.
+pub(super) struct Source {
+    pub batches: Arc<Batches>,
+    pub number: usize,
+}
+
+impl Actor for Source {
+    fn every(&self) -> Duration {
+        Duration::from_millis(800)
+    }
+
+    fn prepare(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        if self.number == 0 {
+            let ttl = self.batches.ttl.as_secs().max(1);
+            caller.write(
+                &format!(
+                    "CREATE TABLE events (at timestamptz NOT NULL, batch bigint NOT NULL, slot bigint NOT NULL, kind text, \
+                     value double) WITH (time = 'at', ttl = '{ttl} s')"
+                ),
+                json!([]),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let batch = self.batches.send();
+        let rows: Vec<_> = (0..batch.rows)
+            .map(|slot| {
+                json!({
+                    "at": batch.time,
+                    "batch": batch.number,
+                    "slot": slot,
+                    "kind": KINDS[slot as usize % KINDS.len()],
+                    "value": value(batch.number, slot),
+                })
+            })
+            .collect();
+        let written = caller.written("POST", "/v1/tables/events/rows", &json!(rows))?;
+        caller.expect(|| format!("rows of batch {}", batch.number), &written.count, &(batch.rows as u64));
+        self.batches.acknowledge(batch.number);
+        Ok(())
+    }
+}
+
+/// One that looks.
+pub(super) struct Observer {
+    pub batches: Arc<Batches>,
+}
+
+impl Observer {
+    /// A batch is there whole, once.
+    fn batch(&self, caller: &mut Caller<'_>) -> Result<()> {
+        let Some(batch) = self.batches.some(caller) else { return Ok(()) };
+        let sql = "SELECT count(*), count(DISTINCT slot), sum(value) FROM events WHERE batch = $1";
+        let rows = caller.rows(sql, json!([batch.number]))?;
+        let found = rows.first().map(|row| (whole(&row[0]), whole(&row[1]), row[2].as_f64()));
+        caller.expect(
+            || format!("batch {}", batch.number),
+            &found,
+            &Some((Some(batch.rows), Some(batch.rows), Some(values(batch)))),
+        );
+        Ok(())
+    }
+
+    /// Counted in steps of time; what is on its way may be there or not.
+    fn steps(&self, caller: &mut Caller<'_>) -> Result<()> {
+        let batches = self.batches.acknowledged();
+        let (Some(first), Some(last)) = (batches.first(), batches.last()) else { return Ok(()) };
+        let (from, to) = (first.time.min(last.time), last.time);
+        let sql = "SELECT sum(n) FROM (SELECT date_bin(INTERVAL '5 seconds', at) AS step, count(*) AS n FROM events \
+                   WHERE at >= to_timestamp_micros($1) AND at <= to_timestamp_micros($2) GROUP BY step) s";
+        let found = caller.numbers(sql, json!([from, to]))?;
+        let within = |batch: &&Batch| (from..=to).contains(&batch.time);
+        let least: i64 = batches.iter().filter(within).map(|batch| batch.rows).sum();
+        let most: i64 = self.batches.batches().iter().filter(within).map(|batch| batch.rows).sum();
+        if !(least..=most.max(least)).contains(&found[0]) {
+            caller
+                .watch
+                .wrong(format!("events of a time in steps: {least} to {most} expected, found {}", found[0]));
+        }
+        Ok(())
+    }
+
+    /// The latest of each kind.
+    fn latest(&self, caller: &mut Caller<'_>) -> Result<()> {
+        let Some(newest) = self.batches.acknowledged().iter().map(|batch| batch.time).max() else {
+            return Ok(());
+        };
+        let sql = if caller.below(2) == 0 {
+            "SELECT kind, max(batch), max_by(batch, at) FROM events GROUP BY kind ORDER BY kind"
+        } else {
+            "SELECT DISTINCT ON (kind) kind, batch, batch FROM events ORDER BY kind, at DESC NULLS LAST"
+        };
+        let rows = caller.rows(sql, json!([]))?;
+        caller.expect(|| sql.to_owned(), &rows.len(), &KINDS.len().min(self.batches.rows));
+        let batches = self.batches.batches();
+        for row in rows {
+            let found = whole(&row[2]).unwrap_or(-1);
+            let time = batches.iter().find(|batch| batch.number == found).map(|batch| batch.time);
+            if time.is_none_or(|time| time < newest) {
+                caller.watch.wrong(format!(
+                    "{sql}: batch {found} is the latest, though a later one was acknowledged"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn nearest(&self, caller: &mut Caller<'_>) -> Result<()> {
+        let Some(batch) = self.batches.some(caller) else { return Ok(()) };
+        let found = caller.numbers(
+            "SELECT count(*), count(r.batch) FROM (SELECT * FROM events WHERE batch = $1) l ASOF JOIN \
+             (SELECT at, kind, batch FROM events WHERE batch = $1 AND slot < 3) r \
+             MATCH_CONDITION (l.at >= r.at) ON l.kind = r.kind",
+            json!([batch.number]),
+        )?;
+        caller.expect(
+            || format!("an ASOF JOIN of batch {}", batch.number),
+            &found,
+            &vec![batch.rows, batch.rows],
+        );
+        Ok(())
+    }
+
+    /// What is long past its time is gone.
+    fn old(&self, caller: &mut Caller<'_>) -> Result<()> {
+        let seconds = (self.batches.ttl + GRACE).as_secs();
+        let sql = format!("SELECT count(*) FROM events WHERE at < now() - INTERVAL '{seconds} seconds'");
+        let found = caller.numbers(&sql, json!([]))?;
+        caller.expect(|| "events that should have ended".to_owned(), &found, &vec![0]);
+        Ok(())
+    }
+}
+
+impl Actor for Observer {
+    fn every(&self) -> Duration {
+        Duration::from_millis(800)
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        match caller.below(6) {
+            0 => self.steps(caller),
+            1 => self.latest(caller),
+            2 => self.nearest(caller),
+            3 => self.old(caller),
+            _ => self.batch(caller),
+        }
+    }
+
+    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let rows = caller
+            .rows("SELECT batch, count(*), count(DISTINCT slot) FROM events GROUP BY batch", json!([]))?;
+        let found: std::collections::BTreeMap<i64, Vec<i64>> = rows
+            .iter()
+            .map(|row| (whole(&row[0]).unwrap_or(-1), row[1..].iter().filter_map(whole).collect()))
+            .collect();
+        for batch in self.batches.acknowledged() {
+            caller.expect(
+                || format!("batch {} after the kill", batch.number),
+                &found.get(&batch.number),
+                &Some(&vec![batch.rows, batch.rows]),
+            );
+        }
+        for batch in self.batches.batches().iter().filter(|batch| !batch.is_acknowledged) {
+            if found.get(&batch.number).is_some_and(|counts| counts != &vec![batch.rows, batch.rows]) {
+                caller.watch.wrong(format!("batch {} was in flight and is there in part", batch.number));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! A table with a key and a unique index that is dropped and made again: no two members ever have one address.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use types::Result;
+
+use super::watch::{Caller, whole};
+use super::{Actor, Size};
+
+type Change = Vec<(i64, Option<String>)>;
+
+pub(super) struct Members {
+    size: usize,
+    rows: BTreeMap<i64, String>,
+    next: i64,
+    in_flight: Option<Change>,
+    has_index: bool,
+}
+
+const ADDRESSES_ARE_UNIQUE: &str = "CREATE UNIQUE INDEX addresses ON members (email)";
+
+impl Members {
+    pub fn new(size: &Size) -> Members {
+        Members { size: size.members, rows: BTreeMap::new(), next: 1, in_flight: None, has_index: true }
+    }
+
+    fn some(&self, caller: &mut Caller<'_>) -> Option<(i64, String)> {
+        let at = caller.below(self.rows.len());
+        self.rows.iter().nth(at).map(|(id, email)| (*id, email.clone()))
+    }
+
+    fn fresh(&mut self) -> (i64, String) {
+        self.next += 1;
+        (self.next, format!("member{}@example.org", self.next))
+    }
+
+    fn change(&mut self, change: Change, sql: &str, params: Value, caller: &mut Caller<'_>) -> Result<()> {
+        self.in_flight = Some(change);
+        let written = caller.write(sql, params)?;
+        let change = self.in_flight.take().unwrap_or_default();
+        caller.expect(|| format!("rows of {sql}"), &written.count, &(change.len() as u64));
+        self.apply(change);
+        Ok(())
+    }
+
+    fn apply(&mut self, change: Change) {
+        for (id, email) in change {
+            match email {
+                Some(email) => drop(self.rows.insert(id, email)),
+                None => drop(self.rows.remove(&id)),
+            }
+        }
+    }
+
+    fn write(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let Some((id, email)) = self.some(caller) else { return self.insert(caller) };
+        match caller.below(8) {
+            0 | 1 if self.rows.len() < self.size => self.insert(caller),
+            0 | 1 => self.change(vec![(id, None)], "DELETE FROM members WHERE id = $1", json!([id]), caller),
+            2 if self.has_index => {
+                let (fresh, _) = self.fresh();
+                let sql = "INSERT INTO members (id, email) VALUES ($1, $2)";
+                let (status, said) = caller.status(sql, json!([fresh, email]))?;
+                caller.expect(|| format!("a second member with {email} ({said})"), &status, &409);
+                Ok(())
+            }
+            3 => {
+                let (_, email) = self.fresh();
+                let sql = "UPDATE members SET email = $2 WHERE id = $1";
+                self.change(vec![(id, Some(email.clone()))], sql, json!([id, email]), caller)
+            }
+            4 => {
+                let Some((other, theirs)) = self.some(caller).filter(|(other, _)| *other != id) else {
+                    return Ok(());
+                };
+                let sql =
+                    "UPDATE members SET email = CASE WHEN id = $1 THEN $4 ELSE $3 END WHERE id IN ($1, $2)";
+                let params = json!([id, other, email, theirs]);
+                self.change(
+                    vec![(id, Some(theirs.clone())), (other, Some(email.clone()))],
+                    sql,
+                    params,
+                    caller,
+                )
+            }
+            5 if self.has_index => {
+                // The row that has the address stays, with another one.
+                let (fresh, moved) = self.fresh();
+                let sql = "INSERT INTO members (id, email) VALUES ($1, $2) ON CONFLICT (email) DO UPDATE SET email = $3";
+                self.change(vec![(id, Some(moved.clone()))], sql, json!([fresh, email, moved]), caller)
+            }
+            6 => {
+                let sql =
+                    if self.has_index { "DROP INDEX addresses ON members" } else { ADDRESSES_ARE_UNIQUE };
+                // In doubt until it is answered: the kill may come first.
+                caller.write(sql, json!([]))?;
+                self.has_index = !self.has_index;
+                Ok(())
+            }
+            _ => self.look(caller),
+        }
+    }
+
+    fn insert(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let rows: Vec<(i64, String)> = (0..3).map(|_| self.fresh()).collect();
+        let sql = "INSERT INTO members (id, email) VALUES ($1, $2), ($3, $4), ($5, $6)";
+        let params: Vec<Value> = rows.iter().flat_map(|(id, email)| [json!(id), json!(email)]).collect();
+        let change = rows.into_iter().map(|(id, email)| (id, Some(email))).collect();
+        self.change(change, sql, json!(params), caller)
+    }
+
+    fn look(&self, caller: &mut Caller<'_>) -> Result<()> {
+        let Some((id, email)) = self.some(caller) else { return Ok(()) };
+        let rows = caller.rows("SELECT id FROM members WHERE email = $1", json!([email]))?;
+        caller.expect(|| format!("the member with {email}"), &rows, &vec![vec![json!(id)]]);
+        let found =
+            caller.numbers("SELECT count(*), count(DISTINCT email), sum(id) FROM members", json!([]))?;
+        let count = self.rows.len() as i64;
+        caller.expect(|| "members".to_owned(), &found, &vec![count, count, self.rows.keys().sum()]);
+        Ok(())
+    }
+}
+
+impl Actor for Members {
+    fn every(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
+    fn prepare(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        caller.write("CREATE TABLE members (id bigint PRIMARY KEY, email text NOT NULL)", json!([]))?;
+        caller.write(ADDRESSES_ARE_UNIQUE, json!([]))?;
+        while self.rows.len() < self.size && !caller.watch.is_over() {
+            self.insert(caller)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        self.write(caller)
+    }
+
+    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let rows = caller.rows("SELECT id, email FROM members", json!([]))?;
+        let found: BTreeMap<i64, String> = rows
+            .iter()
+            .map(|row| (whole(&row[0]).unwrap_or(-1), row[1].as_str().unwrap_or_default().to_owned()))
+            .collect();
+        if found != self.rows
+            && let Some(change) = self.in_flight.take()
+        {
+            self.apply(change);
+        }
+        caller.expect(|| "members after the kill".to_owned(), &found, &self.rows);
+        caller.expect(|| "members after the kill, once each".to_owned(), &rows.len(), &self.rows.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,512 @@
+//! A table with a key whose every row is known: one writer, a model beside it, and questions whose answers the model has.
+//!
+//! What a change does is worked out before it is sent, as the rows that it sets and removes. So after a kill in the midst
+//! of one the table is as it was before, or as it should be after it.
+
+mod questions;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use types::{Error, Result};
+
+use super::watch::{Caller, Written};
+use super::{Actor, Size};
+
+pub(super) const ORDERS: &str = "orders";
+pub(super) const REGIONS: [&str; 5] = ["EU", "US", "CN", "BR", "ZA"];
+/// The totals of a table as SQL.
+pub(super) const TOTALS: &str =
+    "SELECT count(*), coalesce(sum(id), 0), coalesce(sum(amount), 0), coalesce(sum(rev), 0) FROM orders";
+/// Rows of a bulk insert.
+const BULK: i64 = 400;
+/// How long the follower of the change feed may take.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Order {
+    customer: u32,
+    amount: Option<i64>,
+    region: u8,
+    rev: i64,
+    /// Whose note it has: a copied row keeps that of the one it was copied from.
+    origin: i64,
+}
+
+/// Rows that are set or removed.
+type Change = Vec<(i64, Option<Order>)>;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub rows: i64,
+    pub ids: i64,
+    pub amount: i64,
+    pub revs: i64,
+}
+
+impl Totals {
+    pub fn of(numbers: &[i64]) -> Totals {
+        let at = |index: usize| numbers.get(index).copied().unwrap_or(i64::MIN);
+        Totals { rows: at(0), ids: at(1), amount: at(2), revs: at(3) }
+    }
+
+    pub fn add(&mut self, id: i64, amount: Option<i64>, rev: i64, times: i64) {
+        self.rows += times;
+        self.ids += times * id;
+        self.amount += times * amount.unwrap_or(0);
+        self.revs += times * rev;
+    }
+}
+
+/// What is known of the table by those that do not write it.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Its totals after each commit that can still be read, oldest first.
+    history: Mutex<VecDeque<(u64, Instant, Totals)>>,
+    /// How far the change feed was followed, and the totals of what it told.
+    mirror: Mutex<(u64, Totals)>,
+}
+
+impl Known {
+    fn history(&self) -> MutexGuard<'_, VecDeque<(u64, Instant, Totals)>> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As of an lsn, unless that is too long ago.
+    pub fn at(&self, lsn: u64) -> Option<Totals> {
+        self.history().iter().rev().find(|(at, ..)| *at <= lsn).map(|(.., totals)| *totals)
+    }
+
+    pub fn followed(&self, lsn: u64, totals: Totals) {
+        *self.mirror.lock().unwrap_or_else(PoisonError::into_inner) = (lsn, totals);
+    }
+
+    fn mirror(&self) -> (u64, Totals) {
+        *self.mirror.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) struct Orders {
+    size: usize,
+    /// How long the past is asked for.
+    keep: Duration,
+    rows: BTreeMap<i64, Order>,
+    totals: Totals,
+    next: i64,
+    in_flight: Option<Change>,
+    known: Arc<Known>,
+    steps: u64,
+}
+
+pub(super) fn note(origin: i64) -> String {
+    format!(
+        "order {origin:08} of a soak, with {:016x} to tell it from others",
+        origin.wrapping_mul(0x9E37_79B9)
+    )
+}
+
+fn customer(number: u32) -> String {
+    format!("cust_{number:05}")
+}
+
+impl Orders {
+    pub fn new(size: &Size, keep: Duration, known: Arc<Known>) -> Orders {
+        Orders {
+            size: size.orders,
+            keep,
+            rows: BTreeMap::new(),
+            totals: Totals::default(),
+            next: 1,
+            in_flight: None,
+            known,
+            steps: 0,
+        }
+    }
+
+    fn customers(&self) -> usize {
+        (self.size / 10).max(1)
+    }
+
+    /// Any living id; 0 of an empty table.
+    fn some_id(&self, caller: &mut Caller<'_>) -> i64 {
+        let (Some((first, _)), Some((last, _))) = (self.rows.first_key_value(), self.rows.last_key_value())
+        else {
+            return 0;
+        };
+        let from = first + caller.below((last - first + 1) as usize) as i64;
+        self.rows.range(from..).next().map_or(*last, |(id, _)| *id)
+    }
+
+    fn fresh(&mut self, caller: &mut Caller<'_>) -> (i64, Order) {
+        let id = self.next;
+        self.next += 1;
+        let amount = (caller.below(20) > 0).then(|| caller.below(20_001) as i64 - 5_000);
+        let order = Order {
+            customer: caller.below(self.customers()) as u32,
+            amount,
+            region: caller.below(REGIONS.len()) as u8,
+            rev: 0,
+            origin: id,
+        };
+        (id, order)
+    }
+
+    /// Sends a change, and takes it over once it is acknowledged.
+    fn commit(
+        &mut self,
+        change: Change,
+        caller: &mut Caller<'_>,
+        send: impl FnOnce(&mut Caller<'_>) -> Result<Written>,
+    ) -> Result<Written> {
+        self.in_flight = Some(change);
+        let written = send(caller)?;
+        let change = self.in_flight.take().unwrap_or_default();
+        if written.lsn > 0 {
+            self.apply(change);
+            self.remember(written.lsn);
+        } else if !change.is_empty() {
+            caller
+                .watch
+                .wrong(format!("a change of {} rows was acknowledged without a commit", change.len()));
+        }
+        Ok(written)
+    }
+
+    fn apply(&mut self, change: Change) {
+        for (id, row) in change {
+            let before = match &row {
+                Some(row) => self.rows.insert(id, row.clone()),
+                None => self.rows.remove(&id),
+            };
+            if let Some(before) = before {
+                self.totals.add(id, before.amount, before.rev, -1);
+            }
+            if let Some(row) = row {
+                self.totals.add(id, row.amount, row.rev, 1);
+            }
+        }
+    }
+
+    fn remember(&self, lsn: u64) {
+        let mut history = self.known.history();
+        history.push_back((lsn, Instant::now(), self.totals));
+        // One older than that must stay: it is what holds at its end.
+        while history.get(1).is_some_and(|(_, at, _)| at.elapsed() > self.keep) {
+            history.pop_front();
+        }
+    }
+
+    /// A statement that changes `change`, and must count its rows.
+    fn sql(&mut self, change: Change, sql: &str, params: Value, caller: &mut Caller<'_>) -> Result<Written> {
+        let wanted = change.len() as u64;
+        let written = self.commit(change, caller, |caller| caller.write(sql, params))?;
+        caller.expect(|| format!("rows of {sql}"), &written.count, &wanted);
+        Ok(written)
+    }
+
+    fn write(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        // Steady around the size: what is inserted most is bulk, so that is what follows how many there are.
+        if self.rows.len() < self.size {
+            match caller.below(4) {
+                0 => return self.insert_rows(BULK.min(self.size as i64 / 4).max(1), caller),
+                1 => return self.insert_one(caller),
+                2 => return self.insert_copies(caller),
+                _ => {}
+            }
+        } else {
+            match caller.below(3) {
+                0 => return self.delete_range(caller),
+                1 => return self.delete_one(caller),
+                _ => {}
+            }
+        }
+        match caller.below(6) {
+            0 => self.update_customer(caller),
+            1 => self.update_from(caller),
+            2 => self.upsert(caller),
+            3 => self.on_conflict(caller),
+            4 => self.together(caller),
+            _ => self.refused(caller),
+        }
+    }
+
+    fn insert_rows(&mut self, count: i64, caller: &mut Caller<'_>) -> Result<()> {
+        let rows: Vec<(i64, Order)> = (0..count).map(|_| self.fresh(caller)).collect();
+        let body = json!(rows.iter().map(|(id, order)| as_json(*id, order)).collect::<Vec<_>>());
+        let change = rows.into_iter().map(|(id, order)| (id, Some(order))).collect();
+        let path = format!("/v1/tables/{ORDERS}/rows?mode=insert");
+        let written = self.commit(change, caller, |caller| caller.written("POST", &path, &body))?;
+        caller.expect(|| "rows of a bulk insert".to_owned(), &written.count, &(count as u64));
+        Ok(())
+    }
+
+    fn insert_one(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let (id, order) = self.fresh(caller);
+        let params = json!([
+            id,
+            customer(order.customer),
+            order.amount,
+            REGIONS[order.region as usize],
+            order.rev,
+            note(order.origin)
+        ]);
+        let sql =
+            "INSERT INTO orders (id, customer, amount, region, rev, note) VALUES ($1, $2, $3, $4, $5, $6)";
+        self.sql(vec![(id, Some(order))], sql, params, caller).map(drop)
+    }
+
+    fn insert_copies(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let from = self.some_id(caller);
+        let shift = self.next - from;
+        let copies: Change = self
+            .rows
+            .range(from..from + 60)
+            .map(|(id, order)| (id + shift, Some(Order { rev: order.rev + 1, ..order.clone() })))
+            .collect();
+        self.next = from + 60 + shift;
+        let sql = "INSERT INTO orders (id, customer, amount, region, rev, note) \
+                   SELECT id + $1, customer, amount, region, rev + 1, note FROM orders WHERE id >= $2 AND id < $3";
+        self.sql(copies, sql, json!([shift, from, from + 60]), caller).map(drop)
+    }
+
+    fn delete_range(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        // The oldest more often than any: they lie in segments that were merged.
+        let from = if caller.below(3) == 0 {
+            self.some_id(caller)
+        } else {
+            self.rows.first_key_value().map_or(0, |(id, _)| *id)
+        };
+        let gone: Change = self.rows.range(from..).take(BULK as usize).map(|(id, _)| (*id, None)).collect();
+        let to = gone.last().map_or(from, |(id, _)| *id);
+        let mut wanted: Vec<i64> = gone.iter().map(|(id, _)| *id).collect();
+        let sql = "DELETE FROM orders WHERE id BETWEEN $1 AND $2 RETURNING id";
+        let count = gone.len() as u64;
+        let written = self.commit(gone, caller, |caller| caller.returning(sql, json!([from, to])))?;
+        caller.expect(|| format!("rows of {sql}"), &written.count, &count);
+        let mut found: Vec<i64> =
+            written.rows.iter().filter_map(|row| super::watch::whole(row.first()?)).collect();
+        found.sort_unstable();
+        wanted.sort_unstable();
+        caller.expect(|| "ids that DELETE returned".to_owned(), &found, &wanted);
+        Ok(())
+    }
+
+    fn delete_one(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let id = self.some_id(caller);
+        let path = format!("/v1/tables/{ORDERS}/rows/{id}");
+        self.commit(vec![(id, None)], caller, |caller| caller.written("DELETE", &path, &Value::Null))
+            .map(drop)
+    }
+
+    fn update_customer(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let number = caller.below(self.customers()) as u32;
+        let change = self.changed(|order| order.customer == number, 3);
+        let sql = "UPDATE orders SET amount = amount + 3, rev = rev + 1 WHERE customer = $1";
+        self.sql(change, sql, json!([customer(number)]), caller).map(drop)
+    }
+
+    /// Rows that an UPDATE adds to.
+    fn changed(&self, which: impl Fn(&Order) -> bool, more: i64) -> Change {
+        let rows = self.rows.iter().filter(|(_, order)| which(order));
+        rows.map(|(id, order)| (*id, Some(raised(order, more)))).collect()
+    }
+
+    fn update_from(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let mut change = Change::new();
+        let mut values = Vec::new();
+        for _ in 0..5 {
+            let (id, more) = (self.some_id(caller), caller.below(100) as i64);
+            if let Some(order) = self.rows.get(&id)
+                && change.iter().all(|(known, _)| *known != id)
+            {
+                change.push((id, Some(raised(order, more))));
+                values.push(format!("({id}, {more})"));
+            }
+        }
+        if values.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "UPDATE orders SET amount = amount + v.more, rev = rev + 1 FROM (VALUES {}) v(id, more) WHERE orders.id = v.id",
+            values.join(", ")
+        );
+        self.sql(change, &sql, json!([]), caller).map(drop)
+    }
+
+    /// Replaces some rows and adds some, over HTTP.
+    fn upsert(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let mut rows = BTreeMap::new();
+        for _ in 0..10 {
+            let (fresh, order) = self.fresh(caller);
+            let id = if caller.below(5) > 0 && !self.rows.is_empty() { self.some_id(caller) } else { fresh };
+            rows.insert(id, Order { rev: 1, origin: id, ..order });
+        }
+        let body = json!(rows.iter().map(|(id, order)| as_json(*id, order)).collect::<Vec<_>>());
+        let change = rows.into_iter().map(|(id, order)| (id, Some(order))).collect();
+        let path = format!("/v1/tables/{ORDERS}/rows?mode=upsert");
+        self.commit(change, caller, |caller| caller.written("POST", &path, &body)).map(drop)
+    }
+
+    fn on_conflict(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let (fresh, mut order) = self.fresh(caller);
+        let id = if caller.below(2) == 0 { self.some_id(caller).max(1) } else { fresh };
+        order.origin = id;
+        let params = json!([
+            id,
+            customer(order.customer),
+            order.amount,
+            REGIONS[order.region as usize],
+            note(order.origin)
+        ]);
+        let after = match self.rows.get(&id) {
+            Some(there) => Order { amount: order.amount, rev: there.rev + 1, ..there.clone() },
+            None => order,
+        };
+        let sql = "INSERT INTO orders (id, customer, amount, region, rev, note) VALUES ($1, $2, $3, $4, 0, $5) \
+                   ON CONFLICT (id) DO UPDATE SET amount = excluded.amount, rev = orders.rev + 1";
+        self.sql(vec![(id, Some(after))], sql, params, caller).map(drop)
+    }
+
+    /// Several statements in one commit, each of which sees those before it.
+    fn together(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let id = self.some_id(caller);
+        let Some(order) = self.rows.get(&id).cloned() else { return Ok(()) };
+        let (fresh, added) = self.fresh(caller);
+        let ops = json!([
+            {"op": "sql", "sql": "UPDATE orders SET rev = rev + 1 WHERE id = $1", "params": [id]},
+            {"op": "sql", "sql": "UPDATE orders SET amount = amount + rev, rev = rev + 1 WHERE id = $1", "params": [id]},
+            {"op": "insert", "table": ORDERS, "rows": [as_json(fresh, &added)]},
+        ]);
+        let after =
+            Order { amount: order.amount.map(|amount| amount + order.rev + 1), rev: order.rev + 2, ..order };
+        self.commit(vec![(id, Some(after)), (fresh, Some(added))], caller, |caller| {
+            Ok(Written { lsn: caller.transaction(&ops)?, ..Written::default() })
+        })
+        .map(drop)
+    }
+
+    /// What must change nothing: a key that is there, in the second half of an insert.
+    fn refused(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let id = self.some_id(caller);
+        if id == 0 {
+            return Ok(());
+        }
+        let (status, said) = caller.status(
+            "INSERT INTO orders (id, customer, region, rev) VALUES ($1, 'x', 'EU', 0), ($2, 'x', 'EU', 0)",
+            json!([self.next, id]),
+        )?;
+        caller.expect(|| format!("the status of a second row with id {id} ({said})"), &status, &409);
+        Ok(())
+    }
+
+    /// Waits until the change feed has told everything, and compares.
+    fn followed(&self, caller: &mut Caller<'_>) -> Result<()> {
+        let Some(last) = self.known.history().back().map(|(lsn, ..)| *lsn) else { return Ok(()) };
+        let since = Instant::now();
+        while self.known.mirror().0 < last && !caller.watch.is_over() {
+            if since.elapsed() > FOLLOWED_WITHIN {
+                return Err(Error::invalid(format!(
+                    "the change feed of {ORDERS} has not come to lsn {last} within {FOLLOWED_WITHIN:?}, only to {}",
+                    self.known.mirror().0
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (lsn, found) = self.known.mirror();
+        if lsn >= last {
+            caller.expect(|| format!("what the change feed told up to lsn {lsn}"), &found, &self.totals);
+        }
+        Ok(())
+    }
+}
+
+fn raised(order: &Order, more: i64) -> Order {
+    Order { amount: order.amount.map(|amount| amount + more), rev: order.rev + 1, ..order.clone() }
+}
+
+fn as_json(id: i64, order: &Order) -> Value {
+    json!({
+        "id": id,
+        "customer": customer(order.customer),
+        "amount": order.amount,
+        "region": REGIONS[order.region as usize],
+        "rev": order.rev,
+        "note": note(order.origin),
+    })
+}
+
+impl Actor for Orders {
+    fn every(&self) -> Duration {
+        Duration::from_millis(150)
+    }
+
+    fn prepare(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let written = caller.write(
+            "CREATE TABLE orders (id bigint PRIMARY KEY, customer text NOT NULL, amount bigint, region text NOT NULL, \
+             rev bigint NOT NULL, note text)",
+            json!([]),
+        )?;
+        self.known.followed(written.lsn, Totals::default());
+        self.remember(written.lsn);
+        while self.rows.len() < self.size && !caller.watch.is_over() {
+            let bulk = (self.size as i64).min(2_000);
+            self.insert_rows(bulk, caller)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        self.steps += 1;
+        if self.steps.is_multiple_of(100) {
+            return self.followed(caller);
+        }
+        if self.steps.is_multiple_of(3) { self.write(caller) } else { self.ask(caller) }
+    }
+
+    /// All rows, one by one: as acknowledged, with or without what was in flight.
+    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let mut found = BTreeMap::new();
+        let mut from = i64::MIN;
+        loop {
+            let sql = "SELECT id, customer, amount, region, rev, note FROM orders WHERE id > $1 ORDER BY id LIMIT 20000";
+            let rows = caller.rows(sql, json!([from]))?;
+            let Some(last) = rows.last() else { break };
+            from = last.first().and_then(super::watch::whole).unwrap_or(i64::MAX);
+            for row in rows {
+                let id = row.first().and_then(super::watch::whole).unwrap_or_default();
+                found.insert(id, row);
+            }
+        }
+        let differs = |rows: &BTreeMap<i64, Order>| {
+            let wanted = |id: &i64, order: &Order| {
+                let row = as_json(*id, order);
+                vec![
+                    row["id"].clone(),
+                    row["customer"].clone(),
+                    row["amount"].clone(),
+                    row["region"].clone(),
+                    row["rev"].clone(),
+                    row["note"].clone(),
+                ]
+            };
+            let lost = rows.iter().find(|(id, order)| found.get(id) != Some(&wanted(id, order)));
+            let lost = lost
+                .map(|(id, order)| format!("{:?} expected, {:?} found", wanted(id, order), found.get(id)));
+            lost.or_else(|| {
+                let more = found.keys().find(|id| !rows.contains_key(id));
+                more.map(|id| format!("row {id} was deleted and is there"))
+            })
+        };
+        let Some(why) = differs(&self.rows) else { return Ok(()) };
+        if let Some(change) = self.in_flight.take() {
+            self.apply(change);
+            if differs(&self.rows).is_none() {
+                return Ok(());
+            }
+        }
+        caller.watch.wrong(format!("{ORDERS} after the kill: {why}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Tables that come, change their shape and go, views over them, and one table whose columns change for ever.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use types::Result;
+
+use super::Actor;
+use super::watch::Caller;
+
+const ROWS: i64 = 200;
+
+/// One statement a step; after the last one the next table follows.
+#[derive(Default)]
+pub(super) struct Shapes {
+    round: u64,
+    at: usize,
+    /// Of the table that stays: the name of the column that comes and goes.
+    column: u64,
+}
+
+/// Run one after the other. `{t}` is the table, `{v}` a view. With numbers: a query and its only row.
+const STATEMENTS: &[(&str, Option<&[i64]>)] = &[
+    ("CREATE TABLE {t} (id bigint PRIMARY KEY, a int NOT NULL, b text DEFAULT 'none', c double)", None),
+    ("INSERT INTO {t} (id, a, c) SELECT value, value % 7, value * 0.5 FROM generate_series(1, 200)", None),
+    ("SELECT count(*), sum(id), sum(a) FROM {t}", Some(&[ROWS, 20_100, 598])),
+    ("CREATE INDEX ON {t} (a)", None),
+    ("ALTER TABLE {t} ADD COLUMN d bigint DEFAULT 5, RENAME COLUMN b TO word", None),
+    ("SELECT sum(d), count(*) FROM {t} WHERE word = 'none'", Some(&[5 * ROWS, ROWS])),
+    ("ALTER TABLE {t} ALTER a TYPE bigint", None),
+    ("UPDATE {t} SET a = a + 3000000000, d = id WHERE id <= 10", None),
+    ("SELECT sum(a), sum(d) FROM {t} WHERE a > 1000000000", Some(&[30_000_000_027, 55])),
+    ("CREATE VIEW {v} AS SELECT id, a + d AS x FROM {t} WHERE id > 190", None),
+    ("SELECT count(*), sum(x) FROM {v}", Some(&[10, 80])),
+    ("DROP VIEW {v}", None),
+    ("CREATE TABLE {t}_copy AS SELECT id, a FROM {t} WHERE id > 100", None),
+    ("DELETE FROM {t} USING {t}_copy c WHERE c.id = {t}.id", None),
+    ("SELECT count(*), max(id) FROM {t}", Some(&[100, 100])),
+    ("DROP TABLE {t}_copy", None),
+    ("ALTER TABLE {t} DROP COLUMN a, ALTER d SET NOT NULL", None),
+    ("ALTER TABLE {t} RENAME TO {t}_old", None),
+    ("SELECT count(*), sum(d) FROM {t}_old", Some(&[100, 505])),
+    ("TRUNCATE {t}_old", None),
+    ("SELECT count(*) FROM {t}_old", Some(&[0])),
+    ("DROP TABLE {t}_old", None),
+];
+
+impl Shapes {
+    fn next(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let (sql, wanted) = STATEMENTS[self.at];
+        // Names that come again, and ones that never do.
+        let table = match self.round % 2 {
+            0 => "shape".to_owned(),
+            _ => format!("shape_{}", self.round),
+        };
+        let sql = sql.replace("{t}", &table).replace("{v}", &format!("{table}_view"));
+        match wanted {
+            Some(wanted) => {
+                let found = caller.numbers(&sql, json!([]))?;
+                caller.expect(|| sql, &found, &wanted.to_vec());
+            }
+            None => drop(caller.write(&sql, json!([]))?),
+        }
+        self.at += 1;
+        if self.at == STATEMENTS.len() {
+            (self.at, self.round) = (0, self.round + 1);
+        }
+        Ok(())
+    }
+
+    /// The table that stays gets a column, shows it, and loses it.
+    fn changing(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        let column = format!("extra_{}", self.column);
+        caller.write(&format!("ALTER TABLE changing ADD COLUMN {column} bigint DEFAULT 2"), json!([]))?;
+        let id = caller.below(ROWS as usize);
+        caller.write(&format!("UPDATE changing SET {column} = 7, n = n + 1 WHERE id = $1"), json!([id]))?;
+        let found = caller.numbers(&format!("SELECT count(*), sum({column}) FROM changing"), json!([]))?;
+        caller.expect(|| format!("column {column}"), &found, &vec![ROWS, 2 * ROWS + 5]);
+        caller.write(&format!("ALTER TABLE changing DROP COLUMN {column}"), json!([]))?;
+        self.column += 1;
+        Ok(())
+    }
+}
+
+impl Actor for Shapes {
+    fn every(&self) -> Duration {
+        Duration::from_millis(1_000)
+    }
+
+    fn prepare(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        caller.write("CREATE TABLE changing (id bigint PRIMARY KEY, n bigint NOT NULL)", json!([]))?;
+        let rows: Vec<Value> = (0..ROWS).map(|id| json!({"id": id, "n": 0})).collect();
+        caller.written("POST", "/v1/tables/changing/rows", &json!(rows)).map(drop)
+    }
+
+    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        if caller.below(12) == 0 { self.changing(caller) } else { self.next(caller) }
+    }
+
+    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+        // Each acknowledged round over the table that stays has added one to some row; the one in flight may have.
+        let found = caller.numbers("SELECT count(*), sum(n) FROM changing", json!([]))?;
+        let rounds = self.column as i64;
+        if found[0] != ROWS || !(rounds..=rounds + 1).contains(&found[1]) {
+            caller.watch.wrong(format!(
+                "table changing after the kill: {ROWS} rows, {rounds} updates expected, found {found:?}"
+            ));
+        }
+        Ok(())
+    }
+}
