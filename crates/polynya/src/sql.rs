@@ -121,7 +121,7 @@ impl Database {
             self.engine.view(&self.principal)?;
             return match params {
                 [] => self.copy(&copy).await,
-                _ => Err(Error::invalid("COPY has no parameters").hint("put the values into its query")),
+                _ => Err(query::files::no_params()),
             };
         }
         Answer::whole(self.query(text, params).await?).await
