@@ -80,6 +80,9 @@ struct Shared {
 pub struct Status {
     /// Statements that execute, those whose reader is slow included.
     pub running: usize,
+    /// How long ago the oldest of them began, those that wait included: what it reads stands still since then, and the files
+    /// that it may read stay.
+    pub oldest: Duration,
     /// Heavy statements that wait for one of their kind to end.
     pub waiting: usize,
     /// Statements since the start.
@@ -378,6 +381,7 @@ impl Sql {
         Status {
             running: LIGHT_PLACES.saturating_sub(shared.light_places.available_permits())
                 + shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
+            oldest: self.0.watchdog.oldest(),
             waiting: shared.waiting.load(Ordering::Relaxed),
             started: shared.started.load(Ordering::Relaxed),
             direct: shared.direct.load(Ordering::Relaxed),

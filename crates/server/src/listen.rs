@@ -90,6 +90,11 @@ impl Server {
         &self.app.telemetry
     }
 
+    /// Copies of files that are under way.
+    pub fn copies_running(&self) -> usize {
+        self.app.copies.running(&self.app.options)
+    }
+
     /// Accepts nothing more, ends feeds, lets answers in flight end until `deadline` has passed, then ends the threads.
     /// Returns how many connections were cut.
     pub fn stop(mut self, deadline: Duration) -> usize {
