@@ -236,14 +236,15 @@ pub fn forbidden() -> Error {
         "a file's name in COPY means a file of whoever runs it, and a server opens none for its clients",
     )
     .hint(
-        "`polynya sql` copies files of its own directory; over HTTP send `COPY … TO STDOUT` to POST /v1/sql, and the file as the body of POST /v1/copy?sql=COPY … FROM STDIN",
+        "`polynya sql` copies files of its own directory; over HTTP send `COPY … TO STDOUT` to POST /v1/sql, and the file as the body of POST /v1/copy?sql=COPY … FROM STDIN; in a program `Database::sql` copies",
     )
 }
 
 /// The refusal of STDIN and STDOUT where there are none.
 pub fn no_stream() -> Error {
-    Error::invalid("COPY with STDIN or STDOUT has nowhere to go here")
-        .hint("name a file; `polynya sql`, POST /v1/sql (TO STDOUT) and POST /v1/copy (FROM STDIN) have streams")
+    Error::invalid("COPY with STDIN or STDOUT has nowhere to go here").hint(
+        "name a file; `polynya sql`, POST /v1/sql (TO STDOUT) and POST /v1/copy (FROM STDIN) have streams",
+    )
 }
 
 /// COPY takes no `$1`.

@@ -114,7 +114,8 @@ impl Failure {
 
     /// With what an error of the same request says beside its message: what was done before, and what to do next.
     pub fn told(mut self, error: &Error) -> Self {
-        let context: Vec<String> = error.context().iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let context: Vec<String> =
+            error.context().iter().map(|(key, value)| format!("{key} {value}")).collect();
         if !context.is_empty() {
             self.message += &format!(" ({})", context.join(", "));
             self.hint = error.hint_text().map(Into::into).or(self.hint);

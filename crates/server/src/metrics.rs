@@ -221,7 +221,11 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
 fn sql(t: &mut Text, app: &App) {
     let s = app.sql.status();
     t.gauge("sql_running", "Statements that execute.", s.running);
-    t.gauge("sql_oldest_seconds", "How long ago the oldest of them, or of those that wait, began.", s.oldest.as_secs_f64());
+    t.gauge(
+        "sql_oldest_seconds",
+        "How long ago the oldest of them, or of those that wait, began.",
+        s.oldest.as_secs_f64(),
+    );
     t.gauge("sql_waiting", "Heavy statements that wait for one of their kind to end.", s.waiting);
     t.counter("sql_statements_total", "Statements.", s.started);
     t.counter("sql_direct_statements_total", "Those that were lookups without a plan.", s.direct);

@@ -127,13 +127,7 @@ fn last_words(held: &[u8]) -> Option<Error> {
     serde_json::from_slice(&held[begin..]).ok().map(|value: Value| client::error_of(&value))
 }
 
-async fn from(
-    client: &mut Client,
-    copy: &Copy,
-    text: &str,
-    file: Option<&str>,
-    stdin: Stdin,
-) -> Result<u64> {
+async fn from(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>, stdin: Stdin) -> Result<u64> {
     let (reader, len): (Box<dyn Read + Send>, _) = match (file, stdin) {
         (Some(path), _) => {
             let (file, len) = open(path)?;
@@ -150,8 +144,9 @@ async fn from(
                 .hint("name a file: COPY … FROM 'file'"));
         }
         (None, Stdin::Shell) => {
-            return Err(Error::invalid("the shell reads the terminal, so no rows come from it")
-                .hint("name a file: COPY … FROM 'file'; or pipe it in: polynya sql \"COPY … FROM STDIN\" < file"));
+            return Err(Error::invalid("the shell reads the terminal, so no rows come from it").hint(
+                "name a file: COPY … FROM 'file'; or pipe it in: polynya sql \"COPY … FROM STDIN\" < file",
+            ));
         }
     };
     let progress = Progress::new(file, len);

@@ -79,7 +79,8 @@ fn pipes_are_files_too() {
         assert_eq!(text(&output.stdout), format!("{{\"count\":{lines},\"statement\":\"COPY\"}}\n"));
     }
     for target in ["STDOUT", "'-'"] {
-        let out = place.ok(&["sql", &format!("COPY (SELECT * FROM p ORDER BY id) TO {target} WITH (HEADER);")]);
+        let out =
+            place.ok(&["sql", &format!("COPY (SELECT * FROM p ORDER BY id) TO {target} WITH (HEADER);")]);
         assert_eq!(out, "id,s\n1,a\n2,b\n3,c\n");
     }
     // Statements from a pipe leave no room for rows in it.
@@ -107,7 +108,8 @@ fn what_goes_wrong_is_one_sentence_and_leaves_no_file() {
 
     // Half way, when much of it was written.
     for format in ["csv", "ndjson", "parquet"] {
-        let query = "SELECT i, 1 / (900000 - i) AS x, repeat('y', 100) AS s FROM generate_series(1, 1000000) AS g(i)";
+        let query =
+            "SELECT i, 1 / (900000 - i) AS x, repeat('y', 100) AS s FROM generate_series(1, 1000000) AS g(i)";
         let said = place.fails(&["sql", &format!("COPY ({query}) TO 'out.{format}'")]);
         assert!(said.contains("zero") && said.contains(&format!("out.{format}")), "{said}");
         assert_eq!(left(&place), Vec::<String>::new());
@@ -147,7 +149,8 @@ fn a_large_file_goes_through_and_an_interrupted_one_leaves_nothing() {
         assert!(started.elapsed() < Duration::from_secs(60));
         std::thread::yield_now();
     }
-    let status = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
+    let status =
+        std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
     assert!(status.success());
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();

@@ -75,8 +75,7 @@ impl Csv {
         let (Some(first), Some(last)) = (lines.first().copied(), lines.last().copied()) else {
             return Ok(None);
         };
-        let texts: Vec<ArrayRef> =
-            texts.iter_mut().map(|text| Arc::new(text.finish()) as ArrayRef).collect();
+        let texts: Vec<ArrayRef> = texts.iter_mut().map(|text| Arc::new(text.finish()) as ArrayRef).collect();
         let typed = |texts: &[ArrayRef]| -> Result<Vec<ArrayRef>, (usize, Error)> {
             let columns = self.columns.iter().zip(texts).enumerate();
             let typed = columns.map(|(at, (column, texts))| {
@@ -96,11 +95,9 @@ impl Csv {
                 Some((line, column, error)) => {
                     rows::at(format_args!("line {line}"), Some(&self.columns[column].name), error)
                 }
-                None => rows::at(
-                    format_args!("lines {first} to {last}"),
-                    Some(&self.columns[column].name),
-                    error,
-                ),
+                None => {
+                    rows::at(format_args!("lines {first} to {last}"), Some(&self.columns[column].name), error)
+                }
             }
         })?;
         rows::batch_of(&self.columns, arrays).map(|batch| Some((batch, Lines { first, last })))

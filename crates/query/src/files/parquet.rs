@@ -114,9 +114,12 @@ pub(super) fn read(
 
 /// Rows of one batch, so that it takes about as much as one of a text.
 fn batch_rows(file: &ParquetMetaData) -> usize {
-    let is_long = file.file_metadata().schema_descr().columns().iter().any(|column| {
-        matches!(column.physical_type(), Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY)
-    });
+    let is_long = file
+        .file_metadata()
+        .schema_descr()
+        .columns()
+        .iter()
+        .any(|column| matches!(column.physical_type(), Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY));
     let row_bytes = file.row_groups().iter().map(|group| {
         let bytes = u64::try_from(group.total_byte_size()).unwrap_or(0);
         bytes / u64::try_from(group.num_rows()).unwrap_or(0).max(1)

@@ -79,7 +79,8 @@ impl Writer {
                 }
                 let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
                     .map_err(|e| Error::internal(format!("rows to be copied make no batch: {e}")))?;
-                let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
+                let mut writer =
+                    WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
                 writer.write(&batch).and_then(|()| writer.finish()).map_err(arrow_failed)
             }
             #[cfg(feature = "parquet")]

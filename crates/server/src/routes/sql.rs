@@ -141,8 +141,7 @@ async fn rows_answer(
     let mut encoder = Encoder::new(Form::Rows(out::Writer::new(format, rows.schema())?, format));
     encoder.begin(&rows.columns());
     let statement = Statement::new(app, rows, encoder, started);
-    let headers =
-        [(header::CONTENT_TYPE, format.media_type().to_owned()), (POLYNYA_LSN, lsn.to_string())];
+    let headers = [(header::CONTENT_TYPE, format.media_type().to_owned()), (POLYNYA_LSN, lsn.to_string())];
     Ok((headers, statement.answer(connection).await?).into_response())
 }
 

@@ -78,7 +78,10 @@ fn a_table_goes_out_as_a_file_and_comes_back_the_same() {
             let answer = running.client().ask("POST", &path, &headers, &body);
             assert_eq!(answer.status, 200, "{how} {encoding}: {}", answer.text());
             let said = answer.json();
-            assert_eq!((&said["statement"], &said["count"], &said["commits"]), (&"COPY".into(), &3.into(), &1.into()));
+            assert_eq!(
+                (&said["statement"], &said["count"], &said["commits"]),
+                (&"COPY".into(), &3.into(), &1.into())
+            );
             assert!(said["lsn"].as_u64().unwrap() > 0);
             for (a, b) in [("t", "back"), ("back", "t")] {
                 let differ = format!("SELECT count(*) FROM (SELECT * FROM {a} EXCEPT SELECT * FROM {b})");
@@ -183,7 +186,12 @@ fn files_of_the_server_and_what_goes_the_other_way_are_refused_with_the_way_that
     assert!(!std::path::Path::new("/tmp/x.csv").exists());
     for text in ["COPY t FROM STDIN", "COPY t FROM STDIN;\n1\n\\."] {
         let answer = sql(&running, text);
-        assert_eq!((answer.status, inside(&answer).contains("POST /v1/copy")), (400, true), "{}", answer.text());
+        assert_eq!(
+            (answer.status, inside(&answer).contains("POST /v1/copy")),
+            (400, true),
+            "{}",
+            answer.text()
+        );
     }
     let answer = send(&running, "COPY t TO STDOUT", b"");
     assert_eq!((answer.status, inside(&answer).contains("POST /v1/sql")), (400, true), "{}", answer.text());
@@ -320,7 +328,9 @@ fn a_client_that_leaves_half_way_leaves_nothing_of_the_piece() {
     assert_eq!(client.answer_head().status, 200);
     assert_eq!(running.server.as_ref().unwrap().copies_running(), 1);
     drop(client);
-    wait_until(|| running.server.as_ref().unwrap().copies_running() == 0 && running.sql.status().running == 0);
+    wait_until(|| {
+        running.server.as_ref().unwrap().copies_running() == 0 && running.sql.status().running == 0
+    });
     running.works();
 }
 
@@ -330,7 +340,8 @@ fn a_file_that_breaks_off_is_never_taken_for_whole() {
     let running = Running::start("copy_breaks");
     for how in ["", "WITH (FORMAT ndjson)", "WITH (FORMAT parquet)"] {
         let mut client = running.client();
-        let query = "SELECT i, 1 / (900000 - i) AS x, repeat('y', 100) AS s FROM generate_series(1, 1000000) AS g(i)";
+        let query =
+            "SELECT i, 1 / (900000 - i) AS x, repeat('y', 100) AS s FROM generate_series(1, 1000000) AS g(i)";
         let body = serde_json::json!({ "sql": format!("COPY ({query}) TO STDOUT {how}") }).to_string();
         client.head("POST", "/v1/sql", &[("Content-Length", &body.len().to_string())]);
         client.send(body.as_bytes()).unwrap();
@@ -361,7 +372,10 @@ fn what_parquet_takes_of_the_disk_is_bounded_and_given_back() {
     let _limit = testkit::limit(120);
     let running = Running::with("copy_spool", |o| o.spool_bytes_max = 1 << 20);
     done(&running, "CREATE TABLE t (id bigint)");
-    let out = sql(&running, "COPY (SELECT i AS id FROM generate_series(1, 1000) AS g(i)) TO STDOUT (FORMAT parquet)");
+    let out = sql(
+        &running,
+        "COPY (SELECT i AS id FROM generate_series(1, 1000) AS g(i)) TO STDOUT (FORMAT parquet)",
+    );
     let statement = "COPY t FROM STDIN (FORMAT parquet)";
     let answer = send(&running, statement, &vec![0; 2 << 20]);
     assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{}", answer.text());

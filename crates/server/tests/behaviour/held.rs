@@ -12,14 +12,11 @@ fn an_answer_that_is_not_taken_shows_its_age_and_ends_at_its_deadline_with_an_er
     for _ in 0..8 {
         assert_eq!(running.ask("POST", "/v1/tables/t/rows", &row.repeat(4_000)).status, 200);
     }
-    for (accept, framed) in [("application/json", true), ("application/x-ndjson", false), ("text/csv", false)] {
+    for (accept, framed) in [("application/json", true), ("application/x-ndjson", false), ("text/csv", false)]
+    {
         let mut client = running.client();
         let body = r#"{"sql":"SELECT a.text FROM t a, t b","deadline_ms":3000}"#;
-        client.head(
-            "POST",
-            "/v1/sql",
-            &[("Accept", accept), ("Content-Length", &body.len().to_string())],
-        );
+        client.head("POST", "/v1/sql", &[("Accept", accept), ("Content-Length", &body.len().to_string())]);
         client.send(body.as_bytes()).unwrap();
         assert_eq!(client.answer_head().status, 200);
         wait_until(|| running.sql.status().oldest > Duration::from_millis(300));
