@@ -32,6 +32,10 @@ impl Lazy {
         made.as_ref().map_err(Clone::clone)
     }
 
+    pub fn status(&self) -> query::Status {
+        self.sql.get().and_then(|made| made.as_ref().ok()).map_or_else(Default::default, Sql::status)
+    }
+
     pub fn close(&self) {
         if let Some(Ok(sql)) = self.sql.get() {
             sql.close();
@@ -138,7 +142,13 @@ impl Database {
         })
     }
 
-    /// Runs one statement and gives its rows as a stream; dropping the stream cancels it.
+    /// What statements are doing: how many run or are read, how long the oldest has been at it, and what they hold.
+    pub fn sql_status(&self) -> query::Status {
+        self.sql.status()
+    }
+
+    /// Runs one statement and gives its rows as a stream, which ends in [`crate::Kind::Timeout`] at the deadline of
+    /// [`query::Options`], taken or not; dropping the stream cancels it.
     pub async fn query(&self, text: &str, params: &[Value]) -> Result<query::Answer> {
         // Asked first, so that nothing is set up for a database that is closed.
         self.engine.view(&self.principal)?;

@@ -15,6 +15,8 @@ pub const PIECE_BYTES: usize = 64 << 20;
 /// How long a piece waits where writers are refused because there is too much at once.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// How often a piece is tried where others change the table's columns.
+const ATTEMPTS_MAX: u32 = 8;
 
 /// What a file came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,8 +83,17 @@ impl Piece {
             return Ok(());
         }
         let started = Instant::now();
+        let mut changes = 0;
         let committed = loop {
             match commit(whole.clone()) {
+                // The table's columns were changed meanwhile: those of the rows are found by their names.
+                Err(error)
+                    if changes < ATTEMPTS_MAX
+                        && error.kind() == Kind::Conflict
+                        && error.context().iter().any(|(key, _)| *key == "schema") =>
+                {
+                    changes += 1;
+                }
                 Err(error) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
                     thread::sleep(BUSY_PAUSE);
                 }
