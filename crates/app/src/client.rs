@@ -2,28 +2,46 @@
 //! this machine or one behind a tunnel, or over the socket of a data directory.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
 use types::{Error, Kind, Result};
 
 pub type Response = http::Response<Incoming>;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+type Body = Either<Full<Bytes>, Upload>;
+
+/// A body that is sent as it comes; an error in it breaks the request off.
+pub struct Upload(pub mpsc::Receiver<io::Result<Bytes>>);
+
+impl hyper::body::Body for Upload {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.0.poll_recv(cx).map(|part| part.map(|part| part.map(Frame::data)))
+    }
+}
+
 /// A connection to one server.
 pub struct Client {
     to: To,
     key: Option<String>,
-    connection: Option<SendRequest<Full<Bytes>>>,
+    connection: Option<SendRequest<Body>>,
 }
 
 enum To {
@@ -109,6 +127,26 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> std::result::Result<Response, Refusal> {
+        self.send_body(method, path, headers, Either::Left(Full::new(body))).await
+    }
+
+    /// The same with a body of any length.
+    pub async fn upload(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Upload,
+    ) -> std::result::Result<Response, Refusal> {
+        self.send_body(Method::POST, path, headers, Either::Right(body)).await
+    }
+
+    async fn send_body(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> std::result::Result<Response, Refusal> {
         let host = match &self.to {
             To::Address(authority) => authority,
             To::Socket(_) => "localhost",
@@ -120,7 +158,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(body)).map_err(|error| {
+        let request = request.body(body).map_err(|error| {
             Refusal::of(
                 Error::invalid("the request cannot be written as HTTP: is the key right?").caused_by(error),
             )
@@ -166,7 +204,7 @@ impl Client {
     }
 
     /// The kept connection if it still lives, else a new one.
-    async fn connect(&mut self) -> Result<SendRequest<Full<Bytes>>> {
+    async fn connect(&mut self) -> Result<SendRequest<Body>> {
         if let Some(mut connection) = self.connection.take()
             && connection.ready().await.is_ok()
         {
@@ -204,7 +242,7 @@ type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-) -> hyper::Result<(SendRequest<Full<Bytes>>, Driver)> {
+) -> hyper::Result<(SendRequest<Body>, Driver)> {
     let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
     // Its failures show in the request that they concern.
     Ok((connection, Box::pin(async move { drop(driver.await) })))
@@ -260,8 +298,18 @@ fn said(status: StatusCode, body: &[u8]) -> Error {
 /// `{"error": {"code", "message", "hint"}}` at the end of work that had begun, as an error of ours.
 pub fn error_of(value: &serde_json::Value) -> Error {
     let error = &value["error"];
-    let kinds =
-        [Kind::Invalid, Kind::Exists, Kind::NotFound, Kind::Closed, Kind::DiskFull, Kind::Damaged, Kind::Io];
+    let kinds = [
+        Kind::Invalid,
+        Kind::Exists,
+        Kind::NotFound,
+        Kind::Closed,
+        Kind::DiskFull,
+        Kind::Damaged,
+        Kind::Io,
+        Kind::Schema,
+        Kind::Timeout,
+        Kind::TooLarge,
+    ];
     let kind = kinds.into_iter().find(|kind| error["code"] == kind.name()).unwrap_or(Kind::Internal);
     let told = Error::new(kind, error["message"].as_str().unwrap_or_default());
     match error["hint"].as_str() {

@@ -4,6 +4,7 @@ pub mod ask;
 pub mod backup;
 pub mod bench;
 pub mod config;
+mod copy;
 pub mod demo;
 pub mod doctor;
 pub mod ingest;

@@ -4,6 +4,8 @@
 mod ask;
 #[path = "cli/backup.rs"]
 mod backup;
+#[path = "cli/copy.rs"]
+mod copy;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/errors.rs"]

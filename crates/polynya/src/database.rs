@@ -1,6 +1,8 @@
 //! The open database.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
@@ -10,13 +12,18 @@ use engine::{Committed, Engine, Mode, Op, Status, Transaction};
 use types::{Error, Lsn, Micros, Principal, Result, Value, name};
 use vfs::Env;
 
+use crate::lease::Leases;
 use crate::snapshot::row_of;
 use crate::{Changes, NewTable, Row, Snapshot};
 
 /// How a database is opened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     pub engine: engine::Options,
+    /// How long a [`Snapshot`] is held at most: after that reading it fails with [`crate::Kind::Timeout`], and what it kept
+    /// goes. `None`: as long as the program wants, which keeps memory and files for as long. How old the oldest is, and what
+    /// they keep, is in [`Status::oldest_root_age`] and [`Status::held_bytes`].
+    pub snapshot_age_max: Option<Duration>,
     /// `None`: what [`query::Options::new`] says, or [`query::Options::edge`] for a small machine, spilling into the
     /// database's directory.
     #[cfg(feature = "sql")]
@@ -33,15 +40,28 @@ impl Options {
     }
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            engine: engine::Options::default(),
+            snapshot_age_max: Some(Duration::from_secs(600)),
+            #[cfg(feature = "sql")]
+            sql: None,
+            edge: false,
+        }
+    }
+}
+
 /// An open database. Clones are the same one; it closes when the last is dropped, or with [`Database::close`].
 #[derive(Clone)]
 pub struct Database {
     pub(crate) engine: Engine,
     pub(crate) principal: Principal,
+    pub(crate) leases: Arc<Leases>,
     #[cfg(feature = "text")]
-    pub(crate) text: std::sync::Arc<index::text::Text>,
+    pub(crate) text: Arc<index::text::Text>,
     #[cfg(feature = "sql")]
-    pub(crate) sql: std::sync::Arc<crate::sql::Lazy>,
+    pub(crate) sql: Arc<crate::sql::Lazy>,
 }
 
 impl Database {
@@ -69,8 +89,9 @@ impl Database {
             #[cfg(feature = "text")]
             text,
             #[cfg(feature = "sql")]
-            sql: std::sync::Arc::new(crate::sql::Lazy::new(&engine, sql)),
+            sql: Arc::new(crate::sql::Lazy::new(&engine, sql)),
             engine,
+            leases: Leases::new(options.snapshot_age_max),
             principal: Principal::local(),
         })
     }
@@ -83,6 +104,7 @@ impl Database {
     pub fn close(&self) -> Result<()> {
         #[cfg(feature = "sql")]
         self.sql.close();
+        self.leases.close();
         self.engine.close()
     }
 
@@ -173,9 +195,10 @@ impl Database {
         self.engine.submit(&self.principal, transaction, done);
     }
 
-    /// The whole database as of now: never changes, waits for nobody, keeps memory and files alive while it is held.
+    /// The whole database as of now: never changes, waits for nobody, keeps memory and files alive while it is held, and ends
+    /// after [`Options::snapshot_age_max`].
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.engine.root())
+        Snapshot::new(self.leases.of(self.engine.root()))
     }
 
     /// The whole database as it was at an earlier commit, with the names and columns of then: as far back as
@@ -184,7 +207,8 @@ impl Database {
     /// [`crate::Kind::Invalid`] for an lsn that is yet to come. Of a table that cannot be read so far back, reading says so
     /// with [`crate::Kind::NotFound`].
     pub fn snapshot_at(&self, lsn: Lsn) -> Result<Snapshot> {
-        Ok(Snapshot::then(self.engine.root(), self.engine.view(&self.principal)?.at(lsn)?))
+        let view = self.engine.view(&self.principal)?.at(lsn)?;
+        Ok(Snapshot::new(self.leases.of_past(self.engine.root(), view)))
     }
 
     /// [`Database::snapshot_at`] for the last commit at or before a time, in µs since 1970 and to the millisecond.
@@ -192,7 +216,7 @@ impl Database {
     pub fn snapshot_at_time(&self, time: Micros) -> Result<Snapshot> {
         let view = self.engine.view(&self.principal)?;
         let lsn = view.lsn_at(time)?;
-        Ok(Snapshot::then(self.engine.root(), view.at(lsn)?))
+        Ok(Snapshot::new(self.leases.of_past(self.engine.root(), view.at(lsn)?)))
     }
 
     /// Follows a table's commits from `after` on: [`Lsn`] 0 for all that are still known, [`Database::snapshot`]'s to go
@@ -251,6 +275,6 @@ where
         fields.push(Field::new(&column.name, array.data_type().clone(), true));
         arrays.push(array);
     }
-    RecordBatch::try_new(std::sync::Arc::new(Schema::new(fields)), arrays)
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
         .map_err(|e| Error::invalid(format!("these rows make no batch: {e}")))
 }

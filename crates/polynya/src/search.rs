@@ -7,7 +7,7 @@ use index::text::{self, Marker, Query, Searcher};
 use table::materializer::Position;
 use types::{Error, Lsn, Result, Value, name};
 
-use crate::{Database, Row, Snapshot};
+use crate::{Database, Row, snapshot};
 
 /// Characters of a snippet.
 const SNIPPET_CHARS: usize = 200;
@@ -85,7 +85,7 @@ impl Database {
         let search = search.into();
         self.engine.view(&self.principal)?;
         let root = self.engine.root();
-        let snapshot = Snapshot::new(root.clone()).table(table)?;
+        let snapshot = snapshot::table(&root, table)?;
         let searcher = self.text.searcher(&snapshot, position(&root, &snapshot).as_deref())?;
         let def = snapshot.def();
         let columns = search

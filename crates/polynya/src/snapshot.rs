@@ -5,57 +5,51 @@ use std::vec;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use engine::{Root, View};
+use engine::Root;
+#[cfg(feature = "sql")]
+use engine::View;
 use table::{Piece, Projection};
 use types::{Error, Lsn, Result, Value, key, name};
 
 use crate::Row;
+use crate::lease::Lease;
 
 /// An immutable value: all tables at one lsn. Cheap to clone and to send to other threads.
+///
+/// It ends after [`crate::Options::snapshot_age_max`]: what was taken out of it, a table or a scan, goes on, and all else fails
+/// with [`crate::Kind::Timeout`].
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    root: Arc<Root>,
-    /// Of the past.
-    then: Option<View>,
+    lease: Arc<Lease>,
 }
 
 impl Snapshot {
-    pub(crate) fn new(root: Arc<Root>) -> Self {
-        Snapshot { root, then: None }
-    }
-
-    pub(crate) fn then(root: Arc<Root>, view: View) -> Self {
-        Snapshot { root, then: Some(view) }
+    pub(crate) fn new(lease: Arc<Lease>) -> Self {
+        Snapshot { lease }
     }
 
     /// What SQL reads it through.
     #[cfg(feature = "sql")]
     pub(crate) fn view(&self, db: &crate::Database) -> Result<View> {
-        match &self.then {
+        let held = self.lease.held()?;
+        match &held.then {
             Some(view) => Ok(view.clone()),
-            None => db.engine.view_of(self.root.clone(), &db.principal),
+            None => db.engine.view_of(held.root.clone(), &db.principal),
         }
     }
 
     /// The last commit it contains.
     pub fn lsn(&self) -> Lsn {
-        self.then.as_ref().map_or(self.root.lsn(), View::lsn)
+        self.lease.lsn()
     }
 
     /// A table by `[namespace.]table`: exact, or the only one that differs by case.
     pub fn table(&self, table: &str) -> Result<Arc<table::Snapshot>> {
-        if let Some(view) = &self.then {
-            return view.table(table);
+        let held = self.lease.held()?;
+        match &held.then {
+            Some(view) => view.table(table),
+            None => table_of(&held.root, table),
         }
-        if let Some(found) = self.root.table(&name::qualified(table)) {
-            return Ok(found.clone());
-        }
-        let full_name = name::full_table_name(table)?;
-        let names = self.root.tables().map(|t| t.def().name.as_str());
-        let folded = name::resolve(&full_name, names).and_then(|i| self.root.tables().nth(i));
-        folded
-            .cloned()
-            .ok_or_else(|| Error::not_found(format!("there is no table `{}`", name::printable(table))))
     }
 
     /// The row of a key, given in the order of the key's columns.
@@ -69,6 +63,17 @@ impl Snapshot {
         let table = self.table(table)?;
         Ok(Scan { projection: table.all_columns().clone(), pieces: table.pieces().into_iter() })
     }
+}
+
+/// A table of a root by `[namespace.]table`: exact, or the only one that differs by case.
+fn table_of(root: &Root, table: &str) -> Result<Arc<table::Snapshot>> {
+    if let Some(found) = root.table(&name::qualified(table)) {
+        return Ok(found.clone());
+    }
+    let full_name = name::full_table_name(table)?;
+    let names = root.tables().map(|t| t.def().name.as_str());
+    let folded = name::resolve(&full_name, names).and_then(|i| root.tables().nth(i));
+    folded.cloned().ok_or_else(|| Error::not_found(format!("there is no table `{}`", name::printable(table))))
 }
 
 /// The row of a key of the table.

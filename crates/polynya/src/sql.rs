@@ -29,6 +29,10 @@ impl Lazy {
         made.as_ref().map_err(Clone::clone)
     }
 
+    pub fn status(&self) -> query::Status {
+        self.sql.get().and_then(|made| made.as_ref().ok()).map_or_else(Default::default, Sql::status)
+    }
+
     pub fn close(&self) {
         if let Some(Ok(sql)) = self.sql.get() {
             sql.close();
@@ -118,7 +122,7 @@ impl Database {
             self.engine.view(&self.principal)?;
             return match params {
                 [] => self.copy(&copy).await,
-                _ => Err(Error::invalid("COPY has no parameters").hint("put the values into its query")),
+                _ => Err(query::files::no_params()),
             };
         }
         Answer::whole(self.query(text, params).await?).await
@@ -147,7 +151,13 @@ impl Database {
         self.sql.get()?.read(view, text, params.to_vec(), Limits::default()).await
     }
 
-    /// Runs one statement and gives its rows as a stream; dropping the stream cancels it.
+    /// What statements are doing: how many run or are read, how long the oldest has been at it, and what they hold.
+    pub fn sql_status(&self) -> query::Status {
+        self.sql.status()
+    }
+
+    /// Runs one statement and gives its rows as a stream, which ends in [`crate::Kind::Timeout`] at the deadline of
+    /// [`query::Options`], taken or not; dropping the stream cancels it.
     pub async fn query(&self, text: &str, params: &[Value]) -> Result<query::Answer> {
         // Asked first, so that nothing is set up for a database that is closed.
         self.engine.view(&self.principal)?;

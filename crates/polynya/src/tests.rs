@@ -6,6 +6,7 @@ mod edge;
 mod prepared;
 mod unique;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{DataType, Database, Kind, Mode, NewTable, Op, Transaction, Value};
@@ -126,6 +127,57 @@ fn many_databases_close_within_two_seconds_while_they_work() {
     // And all is there again.
     for i in 0..12 {
         assert!(open(i).snapshot().table("stock").unwrap().rows() > 500);
+    }
+}
+
+/// A snapshot that was forgotten keeps memory and files no longer than it may, and says why it ended.
+#[test]
+fn a_held_snapshot_shows_its_age_and_ends_at_its_bound() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("library");
+    let max = Duration::from_secs(1);
+    let options = crate::Options { snapshot_age_max: Some(max), ..crate::Options::default() };
+    let db = Database::open_with(dir.path(), options).unwrap();
+    db.create_table(stock()).unwrap();
+    db.insert_rows("stock", &["item", "count"], [row("bolt", 40)]).unwrap();
+    let started = Instant::now();
+    let held = [
+        db.snapshot(),
+        db.snapshot_at(db.snapshot().lsn()).unwrap(),
+        db.begin().unwrap().snapshot().unwrap(),
+    ];
+    let lsn = held[0].lsn();
+    let table = Arc::downgrade(&held[0].table("stock").unwrap());
+    db.delete("stock", &["bolt".into()]).unwrap();
+    assert!(db.get("stock", &["bolt".into()]).unwrap().is_none());
+    for snapshot in &held {
+        assert!(snapshot.get("stock", &["bolt".into()]).unwrap().is_some(), "it never changes (S1)");
+    }
+    while db.status().oldest_root_age < Duration::from_millis(100) {
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", db.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(db.status().roots_retired > 0);
+    while table.upgrade().is_some() {
+        assert!(started.elapsed() < Duration::from_secs(20), "what it read is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(started.elapsed() >= max, "not before its time: {:?}", started.elapsed());
+    for snapshot in &held {
+        assert_eq!(snapshot.lsn(), lsn);
+        for error in [
+            snapshot.get("stock", &["bolt".into()]).unwrap_err(),
+            snapshot.scan("stock").map(|_| ()).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), Kind::Timeout);
+            assert!(error.to_string().contains("held for 1 s"), "{error}");
+        }
+    }
+    // Others are as good as ever, and one that is not held for long is not ended.
+    for _ in 0..20 {
+        let snapshot = db.snapshot();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(snapshot.get("stock", &["bolt".into()]).unwrap().is_none());
     }
 }
 

@@ -5,7 +5,7 @@ use engine::{Mode, Op, OpenTransaction, Outcome, Transaction, Written};
 use types::{Lsn, Result, Value};
 
 use crate::database::{Database, to_batch};
-use crate::{Row, Snapshot};
+use crate::{Row, Snapshot, snapshot};
 
 /// An open transaction: it reads the database as of its beginning with what it has written itself, and commits all of
 /// that at once or not at all. Made by [`Database::begin`]; rolled back when it is dropped.
@@ -111,12 +111,12 @@ impl Tx {
 
     /// The row of a key.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
-        self.snapshot()?.get(table, key)
+        snapshot::get(&snapshot::table(&self.open.root()?, table)?, key)
     }
 
     /// The whole database as this transaction has it now. Later writes do not change it.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot::new(self.open.root()?))
+        Ok(Snapshot::new(self.db.leases.of_own(self.open.root()?)))
     }
 
     /// The lsn of the beginning.

@@ -1,21 +1,43 @@
-//! COPY between tables and files, as far as it is text and types. Whoever owns the database carries it out: a statement
-//! that comes to [`crate::Sql`] from elsewhere must not name files of this machine, and is refused there.
+//! COPY between tables and files: what the statement says, the formats, and the way of rows into a table.
+//!
+//! Who owns the files carries it out: the library, the command, and for streams the server. They share what is here, so a
+//! file means the same to all of them. A statement that comes to [`crate::Sql`] itself must not name files of this machine,
+//! and is refused.
 
-use arrow::array::ArrayRef;
+mod csv;
+mod draft;
+mod input;
+mod load;
+mod ndjson;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod rows;
+mod writer;
+
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement,
 };
-use types::{DataType, Error, Result, name};
+use types::{Error, Result, name};
 
 use crate::ddl::later;
 use crate::names::Written;
-use crate::{convert, parse};
+use crate::parse;
+use crate::session::first_word;
+
+pub use draft::Draft;
+pub use input::{Input, failed as read_failed};
+pub use load::{Loaded, PIECE_BYTES, load};
+pub use rows::{Batches, Lines, open, read};
+pub use writer::Writer;
+
+/// How files in the spill directory begin that hold what a copy reads; what is left of them goes at the next start.
+pub const SPOOL_PREFIX: &str = "copy-";
 
 /// What COPY asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
     pub what: What,
-    pub path: String,
+    pub place: Place,
     pub format: Format,
     /// Whether the first line of CSV names the columns.
     pub header: bool,
@@ -35,6 +57,14 @@ pub enum What {
     From { table: String, columns: Vec<(String, bool)> },
 }
 
+/// Where the rows go to or come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    File(String),
+    /// STDIN or STDOUT: whoever sends the statement gives or takes the bytes.
+    Stream,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Csv,
@@ -42,23 +72,92 @@ pub enum Format {
     Parquet,
 }
 
+impl Format {
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Format::Csv => "text/csv; charset=utf-8",
+            Format::Ndjson => "application/x-ndjson",
+            Format::Parquet => "application/vnd.apache.parquet",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Format::Csv => "csv",
+            Format::Ndjson => "ndjson",
+            Format::Parquet => "parquet",
+        }
+    }
+}
+
 /// The COPY that a text is; `None` if it is another statement.
 pub fn copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
-    let first = text.trim_start().get(..4).unwrap_or_default();
-    if !first.eq_ignore_ascii_case("copy") {
+    match parsed(text, bytes_max)? {
+        Some(statement) => of(statement).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The same, and the statement that asks a server for the bytes of it (`COPY … TO STDOUT`), or to take them
+/// (`COPY … FROM STDIN`): for whoever has the file.
+pub fn streamed(text: &str, bytes_max: usize) -> Result<Option<(Copy, String)>> {
+    let Some(statement) = parsed(text, bytes_max)? else { return Ok(None) };
+    let copy = of(statement.clone())?;
+    let Statement::Copy { source, to, .. } = &statement else {
+        return Err(Error::internal("a COPY is none"));
+    };
+    let source = match source {
+        CopySource::Query(query) => format!("({})", parse::text_of(query)),
+        CopySource::Table { table_name, columns } if columns.is_empty() => table_name.to_string(),
+        CopySource::Table { table_name, columns } => {
+            let columns: Vec<String> = columns.iter().map(Ident::to_string).collect();
+            format!("{table_name} ({})", columns.join(", "))
+        }
+    };
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let text = format!(
+        "COPY {source} {} WITH (FORMAT {}{}, DELIMITER {}, NULL {})",
+        if *to { "TO STDOUT" } else { "FROM STDIN" },
+        copy.format.name(),
+        if copy.header { ", HEADER" } else { "" },
+        quoted(&copy.delimiter.to_string()),
+        quoted(&copy.null),
+    );
+    Ok(Some((copy, text)))
+}
+
+fn parsed(text: &str, bytes_max: usize) -> Result<Option<Statement>> {
+    if !first_word(text).eq_ignore_ascii_case("copy") {
         return Ok(None);
     }
-    let Statement::Copy { source, to, target, options, legacy_options, .. } =
-        parse::statement(text, bytes_max)?
-    else {
-        return Ok(None);
+    // Behind FROM STDIN the parser wants a semicolon, and takes what follows it for the rows.
+    let text = text.trim_end().trim_end_matches([';', ' ', '\t', '\r', '\n']);
+    let statement = parse::statement(&format!("{text}\n;"), bytes_max)?;
+    Ok(matches!(statement, Statement::Copy { .. }).then_some(statement))
+}
+
+fn of(statement: Statement) -> Result<Copy> {
+    let Statement::Copy { source, to, target, options, legacy_options, values } = statement else {
+        return Err(Error::internal("a COPY is none"));
     };
-    let path = match target {
-        CopyTarget::File { filename } => filename,
-        other => return Err(streams(&other)),
+    if !values.is_empty() {
+        return Err(Error::invalid("rows behind the statement are not read").hint(
+            "put them into a file: COPY … FROM 'file'; over HTTP send them as the body of POST /v1/copy",
+        ));
+    }
+    let place = match target {
+        CopyTarget::File { filename } => Place::File(filename),
+        CopyTarget::Program { .. } => return Err(no_program()),
+        CopyTarget::Stdin if to => {
+            return Err(Error::invalid("rows are copied TO STDOUT or FROM STDIN"));
+        }
+        CopyTarget::Stdout if !to => {
+            return Err(Error::invalid("rows are copied TO STDOUT or FROM STDIN"));
+        }
+        CopyTarget::Stdin | CopyTarget::Stdout => Place::Stream,
     };
     let what = match (source, to) {
-        (CopySource::Query(query), _) => What::To { query: query.to_string() },
+        (CopySource::Query(query), _) => What::To { query: parse::text_of(&query) },
         (CopySource::Table { table_name, columns }, true) => {
             let columns = columns.iter().map(Ident::to_string).collect::<Vec<_>>().join(", ");
             let columns = if columns.is_empty() { "*".to_owned() } else { columns };
@@ -69,10 +168,14 @@ pub fn copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
             columns: columns.into_iter().map(|c| (c.value, c.quote_style.is_some())).collect(),
         },
     };
+    let by_ending = match &place {
+        Place::File(path) => by_ending(path),
+        Place::Stream => None,
+    };
     let mut copy = Copy {
         what,
-        format: by_ending(&path).unwrap_or(Format::Csv),
-        path,
+        format: by_ending.unwrap_or(Format::Csv),
+        place,
         header: false,
         delimiter: ',',
         null: String::new(),
@@ -82,7 +185,12 @@ pub fn copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
         match option {
             CopyOption::Format(format) => copy.format = format_named(&format.value)?,
             CopyOption::Header(header) => copy.header = header,
-            CopyOption::Delimiter(delimiter) if delimiter.is_ascii() => copy.delimiter = delimiter,
+            CopyOption::Delimiter(delimiter) if delimiter.is_ascii() => {
+                if matches!(delimiter, '"' | '\r' | '\n') {
+                    return Err(Error::invalid("quotes and ends of lines cannot stand between fields"));
+                }
+                copy.delimiter = delimiter;
+            }
             CopyOption::Null(null) => copy.null = null,
             other => return Err(later(&format!("COPY with {other}"))),
         }
@@ -93,7 +201,7 @@ pub fn copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
             other => return Err(later(&format!("COPY with {other}")).hint("write WITH (FORMAT csv, HEADER)")),
         }
     }
-    Ok(Some(copy))
+    Ok(copy)
 }
 
 fn by_ending(path: &str) -> Option<Format> {
@@ -112,65 +220,46 @@ fn format_named(wanted: &str) -> Result<Format> {
     })
 }
 
-/// The refusal of a COPY that a server is asked for, or that is no file.
+/// The refusal of a COPY where nobody has files or streams to give.
 pub(crate) fn refused(target: &CopyTarget) -> Error {
     match target {
-        CopyTarget::File { .. } => Error::new(types::Kind::Forbidden, "COPY reads and writes files of the machine, which only the owner of the database may")
-            .hint("over HTTP POST /v1/sql with `Accept: text/csv` gives rows as a file, and POST /v1/tables/TABLE/rows takes one; in a program `Database::sql` copies"),
-        other => streams(other),
+        CopyTarget::File { .. } => forbidden(),
+        CopyTarget::Program { .. } => no_program(),
+        CopyTarget::Stdin | CopyTarget::Stdout => no_stream(),
     }
 }
 
-fn streams(target: &CopyTarget) -> Error {
-    match target {
-        CopyTarget::Program { .. } => {
-            Error::invalid("COPY starts no programs").hint("copy to or from a file")
-        }
-        _ => Error::invalid("COPY with STDIN or STDOUT has nowhere to go here").hint(
-            "SELECT gives rows: POST /v1/sql with `Accept: text/csv`; POST /v1/tables/TABLE/rows takes them",
-        ),
-    }
+/// The refusal of a file's name that comes to a server: files are those of whoever sends the statement.
+pub fn forbidden() -> Error {
+    Error::new(
+        types::Kind::Forbidden,
+        "a file's name in COPY means a file of whoever runs it, and a server opens none for its clients",
+    )
+    .hint(
+        "`polynya sql` copies files of its own directory; over HTTP send `COPY … TO STDOUT` to POST /v1/sql, and the file as the body of POST /v1/copy?sql=COPY … FROM STDIN; in a program `Database::sql` copies",
+    )
 }
 
-/// Texts as values of a column, as a literal of SQL is read.
-pub fn from_text(texts: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
-    convert::to_column(texts, data_type)
+/// The refusal of STDIN and STDOUT where there are none.
+pub fn no_stream() -> Error {
+    Error::invalid("COPY with STDIN or STDOUT has nowhere to go here").hint(
+        "name a file; `polynya sql`, POST /v1/sql (TO STDOUT) and POST /v1/copy (FROM STDIN) have streams",
+    )
 }
 
-/// Values as text, of which [`from_text`] makes the same values again. Refused for what has none: bytes, lists and structs.
-pub fn to_text(values: &ArrayRef) -> Result<ArrayRef> {
-    convert::to_column(values, &DataType::String)
+/// COPY takes no `$1`.
+pub fn no_params() -> Error {
+    Error::invalid("COPY has no parameters").hint("put the values into its query")
+}
+
+/// The refusal of `COPY (INSERT …) TO` without rows.
+pub(crate) fn no_rows() -> Error {
+    Error::invalid("COPY … TO takes a query that gives rows")
+}
+
+fn no_program() -> Error {
+    Error::invalid("COPY starts no programs").hint("copy to or from a file")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copy_is_read_and_nothing_else_is_taken_for_one() {
-        let read = |text: &str| copy(text, 1_000);
-        assert_eq!(read("select 1").unwrap(), None);
-        assert_eq!(read("co").unwrap(), None);
-        let to =
-            read(" copy t (a, \"B c\") to '/x/y.csv' with (header, delimiter ';', null '-') allowoverwrite")
-                .unwrap()
-                .unwrap();
-        assert_eq!(to.what, What::To { query: "SELECT a, \"B c\" FROM t".into() });
-        assert_eq!(
-            (to.format, to.header, to.delimiter, to.null.as_str(), to.overwrite),
-            (Format::Csv, true, ';', "-", true)
-        );
-        let from = read("COPY main.\"T\" FROM 'rows.jsonl'").unwrap().unwrap();
-        assert_eq!(from.what, What::From { table: "main.T".into(), columns: vec![] });
-        assert_eq!((from.format, from.overwrite), (Format::Ndjson, false));
-        assert_eq!(read("copy (select 1) to 'a' (format parquet)").unwrap().unwrap().format, Format::Parquet);
-        for text in [
-            "copy t to stdout",
-            "copy t from program 'ls'",
-            "copy t to 'x' (format xml)",
-            "copy t to 'x' (freeze)",
-        ] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
 //! | `session.rs` | BEGIN, COMMIT, SAVEPOINT: statements in an `engine::OpenTransaction` |
 //! | `write/returning.rs`, `write/conflict.rs` | RETURNING; ON CONFLICT |
-//! | `files.rs` | what COPY says; `polynya` carries it out |
+//! | `files.rs` | COPY: what it says, the formats, the way of rows into a table. Its files are the library's, the command's and the server's to open |
 //! | `prepared.rs`, `direct.rs` | statements that are run many times; lookups without a plan |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |

@@ -24,6 +24,8 @@ pub struct Options {
     /// What a statement gets at most, and one whose [`Limits::deadline`] is `None`: its time waiting, planning and being
     /// read.
     pub deadline: Duration,
+    /// What COPY … TO gets instead: its rows may be any number. As long as a snapshot may be held.
+    pub copy_deadline: Duration,
     /// What a statement gets whose [`Limits::rows_max`] is `None`.
     pub rows_max: u64,
     /// Longest statement, in bytes.
@@ -43,6 +45,7 @@ impl Options {
             concurrent_max: threads.max(4),
             waiting_max: 64,
             deadline: Duration::from_secs(60),
+            copy_deadline: Duration::from_secs(600),
             rows_max: 10_000_000,
             text_bytes_max: 1 << 20,
         }

@@ -328,7 +328,7 @@ fn begins_as_control(text: &str) -> bool {
 }
 
 /// The first word behind comments, or its beginning; empty if there is none.
-fn first_word(text: &str) -> String {
+pub(crate) fn first_word(text: &str) -> String {
     let mut rest = text.trim_start();
     loop {
         let behind = match (rest.strip_prefix("--"), rest.strip_prefix("/*")) {

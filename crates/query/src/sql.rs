@@ -26,6 +26,7 @@ use crate::cancel::{Cancel, CancelOnDrop};
 use crate::deadline::{Deadline, Phase};
 use crate::direct::Caller;
 use crate::error::from_datafusion;
+use crate::files;
 use crate::memory::Pool;
 use crate::options::{Limits, Options};
 use crate::params::Params;
@@ -79,6 +80,9 @@ struct Shared {
 pub struct Status {
     /// Statements that execute, those whose reader is slow included.
     pub running: usize,
+    /// How long ago the oldest of them began, those that wait included: what it reads stands still since then, and the files
+    /// that it may read stay.
+    pub oldest: Duration,
     /// Heavy statements that wait for one of their kind to end.
     pub waiting: usize,
     /// Statements since the start.
@@ -106,6 +110,8 @@ struct Asked<'a> {
     parsed: Option<Arc<Statement>>,
     params: Vec<Value>,
     limits: Limits,
+    /// The longest deadline, if not that of all statements.
+    longest: Option<Duration>,
 }
 
 impl<'a> Asked<'a> {
@@ -118,6 +124,7 @@ impl<'a> Asked<'a> {
             parsed: None,
             params,
             limits,
+            longest: None,
         }
     }
 }
@@ -183,6 +190,36 @@ impl Sql {
         self.start(Asked::of(principal, text, params, limits)).await
     }
 
+    /// The COPY that a text is; `None` if it is another statement.
+    pub fn copy_of(&self, text: &str) -> Result<Option<files::Copy>> {
+        files::copy(text, self.text_bytes_max())
+    }
+
+    /// Runs the query of a COPY … TO: any number of rows unless there are limits, and [`Options::copy_deadline`]. Over the view
+    /// that is given it only reads.
+    pub async fn copy_out(
+        &self,
+        principal: &Principal,
+        view: Option<View>,
+        query: &str,
+        limits: Limits,
+    ) -> Result<Rows> {
+        let options = &self.0.shared.options;
+        let longest = Some(options.copy_deadline.max(options.deadline));
+        let limits = Limits { rows_max: Some(limits.rows_max.unwrap_or(u64::MAX)), ..limits };
+        let principal = if view.is_some() { &nobody() } else { principal };
+        let asked = Asked::of(principal, query, Vec::new(), limits);
+        match self.start(Asked { view, longest, ..asked }).await? {
+            Answer::Rows(rows) => Ok(rows),
+            Answer::Done(_) => Err(files::no_rows()),
+        }
+    }
+
+    /// Where statements spill to: a directory of this machine for bytes that are needed for a while.
+    pub fn spill_dir(&self) -> &Path {
+        &self.0.shared.options.spill_dir
+    }
+
     /// The answer of a text that was run before and is a lookup, here and now, for a thread that would only wait for
     /// another one to answer; `None` if it is none: then [`Sql::run`] it.
     pub fn lookup_here(&self, principal: &Principal, text: &str, params: &[Value]) -> Result<Option<Rows>> {
@@ -244,20 +281,14 @@ impl Sql {
     /// Runs one statement that only reads, over a view that the caller has: several of them stand at one lsn (S2), and see
     /// what the view's principal may see. [`Kind::Forbidden`] for a statement that would write, whoever asks.
     pub async fn read(&self, view: View, text: &str, params: Vec<Value>, limits: Limits) -> Result<Rows> {
-        // Nobody's rights are needed beyond the view.
-        let nobody = Principal {
-            name: "reader".into(),
-            scope: Scope::Read,
-            tables: types::TableSet::Only(Vec::new()),
-        };
-        match self.start(Asked { view: Some(view), ..Asked::of(&nobody, text, params, limits) }).await? {
+        match self.start(Asked { view: Some(view), ..Asked::of(&nobody(), text, params, limits) }).await? {
             Answer::Rows(rows) => Ok(rows),
             Answer::Done(_) => Err(Error::internal("a statement that only reads has done something")),
         }
     }
 
     async fn start(&self, asked: Asked<'_>) -> Result<Answer> {
-        let Asked { principal, view, transaction, text, parsed, params, limits } = asked;
+        let Asked { principal, view, transaction, text, parsed, params, limits, longest } = asked;
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
@@ -267,7 +298,7 @@ impl Sql {
             return Ok(Answer::Rows(rows));
         }
         let (sender, receiver) = oneshot::channel();
-        let longest = self.0.shared.options.deadline;
+        let longest = longest.unwrap_or(self.0.shared.options.deadline);
         let deadline = Deadline::after(limits.deadline.map_or(longest, |asked| asked.min(longest)));
         let cancel = Cancel::at(deadline.at());
         let job = Arc::new(Job {
@@ -350,6 +381,7 @@ impl Sql {
         Status {
             running: LIGHT_PLACES.saturating_sub(shared.light_places.available_permits())
                 + shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
+            oldest: self.0.watchdog.oldest(),
             waiting: shared.waiting.load(Ordering::Relaxed),
             started: shared.started.load(Ordering::Relaxed),
             direct: shared.direct.load(Ordering::Relaxed),
@@ -387,6 +419,11 @@ impl Drop for Handle {
     }
 }
 
+/// Whom no rights are needed for beyond a view.
+fn nobody() -> Principal {
+    Principal { name: "reader".into(), scope: Scope::Read, tables: types::TableSet::Only(Vec::new()) }
+}
+
 /// Makes the directory, and removes what a process that was killed left there.
 fn prepare_spill_dir(dir: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("preparing the spill directory {}", dir.display()), e);
@@ -395,8 +432,11 @@ fn prepare_spill_dir(dir: &Path) -> Result<()> {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if entry.file_name().to_string_lossy().starts_with(SPILL_PREFIX) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(SPILL_PREFIX) {
             std::fs::remove_dir_all(entry.path()).map_err(failed)?;
+        } else if name.starts_with(files::SPOOL_PREFIX) {
+            std::fs::remove_file(entry.path()).map_err(failed)?;
         }
     }
     Ok(())

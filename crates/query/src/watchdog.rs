@@ -43,6 +43,7 @@ struct State {
 }
 
 struct Watched {
+    since: Instant,
     due: Instant,
     end: Box<dyn FnOnce(Why) + Send>,
 }
@@ -71,13 +72,20 @@ impl Watchdog {
         let mut state = self.inner.state.lock();
         let id = state.next;
         state.next += 1;
-        state.watched.insert(id, Watched { due, end: Box::new(end) });
+        state.watched.insert(id, Watched { since: Instant::now(), due, end: Box::new(end) });
         let asleep = std::mem::take(&mut state.asleep);
         drop(state);
         if asleep {
             self.inner.wake.notify_one();
         }
         Watch { inner: self.inner.clone(), id }
+    }
+
+    /// How long ago the oldest of them began.
+    pub fn oldest(&self) -> Duration {
+        let state = self.inner.state.lock();
+        // They are in the order of their arrival.
+        state.watched.values().next().map_or(Duration::ZERO, |watched| watched.since.elapsed())
     }
 
     /// Answers for what is left.

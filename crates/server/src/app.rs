@@ -10,6 +10,7 @@ use crate::assets::Assets;
 use crate::live::Sample;
 use crate::options::Options;
 use crate::record::Recorder;
+use crate::routes::copy::Copies;
 use crate::storm::Storm;
 use crate::telemetry::Telemetry;
 use crate::work::Pool;
@@ -21,6 +22,7 @@ pub struct App {
     pub options: Options,
     pub telemetry: Telemetry,
     pub work: Pool,
+    pub copies: Copies,
     pub recorder: Recorder,
     pub assets: Assets,
     pub storm: Storm,

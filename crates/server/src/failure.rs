@@ -112,6 +112,17 @@ impl Failure {
         Failure::new(StatusCode::BAD_REQUEST, "cut_body", message, "send it again")
     }
 
+    /// With what an error of the same request says beside its message: what was done before, and what to do next.
+    pub fn told(mut self, error: &Error) -> Self {
+        let context: Vec<String> =
+            error.context().iter().map(|(key, value)| format!("{key} {value}")).collect();
+        if !context.is_empty() {
+            self.message += &format!(" ({})", context.join(", "));
+            self.hint = error.hint_text().map(Into::into).or(self.hint);
+        }
+        self
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

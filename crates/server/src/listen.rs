@@ -27,6 +27,7 @@ use crate::live::{self, Sample};
 use crate::options::Options;
 use crate::record::{self, Recorder};
 use crate::routes;
+use crate::routes::copy::Copies;
 use crate::storm::Storm;
 use crate::telemetry::{Close, Telemetry};
 use crate::work::Pool;
@@ -56,6 +57,7 @@ impl Server {
         let app = Arc::new(App {
             ask,
             work: Pool::start(options.work_threads, options.work_queue_max)?,
+            copies: Copies::new(&options),
             lsn: watch::Sender::new(engine.root().lsn()),
             live: watch::Sender::new(Arc::new(Sample::default())),
             stopping: watch::Sender::new(false),
@@ -86,6 +88,11 @@ impl Server {
     /// What the server counts.
     pub fn telemetry(&self) -> &Telemetry {
         &self.app.telemetry
+    }
+
+    /// Copies of files that are under way.
+    pub fn copies_running(&self) -> usize {
+        self.app.copies.running(&self.app.options)
     }
 
     /// Accepts nothing more, ends feeds, lets answers in flight end until `deadline` has passed, then ends the threads.

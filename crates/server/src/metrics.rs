@@ -222,6 +222,11 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
 fn sql(t: &mut Text, app: &App) {
     let s = app.sql.status();
     t.gauge("sql_running", "Statements that execute.", s.running);
+    t.gauge(
+        "sql_oldest_seconds",
+        "How long ago the oldest of them, or of those that wait, began.",
+        s.oldest.as_secs_f64(),
+    );
     t.gauge("sql_waiting", "Heavy statements that wait for one of their kind to end.", s.waiting);
     t.counter("sql_statements_total", "Statements.", s.started);
     t.counter("sql_direct_statements_total", "Those that were lookups without a plan.", s.direct);
@@ -229,6 +234,8 @@ fn sql(t: &mut Text, app: &App) {
     t.counter("sql_refused_total", "Statements refused because too many waited.", s.refused);
     t.gauge("sql_memory_bytes", "Bytes that sorts, joins and groupings hold.", s.memory_bytes);
     t.gauge("sql_spilled_bytes", "Bytes of spill files.", s.spilled_bytes);
+    t.gauge("copies_running", "Files that come in or go out by COPY.", app.copies.running(&app.options));
+    t.gauge("copy_spooled_bytes", "Bytes of Parquet files that come in.", app.copies.spooled());
 }
 
 fn ask(t: &mut Text, app: &App) {

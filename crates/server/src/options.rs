@@ -26,6 +26,11 @@ pub struct Options {
     pub body_bytes_max: usize,
     /// Bodies of all requests together while they are read and decoded; beyond it 429.
     pub body_bytes_total_max: usize,
+    /// Copies of files that come in (COPY … FROM STDIN), and that go out, at once; a further one waits up to 30 s.
+    pub copies_in_max: usize,
+    pub copies_out_max: usize,
+    /// What Parquet files that come in may take of the disk together, while they are read.
+    pub spool_bytes_max: u64,
     /// Bodies up to this size are decoded where they were read: cheaper than a change of threads.
     pub inline_bytes_max: usize,
     /// A request's line and headers.
@@ -78,6 +83,9 @@ impl Default for Options {
             connections_max: 20_000,
             body_bytes_max: 64 << 20,
             body_bytes_total_max: 512 << 20,
+            copies_in_max: 4,
+            copies_out_max: 2,
+            spool_bytes_max: 16 << 30,
             inline_bytes_max: 16 << 10,
             head_bytes_max: 64 << 10,
             headers_max: 64,

@@ -1,6 +1,7 @@
 //! The routes: one table of what there is, and the way of a request through it.
 
 mod ask;
+pub mod copy;
 mod define;
 mod lake;
 mod near;
@@ -89,6 +90,7 @@ pub const ROUTES: &[Route] = &[
     route(Method::POST, "/mcp", Class::Ask, Some(Scope::Read), true),
     // What a statement may do is decided by `engine`, which asks for Write where it writes.
     route(Method::POST, "/v1/sql", Class::Sql, Some(Scope::Read), true),
+    route(Method::POST, "/v1/copy", Class::Write, Some(Scope::Write), true),
     route(Method::POST, "/v1/transactions", Class::Write, Some(Scope::Write), true),
     // From this machine only.
     route(Method::POST, "/v1/storm", Class::Other, Some(Scope::Admin), false),
@@ -110,7 +112,7 @@ pub const ROUTES: &[Route] = &[
 fn reads_query(route: &Route) -> bool {
     let is_get = route.method == Method::GET;
     match route.path {
-        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" => true,
+        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" => true,
         "/v1/tables/{table}/tail" | "/v1/storm" => is_get,
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
@@ -139,6 +141,7 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/ask/stream", post(ask::stream))
         .route("/mcp", post(crate::mcp::post))
         .route("/v1/sql", post(sql::sql))
+        .route("/v1/copy", post(copy::copy))
         .route("/v1/transactions", post(transactions::transactions))
         .route("/v1/storm", post(storm::start).get(storm::state).delete(storm::stop))
         .route("/health", get(operations::health))

@@ -1,6 +1,10 @@
 //! What a conversation of single answers does not show: keys, feeds, compression, streams, the record, the end.
 
 mod common;
+#[path = "behaviour/copy.rs"]
+mod copy;
+#[path = "behaviour/held.rs"]
+mod held;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

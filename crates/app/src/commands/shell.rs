@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::door::Door;
 use crate::output;
 
+use super::copy::Stdin;
 use super::sql::{self, Style};
 use super::tables;
 
@@ -21,6 +22,7 @@ A statement ends with `;` and may take several lines. Ctrl-C cancels a running o
   \\dt           all tables             \\d NAME       one table's columns
   \\timing       show how long it took  \\x            one JSON object a row, or tables again
   \\help         this                   \\q            leave
+COPY t TO 'file.csv', COPY t FROM 'file.parquet': files of this directory, CSV, NDJSON or Parquet.
 Every table has _row_id and _time (its arrival). Times are UTC; now() - interval '1 minute' works.
 ";
 
@@ -140,7 +142,7 @@ impl State {
     async fn ask(&self, door: &mut Door, statement: &str) {
         let started = Instant::now();
         let outcome = tokio::select! {
-            outcome = sql::print(door.client(), statement, &[], self.style) => outcome.map(|_| ()),
+            outcome = sql::answer(door.client(), statement, &[], self.style, Stdin::Shell) => outcome,
             _ = tokio::signal::ctrl_c() => {
                 output::print("cancelled\n");
                 return;

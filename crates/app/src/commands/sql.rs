@@ -19,15 +19,21 @@ use crate::door::Door;
 use crate::output;
 use crate::units::counted;
 
+use super::copy::{self, Stdin};
 use super::shell::{self, State, Step};
 
 #[derive(Debug, Args)]
 #[command(
     long_about = "Ask in SQL (PostgreSQL's dialect). With a statement: its answer, as a table on a terminal, else as one \
-                  JSON object a row. Without one: an interactive shell with history.",
+                  JSON object a row. Without one: an interactive shell with history.\n\nCOPY writes a table or a query \
+                  into a file, and reads one: CSV, NDJSON or Parquet, told by the file's name or by WITH (FORMAT …). The \
+                  file is yours, wherever the server is: its name is relative to the directory that you are in, and `-`, \
+                  STDIN and STDOUT are pipes. A file that is there stays unless ALLOWOVERWRITE stands at the end.",
     after_help = "Examples:\n  polynya sql \"SELECT name, count(*) FROM polynya.metrics GROUP BY name\"\n  \
                   polynya sql --csv \"SELECT * FROM access\" > access.csv\n  \
                   polynya sql \"SELECT * FROM access WHERE status = \\$1\" -p 404\n  \
+                  polynya sql \"COPY access TO 'access.parquet'\"\n  \
+                  polynya sql \"COPY stock FROM STDIN WITH (FORMAT csv, HEADER)\" < stock.csv\n  \
                   polynya sql -f report.sql\n  polynya sql                      the shell; \\help explains it"
 )]
 pub struct Options {
@@ -64,10 +70,13 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         _ if output::is_terminal() => Style::Table,
         _ => Style::Json,
     };
-    let steps = match (&options.statement, &options.file) {
-        (Some(statement), _) => vec![Step::Statement(statement.clone())],
-        (None, Some(path)) => shell::steps(&read_file(path)?),
-        (None, None) if !io::stdin().is_terminal() => shell::steps(&read_file(&PathBuf::from("-"))?),
+    let (steps, stdin) = match (&options.statement, &options.file) {
+        (Some(statement), _) => (vec![Step::Statement(statement.clone())], Stdin::Free),
+        (None, Some(path)) if path.as_os_str() == "-" => (shell::steps(&read_file(path)?), Stdin::Statements),
+        (None, Some(path)) => (shell::steps(&read_file(path)?), Stdin::Free),
+        (None, None) if !io::stdin().is_terminal() => {
+            (shell::steps(&read_file(&PathBuf::from("-"))?), Stdin::Statements)
+        }
         (None, None) => return shell::run(config, &options.reach),
     };
     let params: Vec<Value> = options.params.iter().map(|text| param(text)).collect();
@@ -86,7 +95,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             };
             let started = Instant::now();
             tokio::select! {
-                outcome = print(door.client(), statement, &params, state.style) => {
+                outcome = answer(door.client(), statement, &params, state.style, stdin) => {
                     outcome.map(|_| ()).map_err(|error| as_file(error, statement))?;
                 }
                 _ = tokio::signal::ctrl_c() => {
@@ -127,8 +136,31 @@ fn read_file(path: &PathBuf) -> Result<String> {
     Ok(text)
 }
 
-/// Runs one statement and prints its answer; returns how many rows it had. Dropping the future cancels the statement.
-pub async fn print(client: &mut Client, statement: &str, params: &[Value], style: Style) -> Result<u64> {
+/// Runs one statement and prints its answer. Dropping the future cancels it.
+pub async fn answer(
+    client: &mut Client,
+    statement: &str,
+    params: &[Value],
+    style: Style,
+    stdin: Stdin,
+) -> Result<()> {
+    let Some((asked, text)) = query::files::streamed(statement, TEXT_BYTES_MAX)? else {
+        return print(client, statement, params, style).await.map(|_| ());
+    };
+    if !params.is_empty() {
+        return Err(query::files::no_params());
+    }
+    let Some(count) = copy::run(client, &asked, &text, stdin).await? else { return Ok(()) };
+    let line = json!({ "statement": "COPY", "count": count });
+    output::print(&if style == Style::Json { format!("{line}\n") } else { done(&line) + "\n" });
+    Ok(())
+}
+
+/// A longer COPY is the server's to refuse.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// A statement that is no COPY; returns how many rows it had.
+async fn print(client: &mut Client, statement: &str, params: &[Value], style: Style) -> Result<u64> {
     let body = json!({ "sql": statement, "params": params });
     if style == Style::Table {
         let answer = client.json(Method::POST, "/v1/sql", Some(&body)).await?;
@@ -228,7 +260,7 @@ impl Lines {
     }
 }
 
-fn write(bytes: &[u8]) {
+pub fn write(bytes: &[u8]) {
     let shown;
     let bytes = match output::is_terminal() {
         true => {

@@ -131,7 +131,7 @@ fn what_a_file_cannot_say_is_refused() {
     let error = db.sql("COPY t FROM '/nothing/here.csv'", &[]).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
     assert_eq!(db.sql(&format!("COPY nothing FROM '{csv}'"), &[]).unwrap_err().kind(), Kind::NotFound);
-    assert!(db.sql("COPY t TO STDOUT", &[]).unwrap_err().to_string().contains("SELECT"));
+    assert!(db.sql("COPY t TO STDOUT", &[]).unwrap_err().to_string().contains("name a file"));
     #[cfg(not(feature = "parquet"))]
     assert!(db.sql("COPY t TO 'x.parquet'", &[]).unwrap_err().to_string().contains("Parquet"));
     assert!(db.sql(&format!("COPY (SELECT $1) TO '{half}'"), &[Value::Int64(1)]).is_err());
@@ -144,19 +144,20 @@ fn mistakes_in_a_file_are_named_and_change_nothing() {
     db.sql("CREATE TABLE t (id bigint primary key, n int default 5)", &[]).unwrap();
     let path = dir.join("in").display().to_string();
     for (format, text, wanted) in [
-        ("csv", "1,2\n3\n", "line: 2"),
-        ("csv", "1,2\n3,x\n", "`x` is no int32"),
+        ("csv", "1,2\n3\n", "line 2: 2 values expected, 1 found"),
+        ("csv", "1,2\n3,x\n", "line 2, column `n`: `x` is no int32"),
         ("csv, HEADER", "id,m\n1,2\n", "no column `m`"),
         ("csv", "1,2\n1,3\n", "two rows"),
         ("csv", "1,99999999999\n", "99999999999"),
-        ("ndjson", "{\"id\": 1}\n{\"id\": \"x\"}\n", "in"),
-        ("ndjson", "{\"id\": 1, \"m\": 2}\n", "m"),
-        ("ndjson", "{\"id\": 1}\n{\"id\"", "in"),
-        ("ndjson", "{\"n\": 1}\n", "NULL"),
+        ("ndjson", "{\"id\": 1}\n{\"id\": \"x\"}\n", "line 2: "),
+        ("ndjson", "\n{\"id\": 1, \"m\": 2}\n", "line 2: "),
+        ("ndjson", "{\"id\": 1}\n{\"id\"", "line 2: "),
+        ("ndjson", "{\"id\": 1}\n{\n\"n\": 1}\n", "line 2, column `id`: NULL"),
     ] {
         std::fs::write(&path, text).unwrap();
         let error = db.sql(&format!("COPY t FROM '{path}' WITH (FORMAT {format})"), &[]).unwrap_err();
         assert!(error.to_string().contains(wanted), "{text}: {error}");
+        assert!(error.to_string().contains(&format!("file {path}")), "{text}: {error}");
         assert_eq!(db.sql("SELECT * FROM t", &[]).unwrap().count, 0, "{text}");
     }
     // Columns that are not named have their defaults; those of a header are named.

@@ -82,6 +82,64 @@ fn a_statement_ends_at_its_deadline_wherever_it_is() {
     assert_eq!(error.kind(), Kind::Timeout, "{error}");
 }
 
+/// Its age is told while it is held. At the deadline it lets go of what it read, though its reader keeps the answer.
+#[test]
+fn a_stream_that_nobody_takes_shows_its_age_and_lets_go_at_its_deadline() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 100_000, true);
+    let table = || database.engine.view(&Principal::local()).unwrap().table("n").unwrap();
+    let held = std::sync::Arc::downgrade(&table());
+    let limits = limits(Duration::from_secs(2));
+    let mut rows = database.rows("select * from n", vec![], limits).unwrap();
+    // The table goes on; what the stream reads stays.
+    database.execute("delete from n");
+    let start = Instant::now();
+    while database.sql.status().oldest < Duration::from_millis(300) {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", database.sql.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(database.sql.status().running, 1);
+    assert!(held.upgrade().is_some(), "it is still being read");
+    wait_until_idle(&database);
+    let start = Instant::now();
+    while held.upgrade().is_some() || database.sql.status().oldest > Duration::ZERO {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", database.sql.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = database.runtime.block_on(rows.collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout);
+    assert!(error.to_string().contains("did not finish within 2 s"), "{error}");
+}
+
+/// COPY … TO has a deadline of its own, longer than that of other statements, and ends at it too.
+#[test]
+fn a_copy_may_take_longer_than_other_statements_and_not_for_ever() {
+    let _limit = testkit::limit(120);
+    let database = open_with(|options| {
+        options.deadline = Duration::from_millis(300);
+        options.copy_deadline = Duration::from_secs(3);
+    });
+    database.numbers("n", 50_000, false);
+    let principal = Principal::local();
+    let out = |query: &str, limits| {
+        database.runtime.block_on(database.sql.copy_out(&principal, None, query, limits))
+    };
+    let start = Instant::now();
+    let mut rows = out("select * from n", Limits::default()).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    let batches = database.runtime.block_on(rows.collect()).unwrap();
+    assert_eq!(batches.iter().map(|b| b.num_rows()).sum::<usize>(), 50_000);
+    let mut rows = out(ENDLESS, Limits::default()).unwrap();
+    let error = database.runtime.block_on(rows.collect()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Timeout, "{error}");
+    assert!(start.elapsed() > Duration::from_secs(3) && start.elapsed() < Duration::from_secs(60));
+    let few = Limits { rows_max: Some(10), ..Limits::default() };
+    let mut rows = out("select * from n", few).unwrap();
+    assert_eq!(database.runtime.block_on(rows.collect()).unwrap_err().kind(), Kind::TooLarge);
+    assert_eq!(out("delete from n", Limits::default()).unwrap_err().kind(), Kind::Invalid);
+}
+
 /// A request could ask for any deadline, and keep a place among the statements for as long.
 #[test]
 fn no_statement_gets_a_longer_deadline_than_all() {

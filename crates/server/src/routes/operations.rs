@@ -50,7 +50,7 @@ pub async fn ready(State(app): State<Shared>) -> Response {
             "derived": derived(&app),
             // Old ones cost room, and are no reason not to be ready.
             "snapshots": part(true, snapshots),
-            "sql": part(true, json!({ "running": sql.running, "waiting": sql.waiting })),
+            "sql": part(true, json!({ "running": sql.running, "waiting": sql.waiting, "oldest_seconds": sql.oldest.as_secs_f64() })),
             "server": part(!stopping, json!({ "stopping": stopping })),
         },
     });

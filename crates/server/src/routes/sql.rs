@@ -1,5 +1,6 @@
 //! One SQL statement, its rows streamed as they come.
 
+mod copy;
 mod size;
 
 use std::sync::Arc;
@@ -12,10 +13,14 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
-use http::{Request, header};
+use http::{HeaderName, Request, header};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use query::files;
 use query::{Answer, Limits, Overflow};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
+use tokio::sync::OwnedSemaphorePermit;
 use types::{Error, Lsn, Principal, Result as CoreResult};
 
 use super::read::format_of;
@@ -61,10 +66,14 @@ pub async fn sql(
 ) -> Result<Response> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let format = format_of(&parts.headers)?;
+    let format = format_of(&parts.headers);
     let held = body::read(&app, &parts.headers, body).await?;
     let asked: Asked = asked::body(&held.bytes, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
     drop(held);
+    if let Some(copy) = app.sql.copy_of(&asked.sql)? {
+        return copy::out(app, &principal, &copy, &asked, started, connection).await;
+    }
+    let format = format?;
     let params = asked.params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
     // Said where it can be said, else an error: never silence.
     let (rows_max, overflow) = match (format, asked.rows_max) {
@@ -129,33 +138,14 @@ async fn rows_answer(
     connection: Arc<Connection>,
 ) -> Result<Response> {
     let lsn = rows.lsn();
-    let mut encoder = Encoder {
-        writer: out::Writer::new(format, rows.schema())?,
-        format,
-        first: true,
-        count: 0,
-        out: Vec::with_capacity(4 << 10),
-    };
+    let mut encoder = Encoder::new(Form::Rows(out::Writer::new(format, rows.schema())?, format));
     encoder.begin(&rows.columns());
-    let mut statement = Statement { app, rows, encoder: Some(encoder), batch: None, started, ended: false };
-    let mut head = Vec::new();
-    while head.len() < WHOLE_BYTES && !statement.ended {
-        // Nothing was sent yet, so an error still has a status of its own.
-        head.append(&mut statement.piece(WHOLE_BYTES).await?);
-    }
-    let headers = [
-        (header::CONTENT_TYPE, format.media_type().to_owned()),
-        (header::HeaderName::from_static("polynya-lsn"), lsn.to_string()),
-    ];
-    if statement.ended {
-        return Ok((headers, head).into_response());
-    }
-    let rest = stream::unfold(Rest::Head(statement, head), move |rest| {
-        let connection = connection.clone();
-        async move { rest.next(&connection).await }
-    });
-    Ok((headers, Body::from_stream(rest)).into_response())
+    let statement = Statement::new(app, rows, encoder, started);
+    let headers = [(header::CONTENT_TYPE, format.media_type().to_owned()), (POLYNYA_LSN, lsn.to_string())];
+    Ok((headers, statement.answer(connection).await?).into_response())
 }
+
+const POLYNYA_LSN: HeaderName = HeaderName::from_static("polynya-lsn");
 
 /// What is still to be sent of a long answer.
 enum Rest {
@@ -167,10 +157,13 @@ enum Rest {
 }
 
 impl Rest {
-    async fn next(self, connection: &Connection) -> Option<(std::io::Result<Bytes>, Rest)> {
+    async fn next(self, connection: &Connection) -> Option<(std::io::Result<Frame<Bytes>>, Rest)> {
         let mut statement = match self {
-            Rest::Head(statement, head) => return Some((Ok(head.into()), Rest::Rows(statement))),
-            Rest::Rows(statement) if statement.ended => return None,
+            Rest::Head(statement, head) => return Some((data(head), Rest::Rows(statement))),
+            Rest::Rows(statement) if statement.ended => {
+                let trailers = copy::trailers(&statement)?;
+                return Some((Ok(Frame::trailers(trailers)), Rest::Nothing));
+            }
             Rest::Rows(statement) => statement,
             Rest::Broken => {
                 // What was said last, the error, is still to leave: an end of the connection would drop it.
@@ -183,15 +176,17 @@ impl Rest {
             Rest::Nothing => return None,
         };
         match statement.piece(PIECE_BYTES).await {
-            Ok(piece) => Some((Ok(piece.into()), Rest::Rows(statement))),
+            Ok(piece) => Some((data(piece), Rest::Rows(statement))),
             Err(failure) => {
-                let last = statement.farewell(&failure).into();
-                // Only JSON has a frame that says it is whole, or is not.
-                let whole = statement.format() == Format::Json;
-                Some((Ok(last), if whole { Rest::Nothing } else { Rest::Broken }))
+                let (last, whole) = statement.farewell(&failure);
+                Some((data(last), if whole { Rest::Nothing } else { Rest::Broken }))
             }
         }
     }
+}
+
+fn data(bytes: Vec<u8>) -> std::io::Result<Frame<Bytes>> {
+    Ok(Frame::data(bytes.into()))
 }
 
 /// A statement whose rows are being written. Dropping it cancels the statement.
@@ -203,9 +198,36 @@ struct Statement {
     batch: Option<RecordBatch>,
     started: Instant,
     ended: bool,
+    /// Of a copy.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Statement {
+    fn new(app: Shared, rows: query::Rows, encoder: Encoder, started: Instant) -> Self {
+        Statement { app, rows, encoder: Some(encoder), batch: None, started, ended: false, place: None }
+    }
+
+    /// Its rows as a body: a short one whole, a longer one as it is made. Until something was sent an error has a status of
+    /// its own.
+    async fn answer(mut self, connection: Arc<Connection>) -> Result<Body> {
+        let mut head = Vec::new();
+        while head.len() < WHOLE_BYTES && !self.ended {
+            head.append(&mut self.piece(WHOLE_BYTES).await?);
+        }
+        if self.ended && !self.is_copy() {
+            return Ok(head.into());
+        }
+        let rest = stream::unfold(Rest::Head(self, head), move |rest| {
+            let connection = connection.clone();
+            async move { rest.next(&connection).await }
+        });
+        Ok(Body::new(StreamBody::new(rest)))
+    }
+
+    fn is_copy(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// About `bytes` more of the answer; at the end of the rows also what comes behind them.
     async fn piece(&mut self, bytes: usize) -> Result<Vec<u8>> {
         let batch = match self.batch.take() {
@@ -245,57 +267,78 @@ impl Statement {
         self.encoder.as_mut().expect("given back after each piece")
     }
 
-    fn format(&self) -> Format {
-        self.encoder.as_ref().map_or(Format::Ndjson, |encoder| encoder.format)
-    }
-
-    /// What ends a broken answer, as far as its form has a place for an error.
-    fn farewell(&mut self, failure: &Failure) -> Vec<u8> {
+    /// What ends a broken answer, as far as its form has a place for an error; and whether the answer says then that it is not
+    /// whole, which only JSON has a frame for.
+    fn farewell(&mut self, failure: &Failure) -> (Vec<u8>, bool) {
         let error = failure.to_json();
-        let Some(encoder) = self.encoder.as_ref() else { return Vec::new() };
-        match encoder.format {
-            Format::Json => {
-                format!("],\"count\":{},\"truncated\":true,\"error\":{error}}}\n", encoder.count).into()
+        let Some(encoder) = self.encoder.as_ref() else { return (Vec::new(), false) };
+        match encoder.form {
+            Form::Rows(_, Format::Json) => {
+                let count = encoder.count;
+                (format!("],\"count\":{count},\"truncated\":true,\"error\":{error}}}\n").into(), true)
             }
-            Format::Ndjson => format!("{}\n", json!({ "error": error })).into(),
-            Format::Csv | Format::ArrowStream => Vec::new(),
+            Form::Rows(_, Format::Ndjson) => (format!("{}\n", json!({ "error": error })).into(), false),
+            Form::Rows(_, Format::Csv | Format::ArrowStream) => (Vec::new(), false),
+            // A last line, whatever the file is: with the connection, that breaks, nobody takes it for the file's.
+            Form::File(_) => (format!("\n{}\n", json!({ "error": error })).into(), false),
         }
     }
 }
 
+/// What rows are written as.
+enum Form {
+    Rows(out::Writer, Format),
+    /// A file of COPY.
+    File(files::Writer),
+}
+
 struct Encoder {
-    writer: out::Writer,
-    format: Format,
+    form: Form,
     first: bool,
     count: u64,
     out: Vec<u8>,
 }
 
 impl Encoder {
+    fn new(form: Form) -> Self {
+        Encoder { form, first: true, count: 0, out: Vec::with_capacity(4 << 10) }
+    }
+
     fn begin(&mut self, columns: &[query::AnswerColumn]) {
-        if self.format == Format::Json {
+        let Form::Rows(writer, format) = &mut self.form else { return };
+        if *format == Format::Json {
             let columns: Vec<Json> =
                 columns.iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
             self.out
                 .extend_from_slice(format!("{{\"columns\":{},\"rows\":[", Json::from(columns)).as_bytes());
         }
-        self.writer.begin(&mut self.out);
+        writer.begin(&mut self.out);
     }
 
     fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>> {
         self.count += batch.num_rows() as u64;
-        match &self.writer {
-            out::Writer::Ndjson(json) if self.format == Format::Json => {
+        match &mut self.form {
+            Form::Rows(out::Writer::Ndjson(json), Format::Json) => {
                 json.arrays(batch, &mut self.first, &mut self.out);
             }
-            _ => self.writer.batch(batch, &mut self.out)?,
+            Form::Rows(writer, _) => writer.batch(batch, &mut self.out)?,
+            Form::File(writer) => writer.batch(batch, &mut self.out)?,
         }
         Ok(std::mem::take(&mut self.out))
     }
 
     fn end(&mut self, took_ms: f64, truncated: bool) -> Result<Vec<u8>> {
-        self.writer.end(&mut self.out)?;
-        if self.format == Format::Json {
+        let format = match &mut self.form {
+            Form::Rows(writer, format) => {
+                writer.end(&mut self.out)?;
+                Some(*format)
+            }
+            Form::File(writer) => {
+                writer.end(&mut self.out)?;
+                None
+            }
+        };
+        if format == Some(Format::Json) {
             let end =
                 format!("],\"count\":{},\"took_ms\":{took_ms},\"truncated\":{truncated}}}\n", self.count);
             self.out.extend_from_slice(end.as_bytes());

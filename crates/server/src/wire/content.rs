@@ -32,8 +32,7 @@ pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<V
         Encoding::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(body), bytes_max),
         Encoding::Zstd => {
             let decoder = zstd::stream::read::Decoder::with_buffer(body).and_then(|mut decoder| {
-                // A window of 8 MiB, what the format's specification asks every reader to support.
-                decoder.window_log_max(23)?;
+                decoder.window_log_max(WINDOW_LOG_MAX)?;
                 Ok(decoder)
             });
             decoder.and_then(|decoder| read_bounded(decoder, bytes_max))
@@ -50,6 +49,47 @@ pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<V
         Err(e) => Err(Error::invalid(format!("the body is no complete {name} stream: {e}"))),
     }
 }
+
+/// The plain bytes as they are read, any number of them: for readers that bound what they keep. An error of the reader behind
+/// it comes as it is.
+pub fn reader(encoding: Encoding, body: impl Read + Send + 'static) -> Result<Box<dyn Read + Send>> {
+    let name = match encoding {
+        Encoding::Identity => return Ok(Box::new(body)),
+        Encoding::Gzip => "gzip",
+        Encoding::Zstd => "zstd",
+    };
+    let inner: Box<dyn Read + Send> = match encoding {
+        Encoding::Zstd => {
+            let decoder = zstd::stream::read::Decoder::new(body).and_then(|mut decoder| {
+                decoder.window_log_max(WINDOW_LOG_MAX)?;
+                Ok(decoder)
+            });
+            Box::new(decoder.map_err(|e| Error::io("starting to decompress", e))?)
+        }
+        _ => Box::new(flate2::read::MultiGzDecoder::new(body)),
+    };
+    Ok(Box::new(Plain { inner, name }))
+}
+
+struct Plain {
+    inner: Box<dyn Read + Send>,
+    name: &'static str,
+}
+
+impl Read for Plain {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.inner.read(bytes).map_err(|error| {
+            if error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
+                return error;
+            }
+            let message = format!("the body is no complete {} stream: {error}", self.name);
+            std::io::Error::other(Error::invalid(message))
+        })
+    }
+}
+
+/// A window of 8 MiB, what zstd's specification asks every reader to support.
+const WINDOW_LOG_MAX: u32 = 23;
 
 fn read_bounded(reader: impl Read, bytes_max: usize) -> std::io::Result<Vec<u8>> {
     let mut plain = Vec::new();

@@ -1,0 +1,94 @@
+//! Where bytes come from, read from the beginning to the end.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use types::{Error, Kind, Result};
+
+/// The bytes of a file, or what takes its place. An end of a stream is its end: one that broke off gives an error.
+pub enum Input {
+    Stream(Box<dyn Read + Send>),
+    /// Read wherever its reader wants, as Parquet has to be.
+    File(Arc<dyn vfs::File>),
+}
+
+impl Input {
+    pub(super) fn reader(self) -> Result<Bounded> {
+        let inner: Box<dyn Read + Send> = match self {
+            Input::Stream(stream) => stream,
+            Input::File(file) => Box::new(FileReader::whole(file).map_err(failed)?),
+        };
+        Ok(Bounded { inner, left: ROW_BYTES_MAX })
+    }
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Input::Stream(_) => "a stream",
+            Input::File(_) => "a file",
+        })
+    }
+}
+
+/// One row of text may take so much.
+const ROW_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes, of which no more are read than a row may have until [`Bounded::row_was_read`].
+pub(super) struct Bounded {
+    inner: Box<dyn Read + Send>,
+    left: usize,
+}
+
+impl Bounded {
+    pub fn row_was_read(&mut self) {
+        self.left = ROW_BYTES_MAX;
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && !bytes.is_empty() {
+            return Err(io::Error::other(too_long()));
+        }
+        let most = bytes.len().min(self.left);
+        let count = self.inner.read(&mut bytes[..most])?;
+        self.left -= count;
+        Ok(count)
+    }
+}
+
+fn too_long() -> Error {
+    Error::new(Kind::TooLarge, format!("a row of more than {} MiB", ROW_BYTES_MAX >> 20))
+        .hint("is a quote or a bracket not closed?")
+}
+
+/// A file read from its beginning, or a part of it.
+pub(super) struct FileReader {
+    pub file: Arc<dyn vfs::File>,
+    pub at: u64,
+    pub len: u64,
+}
+
+impl FileReader {
+    pub fn whole(file: Arc<dyn vfs::File>) -> io::Result<Self> {
+        let len = file.len()?;
+        Ok(FileReader { file, at: 0, len })
+    }
+}
+
+impl Read for FileReader {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.len.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let count = left.min(bytes.len());
+        self.file.read_at(&mut bytes[..count], self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// An error of reading; one of ours that came through `std::io` as it was.
+pub fn failed(error: io::Error) -> Error {
+    let ours = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).cloned();
+    ours.unwrap_or_else(|| Error::io("reading the rows", error))
+}

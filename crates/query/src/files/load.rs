@@ -1,0 +1,116 @@
+//! Rows of a file into a table: in one commit up to [`PIECE_BYTES`], beyond that in pieces of about as much.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use engine::Committed;
+use types::{Error, Kind, Lsn, Result};
+
+use super::rows::{Batches, Lines};
+
+/// A larger file becomes several commits.
+pub const PIECE_BYTES: usize = 64 << 20;
+/// How long a piece waits where writers are refused because there is too much at once.
+const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// How often a piece is tried where others change the table's columns.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// What a file came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Rows that were inserted.
+    pub count: u64,
+    pub commits: u64,
+    /// The last of the commits.
+    pub lsn: Option<Lsn>,
+}
+
+/// Commits the rows of a file. `commit` inserts one batch and waits until it is durable. An error after the first commit says
+/// how many rows are there.
+pub fn load(rows: Batches, mut commit: impl FnMut(RecordBatch) -> Result<Committed>) -> Result<Loaded> {
+    let mut loaded = Loaded::default();
+    let mut piece = Piece::default();
+    for batch in rows {
+        let (batch, lines) = batch.map_err(|error| told(error, loaded))?;
+        piece.push(batch, lines);
+        if piece.bytes > PIECE_BYTES {
+            piece.commit(&mut commit, &mut loaded).map_err(|error| told(error, loaded))?;
+        }
+    }
+    piece.commit(&mut commit, &mut loaded).map_err(|error| told(error, loaded))?;
+    Ok(loaded)
+}
+
+fn told(error: Error, loaded: Loaded) -> Error {
+    if loaded.count == 0 {
+        return error;
+    }
+    let next = "those before are there: copy the rest";
+    let hint = error.hint_text().map_or_else(|| next.to_owned(), |hint| format!("{hint}; {next}"));
+    error.with("rows committed before", loaded.count).hint(hint)
+}
+
+/// Rows that are to be committed at once.
+#[derive(Default)]
+struct Piece {
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    lines: Option<Lines>,
+}
+
+impl Piece {
+    fn push(&mut self, batch: RecordBatch, lines: Lines) {
+        self.bytes += batch.get_array_memory_size();
+        self.batches.push(batch);
+        let first = self.lines.map_or(lines.first, |before| before.first);
+        self.lines = Some(Lines { first, last: lines.last });
+    }
+
+    fn commit(
+        &mut self,
+        commit: &mut impl FnMut(RecordBatch) -> Result<Committed>,
+        loaded: &mut Loaded,
+    ) -> Result<()> {
+        let Piece { batches, lines, .. } = std::mem::take(self);
+        let Some(first) = batches.first() else { return Ok(()) };
+        let whole = concat_batches(&first.schema(), &batches)
+            .map_err(|e| Error::internal(format!("the rows of a file make no batch: {e}")))?;
+        drop(batches);
+        if whole.num_rows() == 0 {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let mut changes = 0;
+        let committed = loop {
+            match commit(whole.clone()) {
+                // The table's columns were changed meanwhile: those of the rows are found by their names.
+                Err(error)
+                    if changes < ATTEMPTS_MAX
+                        && error.kind() == Kind::Conflict
+                        && error.context().iter().any(|(key, _)| *key == "schema") =>
+                {
+                    changes += 1;
+                }
+                Err(error) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
+                    thread::sleep(BUSY_PAUSE);
+                }
+                Err(error) => {
+                    return Err(match lines {
+                        Some(lines) if lines.first < lines.last => {
+                            error.with("lines", format_args!("{} to {}", lines.first, lines.last))
+                        }
+                        _ => error,
+                    });
+                }
+                Ok(committed) => break committed,
+            }
+        };
+        loaded.count += committed.count;
+        loaded.commits += 1;
+        loaded.lsn = Some(committed.lsn);
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+use super::*;
+
+fn read(text: &str) -> Result<Option<Copy>> {
+    copy(text, 1_000)
+}
+
+#[test]
+fn copy_is_read_and_nothing_else_is_taken_for_one() {
+    assert_eq!(read("select 1").unwrap(), None);
+    assert_eq!(read("co").unwrap(), None);
+    assert_eq!(read("-- copy t to 'x'\nselect 1").unwrap(), None);
+    let to = read(" copy t (a, \"B c\") to '/x/y.csv' with (header, delimiter ';', null '-') allowoverwrite")
+        .unwrap()
+        .unwrap();
+    assert_eq!(to.what, What::To { query: "SELECT a, \"B c\" FROM t".into() });
+    assert_eq!(
+        (to.format, to.header, to.delimiter, to.null.as_str(), to.overwrite),
+        (Format::Csv, true, ';', "-", true)
+    );
+    let from = read("-- why\nCOPY main.\"T\" FROM 'rows.jsonl';").unwrap().unwrap();
+    assert_eq!(from.what, What::From { table: "main.T".into(), columns: vec![] });
+    assert_eq!((from.format, from.overwrite), (Format::Ndjson, false));
+    assert_eq!(read("copy (select 1) to 'a' (format parquet)").unwrap().unwrap().format, Format::Parquet);
+    for text in [
+        "copy t to stdin",
+        "copy t from stdout",
+        "copy t from program 'ls'",
+        "copy t to 'x' (format xml)",
+        "copy t to 'x' (freeze)",
+        "copy t from stdin;\n1\t2\n\\.",
+    ] {
+        assert!(read(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn streams_need_no_semicolon_and_may_have_one() {
+    for end in ["", ";", " ;\n", " -- all of it", "/* all */;"] {
+        let text = format!("copy t (a) from stdin with (format ndjson){end}");
+        let from = read(&text).unwrap().unwrap();
+        assert_eq!((from.place, from.format), (Place::Stream, Format::Ndjson), "{text}");
+        let to = read(&format!("copy t to stdout{end}")).unwrap().unwrap();
+        assert_eq!((to.place, to.format), (Place::Stream, Format::Csv));
+    }
+}
+
+/// What a command sends for a file means what the statement about the file meant.
+#[test]
+fn the_streamed_statement_says_the_same_of_a_stream() {
+    for text in [
+        "copy t to 'x.parquet'",
+        "copy main.\"T\" (a, \"B c\") from 'in.ndjson'",
+        "copy (select 'it''s', E'a\\'b', \"x\"\"y\" from t as of lsn 3 where s <> ';') to 'out' with (header, delimiter E'\\t', null '''')",
+        "copy t from 'x' (header, delimiter ';', null '\\N')",
+    ] {
+        let (asked, sent) = streamed(text, 1_000).unwrap().unwrap();
+        let understood = copy(&sent, 1_000).unwrap().unwrap();
+        assert_eq!(understood, Copy { place: Place::Stream, overwrite: false, ..asked }, "{sent}");
+    }
+    assert_eq!(streamed("select 1", 1_000).unwrap(), None);
+}

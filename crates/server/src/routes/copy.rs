@@ -1,0 +1,318 @@
+//! `POST /v1/copy?sql=COPY … FROM STDIN`: the body is the file. It may be of any size: it is read as it comes, in a thread of
+//! its own, and committed in pieces as the library does. Its way out, `COPY … TO STDOUT`, is `POST /v1/sql`'s.
+
+use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use bytes::Bytes;
+use engine::threads::Class;
+use engine::{Engine, Mode, Transaction};
+use http::{Request, header};
+use http_body_util::BodyExt;
+use query::files::{self, Copy, Format, Input, Loaded, Place, What};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use types::{Error, Kind, Principal, Result as CoreResult, TableDef};
+
+use super::{json, milliseconds};
+use crate::app::Shared;
+use crate::asked;
+use crate::failure::{Failure, Result};
+use crate::options::Options;
+use crate::telemetry::Close;
+use crate::wire::content::{self, Encoding};
+
+/// What copies may take of the machine.
+pub struct Copies {
+    /// For those that come in, and those that go out.
+    within: Arc<Semaphore>,
+    out: Arc<Semaphore>,
+    spooled: Arc<AtomicU64>,
+}
+
+/// Pieces of a body that wait between its connection and the thread that reads it.
+const PARTS_WAITING: usize = 8;
+/// How long a copy waits for a place.
+const PLACE_WAIT: Duration = Duration::from_secs(30);
+/// In each [`Options::body_time_max`] at least so much must come.
+const SLOW_BYTES: usize = 1 << 20;
+/// What a spooled file leaves free on the disk, and how often that is looked at.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+const FREE_LOOK_BYTES: u64 = 64 << 20;
+
+impl Copies {
+    pub fn new(options: &Options) -> Self {
+        let places = |count: usize| Arc::new(Semaphore::new(count.max(1)));
+        Copies {
+            within: places(options.copies_in_max),
+            out: places(options.copies_out_max),
+            spooled: Arc::default(),
+        }
+    }
+
+    pub fn running(&self, options: &Options) -> usize {
+        let places = options.copies_in_max.max(1) + options.copies_out_max.max(1);
+        places.saturating_sub(self.within.available_permits() + self.out.available_permits())
+    }
+
+    /// Bytes of files that are here because they have to be read wherever their reader wants.
+    pub fn spooled(&self) -> u64 {
+        self.spooled.load(Relaxed)
+    }
+
+    pub async fn place_out(&self) -> CoreResult<OwnedSemaphorePermit> {
+        place(&self.out).await
+    }
+}
+
+async fn place(places: &Arc<Semaphore>) -> CoreResult<OwnedSemaphorePermit> {
+    let busy = || {
+        Error::new(Kind::Busy, "as many copies as may be are under way").hint("send it again a little later")
+    };
+    match tokio::time::timeout(PLACE_WAIT, places.clone().acquire_owned()).await {
+        Ok(Ok(place)) => Ok(place),
+        Ok(Err(_)) | Err(_) => Err(busy()),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    sql: String,
+}
+
+pub async fn copy(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let asked: Asked = asked::query(&parts.uri)?;
+    let Some(copy) = app.sql.copy_of(&asked.sql)? else {
+        return Err(Error::invalid("here is only COPY … FROM STDIN")
+            .hint("send other statements to POST /v1/sql")
+            .into());
+    };
+    let What::From { table, .. } = &copy.what else {
+        return Err(Error::invalid("rows that go out have another way")
+            .hint("send COPY … TO STDOUT to POST /v1/sql")
+            .into());
+    };
+    if let Place::File(_) = copy.place {
+        return Err(files::forbidden().into());
+    }
+    let encoding =
+        parts.headers.get(header::CONTENT_ENCODING).map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
+    let encoding = Encoding::parse(encoding).ok_or_else(|| {
+        Failure::unsupported(
+            format!("`{}` cannot be undone", types::name::printable(encoding)),
+            "send gzip, zstd or neither",
+        )
+    })?;
+    let def = app.engine.view(&principal)?.table(table)?.def().clone();
+    let place = place(&app.copies.within).await?;
+    app.telemetry.ingest_requests.fetch_add(1, Relaxed);
+    let (sender, parts) = mpsc::channel(PARTS_WAITING);
+    let job = Job {
+        engine: app.engine.clone(),
+        principal,
+        copy,
+        def,
+        spool: Spool {
+            dir: app.sql.spill_dir().to_owned(),
+            all: app.copies.spooled.clone(),
+            bytes_max: app.options.spool_bytes_max,
+            bytes: 0,
+        },
+    };
+    let (done, mut outcome) = oneshot::channel();
+    let thread = Class::Work.spawn("pn-copy", move || {
+        let input = Incoming { parts, part: Bytes::new(), ended: false };
+        let loaded = catch_unwind(AssertUnwindSafe(|| job.run(input, encoding)));
+        drop(place);
+        // Nobody may wait any more.
+        let _ = done.send(loaded.unwrap_or_else(|_| Err(Error::internal("a copy met a bug of Polynya"))));
+    });
+    thread.map_err(|error| Error::io("starting a thread", error))?;
+    let (loaded, broken) = tokio::select! {
+        biased;
+        loaded = &mut outcome => (loaded, None),
+        fed = feed(&app, body, sender) => (outcome.await, fed.err()),
+    };
+    let loaded = loaded.unwrap_or_else(|_| Err(Error::internal("a copy ended without an answer")));
+    let loaded = match (loaded, broken) {
+        (Ok(loaded), _) => loaded,
+        // The thread only heard that there is no more.
+        (Err(error), Some(broken)) => return Err(broken.told(&error)),
+        (Err(error), None) => return Err(error.into()),
+    };
+    app.telemetry.rows_in.fetch_add(loaded.count, Relaxed);
+    let lsn = loaded.lsn.unwrap_or_else(|| app.engine.root().lsn());
+    Ok(json(&json!({
+        "columns": [], "rows": [], "count": loaded.count, "commits": loaded.commits, "lsn": lsn.0,
+        "statement": "COPY", "took_ms": milliseconds(started.elapsed()), "truncated": false,
+    })))
+}
+
+/// What comes of a body.
+enum Part {
+    Data(Bytes),
+    /// All of it came. Whatever ends without this was cut.
+    End,
+}
+
+/// Hands the body on as it comes and as it is taken.
+async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<Part>) -> Result<()> {
+    let options = &app.options;
+    let slow = || {
+        app.telemetry.closed(Close::SlowBody);
+        Failure::slow_body()
+    };
+    let (mut waited, mut came) = (Duration::ZERO, 0);
+    loop {
+        let since = Instant::now();
+        let frame = tokio::time::timeout(options.body_pause_max, body.frame()).await.map_err(|_| slow())?;
+        waited += since.elapsed();
+        let data = match frame {
+            None => break,
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_trailers) => continue,
+            },
+            Some(Err(_)) => return Err(Failure::cut_body()),
+        };
+        came += data.len();
+        if came >= SLOW_BYTES {
+            (waited, came) = (Duration::ZERO, 0);
+        } else if waited > options.body_time_max {
+            return Err(slow());
+        }
+        app.telemetry.bytes_in.fetch_add(data.len() as u64, Relaxed);
+        app.telemetry.ingest_bytes.fetch_add(data.len() as u64, Relaxed);
+        if sender.send(Part::Data(data)).await.is_err() {
+            // Its reader has found what it will answer.
+            return Ok(());
+        }
+    }
+    // As above.
+    let _ = sender.send(Part::End).await;
+    Ok(())
+}
+
+/// The body as a thread reads it.
+struct Incoming {
+    parts: mpsc::Receiver<Part>,
+    part: Bytes,
+    ended: bool,
+}
+
+impl Read for Incoming {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        while self.part.is_empty() && !self.ended {
+            match self.parts.blocking_recv() {
+                Some(Part::Data(data)) => self.part = data,
+                Some(Part::End) => self.ended = true,
+                None => return Err(io::Error::other(Error::new(Kind::Closed, "the body ended half way"))),
+            }
+        }
+        let count = self.part.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&self.part.split_to(count));
+        Ok(count)
+    }
+}
+
+struct Job {
+    engine: Engine,
+    principal: Arc<Principal>,
+    copy: Copy,
+    def: Arc<TableDef>,
+    spool: Spool,
+}
+
+impl Job {
+    fn run(mut self, input: Incoming, encoding: Encoding) -> CoreResult<Loaded> {
+        let What::From { columns, .. } = &self.copy.what else {
+            return Err(Error::internal("rows that come in go out"));
+        };
+        let plain = content::reader(encoding, input)?;
+        let input = match self.copy.format {
+            Format::Parquet => Input::File(self.spool.take(&self.engine, plain)?),
+            Format::Csv | Format::Ndjson => Input::Stream(plain),
+        };
+        let rows = files::read(&self.copy, &self.def, columns, input)?;
+        let table = &self.def.name;
+        files::load(rows, |batch| {
+            // Writers slow down before they are refused.
+            std::thread::sleep(self.engine.pace_of(table));
+            self.engine.commit(&self.principal, Transaction::insert(table, batch, Mode::Append))
+        })
+    }
+}
+
+/// A file without a name, for as long as this lives.
+struct Spool {
+    dir: std::path::PathBuf,
+    /// Bytes of all of them.
+    all: Arc<AtomicU64>,
+    bytes_max: u64,
+    bytes: u64,
+}
+
+impl Spool {
+    fn take(&mut self, engine: &Engine, mut from: Box<dyn Read + Send>) -> CoreResult<Arc<dyn vfs::File>> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let failed = |error| Error::io("keeping the file that is copied", error);
+        let disk = &engine.env().disk;
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let path = self.dir.join(format!("{}{number}", files::SPOOL_PREFIX));
+        let file = disk.create(&path).map_err(failed)?;
+        // Open files keep their bytes, and a process that dies leaves none.
+        disk.remove(&path).map_err(failed)?;
+        let mut buffer = Vec::with_capacity(1 << 20);
+        let mut looked = None;
+        loop {
+            buffer.clear();
+            let read = (&mut from).take(1 << 20).read_to_end(&mut buffer);
+            read.map_err(files::read_failed)?;
+            if buffer.is_empty() {
+                return Ok(file);
+            }
+            let count = buffer.len() as u64;
+            let others = self.all.fetch_add(count, Relaxed);
+            let at = self.bytes;
+            self.bytes += count;
+            if others + count > self.bytes_max {
+                let message =
+                    format!("files that are copied take more than {} MiB together", self.bytes_max >> 20);
+                return Err(Error::new(Kind::TooLarge, message).hint(
+                    "Parquet is kept on the disk while it is read: copy it in several files, or later, or as csv or ndjson",
+                ));
+            }
+            if looked.is_none_or(|looked| at - looked >= FREE_LOOK_BYTES) {
+                looked = Some(at);
+                if disk.free_bytes(&self.dir).map_err(failed)? < FREE_BYTES_MIN {
+                    return Err(Error::new(
+                        Kind::DiskFull,
+                        format!("less than {} MiB of the disk are free", FREE_BYTES_MIN >> 20),
+                    )
+                    .hint("Parquet is kept on the disk while it is read: make room, or copy csv or ndjson"));
+                }
+            }
+            file.write_at(&[io::IoSlice::new(&buffer)], at).map_err(failed)?;
+        }
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Relaxed);
+    }
+}

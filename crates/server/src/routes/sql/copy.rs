@@ -1,0 +1,63 @@
+//! `COPY … TO STDOUT`: the answer is a file.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use query::Limits;
+use query::files::{self, Copy, Place, What};
+use types::{Error, Principal};
+
+use super::{Asked, Encoder, Form, POLYNYA_LSN, Statement, then};
+use crate::app::Shared;
+use crate::asked;
+use crate::connection::Connection;
+use crate::failure::Result;
+
+/// How many rows the file has: known at its end, so it comes behind it, to those who say `TE: trailers`.
+const POLYNYA_COUNT: HeaderName = HeaderName::from_static("polynya-count");
+
+pub async fn out(
+    app: Shared,
+    principal: &Principal,
+    copy: &Copy,
+    asked: &Asked,
+    started: Instant,
+    connection: Arc<Connection>,
+) -> Result<Response> {
+    if let Place::File(_) = copy.place {
+        return Err(files::forbidden().into());
+    }
+    let What::To { query } = &copy.what else {
+        return Err(Error::invalid("COPY … FROM STDIN needs a body of its own for the file")
+            .hint("send the file as the body of POST /v1/copy?sql=COPY … FROM STDIN")
+            .into());
+    };
+    if !asked.params.is_empty() {
+        return Err(files::no_params().into());
+    }
+    let limits = Limits {
+        deadline: asked::deadline(asked.deadline_ms)?,
+        rows_max: asked.rows_max,
+        ..Limits::default()
+    };
+    let view = asked.as_of.as_ref().map(|point| then(&app, principal, point)).transpose()?;
+    let place = app.copies.place_out().await?;
+    let rows = app.sql.copy_out(principal, view, query, limits).await?;
+    let lsn = rows.lsn();
+    let encoder = Encoder::new(Form::File(files::Writer::new(copy, rows.schema())?));
+    let statement = Statement { place: Some(place), ..Statement::new(app, rows, encoder, started) };
+    let headers = [
+        (header::CONTENT_TYPE, copy.format.media_type().to_owned()),
+        (POLYNYA_LSN, lsn.to_string()),
+        (header::TRAILER, POLYNYA_COUNT.to_string()),
+    ];
+    Ok((headers, statement.answer(connection).await?).into_response())
+}
+
+/// What stands behind a file that came to its end.
+pub fn trailers(statement: &Statement) -> Option<HeaderMap> {
+    let count = statement.encoder.as_ref().filter(|_| statement.is_copy())?.count;
+    Some(HeaderMap::from_iter([(POLYNYA_COUNT, HeaderValue::from(count))]))
+}

@@ -1,0 +1,406 @@
+//! COPY over HTTP: files out as the answer, files in as the body.
+
+use std::io::Write;
+use std::time::Duration;
+
+use polynya_server::telemetry::Close;
+use types::{Scope, TableSet};
+
+use crate::common::{Answer, Client, Running, wait_until};
+use crate::put_key;
+
+const COLUMNS: &str = "id bigint primary key, s text, n int, f double, d decimal(20, 4), b boolean, at timestamptz, day date, u uuid, j json";
+
+fn sql(running: &Running, text: &str) -> Answer {
+    running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": text }).to_string())
+}
+
+fn done(running: &Running, text: &str) {
+    let answer = sql(running, text);
+    assert_eq!(answer.status, 200, "{text}: {}", answer.text());
+}
+
+fn count(running: &Running, query: &str) -> i64 {
+    let answer = sql(running, query);
+    let value = &answer.json()["rows"][0][0];
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_else(|| panic!("{}", answer.text()))
+}
+
+/// The path of a COPY … FROM STDIN.
+fn way(statement: &str) -> String {
+    let escaped: String = statement
+        .bytes()
+        .map(|byte| match byte.is_ascii_alphanumeric() {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect();
+    format!("/v1/copy?sql={escaped}")
+}
+
+fn send(running: &Running, statement: &str, body: &[u8]) -> Answer {
+    running.client().ask("POST", &way(statement), &[], body)
+}
+
+fn fill(running: &Running) {
+    done(running, &format!("CREATE TABLE t ({COLUMNS})"));
+    done(
+        running,
+        "INSERT INTO t VALUES
+         (1, 'plain', 7, 0.1, 1.5, true, '2024-01-02T03:04:05.678901Z', '2024-02-29', '6f9619ff-8b86-d011-b42d-00cf4fc964ff', '{\"a\": [1, null]}'),
+         (2, E'comma, \"quote\"\\nline ß 雪', -2147483648, -1e300, -0.0001, false, '1969-12-31T23:59:59Z', '0001-01-01', NULL, '[]'),
+         (-9223372036854775808, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+    );
+}
+
+#[test]
+fn a_table_goes_out_as_a_file_and_comes_back_the_same() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("copy_round");
+    fill(&running);
+    for (how, media) in [
+        ("", "text/csv; charset=utf-8"),
+        ("WITH (FORMAT csv, HEADER, DELIMITER ';', NULL '\\N')", "text/csv; charset=utf-8"),
+        ("WITH (FORMAT ndjson)", "application/x-ndjson"),
+        ("WITH (FORMAT parquet)", "application/vnd.apache.parquet"),
+    ] {
+        let out = sql(&running, &format!("COPY t TO STDOUT {how}"));
+        assert_eq!((out.status, out.header("content-type")), (200, Some(media)), "{how}: {}", out.text());
+        assert!(out.header("polynya-lsn").is_some());
+        done(&running, &format!("CREATE TABLE back ({COLUMNS})"));
+        for (encoding, body) in [
+            ("identity", out.body.clone()),
+            ("zstd", zstd::encode_all(&out.body[..], 3).unwrap()),
+            ("gzip", gzip(&out.body)),
+        ] {
+            let headers = [("Content-Encoding", encoding), ("Content-Type", media)];
+            let path = way(&format!("COPY back FROM STDIN {how}"));
+            let answer = running.client().ask("POST", &path, &headers, &body);
+            assert_eq!(answer.status, 200, "{how} {encoding}: {}", answer.text());
+            let said = answer.json();
+            assert_eq!(
+                (&said["statement"], &said["count"], &said["commits"]),
+                (&"COPY".into(), &3.into(), &1.into())
+            );
+            assert!(said["lsn"].as_u64().unwrap() > 0);
+            for (a, b) in [("t", "back"), ("back", "t")] {
+                let differ = format!("SELECT count(*) FROM (SELECT * FROM {a} EXCEPT SELECT * FROM {b})");
+                assert_eq!(count(&running, &differ), 0, "{how} {encoding}");
+            }
+            done(&running, "DELETE FROM back");
+        }
+        done(&running, "DROP TABLE back");
+    }
+    // The past, and what is not a whole table.
+    done(&running, "UPDATE t SET s = 'later' WHERE id = 1");
+    let lsn = sql(&running, "SELECT 1").header("polynya-lsn").unwrap().parse::<u64>().unwrap() - 1;
+    let body = serde_json::json!({ "sql": "COPY (SELECT s FROM t WHERE id = 1) TO STDOUT", "as_of": lsn });
+    assert_eq!(running.ask("POST", "/v1/sql", &body.to_string()).text(), "plain\n");
+    assert_eq!(sql(&running, "COPY (SELECT s FROM t WHERE id = 1) TO STDOUT;").text(), "later\n");
+    let empty = sql(&running, "COPY (SELECT id, s FROM t WHERE id = 5) TO STDOUT WITH (HEADER)");
+    assert_eq!(empty.text(), "id,s\n");
+    assert_eq!(send(&running, "COPY t (id, s) FROM STDIN WITH (HEADER)", &empty.body).json()["count"], 0);
+}
+
+fn gzip(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(plain).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Behind the file stands how many rows it has, for those who ask for trailers.
+#[test]
+fn a_copy_says_at_its_end_how_many_rows_there_were() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("copy_count");
+    let body = r#"{"sql":"COPY (SELECT i FROM generate_series(1, 100000) AS g(i)) TO STDOUT"}"#;
+    let mut client = running.client();
+    client.head("POST", "/v1/sql", &[("TE", "trailers"), ("Content-Length", &body.len().to_string())]);
+    client.send(body.as_bytes()).unwrap();
+    let head = client.answer_head();
+    assert_eq!(head.header("trailer"), Some("polynya-count"));
+    let mut bytes = 0;
+    loop {
+        let size = usize::from_str_radix(&client.line(), 16).unwrap();
+        if size == 0 {
+            break;
+        }
+        let mut chunk = vec![0; size + 2];
+        std::io::Read::read_exact(&mut client.reader, &mut chunk).unwrap();
+        bytes += size;
+    }
+    assert_eq!(bytes, (1..=100_000).map(|i: u32| i.to_string().len() + 1).sum::<usize>());
+    assert_eq!(client.line(), "polynya-count: 100000");
+    assert_eq!(client.line(), "");
+}
+
+#[test]
+fn what_does_not_fit_is_named_with_its_line_and_changes_nothing() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("copy_bad");
+    done(&running, "CREATE TABLE t (id bigint primary key, n int default 5)");
+    done(&running, "INSERT INTO t VALUES (100, 1)");
+    for (how, body, status, wanted) in [
+        ("", "1,2\n3\n", 422, "line 2: 2 values expected, 1 found"),
+        ("", "1,2\n\"3\",\"a\nb\"\n", 422, "line 2, column `n`"),
+        ("", "1,2\n3,x\n", 422, "line 2, column `n`: `x` is no int32"),
+        ("", "1,2\n\n,3\n", 422, "line 3, column `id`: NULL"),
+        ("", "1,2\n\"3,4\n5,6\n", 422, "line 2: 2 values expected"),
+        ("WITH (HEADER)", "id,m\n1,2\n", 400, "no column `m`"),
+        ("WITH (HEADER)", "id,ID\n1,2\n", 400, "twice"),
+        ("", "1,2\n1,3\n", 409, "two rows"),
+        ("", "1,2\n100,3\n", 409, "100"),
+        ("WITH (FORMAT ndjson)", "{\"id\": 1}\n\n{\"id\": \"x\"}\n", 422, "line 3"),
+        ("WITH (FORMAT ndjson)", "{\"id\": 1, \"m\": 2}\n", 422, "line 1"),
+        ("WITH (FORMAT ndjson)", "{\"id\": 1}\n{\"id\":\n", 422, "line 2: the last object is not closed"),
+        ("WITH (FORMAT ndjson)", "{\"id\": 1}\n{\"n\": 1}\n", 422, "line 2, column `id`: NULL"),
+        ("WITH (FORMAT parquet)", "PAR1", 422, "arquet"),
+    ] {
+        let answer = send(&running, &format!("COPY t FROM STDIN {how}"), body.as_bytes());
+        assert_eq!(answer.status, status, "{body}: {}", answer.text());
+        assert!(answer.error().1.contains(wanted), "{body}: {}", answer.text());
+    }
+    assert_eq!(count(&running, "SELECT count(*) FROM t"), 1);
+    // Half of a gzip is no gzip, and half of what it holds is not copied.
+    let packed = gzip("1,2\n3,4\n".repeat(1_000).as_bytes());
+    let cut = &packed[..packed.len() / 2];
+    let headers = [("Content-Encoding", "gzip")];
+    let answer = running.client().ask("POST", &way("COPY t FROM STDIN"), &headers, cut);
+    assert_eq!((answer.status, count(&running, "SELECT count(*) FROM t")), (400, 1), "{}", answer.text());
+}
+
+#[test]
+fn files_of_the_server_and_what_goes_the_other_way_are_refused_with_the_way_that_works() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("copy_refused");
+    done(&running, "CREATE TABLE t (id bigint)");
+    let inside = |answer: &Answer| answer.json()["error"]["hint"].as_str().unwrap_or_default().to_owned();
+    for text in ["COPY t TO '/tmp/x.csv'", "COPY t FROM '/etc/passwd'"] {
+        let answers = [sql(&running, text), send(&running, text, b"1\n")];
+        for answer in &answers {
+            let expected = if text.contains(" TO ") && answer.status == 400 { 400 } else { 403 };
+            assert_eq!(answer.status, expected, "{text}: {}", answer.text());
+            assert!(inside(answer).contains("STDOUT"), "{text}: {}", answer.text());
+        }
+    }
+    assert!(!std::path::Path::new("/tmp/x.csv").exists());
+    for text in ["COPY t FROM STDIN", "COPY t FROM STDIN;\n1\n\\."] {
+        let answer = sql(&running, text);
+        assert_eq!(
+            (answer.status, inside(&answer).contains("POST /v1/copy")),
+            (400, true),
+            "{}",
+            answer.text()
+        );
+    }
+    let answer = send(&running, "COPY t TO STDOUT", b"");
+    assert_eq!((answer.status, inside(&answer).contains("POST /v1/sql")), (400, true), "{}", answer.text());
+    for (text, status) in [
+        ("SELECT 1", 400),
+        ("COPY t FROM PROGRAM 'ls'", 400),
+        ("COPY nothing FROM STDIN", 404),
+        ("COPY t (m) FROM STDIN", 400),
+        ("COPY polynya.requests FROM STDIN", 403),
+    ] {
+        let answer = send(&running, text, b"1\n");
+        assert_eq!(answer.status, status, "{text}: {}", answer.text());
+    }
+    let answer = running.ask("POST", "/v1/copy", "1\n");
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    let with_params = r#"{"sql":"COPY (SELECT $1) TO STDOUT","params":[1]}"#;
+    assert_eq!(running.ask("POST", "/v1/sql", with_params).status, 400);
+    let failing = sql(&running, "COPY (SELECT 1 / (id - id) FROM (VALUES (1)) AS v(id)) TO STDOUT");
+    assert_eq!(failing.status, 400, "an error before the first byte has a status: {}", failing.text());
+    assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
+}
+
+#[test]
+fn a_key_copies_what_it_may_read_and_write() {
+    let _limit = testkit::limit(60);
+    let running = Running::start("copy_keys");
+    for table in ["a", "b"] {
+        done(&running, &format!("CREATE TABLE {table} (id bigint)"));
+        done(&running, &format!("INSERT INTO {table} VALUES (1)"));
+    }
+    let only = |table: &str| TableSet::Only(vec![format!("main.{table}")]);
+    let reader = put_key(&running, "reader", Scope::Read, only("a"));
+    let writer = put_key(&running, "writer", Scope::Write, only("a"));
+    let ask = |secret: Option<&str>, path: &str, body: &str| {
+        let bearer = secret.map(|secret| format!("Bearer {secret}"));
+        let headers: Vec<_> = bearer.iter().map(|bearer| ("Authorization", bearer.as_str())).collect();
+        running.client().ask("POST", path, &headers, body.as_bytes()).status
+    };
+    let (out_a, out_b) = (r#"{"sql":"COPY a TO STDOUT"}"#, r#"{"sql":"COPY b TO STDOUT"}"#);
+    let (in_a, in_b) = (way("COPY a FROM STDIN"), way("COPY b FROM STDIN"));
+    let delete = r#"{"sql":"COPY (DELETE FROM a RETURNING id) TO STDOUT"}"#;
+    for (secret, path, body, status) in [
+        (None, "/v1/sql", out_a, 401),
+        (None, in_a.as_str(), "2\n", 401),
+        (Some(&reader), "/v1/sql", out_a, 200),
+        (Some(&reader), "/v1/sql", out_b, 404),
+        (Some(&reader), "/v1/sql", delete, 403),
+        (Some(&reader), &in_a, "2\n", 403),
+        (Some(&writer), &in_a, "2\n", 200),
+        (Some(&writer), &in_b, "2\n", 404),
+    ] {
+        assert_eq!(ask(secret.map(|s| s.as_str()), path, body), status, "{secret:?} {path} {body}");
+    }
+    let principal = types::Principal::local();
+    let root = running.engine.view(&principal).unwrap();
+    assert_eq!(root.table("a").unwrap().rows(), 2);
+    assert_eq!(root.table("b").unwrap().rows(), 1);
+}
+
+fn begin(running: &Running, statement: &str) -> Client {
+    let mut client = running.client();
+    client.head("POST", &way(statement), &[("Transfer-Encoding", "chunked")]);
+    client
+}
+
+fn chunk(client: &mut Client, bytes: &[u8]) -> std::io::Result<()> {
+    client.send(format!("{:x}\r\n", bytes.len()).as_bytes())?;
+    client.send(bytes)?;
+    client.send(b"\r\n")
+}
+
+/// About 90 MB in memory: two pieces.
+fn large(rows: std::ops::Range<u64>) -> Vec<u8> {
+    rows.flat_map(|id| format!("{id},{}\n", "x".repeat(200)).into_bytes()).collect()
+}
+
+#[test]
+fn a_large_file_comes_in_pieces_and_an_error_says_what_is_there() {
+    let _limit = testkit::limit(240);
+    let running = Running::start("copy_large");
+    done(&running, "CREATE TABLE t (id bigint primary key, s text)");
+    let mut client = begin(&running, "COPY t FROM STDIN");
+    for first in (0..600_000).step_by(10_000) {
+        chunk(&mut client, &large(first..first + 10_000)).unwrap();
+    }
+    client.send(b"0\r\n\r\n").unwrap();
+    let answer = client.answer();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["count"], 600_000);
+    assert!(answer.json()["commits"].as_u64().unwrap() > 1, "{}", answer.text());
+    assert_eq!(count(&running, "SELECT count(*) FROM t WHERE length(s) = 200"), 600_000);
+
+    // All of it out again, as a stream.
+    let body = r#"{"sql":"COPY (SELECT * FROM t ORDER BY id) TO STDOUT"}"#;
+    let out = running.ask("POST", "/v1/sql", body);
+    assert!(out.body == large(0..600_000), "{} bytes", out.body.len());
+
+    done(&running, "TRUNCATE t");
+    let mut client = begin(&running, "COPY t FROM STDIN");
+    for first in (0..400_000).step_by(10_000) {
+        chunk(&mut client, &large(first..first + 10_000)).unwrap();
+    }
+    // It answers before all has come.
+    let _ = chunk(&mut client, b"bad,row\n");
+    let _ = client.send(b"0\r\n\r\n");
+    let answer = client.answer();
+    let (code, message) = answer.error();
+    assert_eq!((answer.status, code.as_str()), (422, "schema"), "{message}");
+    assert!(message.contains("line 400001, column `id`: `bad` is no int64"), "{message}");
+    let there = count(&running, "SELECT count(*) FROM t");
+    assert!(there > 0 && message.contains(&format!("rows committed before {there}")), "{there}: {message}");
+}
+
+#[test]
+fn a_client_that_leaves_half_way_leaves_nothing_of_the_piece() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("copy_cut");
+    done(&running, "CREATE TABLE t (id bigint, s text)");
+    for how in ["", "WITH (FORMAT ndjson)", "WITH (FORMAT parquet)"] {
+        let mut client = begin(&running, &format!("COPY t FROM STDIN {how}"));
+        // Whole lines, so that what came could be taken for a file.
+        let rows = if how.contains("json") { b"{\"id\":1}\n".to_vec() } else { b"1,x\n".to_vec() };
+        chunk(&mut client, &rows.repeat(1_000)).unwrap();
+        wait_until(|| running.server.as_ref().unwrap().copies_running() == 1);
+        drop(client);
+        wait_until(|| running.server.as_ref().unwrap().copies_running() == 0);
+    }
+    assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
+    // Whoever reads a file and leaves ends its statement.
+    let mut client = running.client();
+    let body = r#"{"sql":"COPY (SELECT a.i FROM generate_series(1, 100000) AS a(i), generate_series(1, 100000) AS b(i)) TO STDOUT"}"#;
+    client.head("POST", "/v1/sql", &[("Content-Length", &body.len().to_string())]);
+    client.send(body.as_bytes()).unwrap();
+    assert_eq!(client.answer_head().status, 200);
+    assert_eq!(running.server.as_ref().unwrap().copies_running(), 1);
+    drop(client);
+    wait_until(|| {
+        running.server.as_ref().unwrap().copies_running() == 0 && running.sql.status().running == 0
+    });
+    running.works();
+}
+
+#[test]
+fn a_file_that_breaks_off_is_never_taken_for_whole() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("copy_breaks");
+    for how in ["", "WITH (FORMAT ndjson)", "WITH (FORMAT parquet)"] {
+        let mut client = running.client();
+        let query =
+            "SELECT i, 1 / (900000 - i) AS x, repeat('y', 100) AS s FROM generate_series(1, 1000000) AS g(i)";
+        let body = serde_json::json!({ "sql": format!("COPY ({query}) TO STDOUT {how}") }).to_string();
+        client.head("POST", "/v1/sql", &[("Content-Length", &body.len().to_string())]);
+        client.send(body.as_bytes()).unwrap();
+        assert_eq!(client.answer_head().status, 200, "{how}");
+        let (bytes, whole) = client.chunks_until_it_breaks();
+        assert!(!whole, "{how}");
+        let text = String::from_utf8_lossy(&bytes);
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(last["error"]["code"], "invalid", "{how}: {last}");
+    }
+}
+
+#[test]
+fn a_body_that_stops_is_ended_and_says_so() {
+    let _limit = testkit::limit(120);
+    let running = Running::with("copy_slow", |o| o.body_pause_max = Duration::from_millis(200));
+    done(&running, "CREATE TABLE t (id bigint)");
+    let mut client = begin(&running, "COPY t FROM STDIN");
+    chunk(&mut client, b"1\n2\n").unwrap();
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.error().0.as_str()), (408, "slow_body"), "{}", answer.text());
+    assert_eq!(running.telemetry().closes(Close::SlowBody), 1);
+    assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
+}
+
+#[test]
+fn what_parquet_takes_of_the_disk_is_bounded_and_given_back() {
+    let _limit = testkit::limit(120);
+    let running = Running::with("copy_spool", |o| o.spool_bytes_max = 1 << 20);
+    done(&running, "CREATE TABLE t (id bigint)");
+    let out = sql(
+        &running,
+        "COPY (SELECT i AS id FROM generate_series(1, 1000) AS g(i)) TO STDOUT (FORMAT parquet)",
+    );
+    let statement = "COPY t FROM STDIN (FORMAT parquet)";
+    let answer = send(&running, statement, &vec![0; 2 << 20]);
+    assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{}", answer.text());
+    for _ in 0..3 {
+        assert_eq!(send(&running, statement, &out.body).json()["count"], 1_000);
+    }
+    let left: Vec<_> = std::fs::read_dir(running.sql.spill_dir()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_row_without_end_is_refused_in_bounded_memory() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("copy_row");
+    done(&running, "CREATE TABLE t (id bigint, s text)");
+    for (how, begin_of_row) in [("", "1,\""), ("WITH (FORMAT ndjson)", "{\"id\":1,\"s\":\"")] {
+        let mut client = begin(&running, &format!("COPY t FROM STDIN {how}"));
+        chunk(&mut client, begin_of_row.as_bytes()).unwrap();
+        let part = vec![b'x'; 1 << 20];
+        // Until it has had enough.
+        let sent = (0..100).take_while(|_| chunk(&mut client, &part).is_ok()).count();
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{}", answer.text());
+        assert!(answer.error().1.contains("line 1"), "{}", answer.text());
+        assert!(sent >= 64, "{sent}");
+    }
+    assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
+}
