@@ -140,7 +140,8 @@ impl Counted {
     /// The first line of a record that was read up to a byte and has so many ends of lines in it.
     fn line(&mut self, end: u64, lines_in: u64) -> u64 {
         let mut its_own = 0;
-        while let Some(at) = self.ends.pop_front_if(|at| *at < end) {
+        while let Some(at) = self.ends.front().copied().filter(|at| *at < end) {
+            self.ends.pop_front();
             self.passed += 1;
             its_own = u64::from(at + 1 == end);
         }
