@@ -1,5 +1,7 @@
 //! Rows out of CSV.
 
+use std::collections::VecDeque;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
@@ -12,7 +14,7 @@ use super::rows::{self, BATCH_BYTES, BUFFER_BYTES, Lines, ROWS};
 
 /// CSV whose columns are not known yet: see [`Rows::header`].
 pub(super) struct Rows {
-    reader: csv::Reader<Bounded>,
+    reader: csv::Reader<Counted>,
     null: String,
 }
 
@@ -24,7 +26,7 @@ impl Rows {
             // Counted here, so that the error says it in our words.
             .flexible(true)
             .buffer_capacity(BUFFER_BYTES)
-            .from_reader(input.reader()?);
+            .from_reader(Counted::new(input.reader()?));
         Ok(Rows { reader, null: copy.null.clone() })
     }
 
@@ -54,13 +56,14 @@ impl Csv {
         let mut texts: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
         let (mut lines, mut bytes) = (Vec::new(), 0);
         while lines.len() < ROWS && bytes <= BATCH_BYTES {
-            let begins = self.rows.reader.position().line();
             let read = self.rows.reader.read_record(&mut self.record);
-            if !read.map_err(|error| csv_failed(error, begins))? {
+            let end = self.rows.reader.position().byte();
+            let lines_in = newlines(self.record.as_slice().as_bytes());
+            let line = self.rows.reader.get_mut().line(end, lines_in);
+            if !read.map_err(|error| csv_failed(error, line))? {
                 break;
             }
-            self.rows.reader.get_mut().row_was_read();
-            let line = self.record.position().map_or(0, csv::Position::line);
+            self.rows.reader.get_mut().inner.row_was_read();
             if self.record.len() != texts.len() {
                 let (wanted, found) = (texts.len(), self.record.len());
                 let error = Error::new(Kind::Schema, format!("{wanted} values expected, {found} found"));
@@ -117,8 +120,50 @@ impl Iterator for Csv {
     }
 }
 
+/// Where lines end in what was read and is no record yet. The reader of CSV counts them too, and says of a record where the
+/// one before ended: empty lines and `\r\n` are behind that.
+struct Counted {
+    inner: Bounded,
+    /// Bytes that were read.
+    read: u64,
+    /// Where the ends of lines are that no record has passed.
+    ends: VecDeque<u64>,
+    /// How many were passed.
+    passed: u64,
+}
+
+impl Counted {
+    fn new(inner: Bounded) -> Self {
+        Counted { inner, read: 0, ends: VecDeque::new(), passed: 0 }
+    }
+
+    /// The first line of a record that was read up to a byte and has so many ends of lines in it.
+    fn line(&mut self, end: u64, lines_in: u64) -> u64 {
+        let mut its_own = 0;
+        while let Some(at) = self.ends.front().copied().filter(|at| *at < end) {
+            self.ends.pop_front();
+            self.passed += 1;
+            its_own = u64::from(at + 1 == end);
+        }
+        (1 + self.passed).saturating_sub(its_own + lines_in).max(1)
+    }
+}
+
+impl Read for Counted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(bytes)?;
+        let ends = bytes[..count].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        self.ends.extend(ends.map(|(at, _)| self.read + at as u64));
+        self.read += count as u64;
+        Ok(count)
+    }
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
 fn csv_failed(error: csv::Error, line: u64) -> Error {
-    let line = error.position().map_or(line, csv::Position::line);
     let error = match error.into_kind() {
         csv::ErrorKind::Io(error) => failed(error),
         csv::ErrorKind::Utf8 { err, .. } => Error::new(Kind::Schema, format!("no UTF-8: {err}")),
@@ -127,5 +172,47 @@ fn csv_failed(error: csv::Error, line: u64) -> Error {
     match error.kind() {
         Kind::Schema | Kind::TooLarge => rows::at(format_args!("line {line}"), None, error),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{DataType, TableDef, TableId};
+
+    use super::super::{Input, copy, read};
+    use crate::files::Lines;
+
+    fn def() -> TableDef {
+        let mut def = TableDef::new(TableId(1), "main.t");
+        for (name, data_type) in [("n", DataType::Int64), ("s", DataType::String)] {
+            def.add_column(name, &data_type, true, None).unwrap();
+        }
+        def
+    }
+
+    fn lines(text: &'static str, header: bool) -> Result<Vec<Lines>, String> {
+        let statement = if header { "COPY t FROM STDIN (HEADER)" } else { "COPY t FROM STDIN" };
+        let asked = copy(statement, 1_000).unwrap().unwrap();
+        let input = Input::Stream(Box::new(text.as_bytes()));
+        let rows = read(&asked, &def(), &[], input).map_err(|e| e.to_string())?;
+        rows.map(|row| row.map(|(_, lines)| lines).map_err(|e| e.to_string())).collect()
+    }
+
+    #[test]
+    fn a_row_is_named_by_its_first_line_whatever_ends_lines() {
+        for (text, header, wanted) in [
+            ("1,a\nx,b\n", false, "line 2,"),
+            ("1,a\nx,b", false, "line 2,"),
+            ("1,a\r\n2,b\r\nx,c\r\n", false, "line 3,"),
+            ("1,a\n\n\nx,b", false, "line 4,"),
+            ("n,s\nx,b\n", true, "line 2,"),
+            ("1,\"a\nb\nc\"\nx,\"d\ne\"\n", false, "line 4,"),
+            ("\u{feff}n,s\n1,a\nx,b\n", true, "line 3,"),
+        ] {
+            let error = lines(text, header).unwrap_err();
+            assert!(error.starts_with(wanted) && error.contains("column `n`: `x`"), "{text:?}: {error}");
+        }
+        assert_eq!(lines("1,a\r\n\r\n2,\"b\nc\"\n3,d", false), Ok(vec![Lines { first: 1, last: 5 }]));
+        assert_eq!(lines("", true), Ok(vec![]));
     }
 }
