@@ -1,9 +1,11 @@
 //! What the columns of an answer are called: an expression as it was written, a second one of the same name numbered.
 //! (DataFusion would call `1` `Int64(1)`, and wants a name once.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, SelectItem, SetExpr};
+
+use super::scope::Scope;
 
 const NAME_CHARS_MAX: usize = 100;
 
@@ -27,6 +29,35 @@ pub(super) fn name(projection: &mut [SelectItem]) {
             (count, _) => format!("{text}_{count}"),
         };
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+    }
+}
+
+/// Numbers what is called as something else: `id AS x, n AS x`, `a.id, b.id`, `*, id`. What a wildcard stands for keeps its
+/// name, as far as it is known. After names are bound.
+pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
+    if projection.len() < 2 {
+        return;
+    }
+    let called = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        SelectItem::UnnamedExpr(Expr::Identifier(ident)) => Some(ident.value.clone()),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => match parts.as_slice() {
+            [relation, column] if scope.has(relation) => Some(column.value.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let taken: BTreeSet<String> = projection.iter().filter_map(called).collect();
+    let mut seen: BTreeSet<String> = projection.iter().flat_map(|item| scope.wildcard(item)).collect();
+    for item in projection {
+        let Some(name) = called(item).filter(|name| !seen.insert(name.clone())) else { continue };
+        let numbered = (2..).map(|count: usize| format!("{name}_{count}"));
+        let is_free = |name: &String| !taken.contains(name) && !seen.contains(name);
+        let Some(alias) = numbered.into_iter().find(is_free) else { continue };
+        seen.insert(alias.clone());
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+        }
     }
 }
 
