@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::sql::sqlparser::ast::{
-    self, OrderBy, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, Statement, VisitMut, VisitorMut,
+    self, OrderBy, OrderByKind, Query, SelectItem, SetExpr, Statement, VisitMut, VisitorMut,
 };
 
 #[derive(Debug)]
@@ -50,22 +50,21 @@ impl OptimizerRule for DistinctIsGrouping {
     }
 }
 
-/// DISTINCT ON names its expressions in the order in which ORDER BY has them, which DataFusion wants and PostgreSQL does not.
+/// DISTINCT ON names its expressions in the order in which ORDER BY has them, and both without numbers and names of the SELECT:
+/// DataFusion wants it so, and PostgreSQL does not.
 pub(crate) fn in_order(statement: &mut Statement) {
     struct InOrder;
     impl VisitorMut for InOrder {
         type Break = ();
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-            let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else {
-                return ControlFlow::Continue(());
-            };
-            if let SetExpr::Select(select) = query.body.as_mut()
+            if let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &mut query.order_by
+                && let SetExpr::Select(select) = query.body.as_mut()
                 && let Some(ast::Distinct::On(on)) = &mut select.distinct
             {
-                let place = |on: &ast::Expr| {
-                    let is_on = |by: &OrderByExpr| meant(&by.expr, &select.projection) == meant(on, &select.projection);
-                    order.iter().position(is_on).unwrap_or(usize::MAX)
-                };
+                let projection = &select.projection;
+                on.iter_mut().for_each(|on| *on = meant(on, projection).clone());
+                order.iter_mut().for_each(|by| by.expr = meant(&by.expr, projection).clone());
+                let place = |on: &ast::Expr| order.iter().position(|by| by.expr == *on).unwrap_or(usize::MAX);
                 on.sort_by_cached_key(place);
             }
             ControlFlow::Continue(())

@@ -14,20 +14,15 @@ pub(super) fn name(projection: &mut [SelectItem]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for item in projection {
         let SelectItem::UnnamedExpr(expr) = item else { continue };
-        let (text, named) = match &expr {
-            // Those of two tables may be called the same; a field of a struct is named by DataFusion.
-            Expr::CompoundIdentifier(_) => continue,
-            Expr::Identifier(ident) => (ident.value.clone(), true),
-            Expr::Subquery(_) => ("subquery".to_owned(), false),
-            other => (other.to_string().chars().take(NAME_CHARS_MAX).collect(), false),
+        let text = match &expr {
+            // A field of a struct is named by DataFusion.
+            Expr::CompoundIdentifier(_) | Expr::Identifier(_) => continue,
+            Expr::Subquery(_) => "subquery".to_owned(),
+            other => other.to_string().chars().take(NAME_CHARS_MAX).collect(),
         };
         let count = seen.entry(text.clone()).or_default();
         *count += 1;
-        let alias = match (*count, named) {
-            (1, true) => continue,
-            (1, false) => text,
-            (count, _) => format!("{text}_{count}"),
-        };
+        let alias = if *count == 1 { text } else { format!("{text}_{count}") };
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
     }
 }

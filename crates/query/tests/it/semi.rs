@@ -4,7 +4,7 @@ use testkit::Rng;
 
 use crate::advice::{analyzed, figure};
 use crate::database::{Database, open};
-use crate::indexes::{COLUMNS, INDEXES, NAMES, condition, insert, one_of};
+use crate::indexes::{COLUMNS, INDEXES, NAMES, condition, insert};
 
 /// Columns that are compared as one type, though they may be of two.
 const PAIRS: [(&str, &str); 14] = [
@@ -125,10 +125,12 @@ fn a_query_within_a_condition_finds_the_same_with_and_without_indexes() {
                 let expected = database.query(&of("without"));
                 let found = database.query(&of("with_indexes"));
                 assert_eq!(found, expected, "seed {seed}, round {round}: {text}");
-                used += u64::from(analyzed(&database, &of("with_indexes")).contains("while joining: "));
+                if rng.below(3) == 0 {
+                    used += u64::from(analyzed(&database, &of("with_indexes")).contains("while joining: "));
+                }
             }
         }
-        assert!(used > 40, "only {used} were looked up");
+        assert!(used > 15, "only {used} were looked up");
     });
 }
 
@@ -180,7 +182,7 @@ fn what_few_rows_want_is_looked_up() {
     );
     reads("select id from few where not exists (select 1 from n where n.x = few.want) order by id", index, &["3", "4"], 125.0);
     reads("select id from few where exists (select 1 from n where n.id = few.want) order by id", key, &["1", "2", "5"], 3.0);
-    reads("select x from n intersect select want from few order by 1", index, &["5", "7"], 125.0);
+    reads("select id from n intersect select want from few order by 1", key, &["5", "7"], 3.0);
     // What a condition makes few, however large its table is.
     reads("select count(*) from n where x in (select x from n m where m.id % 60000 = 3)", index, &["60"], 65.0 + 60_000.0);
     reads("select kind from n where _row_id in (select _row_id from n order by x desc, id limit 2)", "by row id", &["kind 7", "kind 7"], 100.0);
@@ -211,4 +213,32 @@ fn what_many_rows_want_is_read_as_it_lies() {
     assert_eq!(database.query(text), [["5001"]]);
     let plan = analyzed(&database, text);
     assert!(figure(&plan, "pieces_skipped") >= 4.0, "{plan}");
+}
+
+/// What is found out about one column while a plan runs is not taken for another one of the same name.
+#[test]
+fn columns_of_one_name_are_told_apart() {
+    let _limit = testkit::limit(300);
+    let database = open();
+    for (table, rows) in [("a", 250_000), ("b", 200_000), ("c", 150_000)] {
+        database.execute(&format!("create table {table} (id bigint, other bigint)"));
+        database.execute(&format!(
+            "insert into {table} select value, 199999 - value from generate_series(0, {}) order by value",
+            rows - 1
+        ));
+    }
+    let joined = "from b join a on a.other = b.id join c on c.id = b.id";
+    let text = format!("select a.id, b.id {joined} order by b.id limit 3");
+    assert_eq!(database.query(&text), [["199999", "0"], ["199998", "1"], ["199997", "2"]]);
+    database.execute("create table few (want bigint)");
+    database.execute("insert into few values (3), (100000)");
+    let text = format!(
+        "select few.want, s.a from few join (select b.id as b, a.id as a {joined}) s on s.b = few.want order by 1"
+    );
+    assert_eq!(database.query(&text), [["3", "199996"], ["100000", "99999"]]);
+    // The key of the outer side is called as a column of the inner side that it is not compared with.
+    database.execute("create table u (id bigint, x bigint)");
+    database.execute("insert into u select 1000000 + value, value from generate_series(0, 20000)");
+    let text = "select a.id from few join a on few.want = a.id where a.id in (select u.x from u where u.id <> a.other) order by a.id limit 3";
+    assert_eq!(database.query(text), [["3"]]);
 }
