@@ -109,7 +109,8 @@ fn product(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<In
 }
 
 fn by_whole(interval: IntervalMonthDayNano, number: i64) -> Option<IntervalMonthDayNano> {
-    let small = |part: i32| i64::from(part).checked_mul(number).and_then(|product| i32::try_from(product).ok());
+    let small =
+        |part: i32| i64::from(part).checked_mul(number).and_then(|product| i32::try_from(product).ok());
     Some(IntervalMonthDayNano {
         months: small(interval.months)?,
         days: small(interval.days)?,

@@ -82,7 +82,6 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
             .unwrap_or(Test::Unknown),
         Expr::Case(case) => chosen(case, def).unwrap_or(Test::Unknown),
         Expr::IsTrue(inner) => test(inner, def),
-        Expr::Literal(ScalarValue::Boolean(Some(false) | None) | ScalarValue::Null, _) => NEVER,
         Expr::Column(_) => is_bool(expr, true, def).unwrap_or(Test::Unknown),
         Expr::Not(inner) => is_bool(inner, false, def).unwrap_or(Test::Unknown),
         Expr::InList(InList { expr, list, negated: false }) => {
@@ -121,15 +120,22 @@ fn chosen(case: &Case, def: &TableDef) -> Option<Test> {
     }
     let branches = case.when_then_expr.iter().map(|(when, then)| {
         let mut both = Vec::new();
-        [when, then].into_iter().for_each(|part| flatten(test(part, def), &mut both));
+        [when, then].into_iter().for_each(|part| flatten(outcome(part, def), &mut both));
         Test::And(both)
     });
-    let other = case.else_expr.as_ref().map_or(NEVER, |other| test(other, def));
+    let other = case.else_expr.as_ref().map_or(NEVER, |other| outcome(other, def));
     let possible = branches.chain([other]).filter(|branch| !is_never(branch));
     Some(match possible.collect::<Vec<_>>().as_mut_slice() {
         [only] => std::mem::replace(only, Test::Unknown),
         several => Test::Or(several.to_vec()),
     })
+}
+
+fn outcome(expr: &Expr, def: &TableDef) -> Test {
+    match expr {
+        Expr::Literal(ScalarValue::Boolean(Some(false) | None) | ScalarValue::Null, _) => NEVER,
+        other => test(other, def),
+    }
 }
 
 fn is_never(test: &Test) -> bool {
@@ -286,11 +292,7 @@ fn by_row_id(tests: &[Test], is_few: impl Fn(usize) -> bool) -> Option<Vec<RowId
     Some(rows)
 }
 
-fn by_key(
-    snapshot: &Snapshot,
-    tests: &[Test],
-    is_few: impl Fn(usize) -> bool,
-) -> Result<Option<Vec<RowId>>> {
+fn by_key(snapshot: &Snapshot, tests: &[Test], is_few: impl Fn(usize) -> bool) -> Result<Option<Vec<RowId>>> {
     let def = snapshot.def();
     if !def.is_keyed() {
         return Ok(None);

