@@ -112,12 +112,17 @@ impl Database {
         self.engine.view(&self.principal)?;
         match self.sql.get()?.lookup_here(&self.principal, text, params)? {
             Some(rows) => block_on(Answer::whole(query::Answer::Rows(rows))),
-            None => block_on(self.sql_async(text, params)),
+            None => block_on(self.answer(text, params, true)),
         }
     }
 
     /// The same as a future of any runtime.
     pub async fn sql_async(&self, text: &str, params: &[Value]) -> Result<Answer> {
+        self.answer(text, params, false).await
+    }
+
+    /// `is_planned`: it was found to be no lookup.
+    async fn answer(&self, text: &str, params: &[Value], is_planned: bool) -> Result<Answer> {
         if let Some(copy) = query::files::copy(text, self.sql.options.text_bytes_max)? {
             self.engine.view(&self.principal)?;
             return match params {
@@ -125,7 +130,11 @@ impl Database {
                 _ => Err(query::files::no_params()),
             };
         }
-        Answer::whole(self.query(text, params).await?).await
+        if !is_planned {
+            return Answer::whole(self.query(text, params).await?).await;
+        }
+        let (sql, params) = (self.sql.get()?, params.to_vec());
+        Answer::whole(sql.run_planned(&self.principal, text, params, Limits::default()).await?).await
     }
 
     /// Runs one statement that only reads over a snapshot of the past: [`Database::snapshot_at`]. All that it names is as it was

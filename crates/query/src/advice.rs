@@ -226,7 +226,7 @@ fn source<'p>(
     source_at(plan, at)
 }
 
-fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Scan, ColumnId)> {
+pub(crate) fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Scan, ColumnId)> {
     let any = plan.as_any();
     if let Some(scan) = any.downcast_ref::<Scan>() {
         return Some((scan, scan.column(at)?));

@@ -33,7 +33,7 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr as SqlExpr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select,
-    SetExpr, Statement, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+    SetExpr, Statement, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut, visit_expressions,
 };
 use types::{Error, ROW_ID_NAME};
 
@@ -78,6 +78,14 @@ fn selects(body: &SetExpr) -> Vec<&Select> {
 
 /// Says each ASOF JOIN as a LEFT JOIN with a marker. After names are bound.
 pub(crate) fn spell(statement: &mut Statement) -> types::Result<()> {
+    let called = visit_expressions(statement, |expr| match expr {
+        SqlExpr::Function(call) if call.name.to_string().contains(MARKER) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    if called.is_break() {
+        return Err(Error::invalid(format!("there is no function `{MARKER}`"))
+            .hint("the nearest row in time is found by ASOF JOIN … MATCH_CONDITION (a.at >= b.at)"));
+    }
     struct Spell;
     impl VisitorMut for Spell {
         type Break = Error;

@@ -64,9 +64,15 @@ impl Way<'_> {
     }
 }
 
+/// Whether to find so many rows is less work than to read all.
+pub(crate) fn pays(table: &Snapshot) -> impl Fn(u64) -> bool {
+    let all = table.rows();
+    move |rows| rows <= FEW || rows.saturating_mul(ROWS_FOR_ONE) <= all
+}
+
 /// The rows that pass `tests` as far as the best index knows; `None` if reading all rows is less work.
 pub(crate) fn find(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Option<Found> {
-    let pays = |rows: u64| rows <= FEW || rows.saturating_mul(ROWS_FOR_ONE) <= table.rows();
+    let pays = pays(table);
     let one = best(table, indexes, tests);
     let few = one.as_ref().map_or(u64::MAX, |way| way.found.rows);
     let other = tests.iter().enumerate().filter_map(|(at, test)| {
@@ -190,10 +196,7 @@ pub(crate) fn ranges(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Ran
             next = Some(id);
             break;
         };
-        if values.iter().any(is_zero) {
-            next = Some(id);
-            break;
-        }
+        let values = of_either_zero(values);
         let longer = |known: &Vec<Value>| {
             let known = known.clone();
             values.iter().map(move |value| known.iter().cloned().chain([value.clone()]).collect())
@@ -223,6 +226,16 @@ pub(crate) fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
         return Some(vec![Value::Null]);
     }
     constants(tests, wanted)
+}
+
+/// With both zeros for one.
+fn of_either_zero(mut values: Vec<Value>) -> Vec<Value> {
+    if let Some(at) = values.iter().position(is_zero) {
+        let like = values[at].clone();
+        values.retain(|value| !is_zero(value));
+        values.extend([-0.0, 0.0].map(|sign| zero(&like, sign)));
+    }
+    values
 }
 
 /// The zeros are two values in an index, and one in some comparisons.

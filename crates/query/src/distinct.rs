@@ -6,6 +6,8 @@
 //! Of DISTINCT ON it makes an aggregate for each column, which of rows that are level may take each from another, and which no
 //! list goes through. Here whole rows are numbered within their group, and the first is taken.
 
+use std::ops::ControlFlow;
+
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
 use datafusion::functions_window::expr_fn::row_number;
@@ -13,6 +15,9 @@ use datafusion::logical_expr::{
     Aggregate, Distinct, DistinctOn, Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, lit,
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::sql::sqlparser::ast::{
+    self, OrderBy, OrderByKind, Query, SelectItem, SetExpr, Statement, VisitMut, VisitorMut,
+};
 
 #[derive(Debug)]
 pub(crate) struct DistinctIsGrouping;
@@ -42,6 +47,49 @@ impl OptimizerRule for DistinctIsGrouping {
             return Ok(Transformed::no(LogicalPlan::Distinct(Distinct::All(input))));
         }
         Ok(Transformed::yes(LogicalPlan::Aggregate(Aggregate::try_new(input, columns, Vec::new())?)))
+    }
+}
+
+/// DISTINCT ON names its expressions in the order in which ORDER BY has them, and both without numbers and names of the SELECT:
+/// DataFusion wants it so, and PostgreSQL does not.
+pub(crate) fn in_order(statement: &mut Statement) {
+    struct InOrder;
+    impl VisitorMut for InOrder {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            if let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &mut query.order_by
+                && let SetExpr::Select(select) = query.body.as_mut()
+                && let Some(ast::Distinct::On(on)) = &mut select.distinct
+            {
+                let projection = &select.projection;
+                on.iter_mut().for_each(|on| *on = meant(on, projection).clone());
+                order.iter_mut().for_each(|by| by.expr = meant(&by.expr, projection).clone());
+                let place = |on: &ast::Expr| order.iter().position(|by| by.expr == *on).unwrap_or(usize::MAX);
+                on.sort_by_cached_key(place);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = statement.visit(&mut InOrder);
+}
+
+/// What stands in the SELECT under this number or name, else the expression itself.
+fn meant<'a>(expr: &'a ast::Expr, projection: &'a [SelectItem]) -> &'a ast::Expr {
+    let item = match expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(digits, _) => {
+                digits.parse::<usize>().ok().and_then(|number| projection.get(number.checked_sub(1)?))
+            }
+            _ => None,
+        },
+        ast::Expr::Identifier(ident) => projection.iter().find(
+            |item| matches!(item, SelectItem::ExprWithAlias { alias, .. } if alias.value == ident.value),
+        ),
+        _ => None,
+    };
+    match item {
+        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr,
+        _ => expr,
     }
 }
 

@@ -120,9 +120,19 @@ pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 fn node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    // What stands in a scan only tells which pieces to leave out.
-    if matches!(plan, LogicalPlan::TableScan(_)) {
-        return Ok(Transformed::no(plan));
+    // What stands in a scan only tells which pieces to leave out, by the columns as they are stored. But what is compared with no
+    // column comes to true or false there, too.
+    if let LogicalPlan::TableScan(scan) = &plan {
+        if scan.filters.is_empty() {
+            return Ok(Transformed::no(plan));
+        }
+        let keys = Keys { schema: DFSchema::empty(), inputs: Vec::new() };
+        return plan.map_expressions(|filter| {
+            filter.transform_up(|part| match part.any_column_refs() {
+                true => Ok(Transformed::no(part)),
+                false => keys.compared(part),
+            })
+        });
     }
     if let LogicalPlan::RecursiveQuery(query) = plan {
         return recursive(query);

@@ -19,7 +19,9 @@
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `names/views.rs`, `views.rs`, `alter.rs` | views are opened before names are bound; ALTER TABLE |
 //! | `asof_join.rs`, `latest.rs` | ASOF JOIN; max_by and min_by |
-//! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order, joins; which index is missing |
+//! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order; which index is missing |
+//! | `tell.rs` | what one side of a join tells the other: which values there are |
+//! | `interval.rs`, `ordered.rs` | an interval times a number; a UNION ALL that is in an order |
 //! | `simplify.rs`, `membership.rs`, `apart.rs`, `distinct.rs`, `float_keys.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
@@ -82,6 +84,7 @@ pub mod files;
 mod float_keys;
 mod floats;
 mod guard;
+mod interval;
 mod latest;
 mod literal;
 mod membership;
@@ -92,6 +95,7 @@ mod nullif;
 mod one_type;
 mod opaque;
 mod options;
+mod ordered;
 mod params;
 mod parse;
 mod planner;
@@ -107,6 +111,7 @@ mod single;
 mod sql;
 mod sql_type;
 mod sum;
+mod tell;
 mod uuid;
 mod views;
 mod watchdog;

@@ -356,6 +356,7 @@ impl Rewrite<'_> {
             }
         }
         scope::rename_select(select, self.known, &scope, &self.scopes);
+        output::apart(&mut select.projection, &scope);
         scope
     }
 

@@ -18,7 +18,7 @@ use arrow::compute::filter;
 use arrow::datatypes::Int64Type;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{NullEquality, Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
@@ -27,7 +27,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::expressions::{Column, Literal};
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
@@ -69,7 +68,7 @@ impl PhysicalOptimizerRule for ByIndex {
                 None => Ok(Transformed::no(plan)),
             }
         });
-        narrowed.and_then(|narrowed| narrowed.data.transform_down(unheeding).data())
+        narrowed.data()
     }
 
     fn name(&self) -> &str {
@@ -79,22 +78,6 @@ impl PhysicalOptimizerRule for ByIndex {
     fn schema_check(&self) -> bool {
         true
     }
-}
-
-/// A join whose nulls are equal takes rows with null, and does not say so to those below it: they must not listen.
-fn unheeding(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let join = plan.as_any().downcast_ref::<HashJoinExec>();
-    if join.is_none_or(|join| join.null_equality() == NullEquality::NullEqualsNothing) {
-        return Ok(Transformed::no(plan));
-    }
-    plan.transform_down(|plan| {
-        Ok(match plan.as_any().downcast_ref::<Scan>() {
-            Some(scan) if !scan.is_deaf() => {
-                Transformed::yes(Arc::new(scan.deaf()) as Arc<dyn ExecutionPlan>)
-            }
-            _ => Transformed::no(plan),
-        })
-    })
 }
 
 /// What stands between a scan of a table and something that needs few of its rows: projections, and at most one filter.

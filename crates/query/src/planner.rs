@@ -42,10 +42,10 @@ use crate::apart;
 use crate::as_of;
 use crate::asof_join;
 use crate::bounded::Bounds;
-use crate::by_index;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::{Caller, Direct};
+use crate::distinct;
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::latest;
@@ -55,6 +55,7 @@ use crate::narrow::ByIndex;
 use crate::nullif;
 use crate::one_type;
 use crate::options::Options;
+use crate::ordered::UnionOrder;
 use crate::params::Params;
 use crate::parse::{self, merge_coalesce};
 use crate::prepared::{Inferred, Lookup};
@@ -63,6 +64,7 @@ use crate::recursive;
 use crate::simplify::{self, Simplify};
 use crate::single;
 use crate::sql_type;
+use crate::tell::{Sides, Tells};
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
@@ -161,8 +163,8 @@ impl Planner {
         // `coerce` makes floats of those that need not be exact.
         settings.sql_parser.parse_float_as_decimal = true;
         settings.execution.time_zone = Some("UTC".into());
-        // As many as one lookup has.
-        settings.optimizer.hash_join_inlist_pushdown_max_distinct_values = by_index::RANGES_MAX;
+        // `tell` does it, of more joins and by the place of columns.
+        settings.optimizer.enable_join_dynamic_filter_pushdown = false;
         // It forgets the group of nulls: `SELECT DISTINCT x … ORDER BY x LIMIT 5`.
         settings.optimizer.enable_topk_aggregation = false;
         // It refuses a UNION of columns of several tables, whose fields have different ids: names and types are looked at before.
@@ -182,6 +184,11 @@ impl Planner {
         optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeft));
         let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
         physical.extend(PhysicalOptimizer::new().rules);
+        let at = physical.iter().position(|rule| rule.name() == "join_selection");
+        physical.insert(at.map_or(physical.len(), |at| at + 1), Arc::new(Sides));
+        let at = physical.iter().position(|rule| rule.name() == "SanityCheckPlan");
+        physical.insert(at.unwrap_or(physical.len()), Arc::new(UnionOrder));
+        physical.push(Arc::new(Tells));
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(heavy)
@@ -433,6 +440,7 @@ impl Planner {
         let system = names::bind(&mut statement, tables)?;
         asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);
+        distinct::in_order(&mut statement);
         let sources = tables.sources(system)?;
         let catalog = Catalog { state: &self.state, sources };
         let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());

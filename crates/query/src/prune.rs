@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr::{Case, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
 use table::{Piece, Snapshot, Zone};
 use types::{ColumnId, DataType, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value, key};
@@ -74,9 +74,16 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
             Test::Or(vec![test(left, def), test(right, def)])
         }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right }) => {
+            same(left, right, def).or_else(|| same(right, left, def)).unwrap_or(Test::Unknown)
+        }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => compare(left, *op, right, def)
             .or_else(|| compare(right, op.swap()?, left, def))
             .unwrap_or(Test::Unknown),
+        Expr::Case(case) => chosen(case, def).unwrap_or(Test::Unknown),
+        Expr::IsTrue(inner) => test(inner, def),
+        Expr::Column(_) => is_bool(expr, true, def).unwrap_or(Test::Unknown),
+        Expr::Not(inner) => is_bool(inner, false, def).unwrap_or(Test::Unknown),
         Expr::InList(InList { expr, list, negated: false }) => {
             one_of(expr, list, def).unwrap_or(Test::Unknown)
         }
@@ -91,6 +98,58 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
         Expr::Alias(alias) => test(&alias.expr, def),
         _ => Test::Unknown,
     }
+}
+
+/// No row passes.
+const NEVER: Test = Test::Or(Vec::new());
+
+/// `left IS NOT DISTINCT FROM right`, whose right side is a value or null.
+fn same(left: &Expr, right: &Expr, def: &TableDef) -> Option<Test> {
+    let Expr::Literal(scalar, _) = right else { return None };
+    match scalar {
+        null if null.is_null() => Some(Test::IsNull(column(left, def)?.0)),
+        ScalarValue::Boolean(Some(true)) => Some(test(left, def)),
+        _ => compare(left, Operator::Eq, right, def),
+    }
+}
+
+/// What passes a CASE of conditions passes one of its branches: it meets what leads to it, and what it comes to is true.
+fn chosen(case: &Case, def: &TableDef) -> Option<Test> {
+    if case.expr.is_some() {
+        return None;
+    }
+    let branches = case.when_then_expr.iter().map(|(when, then)| {
+        let mut both = Vec::new();
+        [when, then].into_iter().for_each(|part| flatten(outcome(part, def), &mut both));
+        Test::And(both)
+    });
+    let other = case.else_expr.as_ref().map_or(NEVER, |other| outcome(other, def));
+    let possible = branches.chain([other]).filter(|branch| !is_never(branch));
+    Some(match possible.collect::<Vec<_>>().as_mut_slice() {
+        [only] => std::mem::replace(only, Test::Unknown),
+        several => Test::Or(several.to_vec()),
+    })
+}
+
+fn outcome(expr: &Expr, def: &TableDef) -> Test {
+    match expr {
+        Expr::Literal(ScalarValue::Boolean(Some(false) | None) | ScalarValue::Null, _) => NEVER,
+        other => test(other, def),
+    }
+}
+
+fn is_never(test: &Test) -> bool {
+    match test {
+        Test::And(parts) => parts.iter().any(is_never),
+        Test::Or(parts) => parts.iter().all(is_never),
+        _ => false,
+    }
+}
+
+/// A column of truths as a condition.
+fn is_bool(expr: &Expr, wanted: bool, def: &TableDef) -> Option<Test> {
+    let (id, DataType::Bool) = column(expr, def)? else { return None };
+    Some(Test::Compare { column: id, op: Operator::Eq, value: Value::Bool(wanted) })
 }
 
 fn compare(left: &Expr, op: Operator, right: &Expr, def: &TableDef) -> Option<Test> {
@@ -168,10 +227,7 @@ pub(crate) use physical::{exact_tests, possible_tests};
 
 /// Where the rows of `snapshot` that pass `tests` can be.
 pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {
-    if let Some(rows) = by_row_id(tests) {
-        return Ok(Place::Rows(rows));
-    }
-    if let Some(rows) = by_key(snapshot, tests)? {
+    if let Some((_, rows)) = by_id(snapshot, tests, |_| true)? {
         return Ok(Place::Rows(rows));
     }
     let (mut first, mut end) = (RowId(0), snapshot.next_row());
@@ -206,9 +262,22 @@ pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {
     Ok(Place::Range(first, end.max(first)))
 }
 
-fn by_row_id(tests: &[Test]) -> Option<Vec<RowId>> {
+/// The rows that can pass `tests`, if these name them by row id or key and are no more than it pays to find; and which it is.
+pub(crate) fn by_id(
+    snapshot: &Snapshot,
+    tests: &[Test],
+    pays: impl Fn(u64) -> bool,
+) -> Result<Option<(&'static str, Vec<RowId>)>> {
+    let is_few = |count: usize| count <= LOOKUPS_MAX && pays(count as u64);
+    if let Some(rows) = by_row_id(tests, is_few) {
+        return Ok(Some(("by row id", rows)));
+    }
+    Ok(by_key(snapshot, tests, is_few)?.map(|rows| ("by key", rows)))
+}
+
+fn by_row_id(tests: &[Test], is_few: impl Fn(usize) -> bool) -> Option<Vec<RowId>> {
     let values = constants(tests, ROW_ID)?;
-    if values.len() > LOOKUPS_MAX {
+    if !is_few(values.len()) {
         return None;
     }
     let mut rows: Vec<RowId> = values
@@ -223,7 +292,7 @@ fn by_row_id(tests: &[Test]) -> Option<Vec<RowId>> {
     Some(rows)
 }
 
-fn by_key(snapshot: &Snapshot, tests: &[Test]) -> Result<Option<Vec<RowId>>> {
+fn by_key(snapshot: &Snapshot, tests: &[Test], is_few: impl Fn(usize) -> bool) -> Result<Option<Vec<RowId>>> {
     let def = snapshot.def();
     if !def.is_keyed() {
         return Ok(None);
@@ -232,7 +301,7 @@ fn by_key(snapshot: &Snapshot, tests: &[Test]) -> Result<Option<Vec<RowId>>> {
     let mut types = Vec::new();
     for column in def.key_columns() {
         let Some(values) = constants(tests, column.id) else { return Ok(None) };
-        if keys.len() * values.len() > LOOKUPS_MAX {
+        if !is_few(keys.len() * values.len()) {
             return Ok(None);
         }
         let longer = |key: &Vec<Value>| {

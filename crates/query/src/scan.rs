@@ -25,11 +25,12 @@ use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use table::{Piece, Projection, Snapshot};
-use types::{ColumnId, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Value};
+use types::{ColumnId, IndexDef, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Value};
 
 use crate::by_index::Found;
 use crate::provider::{Table, found_parts, position};
 use crate::prune::Test;
+use crate::tell::said::Told;
 use late::Late;
 
 /// What one partition reads.
@@ -60,8 +61,6 @@ pub(crate) struct Scan {
     of_all: Option<Arc<(Table, Vec<Test>)>>,
     /// What those above learn while they work.
     late: Arc<Late>,
-    /// Whether it takes nothing of that.
-    deaf: bool,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
 }
@@ -86,7 +85,6 @@ impl Scan {
             newest_first: false,
             of_all: None,
             late: Arc::default(),
-            deaf: false,
             metrics: ExecutionPlanMetricsSet::new(),
             properties,
         }
@@ -104,13 +102,19 @@ impl Scan {
         Scan { of_all: Some(Arc::new((table, tests))), ..self }
     }
 
-    /// It will not listen to what those above learn.
-    pub fn deaf(&self) -> Self {
-        Scan { deaf: true, ..self.clone() }
+    /// It hears what a join has on its other side. `None` of a scan to which it makes no difference.
+    pub fn told(&self, told: Arc<Told>) -> Option<Self> {
+        self.of_all()?;
+        let late = Arc::new(self.late.and(told));
+        Some(Scan { late, ..self.with(self.limit, self.newest_first) })
     }
 
-    pub fn is_deaf(&self) -> bool {
-        self.deaf
+    /// Whether rows are found by a column, if certain values of it are wanted.
+    pub fn finds(&self, column: ColumnId) -> bool {
+        let def = self.snapshot.def();
+        let is_first =
+            |index: &IndexDef| index.kind == index::column::KIND && index.columns.first() == Some(&column);
+        column == ROW_ID || def.primary_key.as_slice() == [column] || def.indexes.iter().any(is_first)
     }
 
     /// What was said by [`Scan::over`]; `None` of any other scan.
@@ -165,7 +169,6 @@ impl Scan {
             newest_first,
             of_all: self.of_all.clone(),
             late: Arc::new(self.late.again()),
-            deaf: self.deaf,
             metrics: ExecutionPlanMetricsSet::new(),
             properties,
         }
@@ -314,8 +317,8 @@ impl DisplayAs for Scan {
             let label = if self.index.is_some() { "tail" } else { "pieces" };
             write!(f, ", {label}={}", self.pieces().count())?;
         }
-        if let Some(index) = self.late.index() {
-            write!(f, ", while joining: index={index}")?;
+        if let Some(found) = self.late.found() {
+            write!(f, ", while joining: {found}")?;
         }
         if self.newest_first {
             f.write_str(", newest first")?;
@@ -379,8 +382,8 @@ impl ExecutionPlan for Scan {
         Ok(Arc::new(Scan { late: Arc::default(), ..self.with(self.limit, self.newest_first) }))
     }
 
-    /// Takes what a join or the first rows of an order let through, as far as they know it by then. It may say more than that, so
-    /// they look themselves too.
+    /// Takes what the first rows of an order let through, as far as they are known by then. It may say more than that, so they look
+    /// themselves too.
     fn handle_child_pushdown_result(
         &self,
         phase: FilterPushdownPhase,
@@ -390,7 +393,7 @@ impl ExecutionPlan for Scan {
         let filters: Vec<_> = result.parent_filters.iter().map(|given| given.filter.clone()).collect();
         let taken =
             FilterPushdownPropagation::with_parent_pushdown_result(vec![PushedDown::No; filters.len()]);
-        let is_unfit = self.deaf || self.of_all.is_none() || filters.is_empty();
+        let is_unfit = self.of_all.is_none() || filters.is_empty();
         if phase != FilterPushdownPhase::Post || is_unfit {
             return Ok(taken);
         }

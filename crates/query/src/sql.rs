@@ -108,6 +108,8 @@ struct Asked<'a> {
     text: &'a str,
     /// `text`, if it was parsed before.
     parsed: Option<Arc<Statement>>,
+    /// Whether it was found to be no lookup, or too large a one.
+    is_planned: bool,
     params: Vec<Value>,
     limits: Limits,
     /// The longest deadline, if not that of all statements.
@@ -122,6 +124,7 @@ impl<'a> Asked<'a> {
             transaction: None,
             text,
             parsed: None,
+            is_planned: false,
             params,
             limits,
             longest: None,
@@ -221,12 +224,23 @@ impl Sql {
     }
 
     /// The answer of a text that was run before and is a lookup, here and now, for a thread that would only wait for
-    /// another one to answer; `None` if it is none: then [`Sql::run`] it.
+    /// another one to answer; `None` if it is none: then [`Sql::run_planned`].
     pub fn lookup_here(&self, principal: &Principal, text: &str, params: &[Value]) -> Result<Option<Rows>> {
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
         self.0.shared.direct(principal, None, text, params, &Limits::default(), Caller::Waiting)
+    }
+
+    /// [`Sql::run`] of what [`Sql::lookup_here`] did not answer: it is not looked for once more.
+    pub async fn run_planned(
+        &self,
+        principal: &Principal,
+        text: &str,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
+        self.start(Asked { is_planned: true, ..Asked::of(principal, text, params, limits) }).await
     }
 
     /// [`Sql::run`] of a text that was parsed before.
@@ -288,12 +302,13 @@ impl Sql {
     }
 
     async fn start(&self, asked: Asked<'_>) -> Result<Answer> {
-        let Asked { principal, view, transaction, text, parsed, params, limits, longest } = asked;
+        let Asked { principal, view, transaction, text, parsed, is_planned, params, limits, longest } = asked;
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
-        if let Some(rows) =
-            self.0.shared.direct(&principal, view.as_ref(), text, &params, &limits, Caller::Shared)?
+        if !is_planned
+            && let Some(rows) =
+                self.0.shared.direct(&principal, view.as_ref(), text, &params, &limits, Caller::Shared)?
         {
             return Ok(Answer::Rows(rows));
         }

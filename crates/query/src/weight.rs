@@ -30,7 +30,9 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::Expr;
 use table::BATCH_ROWS;
 
+use crate::ordered::Ordered;
 use crate::scan::Scan;
+use crate::tell::Tell;
 use crate::{float_keys, opaque};
 
 /// What a light statement may cost, in units of about a nanosecond.
@@ -207,8 +209,10 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
         || any.is::<CooperativeExec>()
         || any.is::<GlobalLimitExec>()
         || any.is::<LocalLimitExec>()
+        || any.is::<Ordered>()
         || any.is::<RepartitionExec>()
         || any.is::<SortPreservingMergeExec>()
+        || any.is::<Tell>()
         || any.is::<UnionExec>();
     if passes {
         return Some(all.costs(read * SIMPLE));

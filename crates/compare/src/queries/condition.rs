@@ -102,7 +102,7 @@ impl Scope {
     fn leaf(&self, random: &mut Random) -> String {
         let (column, kind) = self.column(random);
         let literal = |random: &mut Random| kind.literal(random);
-        match random.below(20) {
+        match random.below(22) {
             0 => format!("{column} is null"),
             1 => format!("{column} is not null"),
             2 => list(&column, kind, random),
@@ -186,8 +186,43 @@ impl Scope {
             },
             15 | 16 if self.depth < 2 => self.subquery(random),
             17 => format!("{} {} {column}", literal(random), comparison(random)),
+            20 => format!("{column} is not distinct from {}", kind.value(random)),
+            21 if self.depth < 2 => {
+                let plain = self.plain();
+                let part = |random: &mut Random| plain.condition(random, 0).text();
+                let (first, second) = (part(random), part(random));
+                let then = ["true", "false"][random.below(2) as usize];
+                let other = match random.below(3) {
+                    0 => String::new(),
+                    1 => " else false".into(),
+                    _ => format!(" else {}", part(random)),
+                };
+                format!("case when {first} then {then} when {second} then {}{other} end", part(random))
+            }
             _ => format!("{column} {} {}", comparison(random), literal(random)),
         }
+    }
+
+    /// A condition that takes the rows which meet one of a few rows of another table.
+    pub fn chosen(&self, random: &mut Random) -> Condition {
+        let table = &TABLES[random.below(3) as usize];
+        let inner = Scope { depth: 9, ..Scope::of("few", table) };
+        let (column, kind) = inner.column(random);
+        let Some((outer, _)) = self.column_of(random, |other| other == kind) else {
+            return self.condition(random, 1);
+        };
+        let filter = inner.condition(random, 1).text();
+        let few = match inner.column_of(random, |kind| kind == Kind::Small) {
+            Some((small, _)) if random.below(4) > 0 => {
+                format!("{filter} and {small} % 9 = {}", random.below(9))
+            }
+            _ => filter,
+        };
+        let from = format!("from {} few where {few}", table.name);
+        Condition::Leaf(match random.below(2) {
+            0 => format!("{outer} in (select {column} {from})"),
+            _ => format!("exists (select 1 {from} and {column} = {outer})"),
+        })
     }
 
     /// A condition with a statement in it; half of them look at the row outside.

@@ -19,6 +19,8 @@ pub struct Select {
     /// One for each item if it is sorted.
     order: Vec<String>,
     limit: Option<(u64, u64)>,
+    /// Whether all items have one name.
+    one_name: bool,
 }
 
 impl Select {
@@ -43,8 +45,9 @@ impl Select {
     }
 
     fn body(&self) -> String {
+        let name = |at: usize| if self.one_name { 1 } else { at + 1 };
         let items: Vec<String> =
-            self.items.iter().enumerate().map(|(at, (item, _))| format!("{item} as c{}", at + 1)).collect();
+            self.items.iter().enumerate().map(|(at, (item, _))| format!("{item} as c{}", name(at))).collect();
         let distinct = if self.distinct { "distinct " } else { "" };
         let mut text = format!("select {distinct}{} from {}", items.join(", "), self.from);
         if let Some(filter) = &self.filter {
@@ -108,15 +111,17 @@ impl Select {
 
 /// Any statement over the tables.
 pub fn any(random: &mut Random) -> Select {
-    let mut select = match random.below(20) {
+    let mut select = match random.below(23) {
         0..=6 => plain(random),
         7..=10 => joined(random),
         11..=13 => grouped(random),
         14 => aggregated(random),
         15 | 16 => combined(random),
         17 => nested(random),
-        _ => lookup(random),
+        18 | 19 => lookup(random),
+        _ => chosen(random),
     };
+    select.one_name = random.below(8) == 0;
     if random.below(5) < 3 {
         sort(&mut select, random);
     }
@@ -149,7 +154,8 @@ fn select(scope: &Scope, from: String, random: &mut Random, filter: Option<Condi
     let items = (0..1 + random.below(4)).map(|_| scope.expression(random)).collect();
     let with = None;
     let (group, having, order, limit) = (Vec::new(), None, Vec::new(), None);
-    Select { distinct: random.below(5) == 0, items, from, filter, group, having, with, order, limit }
+    let (distinct, one_name) = (random.below(5) == 0, false);
+    Select { distinct, items, from, filter, group, having, with, order, limit, one_name }
 }
 
 fn plain(random: &mut Random) -> Select {
@@ -168,6 +174,19 @@ fn lookup(random: &mut Random) -> Select {
     select.distinct = false;
     select.items = table.columns.iter().map(|(column, kind)| ((*column).to_owned(), *kind)).collect();
     select
+}
+
+/// Rows that meet one of a few others, and a condition beside.
+fn chosen(random: &mut Random) -> Select {
+    let table = any_table(random);
+    let scope = Scope::of("x", table);
+    let chosen = scope.chosen(random);
+    let filter = match random.below(3) {
+        0 => Condition::And(Box::new(chosen), Box::new(scope.condition(random, 1))),
+        1 => Condition::And(Box::new(chosen), Box::new(scope.chosen(random))),
+        _ => chosen,
+    };
+    select(&scope, format!("{} x", table.name), random, Some(filter))
 }
 
 fn joined(random: &mut Random) -> Select {
@@ -274,5 +293,6 @@ fn nested(random: &mut Random) -> Select {
         with: None,
         order: Vec::new(),
         limit: None,
+        one_name: false,
     }
 }

@@ -8,13 +8,21 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Statement, visit_exp
 use types::Error;
 
 use super::{ReadAs, ours, read};
+use crate::interval;
 
-/// Reads text where a statement is planned, before anything asks for the type of the operation: `n + '1'` has none.
+/// Reads text where a statement is planned, before anything asks for the type of the operation: `n + '1'` has none. So has an
+/// interval times a number.
 #[derive(Debug)]
 pub(crate) struct TextReader;
 
 impl ExprPlanner for TextReader {
     fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        if let BinaryOperator::Multiply | BinaryOperator::Divide = &raw.op {
+            let divides = raw.op == BinaryOperator::Divide;
+            if let Some(product) = interval::times(&raw.left, divides, &raw.right, schema) {
+                return Ok(PlannerResult::Planned(product));
+            }
+        }
         let compares = compares(&raw.op);
         let spelled = spelled(&raw.op);
         if (compares || calculates(&raw.op)) && untyped(&raw.left) != untyped(&raw.right) {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut,
-    VisitorMut,
+    AccessExpr, ExcludeSelectItem, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
+    VisitMut, VisitorMut,
 };
 
 use super::{Known, pick};
@@ -123,6 +123,36 @@ impl Scope {
             Place::Last => pick(ident, &self.aliases).or_else(|| pick(ident, &self.columns)),
             Place::Inside => pick(ident, &self.columns).or_else(|| pick(ident, &self.aliases)),
         }
+    }
+
+    /// The columns that a wildcard stands for; none of those that are not known.
+    pub fn wildcard(&self, item: &SelectItem) -> BTreeSet<String> {
+        let (mut columns, options) = match item {
+            SelectItem::Wildcard(options) => (self.columns.clone(), options),
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), options) => {
+                let Some(ObjectNamePart::Identifier(ident)) = object.0.last() else { return BTreeSet::new() };
+                let relation = self.relation(ident).and_then(|(_, columns)| columns.clone());
+                (relation.unwrap_or_default(), options)
+            }
+            _ => return BTreeSet::new(),
+        };
+        match &options.opt_exclude {
+            Some(ExcludeSelectItem::Single(column)) => columns.retain(|name| *name != column.value),
+            Some(ExcludeSelectItem::Multiple(all)) => {
+                columns.retain(|name| all.iter().all(|c| c.value != *name))
+            }
+            None => {}
+        }
+        if let Some(except) = &options.opt_except {
+            columns.remove(&except.first_element.value);
+            columns.retain(|name| except.additional_elements.iter().all(|column| column.value != *name));
+        }
+        columns
+    }
+
+    /// Whether a table, or what is called as one, has this name.
+    pub fn has(&self, ident: &Ident) -> bool {
+        self.relation(ident).is_some()
     }
 
     fn knows(&self, ident: &Ident) -> bool {

@@ -67,6 +67,11 @@ fn begins_point(seen: &[usize], tokens: &[TokenWithSpan], at: usize) -> bool {
     let token = |at: usize| seen.get(at).map(|at| &tokens[*at].token);
     match token(at) {
         Some(Token::SingleQuotedString(_) | Token::Placeholder(_)) => true,
+        // As an alias `of` may have names of columns in brackets: a word, and no more.
+        Some(Token::LParen) => match (token(at + 1).and_then(plain), token(at + 2)) {
+            (Some(_), Some(Token::Comma | Token::RParen)) => false,
+            _ => begins_point(seen, tokens, at + 1),
+        },
         Some(first) => {
             let is = |wanted: &str| plain(first).is_some_and(|word| word.eq_ignore_ascii_case(wanted));
             let is_value = |token: &Token| {

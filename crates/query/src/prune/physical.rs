@@ -1,17 +1,19 @@
 //! The tests of a predicate as it will be evaluated.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
+use arrow::datatypes::{DataType as Arrow, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_plan::expressions::{
-    BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal,
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal,
 };
 use types::{ColumnId, TableDef};
 
-use super::{Test, value_of};
+use super::{NEVER, Test, value_of};
 use crate::float_keys;
 
 /// Tests that are passed by exactly those rows that the predicate takes; `None` if there are no such. `columns` are those of the
@@ -51,9 +53,65 @@ fn possible(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) 
     }
     let is_false = |literal: &Literal| *literal.value() == ScalarValue::Boolean(Some(false));
     if any.downcast_ref::<Literal>().is_some_and(is_false) {
-        return Test::Or(Vec::new());
+        return NEVER;
     }
-    test(expr, columns, def).unwrap_or(Test::Unknown)
+    match test(expr, columns, def).or_else(|| widened(expr, columns, def)) {
+        Some(Test::IsNull(id)) if def.schema.column(id).is_some_and(|column| !column.nullable) => NEVER,
+        known => known.unwrap_or(Test::Unknown),
+    }
+}
+
+/// The test of a column that is compared as a wider type, of which each value is at most one of the column's.
+fn widened(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<Test> {
+    let any = expr.as_any();
+    if let Some(list) = any.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
+        let (id, own) = wider(list.expr(), columns, def)?;
+        let literals = list.list().iter().map(|item| item.as_any().downcast_ref::<Literal>());
+        let literals = literals.collect::<Option<Vec<_>>>()?;
+        // No value of the column is equal to the others.
+        let values = literals.into_iter().filter_map(|literal| narrowed(literal.value(), &own));
+        let values = values.map(|value| value_of(&value, id, def)).collect::<Option<_>>()?;
+        return Some(Test::OneOf { column: id, values });
+    }
+    let binary = any.downcast_ref::<BinaryExpr>()?;
+    if !matches!(binary.op(), Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
+        return None;
+    }
+    let (id, own) = wider(binary.left(), columns, def)?;
+    let value = narrowed(binary.right().as_any().downcast_ref::<Literal>()?.value(), &own)?;
+    Some(Test::Compare { column: id, op: *binary.op(), value: value_of(&value, id, def)? })
+}
+
+/// The column below a cast that keeps all values apart and in order, and its own type.
+fn wider(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<(ColumnId, Arrow)> {
+    let cast = expr.as_any().downcast_ref::<CastExpr>()?;
+    let id = column(cast.expr(), columns)?;
+    let own = def.schema.column(id)?.data_type.to_arrow();
+    let keeps = match (&own, cast.cast_type()) {
+        (Arrow::Int32, Arrow::Int64 | Arrow::Float64) => true,
+        (Arrow::Float32, Arrow::Float64) => true,
+        (Arrow::Date32, Arrow::Timestamp(TimeUnit::Microsecond, _)) => true,
+        (Arrow::Int32, Arrow::Decimal128(digits, scale)) => i16::from(*digits) - i16::from(*scale) >= 10,
+        (Arrow::Int64, Arrow::Decimal128(digits, scale)) => i16::from(*digits) - i16::from(*scale) >= 19,
+        (Arrow::Decimal128(digits, scale), Arrow::Decimal128(more, finer)) => {
+            let whole = |digits: &u8, scale: &i8| i16::from(*digits) - i16::from(*scale);
+            finer >= scale && whole(more, finer) >= whole(digits, scale)
+        }
+        _ => false,
+    };
+    keeps.then_some((id, own))
+}
+
+/// The value that becomes this one as a wider type; `None` if there is none.
+fn narrowed(value: &ScalarValue, own: &Arrow) -> Option<ScalarValue> {
+    let narrow = value.cast_to(own).ok().filter(|narrow| !narrow.is_null())?;
+    let back = narrow.cast_to(&value.data_type()).ok()?;
+    // The zeros are one.
+    (back.partial_cmp(value) == Some(Ordering::Equal) || is_zero(&back) && is_zero(value)).then_some(narrow)
+}
+
+fn is_zero(value: &ScalarValue) -> bool {
+    matches!(value, ScalarValue::Float64(Some(v)) if *v == 0.0)
 }
 
 fn test(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<Test> {

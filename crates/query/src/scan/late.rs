@@ -1,8 +1,8 @@
 //! What a scan is told while its plan runs: which values a join has on its other side, how good the first rows of an order are.
 //!
-//! A join that has read its small side says which values there are, before anything of the other side is read. If an index knows
-//! of them, that side is looked up. Whoever reads a part first decides so for all parts. Besides, a piece whose bounds show that
-//! it holds nothing of what is still wanted is not read.
+//! A join that has read its small side says which values there are, before anything of the other side is read. If a key or an
+//! index knows of them, that side is looked up. Whoever reads a part first decides so for all parts. Besides, a piece whose bounds
+//! show that it holds nothing of what is still wanted is not read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -38,9 +38,14 @@ impl Late {
         Late::of(self.filters.clone())
     }
 
-    /// The index that was asked while the plan ran.
-    pub fn index(&self) -> Option<&str> {
-        self.found.get()?.as_ref().map(|(name, _)| name.as_str())
+    /// The same, with one more.
+    pub fn and(&self, filter: Arc<dyn PhysicalExpr>) -> Late {
+        Late::of(self.filters.iter().cloned().chain([filter]).collect())
+    }
+
+    /// How rows were found while the plan ran.
+    pub fn found(&self) -> Option<&str> {
+        self.found.get()?.as_ref().map(|(how, _)| how.as_str())
     }
 }
 
@@ -61,7 +66,7 @@ impl Scan {
         !known.tests.is_empty()
     }
 
-    /// What is read instead of all pieces: what an index finds of the rows that a join wants.
+    /// What is read instead of all pieces: the rows that a join wants, as far as a key or an index finds them.
     pub(super) fn found_late(&self) -> Option<&[Part]> {
         if self.late.filters.is_empty() || self.index.is_some() {
             return None;
@@ -73,9 +78,14 @@ impl Scan {
                 return None;
             }
             let tests: Vec<Test> = known.tests.into_iter().chain(tests.iter().cloned()).collect();
+            let few = by_index::pays(&table.snapshot);
+            if let Ok(Some((how, rows))) = prune::by_id(&table.snapshot, &tests, few) {
+                let how = if rows.is_empty() { "nothing is wanted" } else { how };
+                return Some((how.to_owned(), vec![Part::Rows(rows)]));
+            }
             let found = by_index::find(&table.snapshot, table.indexes.as_ref()?, &tests)?;
             let parts = found_parts(&table.snapshot, &found, &tests, self.parts.len());
-            Some((found.name, parts))
+            Some((format!("index={}", found.name), parts))
         });
         found.as_ref().map(|(_, parts)| parts.as_slice())
     }

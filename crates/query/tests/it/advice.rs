@@ -5,13 +5,13 @@ use types::{Principal, Scope, TableSet};
 
 use crate::database::{Database, open, texts};
 
-fn analyzed(database: &Database, text: &str) -> String {
+pub fn analyzed(database: &Database, text: &str) -> String {
     let rows = database.query(&format!("explain analyze {text}"));
     rows.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
 /// The sum of a figure in a plan that was run; thousands are written as K, millions as M.
-fn figure(plan: &str, name: &str) -> f64 {
+pub fn figure(plan: &str, name: &str) -> f64 {
     let name = format!("{name}=");
     let parts = plan.split(name.as_str()).skip(1);
     let number = |part: &str| {

@@ -68,6 +68,11 @@ fn a_kept_plan_takes_either_zero_and_what_is_no_number() {
                 assert_eq!(count("select count(*) from f where x is not distinct from $1", zero), "16");
                 assert_eq!(count("select 0.0::float8 = $1", zero), "true");
                 assert_eq!(count("select count(*) from f where x = $1 and $1 = 0", zero), "16");
+                // What is left out of a scan knows it too.
+                let either = "select count(*) from f where ($1 = 0 and x = 499.5) or x = 1e301";
+                assert_eq!(count(either, zero), "1");
+                let case = "select count(*) from f where case when $1 = 0 then x = 499.5 else x = 1e301 end";
+                assert_eq!(count(case, zero), "1");
             }
             for nan in [f64::NAN, -f64::NAN] {
                 assert_eq!(ids("select id from f where x = $1", nan), 2);

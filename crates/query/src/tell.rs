@@ -1,0 +1,222 @@
+//! A physical rule: a join that reads one side first tells the other which values there are.
+//!
+//! `WHERE x IN (SELECT …)`, EXISTS and NOT EXISTS with an equality, inner and outer joins: wherever a row of the side that is read
+//! last is of no use unless it meets one of the side that is read first. The values of the first side are [collected](values) as
+//! they pass, and the scan of the other side [hears](said) of them before it reads anything: if they are few, it looks its rows
+//! up by key, row id or index, else it leaves out the pieces that lie outside of them. Whatever is read is joined as ever, so the
+//! answer is that of a scan (M2).
+//!
+//! DataFusion has the like of it, of inner joins alone; and it finds the column in what stands between by its name, which another
+//! column may have too. Here columns are followed by their place.
+
+pub(crate) mod said;
+mod sides;
+mod values;
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinType, NullEquality, Result};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::expressions::Column;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::UnionExec;
+
+use crate::scan::Scan;
+use said::{Said, Told};
+pub(crate) use sides::Sides;
+pub(crate) use values::Tell;
+
+/// See the module. The last rule: what hears is joined with what is told.
+#[derive(Debug)]
+pub(crate) struct Tells;
+
+impl PhysicalOptimizerRule for Tells {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let told = plan.transform_up(|plan| {
+            let join = plan.as_any().downcast_ref::<HashJoinExec>();
+            Ok(match join.map(tells).transpose()?.flatten() {
+                Some(children) => Transformed::yes(plan.with_new_children(children)?),
+                None => Transformed::no(plan),
+            })
+        });
+        told.data()
+    }
+
+    fn name(&self) -> &str {
+        "tells"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The sides of a join of which the right one hears of the left one's values.
+fn tells(join: &HashJoinExec) -> Result<Option<Vec<Arc<dyn ExecutionPlan>>>> {
+    let is_of_use = match join.join_type() {
+        JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftMark | JoinType::RightSemi => {
+            true
+        }
+        // It asks whether the other side has any row, or a null.
+        JoinType::LeftAnti => !join.null_aware,
+        JoinType::Right | JoinType::Full | JoinType::RightAnti | JoinType::RightMark => false,
+    };
+    if !is_of_use || join.on().is_empty() {
+        return Ok(None);
+    }
+    let nulls_meet = join.null_equality() == NullEquality::NullEqualsNull;
+    let (keys, heard): (Vec<_>, Vec<_>) = join.on().iter().cloned().unzip();
+    let said = Arc::new(Said::new(nulls_meet, keys.len()));
+    let mut hearers = Vec::new();
+    let wanted = heard.into_iter().map(Some).collect();
+    let Some(right) = heard_by(join.right(), wanted, &said, &mut hearers)? else { return Ok(None) };
+    let left = telling(join.left(), keys, &said, &hearers)?;
+    Ok(Some(vec![left, right]))
+}
+
+/// Listens before rows are dealt out: a part of the join has all of its rows when all that are told have passed.
+fn telling(
+    plan: &Arc<dyn ExecutionPlan>,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    said: &Arc<Said>,
+    hearers: &[String],
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let any = plan.as_any();
+    if any.is::<RepartitionExec>() || any.is::<CoalescePartitionsExec>() {
+        let input = telling(plan.children()[0], keys, said, hearers)?;
+        return plan.clone().with_new_children(vec![input]);
+    }
+    Ok(Arc::new(Tell::new(plan.clone(), keys, said.clone(), hearers)))
+}
+
+/// Which columns of the plan's rows a told key is about; `None` of a key that nothing is known of here.
+type Wanted = Vec<Option<Arc<dyn PhysicalExpr>>>;
+
+/// The plan, of which a scan hears what is said; `None` if none can.
+fn heard_by(
+    plan: &Arc<dyn ExecutionPlan>,
+    wanted: Wanted,
+    said: &Arc<Said>,
+    hearers: &mut Vec<String>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    // Of the first few rows others would take the place of those that are left out.
+    if wanted.iter().all(Option::is_none) || plan.fetch().is_some() {
+        return Ok(None);
+    }
+    let any = plan.as_any();
+    if let Some(scan) = any.downcast_ref::<Scan>() {
+        let told = Arc::new(Told::new(wanted, said.clone()));
+        let Some(scan) = scan.told(told.clone()) else { return Ok(None) };
+        let table = &scan.snapshot().def().name;
+        hearers.extend(told.keys().map(|key| format!("{}.{key}", types::name::short_table_name(table))));
+        return Ok(Some(Arc::new(scan)));
+    }
+    let children = plan.children();
+    let mut hears = |at: usize, wanted: Wanted| -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(child) = heard_by(children[at], wanted, said, hearers)? else { return Ok(None) };
+        let mut all: Vec<_> = children.iter().copied().cloned().collect();
+        all[at] = child;
+        plan.clone().with_new_children(all).map(Some)
+    };
+    if let Some(projection) = any.downcast_ref::<ProjectionExec>() {
+        return hears(0, moved(wanted, |at| Some(projection.expr().get(at)?.expr.clone()))?);
+    }
+    if let Some(filter) = any.downcast_ref::<FilterExec>() {
+        let schema = filter.input().schema();
+        let column = |at: usize| {
+            let at = match filter.projection() {
+                Some(columns) => *columns.get(at)?,
+                None => at,
+            };
+            Some(Arc::new(Column::new(schema.fields().get(at)?.name(), at)) as Arc<dyn PhysicalExpr>)
+        };
+        return hears(0, moved(wanted, column)?);
+    }
+    if let Some(aggregate) = any.downcast_ref::<AggregateExec>() {
+        let groups = aggregate.group_expr();
+        if groups.has_grouping_set() || aggregate.limit_options().is_some() {
+            return Ok(None);
+        }
+        return hears(0, moved(wanted, |at| Some(groups.expr().get(at)?.0.clone()))?);
+    }
+    if let Some(join) = any.downcast_ref::<HashJoinExec>() {
+        for side in [0, 1] {
+            let of_side = moved(wanted.clone(), |at| column_of(join, at, side))?;
+            if let Some(plan) = hears(side, of_side)? {
+                return Ok(Some(plan));
+            }
+        }
+        return Ok(None);
+    }
+    if any.is::<UnionExec>() {
+        let mut all: Vec<_> = children.iter().copied().cloned().collect();
+        let mut is_heard = false;
+        for child in &mut all {
+            if let Some(hearing) = heard_by(child, wanted.clone(), said, hearers)? {
+                (*child, is_heard) = (hearing, true);
+            }
+        }
+        return if is_heard { plan.clone().with_new_children(all).map(Some) } else { Ok(None) };
+    }
+    let passes = any.is::<CoalescePartitionsExec>()
+        || any.is::<CooperativeExec>()
+        || any.is::<RepartitionExec>()
+        || any.is::<SortExec>()
+        || any.is::<SortPreservingMergeExec>()
+        || any.is::<Tell>();
+    if passes { hears(0, wanted) } else { Ok(None) }
+}
+
+/// A column of a join's rows as one of a side, if a row of the join is one of this side.
+fn column_of(join: &HashJoinExec, at: usize, side: usize) -> Option<Arc<dyn PhysicalExpr>> {
+    let at = match &join.projection {
+        Some(columns) => *columns.get(at)?,
+        None => at,
+    };
+    let (left, right) = (join.left().schema(), join.right().schema());
+    let width = left.fields().len();
+    let (schema, at) = match (join.join_type(), side) {
+        (JoinType::Inner | JoinType::Left, 0) if at < width => (left, at),
+        (JoinType::Inner | JoinType::Right, 1) => (right, at.checked_sub(width)?),
+        (JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark, 0) => (left, at),
+        (JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark, 1) => (right, at),
+        _ => return None,
+    };
+    // The mark stands behind the columns.
+    let field = schema.fields().get(at)?;
+    Some(Arc::new(Column::new(field.name(), at)))
+}
+
+/// What is wanted, said of the rows of an input.
+fn moved(wanted: Wanted, column: impl Fn(usize) -> Option<Arc<dyn PhysicalExpr>>) -> Result<Wanted> {
+    let one = |key: Option<Arc<dyn PhysicalExpr>>| {
+        let Some(key) = key else { return Ok(None) };
+        let mut is_known = true;
+        let moved = key.transform_up(|expr| {
+            let Some(at) = expr.as_any().downcast_ref::<Column>().map(Column::index) else {
+                return Ok(Transformed::no(expr));
+            };
+            Ok(match column(at) {
+                Some(column) => Transformed::yes(column),
+                None => {
+                    is_known = false;
+                    Transformed::no(expr)
+                }
+            })
+        })?;
+        Ok(is_known.then_some(moved.data))
+    };
+    wanted.into_iter().map(one).collect()
+}

@@ -1,0 +1,74 @@
+//! A physical rule: which side of a semi join is read first, where that decides about a lookup.
+//!
+//! DataFusion reads the side first that it takes for the smaller one. How many rows a filter takes it can only guess, so it may
+//! read all of an indexed table that a condition would have made a handful of. If the side that only has to be met is not much
+//! larger by that guess, it is read first here.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinType, Result};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+
+use crate::advice::source_at;
+
+/// A side of fewer rows is read as it is.
+const ROWS_MIN: usize = 8_192;
+/// How much larger the other side may seem.
+const TIMES: usize = 8;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Sides;
+
+impl PhysicalOptimizerRule for Sides {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let turned = plan.transform_up(|plan| {
+            Ok(match plan.as_any().downcast_ref::<HashJoinExec>() {
+                Some(join) if would_look_up(join)? => {
+                    Transformed::yes(join.swap_inputs(*join.partition_mode())?)
+                }
+                _ => Transformed::no(plan),
+            })
+        });
+        turned.data()
+    }
+
+    fn name(&self) -> &str {
+        "sides"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn would_look_up(join: &HashJoinExec) -> Result<bool> {
+    if *join.join_type() != JoinType::LeftSemi || join.null_aware {
+        return Ok(false);
+    }
+    let Some(rows) = join.on().iter().find_map(|(key, _)| found_by(join.left(), key)) else {
+        return Ok(false);
+    };
+    let other = join.right().partition_statistics(None)?.num_rows;
+    Ok(rows >= ROWS_MIN
+        && match other {
+            Precision::Exact(_) => false,
+            Precision::Inexact(other) => other <= rows.saturating_mul(TIMES),
+            Precision::Absent => true,
+        })
+}
+
+/// How many rows a scan reads, if these could be found by a key, a row id or an index instead.
+fn found_by(plan: &Arc<dyn ExecutionPlan>, key: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    let columns = collect_columns(key);
+    let column = columns.iter().next().filter(|_| columns.len() == 1)?;
+    let (scan, column) = source_at(plan, column.index())?;
+    (scan.of_all().is_some() && !scan.is_lookup() && scan.finds(column)).then(|| scan.rows(None))
+}

@@ -1,0 +1,322 @@
+//! Passes rows on, and says when the last has passed which values their keys had.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{concat, filter, is_not_null, take};
+use arrow::datatypes::{DataType as Arrow, SchemaRef};
+use arrow::row::{RowConverter, SortField};
+use datafusion::common::{Result, ScalarValue, Statistics};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
+use datafusion::logical_expr::Accumulator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{Stream, StreamExt};
+
+use super::said::{Others, Said, Values};
+use crate::by_index::RANGES_MAX;
+use crate::float_keys::has_float;
+
+/// Of more rows than these only the bounds are told: they are hardly few values.
+const ROWS_MAX: usize = 64 * RANGES_MAX;
+/// And of values that take more than these.
+const BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tell {
+    input: Arc<dyn ExecutionPlan>,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// `None`: nobody hears it.
+    said: Option<Arc<Said>>,
+    /// The columns that hear it, for EXPLAIN.
+    hearers: Vec<String>,
+}
+
+impl Tell {
+    pub fn new(
+        input: Arc<dyn ExecutionPlan>,
+        keys: Vec<Arc<dyn PhysicalExpr>>,
+        said: Arc<Said>,
+        hearers: &[String],
+    ) -> Tell {
+        Tell { input, keys, said: Some(said), hearers: hearers.to_vec() }
+    }
+
+    fn with(&self, input: Arc<dyn ExecutionPlan>, said: Option<Arc<Said>>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Tell { input, keys: self.keys.clone(), said, hearers: self.hearers.clone() })
+    }
+}
+
+impl DisplayAs for Tell {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+        write!(f, "Tell: values of [{}], to [{}]", keys.join(", "), self.hearers.join(", "))
+    }
+}
+
+impl ExecutionPlan for Tell {
+    fn name(&self) -> &str {
+        "Tell"
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(match children.pop() {
+            Some(input) => self.with(input, self.said.clone()),
+            None => self,
+        })
+    }
+
+    /// The scan has forgotten whom it heard.
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self.with(self.input.clone(), None))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, context)?;
+        let Some(said) = self.said.clone() else { return Ok(input) };
+        let schema = input.schema();
+        said.expect(self.properties().output_partitioning().partition_count());
+        let of_key = |key: &Arc<dyn PhysicalExpr>| Ok(Collected::new(key.data_type(&schema)?));
+        let collected = self.keys.iter().map(of_key).collect::<Result<_>>()?;
+        Ok(Box::pin(Telling { input, keys: self.keys.clone(), collected, said, partition }))
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Statistics> {
+        self.input.partition_statistics(partition)
+    }
+}
+
+struct Telling {
+    input: SendableRecordBatchStream,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    collected: Vec<Collected>,
+    said: Arc<Said>,
+    partition: usize,
+}
+
+impl Stream for Telling {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let next = ready!(this.input.poll_next_unpin(context));
+        Poll::Ready(match next {
+            Some(Ok(batch)) => {
+                for (key, collected) in this.keys.iter().zip(&mut this.collected) {
+                    match key.evaluate(&batch).and_then(|values| values.into_array(batch.num_rows())) {
+                        Ok(values) => collected.add(&values),
+                        // The join meets the same.
+                        Err(error) => return Poll::Ready(Some(Err(error))),
+                    }
+                }
+                Some(Ok(batch))
+            }
+            None => {
+                let collected = std::mem::take(&mut this.collected);
+                this.said.ended(this.partition, collected.into_iter().map(Collected::done).collect());
+                None
+            }
+            failed => failed,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.input.size_hint()
+    }
+}
+
+impl RecordBatchStream for Telling {
+    fn schema(&self) -> SchemaRef {
+        self.input.schema()
+    }
+}
+
+/// The values of one key so far.
+#[derive(Debug)]
+struct Collected {
+    data_type: Arrow,
+    null: bool,
+    /// Until they are too many.
+    distinct: Option<Distinct>,
+    /// Of types that have them.
+    bounds: Option<(MinAccumulator, MaxAccumulator)>,
+}
+
+#[derive(Debug)]
+struct Distinct {
+    converter: RowConverter,
+    seen: HashSet<Box<[u8]>>,
+    values: Vec<ArrayRef>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Collected {
+    fn new(data_type: Arrow) -> Collected {
+        // What is greater than NaN, or less, the zones do not know.
+        let has_bounds = !data_type.is_nested() && !has_float(&data_type);
+        let bounds = || {
+            let (least, greatest) =
+                (MinAccumulator::try_new(&data_type), MaxAccumulator::try_new(&data_type));
+            Some((least.ok()?, greatest.ok()?))
+        };
+        let bounds = if has_bounds { bounds() } else { None };
+        Collected { null: false, distinct: Distinct::new(&data_type), bounds, data_type }
+    }
+
+    fn add(&mut self, values: &ArrayRef) {
+        let mut values = values.clone();
+        if values.logical_null_count() > 0 {
+            self.null = true;
+            let without = is_not_null(&values).and_then(|some| filter(&values, &some));
+            let Ok(without) = without else { return self.give_up() };
+            values = without;
+        }
+        if values.is_empty() {
+            return;
+        }
+        if self.distinct.as_mut().is_some_and(|distinct| distinct.add(&values).is_none()) {
+            self.distinct = None;
+        }
+        self.widen(&values);
+    }
+
+    fn widen(&mut self, values: &ArrayRef) {
+        if let Some((least, greatest)) = &mut self.bounds {
+            let values = std::slice::from_ref(values);
+            if least.update_batch(values).and_then(|()| greatest.update_batch(values)).is_err() {
+                self.bounds = None;
+            }
+        }
+    }
+
+    /// Anything may be among them.
+    fn give_up(&mut self) {
+        (self.distinct, self.bounds) = (None, None);
+    }
+
+    fn done(self) -> Part {
+        let bounds = self
+            .bounds
+            .and_then(|(mut least, mut greatest)| Some((least.evaluate().ok()?, greatest.evaluate().ok()?)));
+        let values = self.distinct.map(|distinct| distinct.values);
+        Part { data_type: self.data_type, null: self.null, values, bounds }
+    }
+}
+
+/// The values of one key in one part.
+#[derive(Debug)]
+pub(super) struct Part {
+    data_type: Arrow,
+    null: bool,
+    /// Unless they are too many.
+    values: Option<Vec<ArrayRef>>,
+    /// Null if there are no values.
+    bounds: Option<(ScalarValue, ScalarValue)>,
+}
+
+impl Part {
+    /// What several parts had.
+    pub fn together<'a>(mut parts: impl Iterator<Item = &'a Part>, nulls_meet: bool) -> Values {
+        let Some(first) = parts.next() else { return Values { null: false, others: Others::Any } };
+        let mut all = Collected::new(first.data_type.clone());
+        for part in std::iter::once(first).chain(parts) {
+            all.null |= part.null;
+            match (&part.values, &part.bounds) {
+                (Some(values), _) => values.iter().for_each(|values| all.add(values)),
+                (None, Some((least, greatest))) => {
+                    all.distinct = None;
+                    for bound in [least, greatest].into_iter().filter(|bound| !bound.is_null()) {
+                        match bound.to_array() {
+                            Ok(bound) => all.widen(&bound),
+                            Err(_) => all.bounds = None,
+                        }
+                    }
+                }
+                (None, None) => all.give_up(),
+            }
+        }
+        let whole = all.done();
+        let others = match (whole.values.as_deref().map(together), whole.bounds) {
+            (Some(Some(values)), _) => Others::OneOf(values),
+            (_, Some((least, greatest))) if !least.is_null() && !greatest.is_null() => {
+                Others::Between(least, greatest)
+            }
+            _ => Others::Any,
+        };
+        Values { null: whole.null && nulls_meet, others }
+    }
+}
+
+fn together(values: &[ArrayRef]) -> Option<ArrayRef> {
+    let values: Vec<&dyn Array> = values.iter().map(AsRef::as_ref).collect();
+    concat(&values).ok()
+}
+
+impl Distinct {
+    /// `None` of types that rows cannot be made of.
+    fn new(data_type: &Arrow) -> Option<Distinct> {
+        let converter = RowConverter::new(vec![SortField::new(data_type.clone())]).ok()?;
+        Some(Distinct {
+            converter,
+            seen: HashSet::new(),
+            values: vec![arrow::array::new_empty_array(data_type)],
+            rows: 0,
+            bytes: 0,
+        })
+    }
+
+    /// `None` if they are too many.
+    fn add(&mut self, values: &ArrayRef) -> Option<()> {
+        self.rows += values.len();
+        if self.rows > ROWS_MAX {
+            return None;
+        }
+        let rows = self.converter.convert_columns(std::slice::from_ref(values)).ok()?;
+        let mut new = Vec::new();
+        for (at, row) in rows.iter().enumerate() {
+            if !self.seen.contains(row.as_ref()) {
+                self.bytes += row.as_ref().len();
+                if self.seen.len() == RANGES_MAX || self.bytes > BYTES_MAX {
+                    return None;
+                }
+                self.seen.insert(row.as_ref().into());
+                new.push(at as u32);
+            }
+        }
+        if !new.is_empty() {
+            self.values.push(take(values, &UInt32Array::from(new), None).ok()?);
+        }
+        Some(())
+    }
+}
