@@ -70,7 +70,7 @@ struct State {
 
 impl Leases {
     pub fn new(longest: Option<Duration>) -> Arc<Self> {
-        let state = Mutex::new(Rank::new(34, "library snapshots"), State::default());
+        let state = Mutex::new(Rank::new(36, "library snapshots"), State::default());
         Arc::new(Leases { longest, newest: ArcSwapOption::empty(), state })
     }
 

@@ -7,7 +7,8 @@ use index::text::{self, Marker, Query, Searcher};
 use table::materializer::Position;
 use types::{Error, Lsn, Result, Value, name};
 
-use crate::{Database, Row, snapshot};
+use crate::snapshot::table_of;
+use crate::{Database, Row};
 
 /// Characters of a snippet.
 const SNIPPET_CHARS: usize = 200;
@@ -85,7 +86,7 @@ impl Database {
         let search = search.into();
         self.engine.view(&self.principal)?;
         let root = self.engine.root();
-        let snapshot = snapshot::table(&root, table)?;
+        let snapshot = table_of(&root, table)?;
         let searcher = self.text.searcher(&snapshot, position(&root, &snapshot).as_deref())?;
         let def = snapshot.def();
         let columns = search

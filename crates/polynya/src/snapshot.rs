@@ -66,7 +66,7 @@ impl Snapshot {
 }
 
 /// A table of a root by `[namespace.]table`: exact, or the only one that differs by case.
-fn table_of(root: &Root, table: &str) -> Result<Arc<table::Snapshot>> {
+pub(crate) fn table_of(root: &Root, table: &str) -> Result<Arc<table::Snapshot>> {
     if let Some(found) = root.table(&name::qualified(table)) {
         return Ok(found.clone());
     }

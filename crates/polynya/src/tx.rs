@@ -5,7 +5,8 @@ use engine::{Mode, Op, OpenTransaction, Outcome, Transaction, Written};
 use types::{Lsn, Result, Value};
 
 use crate::database::{Database, to_batch};
-use crate::{Row, Snapshot, snapshot};
+use crate::snapshot::{row_of, table_of};
+use crate::{Row, Snapshot};
 
 /// An open transaction: it reads the database as of its beginning with what it has written itself, and commits all of
 /// that at once or not at all. Made by [`Database::begin`]; rolled back when it is dropped.
@@ -111,7 +112,7 @@ impl Tx {
 
     /// The row of a key.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
-        snapshot::get(&snapshot::table(&self.open.root()?, table)?, key)
+        row_of(&*table_of(&*self.open.root()?, table)?, key)
     }
 
     /// The whole database as this transaction has it now. Later writes do not change it.
