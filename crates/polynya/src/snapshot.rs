@@ -52,7 +52,7 @@ impl Snapshot {
     }
 }
 
-pub(crate) fn table(root: &Root, table: &str) -> Result<Arc<table::Snapshot>> {
+pub(crate) fn table(root: &Arc<Root>, table: &str) -> Result<Arc<table::Snapshot>> {
     let full_name = name::full_table_name(table)?;
     if let Some(found) = root.table(&full_name) {
         return Ok(found.clone());
@@ -62,7 +62,7 @@ pub(crate) fn table(root: &Root, table: &str) -> Result<Arc<table::Snapshot>> {
     folded.cloned().ok_or_else(|| Error::not_found(format!("there is no table `{}`", name::printable(table))))
 }
 
-pub(crate) fn get(table: &table::Snapshot, key: &[Value]) -> Result<Option<Row>> {
+pub(crate) fn get(table: &Arc<table::Snapshot>, key: &[Value]) -> Result<Option<Row>> {
     if !table.def().is_keyed() {
         return Err(Error::invalid(format!("table `{}` has no primary key", table.def().name)));
     }
