@@ -109,6 +109,9 @@ fn few_rows_of_many_are_those_of_a_scan() {
                     expected.sort();
                     found.sort();
                 }
+                // Of zeros, which are level, either comes first.
+                let zeros = [&mut found, &mut expected].into_iter().flatten().flatten();
+                zeros.filter(|cell| *cell == "-0.0").for_each(|cell| *cell = "0.0".to_owned());
                 assert_eq!(found, expected, "seed {seed}, round {round}: {text}");
                 used += u64::from(plan(&database, &of("with_indexes")).contains("index="));
             }
