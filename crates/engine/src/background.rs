@@ -431,7 +431,7 @@ pub(crate) fn compact(
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
     let taken = || snapshot.segments().filter(|s| inputs.contains(&s.id())).map(|s| s.meta());
-    let kept = match (taken().next(), taken().last()) {
+    let kept = match (taken().next(), taken().next_back()) {
         (Some(first), Some(last)) => put_away(shared, snapshot, first.first_row, last.last_row)?,
         _ => None,
     };
