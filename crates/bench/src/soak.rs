@@ -538,7 +538,8 @@ mod tests {
 
     #[test]
     fn each_figure_that_leaks_is_named_and_no_other() {
-        let cases: [(&str, fn(&mut Sample, u64)); 7] = [
+        type Grow = fn(&mut Sample, u64);
+        let cases: [(&str, Grow); 7] = [
             ("memory of its own (RssAnon)", |s, minute| s.anonymous_bytes += minute << 19),
             ("resident memory", |s, minute| s.resident_bytes += minute << 20),
             ("open files", |s, minute| s.handles += minute / 3),

@@ -202,6 +202,7 @@ fn what_is_read_once_leaves_in_memory_what_was_there_and_no_more() {
 
 #[test]
 fn a_reader_that_waits_for_the_disk_is_counted_also_once_it_is_gone() {
+    let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("faults");
     let Some(path) = cold_file(&dir, 4 << 20) else { return eprintln!("this file system is memory") };
     let touch = |reads: bool| {
