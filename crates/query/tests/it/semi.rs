@@ -221,7 +221,7 @@ fn what_few_rows_want_is_looked_up() {
         &["kind 7", "kind 7"],
         100.0,
     );
-    reads("select id from n where id in (select want from few where false)", "nothing", &[], 0.0);
+    reads("select id from n where id in (select want from few where want % 7 = 6)", "nothing", &[], 0.0);
 }
 
 #[test]
