@@ -58,8 +58,7 @@ impl Csv {
         while lines.len() < ROWS && bytes <= BATCH_BYTES {
             let read = self.rows.reader.read_record(&mut self.record);
             let end = self.rows.reader.position().byte();
-            let lines_in = newlines(self.record.as_slice().as_bytes());
-            let line = self.rows.reader.get_mut().line(end, lines_in);
+            let line = self.rows.reader.get_mut().line(end, self.record.as_slice().as_bytes());
             if !read.map_err(|error| csv_failed(error, line))? {
                 break;
             }
@@ -130,22 +129,29 @@ struct Counted {
     ends: VecDeque<u64>,
     /// How many were passed.
     passed: u64,
+    /// The last two bytes.
+    tail: [u8; 2],
 }
 
 impl Counted {
     fn new(inner: Bounded) -> Self {
-        Counted { inner, read: 0, ends: VecDeque::new(), passed: 0 }
+        Counted { inner, read: 0, ends: VecDeque::new(), passed: 0, tail: [0; 2] }
     }
 
-    /// The first line of a record that was read up to a byte and has so many ends of lines in it.
-    fn line(&mut self, end: u64, lines_in: u64) -> u64 {
+    /// The first line of a record that was read up to a byte.
+    fn line(&mut self, end: u64, record: &[u8]) -> u64 {
+        // Whether it ends in an end of a line.
         let mut its_own = 0;
         while let Some(at) = self.ends.front().copied().filter(|at| *at < end) {
             self.ends.pop_front();
             self.passed += 1;
             its_own = u64::from(at + 1 == end);
         }
-        (1 + self.passed).saturating_sub(its_own + lines_in).max(1)
+        // Unless that belongs to a text whose quote was never closed.
+        if end == self.read && record.ends_with(b"\n") && self.tail[0] != b'"' {
+            its_own = 0;
+        }
+        (1 + self.passed).saturating_sub(its_own + newlines(record)).max(1)
     }
 }
 
@@ -155,6 +161,11 @@ impl Read for Counted {
         let ends = bytes[..count].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
         self.ends.extend(ends.map(|(at, _)| self.read + at as u64));
         self.read += count as u64;
+        match bytes[..count] {
+            [.., before, last] => self.tail = [before, last],
+            [last] => self.tail = [self.tail[1], last],
+            [] => {}
+        }
         Ok(count)
     }
 }
@@ -212,6 +223,10 @@ mod tests {
             let error = lines(text, header).unwrap_err();
             assert!(error.starts_with(wanted) && error.contains("column `n`: `x`"), "{text:?}: {error}");
         }
+        // A quote that is not closed takes all that follows.
+        let error = lines("1,a\n\"3,4\n5,6\n", false).unwrap_err();
+        assert_eq!(error, "line 2: 2 values expected, 1 found");
+        assert_eq!(lines("1,a\n2,\"b\n\"\n", false), Ok(vec![Lines { first: 1, last: 2 }]));
         assert_eq!(lines("1,a\r\n\r\n2,\"b\nc\"\n3,d", false), Ok(vec![Lines { first: 1, last: 5 }]));
         assert_eq!(lines("", true), Ok(vec![]));
     }

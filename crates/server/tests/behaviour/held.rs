@@ -35,7 +35,10 @@ fn an_answer_that_is_not_taken_shows_its_age_and_ends_at_its_deadline_with_an_er
         let text = String::from_utf8_lossy(&bytes);
         if accept != "text/csv" {
             let end = &text[text.len().saturating_sub(400)..];
-            assert!(end.contains("\"code\":\"timeout\""), "{accept}: {end}");
+            assert!(
+                end.contains("\"code\":\"timeout\"") && end.contains("within its deadline"),
+                "{accept}: {end}"
+            );
         }
     }
     running.works();
