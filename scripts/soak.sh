@@ -8,15 +8,16 @@
 . "$(dirname "$0")/lib.sh"
 
 time=${POLYNYA_SOAK:-60m} rate=${POLYNYA_SOAK_RATE:-1}
-unset POLYNYA_SOAK POLYNYA_SOAK_RATE
+bin=${POLYNYA_BIN:-}
+unset POLYNYA_SOAK POLYNYA_SOAK_RATE POLYNYA_BIN
 ulimit -n "$(ulimit -Hn)"
-if [ -z "${POLYNYA_BIN:-}" ]; then
+if [ -z "$bin" ]; then
     need_rust
     target=$(target_dir)
     scripts/build.sh
-    POLYNYA_BIN=$target/debug/polynya
+    bin=$target/debug/polynya
 fi
-root=$(dirname "$POLYNYA_BIN")
+root=$(dirname "$bin")
 need_disk 2 "$root" "the soak"
 say "Soaking for $time; each line tells what the server has. Its directory is below $root."
-exec "$POLYNYA_BIN" bench soak --measure "$time" --rate "$rate" --root "$root"
+exec "$bin" bench soak --measure "$time" --rate "$rate" --root "$root"

@@ -226,6 +226,29 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.deepEqual(copied, [{ n: 0, note: null }, { n: 1, note: '<b>note 1</b> long ' }]);
   });
 
+  test('the file of a COPY is saved, and one that breaks off is not', async () => {
+    await open();
+    const saved = page.waitForEvent('download');
+    await run(`COPY (SELECT n, note FROM ${TABLE} ORDER BY n LIMIT 2) TO STDOUT WITH (HEADER)`);
+    const file = await saved;
+    assert.equal(file.suggestedFilename(), 'polynya.csv');
+    assert.equal(readFileSync(await file.path(), 'utf8'), 'n,note\n0,\n1,<b>note 1</b> long \n');
+    assert.match(await page.textContent('#summary'), /^Saved as polynya\.csv, \d+ B in /);
+    assert.ok(await page.isHidden('#grid'));
+    assert.ok(await page.isHidden('#copy-csv'));
+
+    await run("COPY (SELECT i, 1 / (900000 - i) AS x, md5(cast(i AS text)) AS s FROM generate_series(1, 1000000) AS g(i)) TO STDOUT");
+    assert.match(await page.textContent('#error'), /broke off before its end/);
+    complaints = complaints.filter((c) => !/ERR_(INCOMPLETE_CHUNKED_ENCODING|CONNECTION|EMPTY_RESPONSE)|Failed to load/.test(c));
+
+    await run('COPY stock FROM STDIN');
+    assert.match(await page.textContent('#error'), /POST \/v1\/copy/);
+    complaints = complaints.filter((c) => !/status of 4\d\d/.test(c));
+
+    await run('SELECT 1 AS one');
+    assert.deepEqual(await cells(0), ['1']);
+  });
+
   test('a chart appears for numbers beside numbers and is read by keyboard', async () => {
     await open();
     await run(`SELECT n, v FROM ${TABLE} ORDER BY n LIMIT 100`);

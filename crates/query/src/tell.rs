@@ -38,6 +38,10 @@ use said::{Said, Told};
 pub(crate) use sides::Sides;
 pub(crate) use values::Tell;
 
+/// How many steps below a join its values are heard. Each step of each join copies the plan above the scan, so that without a bound
+/// a statement of many joins would cost the square of them.
+const DEEPEST: usize = 32;
+
 /// See the module. The last rule: what hears is joined with what is told.
 #[derive(Debug)]
 pub(crate) struct Tells;
@@ -81,7 +85,7 @@ fn tells(join: &HashJoinExec) -> Result<Option<Vec<Arc<dyn ExecutionPlan>>>> {
     let said = Arc::new(Said::new(nulls_meet, keys.len()));
     let mut hearers = Vec::new();
     let wanted = heard.into_iter().map(Some).collect();
-    let Some(right) = heard_by(join.right(), wanted, &said, &mut hearers)? else { return Ok(None) };
+    let Some(right) = heard_by(join.right(), wanted, &said, &mut hearers, DEEPEST)? else { return Ok(None) };
     let left = telling(join.left(), keys, &said, &hearers)?;
     Ok(Some(vec![left, right]))
 }
@@ -104,15 +108,16 @@ fn telling(
 /// Which columns of the plan's rows a told key is about; `None` of a key that nothing is known of here.
 type Wanted = Vec<Option<Arc<dyn PhysicalExpr>>>;
 
-/// The plan, of which a scan hears what is said; `None` if none can.
+/// The plan, of which a scan at most so many steps below hears what is said; `None` if none can.
 fn heard_by(
     plan: &Arc<dyn ExecutionPlan>,
     wanted: Wanted,
     said: &Arc<Said>,
     hearers: &mut Vec<String>,
+    deepest: usize,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     // Of the first few rows others would take the place of those that are left out.
-    if wanted.iter().all(Option::is_none) || plan.fetch().is_some() {
+    if wanted.iter().all(Option::is_none) || plan.fetch().is_some() || deepest == 0 {
         return Ok(None);
     }
     let any = plan.as_any();
@@ -125,7 +130,7 @@ fn heard_by(
     }
     let children = plan.children();
     let mut hears = |at: usize, wanted: Wanted| -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(child) = heard_by(children[at], wanted, said, hearers)? else { return Ok(None) };
+        let Some(child) = heard_by(children[at], wanted, said, hearers, deepest - 1)? else { return Ok(None) };
         let mut all: Vec<_> = children.iter().copied().cloned().collect();
         all[at] = child;
         plan.clone().with_new_children(all).map(Some)
@@ -164,7 +169,7 @@ fn heard_by(
         let mut all: Vec<_> = children.iter().copied().cloned().collect();
         let mut is_heard = false;
         for child in &mut all {
-            if let Some(hearing) = heard_by(child, wanted.clone(), said, hearers)? {
+            if let Some(hearing) = heard_by(child, wanted.clone(), said, hearers, deepest - 1)? {
                 (*child, is_heard) = (hearing, true);
             }
         }

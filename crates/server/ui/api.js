@@ -46,9 +46,23 @@ export async function request(path, { headers = {}, ...options } = {}) {
 }
 
 export const json = async (path, options) => (await request(path, options)).json();
-export const post = (path, value, signal) => json(path, {
+const posted = (value, signal) => ({
   method: 'POST', signal, body: JSON.stringify(value), headers: { 'content-type': 'application/json', accept: 'application/json' },
 });
+export const post = (path, value, signal) => json(path, posted(value, signal));
+
+/** The answer to a statement; that of COPY … TO STDOUT is `{ file }`, with the bytes as a Blob. */
+export async function postSql(sql, signal) {
+  const response = await request('/v1/sql', posted({ sql, params: [] }, signal));
+  if (response.headers.get('content-type')?.startsWith('application/json')) return response.json();
+  try {
+    return { file: await response.blob() };
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, 'broken_off', 'The file broke off before its end, so it was not kept.',
+      'A row of the query may have failed: run the query without COPY to see its error.');
+  }
+}
 export const tablePath = (name) => `/v1/tables/${encodeURIComponent(name)}`;
 
 export const pause = (duration, signal) => new Promise((resolve, reject) => {

@@ -46,6 +46,14 @@ export async function copy(value) {
   }
 }
 
+/** Hands a file to the reader, as if he had downloaded it. */
+export function save(blob, name) {
+  const href = URL.createObjectURL(blob);
+  el('a', { href, download: name }).click();
+  // The browser reads it after the click; it keeps what it has begun to read.
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
 /** What the browser may refuse to keep (private windows, full storage) is simply not kept. */
 export const kept = (storage) => ({
   get(name, otherwise) {

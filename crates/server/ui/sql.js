@@ -1,12 +1,14 @@
 // The SQL box: runs a query, shows its rows, its chart or its error, remembers it.
 
-import { post } from './api.js';
+import { postSql } from './api.js';
 import { Chart, linesOf } from './chart.js';
-import { $, copy, flash, local, showError, text } from './dom.js';
-import { cellText, count, kind, ms, plural, tableIdentifier } from './format.js';
+import { $, copy, flash, local, save, showError, text } from './dom.js';
+import { bytes, cellText, count, kind, ms, plural, tableIdentifier } from './format.js';
 import { Grid, ROWS_MAX } from './grid.js';
 
 const HISTORY_MAX = 100;
+/** The files that COPY … TO STDOUT gives: how each is named by its media type. */
+const FILES = { 'text/csv': 'csv', 'application/x-ndjson': 'ndjson', 'application/vnd.apache.parquet': 'parquet' };
 const box = $('sql');
 const chart = new Chart($('chart'));
 const grid = new Grid($('grid'), { label: 'Result', onMove: showCell });
@@ -46,11 +48,12 @@ export async function runSql(sql = box.value) {
   const begin = now();
   const ticking = setInterval(() => text($('elapsed'), `${((now() - begin) / 1000).toFixed(1)} s`), 100);
   try {
-    const got = await post('/v1/sql', { sql, params: [] }, abort.signal);
+    const got = await postSql(sql, abort.signal);
     if (running !== abort) return;
     ran = sql;
     nameResult();
-    show(got);
+    if (got.file) showFile(got.file, now() - begin);
+    else show(got);
   } catch (error) {
     if (running !== abort) return;
     $('result').hidden = true;
@@ -73,19 +76,32 @@ export async function runSql(sql = box.value) {
 
 export const cancelSql = () => running?.abort();
 
+/** Above the result: what it is. `many`: whether there is a table below. */
+function summarize(notes, many) {
+  $('result').hidden = false;
+  $('result-empty').hidden = true;
+  text($('summary'), notes);
+  for (const id of ['grid', 'cell', 'copy-csv', 'copy-json', 'chart-toggle']) $(id).hidden = !many;
+  text($('cell'), '');
+}
+
+function showFile(file, took) {
+  answer = null;
+  showChart();
+  const name = `polynya.${Object.entries(FILES).find(([type]) => file.type.startsWith(type))?.[1] ?? 'bin'}`;
+  save(file, name);
+  summarize(`Saved as ${name}, ${bytes(file.size)} in ${ms(took)}.`, false);
+}
+
 function show({ columns = [], rows = [], count: affected, took_ms, truncated }) {
   answer = { columns, rows };
   const many = rows.length || columns.length;
-  $('result').hidden = false;
-  $('result-empty').hidden = true;
   const notes = [
     many ? plural(rows.length, 'row') : `Done${Number.isFinite(affected) ? `, ${plural(affected, 'row')}` : ''}`,
     ...(took_ms === undefined ? [] : [`in ${ms(took_ms)}`]),
   ].join(' ');
-  text($('summary'), notes + (truncated ? '. There are more: the server cut the result here; add a LIMIT or a WHERE.' : '')
-    + (rows.length > ROWS_MAX ? ` The first ${count(ROWS_MAX)} are shown.` : ''));
-  for (const id of ['grid', 'cell', 'copy-csv', 'copy-json', 'chart-toggle']) $(id).hidden = !many;
-  text($('cell'), '');
+  summarize(notes + (truncated ? '. There are more: the server cut the result here; add a LIMIT or a WHERE.' : '')
+    + (rows.length > ROWS_MAX ? ` The first ${count(ROWS_MAX)} are shown.` : ''), many);
   const step = Math.max(1, Math.floor(rows.length / 200));
   grid.show({
     rows: rows.length,
