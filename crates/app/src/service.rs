@@ -186,8 +186,9 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
     options.history = config.history.keep.0;
     options.history_bytes_max = config.history.bytes_max.0;
     options.log.sync_delay = (!delay.is_zero()).then_some(delay);
-    options.seal_rows = config.bench.seal_rows;
-    options.log.file_bytes = config.bench.log_file_bytes.0;
+    // Both only make smaller what the profile says.
+    options.seal_rows = options.seal_rows.min(config.bench.seal_rows);
+    options.log.file_bytes = options.log.file_bytes.min(config.bench.log_file_bytes.0);
     if !config.log.archive.is_empty() {
         // Absolute, since messages name it to people who may stand elsewhere.
         let archive = std::path::absolute(&config.log.archive)

@@ -61,7 +61,9 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let expire = expire::again(&shared.root.load(), &mut background, now);
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
-        let again = failed.into_iter().chain(derive).chain(expire).chain(forget).chain(cold).min();
+        let obsolete = obsolete_again(&background, now);
+        let due = [failed, derive, expire, forget, cold, obsolete];
+        let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
     // Readers come before it, in memory too.
@@ -154,16 +156,21 @@ pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
 }
 
 fn next(shared: &Shared) -> Option<Task> {
-    let root = shared.root.load_full();
     let now = shared.env.clock.monotonic();
+    // Let go of behind the lock.
+    let root;
     let mut background = shared.background.lock();
+    // Under the lock, so that what has ended since is in it: an older one would have the same rows sealed twice.
+    root = shared.root.load_full();
     if !background.retries.is_empty() {
         // A table that was dropped is not tried again.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
         background.retries.retain(|what, _| match what {
-            What::Table(table) | What::Derive(table, _) | What::Expire(table) | What::Cold(table) => {
-                exists(table)
-            }
+            What::Table(table)
+            | What::Compact(table)
+            | What::Derive(table, _)
+            | What::Expire(table)
+            | What::Cold(table) => exists(table),
             What::Manifest | What::Preallocate => true,
         });
     }
@@ -181,12 +188,12 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(task.what());
             return Some(Task::Derive(task));
         }
-        if background.may(What::Manifest, now) && manifest_due(shared, &root, &background) {
+        if background.may(What::Manifest, now) && manifest_due(shared, &root, &background, now) {
             background.begin(What::Manifest);
             return Some(Task::Manifest);
         }
         if let Some((snapshot, inputs)) = compactable(shared, &root, &mut background, now) {
-            background.begin(What::Table(snapshot.def().id));
+            background.begin(What::Compact(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
         }
         if let Some(task) = forget::next(shared, &root, &background, now) {
@@ -238,14 +245,25 @@ fn sealable(
     idle().min_by_key(|t| t.head_first_lsn()).cloned()
 }
 
-/// A manifest pays off once it lets go of a log file.
-fn manifest_due(shared: &Shared, root: &Root, background: &Background) -> bool {
+/// A manifest pays off once it lets go of a log file, or of replaced segments: at once where the log grows, else a little later.
+fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Duration) -> bool {
     if shared.manifest_covers(root.lsn()) {
         return false;
     }
     let stats = shared.syncer.stats();
     let written = stats.bytes_written.saturating_sub(background.manifest_log_bytes);
-    written >= shared.options.log.file_bytes || !background.obsolete.is_empty() && written >= 1 << 20
+    let waited = background.obsolete_since.is_some_and(|since| now >= since + OBSOLETE_WAIT);
+    written >= shared.options.log.file_bytes
+        || !background.obsolete.is_empty() && (written >= 1 << 20 || waited)
+}
+
+/// How long the files of replaced segments and dropped tables wait for a manifest where nothing else needs one.
+const OBSOLETE_WAIT: Duration = Duration::from_secs(5);
+
+/// When replaced segments are looked at again: whether a manifest is due that lets go of them, or the last reader has.
+fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
+    let due = background.obsolete_since.unwrap_or(now) + OBSOLETE_WAIT;
+    (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
 }
 
 fn compactable(
@@ -254,7 +272,14 @@ fn compactable(
     background: &mut Background,
     now: Duration,
 ) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
-    let may = |table: &TableId| background.may(What::Table(*table), now);
+    // Where rows of segments have ended since, as seals and merges tell of themselves.
+    for table in root.tables() {
+        let (id, live) = (table.def().id, table.sealed_live());
+        if background.sealed_live.insert(id, live).is_some_and(|before| live < before) {
+            background.compactable.insert(id);
+        }
+    }
+    let may = |table: &TableId| background.may(What::Compact(*table), now);
     let candidates: Vec<TableId> = background.compactable.iter().copied().filter(may).collect();
     if candidates.is_empty() {
         return None;
@@ -299,9 +324,8 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
         }
         Task::Compact { snapshot, inputs } => {
             let table = snapshot.def().id;
-            let under = Under::way(shared, What::Table(table));
-            // Not again before something changes there, whether it fails or panics: the same damage would be met in a
-            // circle.
+            let under = Under::way(shared, What::Compact(table));
+            // Not again before something changes there if it panics or meets damage: that would be met in a circle.
             shared.background.lock().compactable.remove(&table);
             let form = form_of(shared, &snapshot, &inputs);
             match compact(shared, &snapshot, &inputs, form) {
@@ -310,8 +334,11 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
                     hand_over(shared, edit, under)
                 }
                 Err(error) => {
-                    // Its head can be sealed all the same.
-                    under.end(false);
+                    let is_damaged = error.kind() == Kind::Damaged;
+                    if !is_damaged {
+                        shared.background.lock().compactable.insert(table);
+                    }
+                    under.end(!is_damaged);
                     Err(error)
                 }
             }
@@ -321,7 +348,12 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             let log_bytes = shared.syncer.stats().bytes_written;
             match write_manifest(shared) {
                 Ok(below) => {
-                    shared.background.lock().manifest_log_bytes = log_bytes;
+                    let mut background = shared.background.lock();
+                    background.manifest_log_bytes = log_bytes;
+                    // What came while it was written waits for another.
+                    let covered = background.obsolete.iter().all(|o| shared.manifest_covers(o.since));
+                    background.obsolete_since = (!covered).then(|| shared.env.clock.monotonic());
+                    drop(background);
                     hand_over(shared, BackgroundEdit::Trim { below }, under)
                 }
                 Err(error) => {
@@ -479,18 +511,34 @@ fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf>
 /// Gives an edit to the commit thread and waits until it is published; only then is the work no longer `under` way. A
 /// simulator steps the commit itself, so there it only queues the edit.
 pub(crate) fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<()> {
+    if let Some(under) = publish(shared, edit, under)? {
+        under.end(false);
+    }
+    Ok(())
+}
+
+/// The same, but once the edit is published the work is still under way: something is to follow that must not meet its next
+/// beginning. `None` in a simulator, where it ends with the commit.
+pub(crate) fn publish(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<Option<Under>> {
     let (sender, receiver) = mpsc::channel();
+    let stepped = shared.stepped;
     let done = Box::new(move |result: Result<_>| {
-        under.end(result.is_err());
+        let told = match result {
+            Ok(_) if !stepped => Ok(Some(under)),
+            result => {
+                under.end(result.is_err());
+                result.map(|_| None)
+            }
+        };
         // Nobody listens in a simulator.
-        let _ = sender.send(result.map(|_| ()));
+        let _ = sender.send(told);
     });
     if let Err((request, error)) = shared.inbox.push(Request::Edit { edit, done }) {
         request.refuse(error.clone());
         return Err(error);
     }
-    if shared.stepped {
-        return Ok(());
+    if stepped {
+        return Ok(None);
     }
     receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
 }

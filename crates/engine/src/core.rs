@@ -54,6 +54,8 @@ pub(crate) struct Core {
     newest: Root,
     /// Tables changed since `newest` was built.
     dirty: BTreeSet<TableId>,
+    /// Rows of segments that ended since background work was woken last.
+    ended: u64,
     /// A table was given a time to live since `newest` was built: the pool has to know.
     ttl_given: bool,
     /// Names gone since `newest` was built.
@@ -82,9 +84,12 @@ enum Wake {
     Nobody,
     /// What derives from tables, and may gather first.
     Materializers,
-    /// The pool: something is to be sealed.
+    /// The pool: something is to be sealed, or many rows of segments ended.
     Background,
 }
+
+/// So many rows of segments end before background work is woken to look at them; fewer where there are few.
+const ENDED_MANY: u64 = 1_024;
 
 /// What a materializer made of a table; `None` once it does not follow it any more.
 type Derived = (TableId, &'static str, Option<Arc<Position>>);
@@ -151,6 +156,7 @@ impl Core {
             derived: Vec::new(),
             waiting: Vec::new(),
             in_flight: None,
+            ended: 0,
             broken: None,
             unchecked,
             shared,
@@ -603,9 +609,17 @@ impl Core {
             let options = &self.shared.options;
             seal |= snapshot.head_bytes() >= options.seal_bytes || snapshot.head_rows() >= options.seal_rows;
             head_bytes += snapshot.head_bytes();
+            let sealed_live = snapshot.sealed_live();
             if let Some(old) = root.tables.insert(Arc::from(tip.def().name.as_str()), snapshot) {
                 head_bytes -= old.head_bytes();
+                let ended = old.sealed_live().saturating_sub(sealed_live);
+                self.ended += ended;
+                // Whether a segment is worth writing anew without them, background work finds out.
+                seal |= ended > 0 && (self.ended >= ENDED_MANY || self.ended > sealed_live / 8);
             }
+        }
+        if seal {
+            self.ended = 0;
         }
         counters.head_bytes.set(head_bytes);
         for (table, name, made) in self.derived.drain(..) {

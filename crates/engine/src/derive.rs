@@ -149,18 +149,20 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             position.lookup = task.materializer.lookup(&position.published);
             let position = Arc::new(position);
             let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
-            background::hand_over(shared, edit, under)?;
+            let under = background::publish(shared, edit, under)?;
             // Published by now: a lag that writers are slowed by is measured against what readers have.
             shared.note_step(&*task.materializer, &task.snapshot, task.from.position(), Some(&position));
             let mut background = shared.background.lock();
             background.rebuild.remove(&pair);
             background.unchanged.remove(&pair);
             drop(background);
-            if shared.stepped {
-                // Nothing is published yet, so nothing is superfluous.
-                return Ok(());
-            }
-            task.materializer.clean(&place(shared, &*task.materializer, pair.0)?, &position)
+            // Of a simulator nothing is published yet, so nothing is superfluous.
+            let Some(under) = under else { return Ok(()) };
+            // Before its next step may begin: what that makes is not named in this position.
+            let place = place(shared, &*task.materializer, pair.0);
+            let cleaned = place.and_then(|place| task.materializer.clean(&place, &position));
+            under.end(false);
+            cleaned
         }
         Ok(progress) => {
             let stands = task.from.position();

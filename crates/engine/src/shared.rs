@@ -68,8 +68,12 @@ pub(crate) struct Background {
     pub busy: BTreeSet<TableId>,
     /// Tables whose segments may be worth compacting.
     pub compactable: BTreeSet<TableId>,
+    /// How many live rows their segments had when they were looked at last.
+    pub sealed_live: BTreeMap<TableId, u64>,
     /// Replaced segments whose files wait for the last reader and for a manifest at or above the lsn.
     pub obsolete: Vec<Obsolete>,
+    /// Since when one of them has waited for a manifest, on the machine's monotonic clock.
+    pub obsolete_since: Option<Duration>,
     pub manifest_running: bool,
     /// Log bytes written when the newest manifest was made.
     pub manifest_log_bytes: u64,
@@ -115,6 +119,8 @@ pub(crate) enum What {
     Preallocate,
     Derive(TableId, &'static str),
     Expire(TableId),
+    /// Compacts segments of a table. Of its own, so that its failure keeps no head from being sealed.
+    Compact(TableId),
     /// Compresses a segment of a table, in one table at a time.
     Cold(TableId),
 }
@@ -148,7 +154,7 @@ impl Background {
 
     pub fn is_running(&self, what: What) -> bool {
         match what {
-            What::Table(table) => self.busy.contains(&table),
+            What::Table(table) | What::Compact(table) => self.busy.contains(&table),
             What::Manifest => self.manifest_running,
             What::Preallocate => self.preallocating,
             What::Derive(table, name) => self.deriving.contains(&(table, name)),
@@ -159,7 +165,7 @@ impl Background {
 
     pub fn begin(&mut self, what: What) {
         match what {
-            What::Table(table) => drop(self.busy.insert(table)),
+            What::Table(table) | What::Compact(table) => drop(self.busy.insert(table)),
             What::Manifest => self.manifest_running = true,
             What::Preallocate => self.preallocating = true,
             What::Derive(table, name) => drop(self.deriving.insert((table, name))),
@@ -173,7 +179,7 @@ impl Background {
 
     pub fn end(&mut self, what: What) {
         match what {
-            What::Table(table) => drop(self.busy.remove(&table)),
+            What::Table(table) | What::Compact(table) => drop(self.busy.remove(&table)),
             What::Manifest => self.manifest_running = false,
             What::Preallocate => self.preallocating = false,
             What::Derive(table, name) => drop(self.deriving.remove(&(table, name))),

@@ -157,6 +157,12 @@ fn of(statement: Statement) -> Result<Copy> {
         CopyTarget::Stdin | CopyTarget::Stdout => Place::Stream,
     };
     let what = match (source, to) {
+        // What is written would stay, and its file might not come to be.
+        (CopySource::Query(query), _) if !parse::reads_only(&query) => {
+            return Err(Error::invalid("COPY copies what a query reads; this one writes").hint(
+                "run the statement with RETURNING by itself, or copy the rows before it removes them",
+            ));
+        }
         (CopySource::Query(query), _) => What::To { query: parse::text_of(&query) },
         (CopySource::Table { table_name, columns }, true) => {
             let columns = columns.iter().map(Ident::to_string).collect::<Vec<_>>().join(", ");

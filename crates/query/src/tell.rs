@@ -130,7 +130,9 @@ fn heard_by(
     }
     let children = plan.children();
     let mut hears = |at: usize, wanted: Wanted| -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(child) = heard_by(children[at], wanted, said, hearers, deepest - 1)? else { return Ok(None) };
+        let Some(child) = heard_by(children[at], wanted, said, hearers, deepest - 1)? else {
+            return Ok(None);
+        };
         let mut all: Vec<_> = children.iter().copied().cloned().collect();
         all[at] = child;
         plan.clone().with_new_children(all).map(Some)

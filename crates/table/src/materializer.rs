@@ -73,7 +73,8 @@ pub trait Materializer: Send + Sync + 'static {
         budget: &mut Budget<'_>,
     ) -> Result<Progress>;
 
-    /// Removes files that only positions before `newest` needed, unless a reader holds them still (G1).
+    /// Removes files that only positions before `newest` needed, unless a reader holds them still (G1). The next step begins
+    /// when it is done.
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()>;
 
     /// The table is gone and nobody reads it any more.

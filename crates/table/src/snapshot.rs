@@ -119,6 +119,11 @@ impl Snapshot {
         self.parts.segments.iter().map(|entry| &entry.segment)
     }
 
+    /// Live rows of the segments. Costs nothing.
+    pub fn sealed_live(&self) -> u64 {
+        self.parts.segment_live
+    }
+
     /// The units of a parallel scan in row-id order; those without a live row are left out. A segment that cannot be
     /// opened is one piece whose reading fails.
     ///

@@ -18,8 +18,10 @@ impl Core {
         segments: impl Iterator<Item = Arc<table::Segment>>,
         since: Lsn,
     ) {
+        let now = self.shared.env.clock.monotonic();
         let mut background = self.shared.background.lock();
         for segment in segments {
+            background.obsolete_since.get_or_insert(now);
             self.shared.counters.held_bytes.add(segment.meta().bytes);
             background.obsolete.push(Obsolete { table, segment, since });
         }

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use types::{Kind, Principal};
-use vfs::Env;
+use vfs::{Clock, Env, Micros};
 
 use super::meddling;
-use super::support::{batch, by_id, plain};
+use super::support::{batch, by_id, contents, plain};
 use crate::{Engine, Mode, Op, Options, Step, Transaction};
 
 const DIR: &str = "db";
@@ -111,6 +111,113 @@ fn a_panic_in_a_seal_or_a_manifest_does_not_end_that_work_for_good() {
     drop(engine);
     let engine = Engine::open(Env::real(), dir.path(), options()).unwrap();
     assert_eq!(by_id(engine.root().table("main.t").unwrap()).len() as i64, rows);
+}
+
+/// A clock that does something when it is asked for the n-th time from now.
+struct Alarm {
+    clock: Arc<dyn Clock>,
+    left: AtomicUsize,
+    ring: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alarm")
+    }
+}
+
+impl Clock for Alarm {
+    fn now(&self) -> Micros {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if let (Ok(1), Some(ring)) = (left, self.ring.get()) {
+            ring();
+        }
+        self.clock.monotonic()
+    }
+}
+
+/// A worker that had looked at the tables before another one's seal was published, and found work after it, sealed the same
+/// rows again: the commit thread took that for a bug and refused all writes from then on.
+#[test]
+fn a_worker_that_is_overtaken_by_anothers_seal_does_not_seal_the_same_rows() {
+    let _limit = testkit::limit(60);
+    // Before each time that a worker looks at the clock.
+    for nth in 1..=4 {
+        let machine = sim::SimEnv::new(nth as u64);
+        let env = machine.env();
+        let alarm = Arc::new(Alarm { clock: env.clock.clone(), left: 0.into(), ring: OnceLock::new() });
+        let env = Env { clock: alarm.clone(), ..env };
+        let engine = Engine::open_stepped(env, Path::new(DIR), options()).unwrap();
+        let write = |transaction| {
+            engine.submit(&Principal::local(), transaction, |result| assert!(result.is_ok(), "{result:?}"));
+            while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+        };
+        write(create());
+        while engine.step(Step::Background) {}
+        write(insert(0));
+        let other = engine.clone();
+        let overtakes = move || {
+            other.step(Step::Background);
+            while other.step(Step::Commit) | other.step(Step::Sync) {}
+        };
+        assert!(alarm.ring.set(Box::new(overtakes)).is_ok());
+        alarm.left.store(nth, Ordering::SeqCst);
+        engine.step(Step::Background);
+        assert!(
+            alarm.left.swap(0, Ordering::SeqCst) == 0 || nth > 2,
+            "a worker looks at the clock {nth} times"
+        );
+        while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
+        assert_eq!(engine.status().seals, 1);
+        write(insert(50));
+        assert_eq!(by_id(engine.root().table("main.t").unwrap()).len(), 100);
+    }
+}
+
+/// What deletes leave of a table, and a table that is dropped, stood on the disk until something else was written.
+#[test]
+fn deletes_alone_and_a_dropped_table_give_their_room_back() {
+    let _limit = testkit::limit(60);
+    let machine = sim::SimEnv::new(1);
+    let options = Options { history: Duration::ZERO, ..options() };
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
+    let write = |transaction| {
+        engine.submit(&Principal::local(), transaction, |result| assert!(result.is_ok(), "{result:?}"));
+        while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    };
+    let rest = || {
+        while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
+        machine.clock.advance(Duration::from_secs(6));
+        while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    };
+    let stored = || {
+        let files = machine.disk.files();
+        let name = |path: &std::path::PathBuf| path.to_string_lossy().into_owned();
+        let of_rows =
+            files.iter().map(name).filter(|name| name.contains("tables/") && name.ends_with(".arrow"));
+        of_rows.count()
+    };
+    write(create());
+    write(insert(0));
+    rest();
+    assert_eq!((stored(), engine.status().compactions), (1, 0));
+    let rows = contents(engine.root().table("main.t").unwrap());
+    let ended = rows.keys().copied().take(40).collect();
+    write(Transaction::new(vec![Op::Delete { table: "t".into(), rows: ended, must_exist: true }]));
+    rest();
+    assert_eq!(
+        (stored(), engine.status().compactions),
+        (1, 1),
+        "one of ten rows in the place of one of fifty"
+    );
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 10);
+    write(Transaction::new(vec![Op::DropTable { table: "t".into(), if_exists: false }]));
+    rest();
+    assert_eq!((stored(), engine.status().held_bytes), (0, 0));
 }
 
 /// A place where a thread waits for the test.

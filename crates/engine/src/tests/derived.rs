@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::AsArray;
@@ -255,6 +255,74 @@ fn what_is_derived_follows_its_table_over_restarts_and_goes_with_it() {
             engine.commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("u"), if_absent: true }]));
         std::thread::sleep(Duration::from_millis(20));
     }
+    engine.close().unwrap();
+}
+
+/// Takes its time to clean up, and tells how often a step was begun meanwhile.
+#[derive(Default)]
+struct Tidy {
+    listing: Listing,
+    cleaning: AtomicBool,
+    cleaned: AtomicU64,
+    met: AtomicU64,
+}
+
+impl Materializer for Tidy {
+    fn name(&self) -> &'static str {
+        self.listing.name()
+    }
+
+    fn follows(&self, def: &TableDef) -> bool {
+        self.listing.follows(def)
+    }
+
+    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+        self.listing.open(place, table, checkpoint)
+    }
+
+    fn step(
+        &self,
+        place: &Place,
+        table: &Arc<Snapshot>,
+        from: Option<&Arc<Position>>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        self.met.fetch_add(u64::from(self.cleaning.load(Ordering::SeqCst)), Ordering::SeqCst);
+        self.listing.step(place, table, from, budget)
+    }
+
+    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+        self.cleaning.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(5));
+        let cleaned = self.listing.clean(place, newest);
+        self.cleaning.store(false, Ordering::SeqCst);
+        self.cleaned.fetch_add(1, Ordering::SeqCst);
+        cleaned
+    }
+
+    fn dropped(&self, place: &Place) -> Result<()> {
+        self.listing.dropped(place)
+    }
+}
+
+/// What the next step was making, and no checkpoint named yet, was removed with what the last one had replaced.
+#[test]
+fn a_step_begins_when_what_the_last_one_replaced_is_gone() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    let tidy = Arc::new(Tidy::default());
+    engine.register(tidy.clone()).unwrap();
+    let me = Principal::local();
+    engine
+        .commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("t"), if_absent: false }]))
+        .unwrap();
+    // Steps of 17 rows: there is always another one to do.
+    let rows: Vec<(i64, i64)> = (0..600).map(|i| (i, i)).collect();
+    engine.commit(&me, Transaction::insert("t", batch(&rows), Mode::Upsert)).unwrap();
+    wait_for(&engine, "main.t");
+    assert!(tidy.cleaned.load(Ordering::SeqCst) >= 30);
+    assert_eq!(tidy.met.load(Ordering::SeqCst), 0, "steps that began while files were removed");
     engine.close().unwrap();
 }
 

@@ -44,6 +44,22 @@ fn streams_need_no_semicolon_and_may_have_one() {
     }
 }
 
+/// What was written would stay where its file could not be.
+#[test]
+fn a_query_that_writes_is_not_copied() {
+    for query in [
+        "delete from t returning *",
+        "insert into t values (1) returning a",
+        "update t set a = 1 returning a",
+        "with gone as (delete from t returning a) select * from gone",
+    ] {
+        for place in ["'x.csv'", "stdout"] {
+            let refused = read(&format!("copy ({query}) to {place}")).unwrap_err().to_string();
+            assert!(refused.contains("this one writes"), "{query}: {refused}");
+        }
+    }
+}
+
 /// What a command sends for a file means what the statement about the file meant.
 #[test]
 fn the_streamed_statement_says_the_same_of_a_stream() {

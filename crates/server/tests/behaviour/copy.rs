@@ -237,7 +237,7 @@ fn a_key_copies_what_it_may_read_and_write() {
         (None, in_a.as_str(), "2\n", 401),
         (Some(&reader), "/v1/sql", out_a, 200),
         (Some(&reader), "/v1/sql", out_b, 404),
-        (Some(&reader), "/v1/sql", delete, 403),
+        (Some(&writer), "/v1/sql", delete, 400),
         (Some(&reader), &in_a, "2\n", 403),
         (Some(&writer), &in_a, "2\n", 200),
         (Some(&writer), &in_b, "2\n", 404),
