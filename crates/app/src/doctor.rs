@@ -130,7 +130,8 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
         ));
     } else if report.torn_bytes > 0 {
         examination.note(format!(
-            "the log ends in {} bytes that were never acknowledged, as after a crash; the next opening cuts them off",
+            "the log ends in {} bytes that are no whole commit, as a crash leaves them; the next opening cuts them off. If nothing \
+             crashed they were one: restore it from a backup before this database is opened",
             report.torn_bytes
         ));
     }

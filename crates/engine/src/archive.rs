@@ -78,8 +78,19 @@ struct Signal {
 }
 
 impl Archive {
-    /// The archive below `dir` of the database in `data`.
+    /// The archive below `dir` of the database in `data`. [`Kind::Invalid`] for a place that cannot be one; a folder that is
+    /// not there now, as on a disk that is not mounted, may come.
     pub fn open(env: &Env, data: &Path, dir: &Path, wait: Duration) -> Result<Archive> {
+        let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        if whole(dir).starts_with(whole(data)) {
+            return Err(Error::invalid("the archive of the log would lie in the folder of its own database")
+                .with("archive", dir.display())
+                .hint("name a folder elsewhere, on another disk at best"));
+        }
+        if env.disk.list(dir).is_err_and(|error| error.kind() == std::io::ErrorKind::NotADirectory) {
+            return Err(Error::invalid("the archive of the log is to be a folder, and this is a file")
+                .with("archive", dir.display()));
+        }
         let id = archive_id(env, data)?;
         Ok(Archive {
             id,

@@ -652,17 +652,9 @@ fn distinct(
 }
 
 pub(crate) fn find_all(base: Option<&table::Snapshot>, keys: Vec<Box<[u8]>>) -> Result<Vec<Key>> {
-    /// What is read ahead of the lookups stays in the processor's cache.
-    const AHEAD: usize = 256;
     let Some(base) = base else {
         return Ok(keys.into_iter().map(|bytes| Key { bytes, found: None }).collect());
     };
-    let mut found = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(AHEAD) {
-        base.expect(keys.iter().map(AsRef::as_ref));
-        for key in keys {
-            found.push(base.find(key)?);
-        }
-    }
+    let found = base.find_many(&keys.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
     Ok(keys.into_iter().zip(found).map(|(bytes, found)| Key { bytes, found }).collect())
 }

@@ -5,7 +5,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value as Json, json};
 use types::{Error, Kind};
 
-use crate::wire::{BadRow, Refused};
+use wire::{BadRow, Refused};
 
 /// Why a request is refused.
 #[derive(Debug)]

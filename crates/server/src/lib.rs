@@ -1,6 +1,6 @@
 //! Polynya over HTTP: routes, authentication, limits, the wire's formats, the first page.
 //!
-//! The only crate that knows axum, hyper and our wire JSON. What it is not: no storage, no SQL (it hands statements to
+//! The only crate that knows axum, hyper and our definitions in JSON. What it is not: no storage, no SQL (it hands statements to
 //! `query` and transactions to `engine`), no configuration files, no process signals (`app` has those).
 //!
 //! ```no_run
@@ -28,7 +28,7 @@
 //! - A1: a table that a key may not see is 404 for it, like one that does not exist.
 //! - A connection closes only between answers, unless its client broke a limit; each such close is counted by reason.
 //!
-//! Start at [`Server`], then `routes.rs`. [`wire`] can be read alone.
+//! Start at [`Server`], then `routes.rs`. What bytes of rows mean is crate `wire`.
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,8 @@ mod assets;
 mod auth;
 mod body;
 mod connection;
+pub mod content;
+pub mod definition;
 mod failure;
 mod files;
 mod listen;
@@ -52,7 +54,6 @@ mod record;
 mod routes;
 mod storm;
 pub mod telemetry;
-pub mod wire;
 mod work;
 
 pub use auth::{hash_of, new_secret};

@@ -351,8 +351,7 @@ fn the_page_is_compressed_tagged_and_not_sent_twice() {
     let packed = client.ask("GET", "/_/", &[("Accept-Encoding", "gzip, br")], b"");
     assert_eq!(packed.header("content-encoding"), Some("gzip"));
     let unpacked =
-        server::wire::content::decompress(server::wire::content::Encoding::Gzip, &packed.body, 1 << 20)
-            .unwrap();
+        server::content::decompress(server::content::Encoding::Gzip, &packed.body, 1 << 20).unwrap();
     assert_eq!(unpacked, plain.body);
     let etag = packed.header("etag").unwrap().to_owned();
     assert_ne!(Some(etag.as_str()), plain.header("etag"), "two bodies never share a strong tag");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::{Result, RowId, TableDef, key};
+use types::{Result, RowId, SegmentId, TableDef, key};
 
 use crate::deletes::DeleteVector;
 use crate::head::Head;
@@ -169,6 +169,45 @@ impl Parts {
     /// The live row of a key among the rows from `from` on, with the key's columns: O(1) in the head, then one probe per
     /// segment, newest first.
     pub fn find(&self, key: &[u8], from: u64) -> Result<Option<(u64, Place<'_>)>> {
+        self.find_beside(key, from, &mut None)
+    }
+
+    /// The same for many keys, from the beginning. Of compressed segments each block is unpacked about once, however the keys
+    /// come.
+    pub fn find_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<u64>>> {
+        let mut found = vec![None; keys.len()];
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        if self.is_compressed() {
+            let places: Vec<Option<(SegmentId, usize)>> = keys.iter().map(|key| self.place_of(key)).collect();
+            order.sort_by_key(|at| places[*at]);
+        }
+        let mut beside = None;
+        for at in order {
+            found[at] = self.find_beside(keys[at], 0, &mut beside)?.map(|(row, _)| row);
+        }
+        Ok(found)
+    }
+
+    /// Whether a segment is.
+    pub fn is_compressed(&self) -> bool {
+        self.segments.iter().any(|entry| entry.segment.is_compressed())
+    }
+
+    /// The newest block that may have a key. What cannot be read is met when the key is looked up.
+    fn place_of(&self, key: &[u8]) -> Option<(SegmentId, usize)> {
+        let hash = key::hash(key);
+        self.segments.iter().rev().filter(|entry| entry.live() > 0).find_map(|entry| {
+            let (block, _) = entry.segment.candidates(hash).ok()?.next()?;
+            Some((entry.segment.id(), block))
+        })
+    }
+
+    fn find_beside<'a>(
+        &'a self,
+        key: &[u8],
+        from: u64,
+        beside: &mut Beside<'a>,
+    ) -> Result<Option<(u64, Place<'a>)>> {
         let hash = key::hash(key);
         if let Some(found) = self.find_in_head(key, hash, from) {
             return Ok(Some(found));
@@ -184,7 +223,7 @@ impl Parts {
             if entry.live() == 0 {
                 continue;
             }
-            match find_in(entry, key, hash, from) {
+            match find_in(entry, key, hash, from, beside) {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(e) if is_damage(&e) => damage = Some(e),
@@ -207,9 +246,25 @@ impl Parts {
     }
 }
 
-fn find_in<'a>(entry: &'a Entry, key: &[u8], hash: u64, from: u64) -> Result<Option<(u64, Place<'a>)>> {
+/// The compressed block that was looked into last, with its keys unpacked.
+type Beside<'a> = Option<(SegmentId, usize, Rows<'a>)>;
+
+fn find_in<'a>(
+    entry: &'a Entry,
+    key: &[u8],
+    hash: u64,
+    from: u64,
+    beside: &mut Beside<'a>,
+) -> Result<Option<(u64, Place<'a>)>> {
+    let id = entry.segment.id();
     for (block, index) in entry.segment.candidates(hash)? {
-        let stored = entry.segment.block(block, Need::Key)?;
+        let stored = match beside {
+            Some((of, at, rows)) if (*of, *at) == (id, block) => rows.clone(),
+            _ => entry.segment.block(block, Need::Key)?,
+        };
+        if matches!(stored, Rows::Unpacked { .. }) {
+            *beside = Some((id, block, stored.clone()));
+        }
         let row = stored.row_ids()[index] as u64;
         if row >= from
             && !entry.deletes.contains(row)

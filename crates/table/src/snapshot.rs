@@ -232,10 +232,18 @@ impl Snapshot {
         projection.row(&stored.layout, &stored.batch, place.index).map(Some)
     }
 
-    /// Before many keys are looked up: reads what tells where they are, for all of them at once. Changes nothing but how
-    /// long the lookups take.
-    pub fn expect<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
-        self.parts.keys.touch(keys.map(key::hash));
+    /// The live rows of many keys, as [`Snapshot::find`] finds each, in their order.
+    pub fn find_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<RowId>>> {
+        /// What is read ahead of the lookups stays in the processor's cache.
+        const AHEAD: usize = 256;
+        let mut found = Vec::with_capacity(keys.len());
+        // Where blocks have to be unpacked that matters more.
+        let ahead = if self.parts.is_compressed() { keys.len().max(1) } else { AHEAD };
+        for keys in keys.chunks(ahead) {
+            self.parts.keys.touch(keys.iter().map(|key| key::hash(key)));
+            found.extend(self.parts.find_many(keys)?.into_iter().map(|row| row.map(RowId)));
+        }
+        Ok(found)
     }
 
     /// A row version by id, if it is live.

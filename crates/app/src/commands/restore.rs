@@ -72,12 +72,13 @@ pub fn run(_config: &Config, options: &Options) -> Result<ExitCode> {
             "tables": restored.tables,
             "rows": restored.rows,
             "replayed": restored.replayed,
+            "archive_ended": restored.is_short,
         });
         output::print(&format!("{value}\n"));
         return Ok(ExitCode::SUCCESS);
     }
     output::print(&format!(
-        "Restored lsn {} of {time}: {} in {}{}, in {:.1} s\nServe it with: polynya serve --data {}\n",
+        "Restored lsn {} of {time}: {} in {}{}, in {:.1} s\n{}Serve it with: polynya serve --data {}\n",
         grouped(restored.lsn.0),
         counted(restored.rows, "row"),
         counted(restored.tables as u64, "table"),
@@ -86,6 +87,11 @@ pub fn run(_config: &Config, options: &Options) -> Result<ExitCode> {
             replayed => format!(", {} out of the archive", counted(replayed, "commit")),
         },
         started.elapsed().as_secs_f64(),
+        match restored.is_short {
+            true =>
+                "The archive ends there, before the time you named: what came later, if anything did, is not in it.\n",
+            false => "",
+        },
         options.dest.display(),
     ));
     Ok(ExitCode::SUCCESS)

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use engine::{Engine, Mode, NewColumn, Op, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use server::wire::{self, Rows};
 use types::{DataType, Error, Kind, Principal, Result, RowId, TableDef, TableId, key, name};
+use wire::Rows;
 
 pub const TABLE: &str = "polynya.ingests";
 
@@ -84,7 +84,7 @@ pub fn find(engine: &Engine, id: &str) -> Result<Value> {
 /// A table's columns, in the public interface's words.
 pub fn describe(engine: &Engine, table: &str) -> Result<Value> {
     let snapshot = engine.view(&Principal::local())?.table(table)?;
-    Ok(wire::definition::describe(snapshot.def()))
+    Ok(server::definition::describe(snapshot.def()))
 }
 
 /// Stores a piece unless it is stored already. Answers `{count, position}`.

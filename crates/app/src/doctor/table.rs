@@ -155,13 +155,23 @@ impl Scan {
             self.key_problems += batch.num_rows() as u64;
             return;
         };
-        let mut bytes = Vec::new();
-        for (row, id) in ids.iter().enumerate() {
-            bytes.clear();
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for row in 0..ids.len() {
             key::encode_row(&types, &columns, row, &mut bytes);
-            if !matches!(snapshot.find(&bytes), Ok(Some(found)) if found.0 == *id as u64) {
-                self.key_problems += 1;
-            }
+            ends.push(bytes.len());
         }
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let keys: Vec<&[u8]> = starts.zip(&ends).map(|(start, end)| &bytes[start..*end]).collect();
+        let is_it =
+            |key: &[u8], id: i64| matches!(snapshot.find(key), Ok(Some(found)) if found.0 == id as u64);
+        self.key_problems += match snapshot.find_many(&keys) {
+            Ok(found) => found
+                .iter()
+                .zip(ids)
+                .filter(|(found, id)| found.is_none_or(|found| found.0 != **id as u64))
+                .count(),
+            // One of them cannot be looked up: which, has to be seen one by one.
+            Err(_) => keys.iter().zip(ids).filter(|(key, id)| !is_it(key, **id)).count(),
+        } as u64;
     }
 }

@@ -42,7 +42,8 @@ pub(crate) fn pieces_of(env: &Env, archive: &Path, marker: &Marker) -> Result<Ve
     archive::pieces(env, &dir)
 }
 
-/// Applies the commits after `after`, up to the target, and leaves every row in a segment. The last lsn applied.
+/// Applies the commits after `after`, up to the target, and leaves every row in a segment. The last lsn applied, and whether
+/// the archive ended before the time that was wanted.
 #[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
 pub(crate) fn replay(
     env: &Env,
@@ -53,8 +54,8 @@ pub(crate) fn replay(
     after: Lsn,
     to: Option<Target>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Lsn> {
-    let mut at = after;
+) -> Result<(Lsn, bool)> {
+    let (mut at, mut is_short) = (after, matches!(to, Some(Target::Time(_))));
     let is_reached = |at: Lsn| to == Some(Target::Lsn(at));
     for (first, last, path) in pieces {
         if *last <= at || is_reached(at) {
@@ -86,6 +87,7 @@ pub(crate) fn replay(
             Ok(!is_reached(at))
         })?;
         if !goes_on {
+            is_short = false;
             break;
         }
     }
@@ -97,7 +99,7 @@ pub(crate) fn replay(
         )));
     }
     seal(env, dest, replay, made, at, tick)?;
-    Ok(at)
+    Ok((at, is_short))
 }
 
 /// Rows, deletes, definitions and keys: what a user did, as opposed to how it was stored.

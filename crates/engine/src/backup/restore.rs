@@ -47,6 +47,9 @@ pub struct Restored {
     pub rows: u64,
     /// Commits that came from the archive.
     pub replayed: u64,
+    /// The archive has no commit after the time that was wanted: what came between its last one and then, if anything did, is
+    /// not there.
+    pub is_short: bool,
 }
 
 /// Makes a data directory in `dest`, which must be empty or not there yet, out of the backup in `src`.
@@ -128,11 +131,12 @@ fn write(
     let kept =
         kept.ok_or_else(|| Error::damaged("the backup lists no manifest").with("backup", src.display()))?;
     check_complete(src, &kept, marker)?;
-    let (mut lsn, mut replayed) = (kept.lsn, 0);
+    let (mut lsn, mut replayed, mut is_short) = (kept.lsn, 0, false);
     let mut replay = Replay::new(env, dest, &kept)?;
     if let Some(archive) = &options.archive {
         let pieces = forward::pieces_of(env, archive, marker)?;
-        lsn = forward::replay(env, dest, &mut replay, made, &pieces, marker.lsn, options.to, &mut tick)?;
+        (lsn, is_short) =
+            forward::replay(env, dest, &mut replay, made, &pieces, marker.lsn, options.to, &mut tick)?;
         replayed = lsn.0 - marker.lsn.0;
     }
     made.sync_dirs(env)?;
@@ -141,8 +145,8 @@ fn write(
     let manifest = finish(env, replay, lsn);
     commitlog::begin(env, &dest.join("log"), manifest.replay_from)?;
     let rows = manifest.tables.iter().map(rows_of).sum();
-    let restored =
-        Restored { lsn: manifest.lsn, time: manifest.time, tables: manifest.tables.len(), rows, replayed };
+    let (lsn, time, tables) = (manifest.lsn, manifest.time, manifest.tables.len());
+    let restored = Restored { lsn, time, tables, rows, replayed, is_short };
     manifest::write(env, dest, &manifest)?;
     Ok(restored)
 }

@@ -55,6 +55,26 @@ fn check_restored(machine: &SimEnv, dest: &str, lsn: Lsn, states: &[State], what
     check(&root, &states[lsn.0 as usize], what);
 }
 
+/// It was noticed when the first piece was to be written, and told to nobody who did not ask.
+#[test]
+fn what_cannot_be_an_archive_is_refused_at_once() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let data = dir.path().join("data");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for (archive, why) in
+        [(file, "this is a file"), (data.join("log"), "its own database"), (data.clone(), "its own")]
+    {
+        let options = Options { archive: Some(archive), ..Options::default() };
+        let error = Engine::open(vfs::Env::real(), &data, options).err().unwrap();
+        assert!(error.kind() == Kind::Invalid && error.to_string().contains(why), "{error}");
+    }
+    // A disk that is not mounted may be later.
+    let options = Options { archive: Some(dir.path().join("not/there")), ..Options::default() };
+    Engine::open(vfs::Env::real(), &data, options).unwrap().close().unwrap();
+}
+
 #[test]
 fn a_backup_is_carried_forward_to_every_commit_after_it() {
     let _limit = testkit::limit(600);
@@ -98,7 +118,9 @@ fn a_backup_is_carried_forward_to_every_commit_after_it() {
         assert!(restored.lsn >= lsn && restored.time == time, "seed {seed}: {restored:?}, {lsn} wanted");
         let between = restore(&machine, "between", Some(Target::Time(time + 1))).unwrap();
         assert_eq!(between.lsn, restored.lsn);
-        // Beyond what is there.
+        // Beyond what is there: of a time that may be meant.
+        let late = restore(&machine, "late", Some(Target::Time(i64::MAX))).unwrap();
+        assert_eq!((late.lsn, late.is_short, restored.is_short), (last, true, restored.lsn == last));
         let error = restore(&machine, "beyond", Some(Target::Lsn(last.next()))).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
         assert!(error.to_string().contains(&format!("reaches lsn {last} only")), "{error}");

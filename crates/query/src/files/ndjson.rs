@@ -1,60 +1,50 @@
-//! Rows out of objects of JSON, one a line. One may take several lines, and a line may have several.
+//! Rows out of objects of JSON, one a line. One may take several lines, and a line may have several. What a value means is
+//! what it means in rows that are posted: [`wire::json`].
 
 use std::io::Read;
-use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType as Arrow, Field, Schema, SchemaRef};
-use arrow::json::ReaderBuilder;
-use arrow::json::reader::Decoder;
-use types::{Column, DataType, Error, Kind, Result};
+use arrow::array::{Array, ArrayRef, RecordBatch, new_null_array};
+use types::{Column, Error, Kind, Result, TableDef, name};
+use wire::Limits;
+use wire::json::{Target, decode};
+use wire::parser::{Malformed, Parser};
 
 use super::input::{Bounded, Input, failed};
 use super::rows::{self, BUFFER_BYTES, Lines, ROWS};
 
 pub(super) struct Rows {
     input: Bounded,
-    columns: Vec<Column>,
-    schema: SchemaRef,
-    /// Bytes that were read and are no batch yet; they begin with a line.
+    /// The table with the columns that are wanted, and no others.
+    def: TableDef,
+    /// Bytes that were read and are no batch yet.
     block: Vec<u8>,
-    /// The number of that line.
+    /// The number of the line in which they begin.
     line: u64,
     begun: bool,
     at_end: bool,
     ended: bool,
 }
 
+/// The whole objects at the beginning of a text.
+struct Objects {
+    starts: Vec<usize>,
+    /// Behind the last of them.
+    end: usize,
+    /// Why there are no more; `None` if there is nothing else, or enough of them.
+    stopped: Option<Malformed>,
+}
+
 impl Rows {
-    pub fn new(columns: Vec<Column>, input: Input) -> Result<Self> {
-        let field = |column: &Column| {
-            let data_type = match column.data_type {
-                DataType::Uuid => Arrow::Utf8,
-                ref other => other.to_arrow(),
-            };
-            Field::new(&column.name, data_type, true)
-        };
-        let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-        let input = input.reader()?;
-        let block = Vec::new();
-        Ok(Rows { input, columns, schema, block, line: 1, begun: false, at_end: false, ended: false })
+    pub fn new(def: &TableDef, columns: Vec<Column>, input: Input) -> Result<Self> {
+        let mut def = def.clone();
+        def.schema.columns = columns;
+        let (input, block) = (input.reader()?, Vec::new());
+        Ok(Rows { input, def, block, line: 1, begun: false, at_end: false, ended: false })
     }
 
-    fn decoder(&self) -> Result<Decoder> {
-        ReaderBuilder::new(self.schema.clone())
-            .with_strict_mode(true)
-            .with_batch_size(ROWS)
-            .build_decoder()
-            .map_err(rows::arrow_failed)
-    }
-
-    /// Reads on until there are some lines behind `from`, or the end of all.
-    fn fill(&mut self, from: usize) -> Result<()> {
-        while !self.at_end {
-            let new = self.block.get(from..).unwrap_or_default();
-            if new.len() >= FILL_BYTES && new.contains(&b'\n') {
-                return Ok(());
-            }
+    /// Reads on until there are so many bytes, or all.
+    fn fill(&mut self, wanted: usize) -> Result<()> {
+        while !self.at_end && self.block.len() < wanted {
             let len = self.block.len();
             self.block.resize(len + BUFFER_BYTES, 0);
             let count = loop {
@@ -64,7 +54,7 @@ impl Rows {
                 }
             };
             self.block.truncate(len + count.as_ref().copied().unwrap_or(0));
-            self.at_end = count.map_err(|error| self.not_read(from, error))? == 0;
+            self.at_end = count.map_err(|error| self.not_read(error))? == 0;
             if !self.begun && (self.at_end || self.block.len() >= BOM.len()) {
                 self.begun = true;
                 if self.block.starts_with(BOM) {
@@ -75,116 +65,133 @@ impl Rows {
         Ok(())
     }
 
-    fn not_read(&self, from: usize, error: std::io::Error) -> Error {
+    fn not_read(&self, error: std::io::Error) -> Error {
         let error = failed(error);
         match error.kind() {
             Kind::TooLarge => {
-                let line = self.line + newlines(&self.block[..from.min(self.block.len())]);
-                rows::at(format_args!("line {line}"), None, error)
+                let begin = self.block.iter().position(|byte| !byte.is_ascii_whitespace());
+                self.at(begin.unwrap_or(0), None, error)
             }
             _ => error,
         }
     }
 
-    /// The end of the whole lines behind `from`, of no more than a batch has rows.
-    fn whole_lines(&self, from: usize) -> usize {
-        let ends = self.block[from..].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-        let (mut end, mut count) = (from, 0);
-        for (at, _) in ends.take(ROWS) {
-            (end, count) = (from + at + 1, count + 1);
-        }
-        if self.at_end && count < ROWS { self.block.len() } else { end }
+    /// What is wrong at a byte of the block, with its line.
+    fn at(&self, byte: usize, column: Option<&str>, error: Error) -> Error {
+        rows::at(format_args!("line {}", self.line_of(byte)), column, error)
+    }
+
+    fn line_of(&self, byte: usize) -> u64 {
+        self.line + newlines(&self.block[..byte.min(self.block.len())])
     }
 
     fn batch(&mut self) -> Result<Option<(RecordBatch, Lines)>> {
-        loop {
-            let mut decoder = self.decoder()?;
-            // How much of the block the decoder has taken.
-            let mut taken = 0;
-            loop {
-                self.fill(taken)?;
-                let end = self.whole_lines(taken);
-                let decoded = decoder.decode(&self.block[taken..end]).map_err(rows::arrow_failed);
-                taken += decoded.map_err(|error| self.located(end, (None, error)))?;
-                // It stops where a batch is full.
-                if taken < end || !decoder.has_partial_record() {
-                    break;
-                }
-                if self.at_end && taken == self.block.len() {
-                    let error = Error::new(Kind::Schema, "the last object is not closed");
-                    return Err(self.located(taken, (None, error)));
-                }
+        let mut wanted = FILL_BYTES;
+        let objects = loop {
+            self.fill(wanted)?;
+            let text = self.text()?;
+            let objects = objects(text);
+            if !objects.starts.is_empty() {
+                break objects;
             }
-            let batch = decoder.flush().map_err(|error| (None, rows::arrow_failed(error)));
-            let batch = batch.and_then(|batch| self.finished(batch));
-            let batch = batch.map_err(|misfit| self.located(taken, misfit))?;
-            let first = self.line;
-            self.line += newlines(&self.block[..taken]);
-            let last = if self.block[..taken].ends_with(b"\n") { self.line - 1 } else { self.line };
-            self.block.drain(..taken);
-            self.input.row_was_read();
-            match batch {
-                Some(batch) => return Ok(Some((batch, Lines { first, last: last.max(first) }))),
-                None if self.at_end && self.block.is_empty() => return Ok(None),
-                // Lines without objects.
-                None => {}
+            match objects.stopped {
+                None if self.at_end && text.len() == self.block.len() => return Ok(None),
+                // No value reaches beyond its line, so one that is malformed before the end of a line stays so.
+                Some(malformed) if self.at_end || text[malformed.at..].contains('\n') => {
+                    return Err(self.malformed(text, malformed));
+                }
+                _ => wanted = self.block.len() * 2 + FILL_BYTES,
             }
+        };
+        let (starts, end) = (&objects.starts, objects.end);
+        let batch = self.decoded(starts, end)?;
+        let lines = Lines { first: self.line_of(starts[0]), last: self.line_of(end) };
+        self.line = lines.last;
+        self.block.drain(..end);
+        self.input.row_was_read();
+        Ok(Some((batch, lines)))
+    }
+
+    /// The block as far as it is text.
+    fn text(&self) -> Result<&str> {
+        match std::str::from_utf8(&self.block) {
+            Ok(text) => Ok(text),
+            // The rest of a character may come.
+            Err(cut) if cut.error_len().is_none() && !self.at_end || cut.valid_up_to() > 0 => {
+                Ok(std::str::from_utf8(&self.block[..cut.valid_up_to()]).expect("it was found valid so far"))
+            }
+            Err(cut) => Err(self.at(cut.valid_up_to(), None, Error::new(Kind::Schema, "no UTF-8"))),
         }
     }
 
-    /// What Arrow read, as the table wants it.
-    fn finished(&self, batch: Option<RecordBatch>) -> Result<Option<RecordBatch>, Misfit> {
-        let Some(batch) = batch.filter(|batch| batch.num_rows() > 0) else { return Ok(None) };
-        let arrays = self.columns.iter().zip(batch.columns()).map(|(column, array)| {
-            let named = |error: Error| (Some(column.name.clone()), error);
-            let array: ArrayRef = match column.data_type {
-                DataType::Uuid | DataType::Json => rows::typed(array, column).map_err(named)?,
-                _ => array.clone(),
+    fn malformed(&self, text: &str, malformed: Malformed) -> Error {
+        let begin = text.len() - text.trim_start().len();
+        if text.len() < self.block.len() && malformed.at == text.len() {
+            return self.at(malformed.at, None, Error::new(Kind::Schema, "no UTF-8"));
+        }
+        let message = match text[malformed.at..].chars().next() {
+            None => "the last object is not closed".to_owned(),
+            Some(found) => {
+                format!("no JSON: {} expected, `{}` found", malformed.expected, found.escape_debug())
+            }
+        };
+        self.at(begin, None, Error::new(Kind::Schema, message))
+    }
+
+    /// The objects as the table wants them.
+    fn decoded(&self, starts: &[usize], end: usize) -> Result<RecordBatch> {
+        let table = name::short_table_name(&self.def.name);
+        let target = Target { table, def: Some(&self.def), may_add_columns: false };
+        let limits = Limits { bad_rows_max: 1, ..Limits::default() };
+        let decoded = decode(&self.block[..end], target, &limits).map_err(|refused| {
+            let Some(bad) = refused.rows.first() else { return refused.error };
+            // Its hint is for who posts rows.
+            let said = Error::new(Kind::Schema, &bad.message);
+            self.at(starts.get(bad.row - 1).copied().unwrap_or(end), bad.column.as_deref(), said)
+        })?;
+        let arrays = self.def.schema.columns.iter().map(|column| {
+            let array = match decoded.batch.column_by_name(&column.name) {
+                Some(array) => array.clone(),
+                None => new_null_array(&column.data_type.to_arrow(), starts.len()),
             };
-            rows::check_null(column, &array).map_err(named)?;
+            rows::check_null(column, &array).map_err(|error| {
+                let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or(0);
+                self.at(starts[row], Some(&column.name), error)
+            })?;
             Ok(array)
         });
-        let arrays = arrays.collect::<Result<Vec<_>, Misfit>>()?;
-        rows::batch_of(&self.columns, arrays).map(Some).map_err(|error| (None, error))
-    }
-
-    /// What something in the first `len` bytes of the block led to, with its line: they are read once more, line by line.
-    fn located(&self, len: usize, misfit: Misfit) -> Error {
-        let Ok(mut decoder) = self.decoder() else { return misfit.1 };
-        let (mut line, mut begun) = (self.line, self.line);
-        for text in self.block[..len].split_inclusive(|byte| *byte == b'\n') {
-            if !decoder.has_partial_record() {
-                begun = line;
-            }
-            if let Err((column, error)) = self.read_again(&mut decoder, text) {
-                return rows::at(format_args!("line {begun}"), column.as_deref(), error);
-            }
-            line += 1;
-        }
-        rows::at(format_args!("line {begun}"), misfit.0.as_deref(), misfit.1)
-    }
-
-    /// The objects that end in a line.
-    fn read_again(&self, decoder: &mut Decoder, mut line: &[u8]) -> Result<(), Misfit> {
-        while !line.is_empty() {
-            let count = decoder.decode(line).map_err(|error| (None, rows::arrow_failed(error)))?;
-            line = &line[count..];
-            if !decoder.has_partial_record() {
-                let batch = decoder.flush().map_err(|error| (None, rows::arrow_failed(error)))?;
-                self.finished(batch)?;
-            }
-        }
-        Ok(())
+        let arrays = arrays.collect::<Result<Vec<ArrayRef>>>()?;
+        rows::batch_of(&self.def.schema.columns, arrays)
     }
 }
 
-/// What does not fit, and its column where one is known.
-type Misfit = (Option<String>, Error);
-
-/// So much is read before lines are looked for.
+/// So much is read before objects are looked for.
 const FILL_BYTES: usize = 1 << 20;
 /// What some programs put before UTF-8.
 const BOM: &[u8] = b"\xef\xbb\xbf";
+
+fn objects(text: &str) -> Objects {
+    let mut parser = Parser::new(text);
+    let mut objects = Objects { starts: Vec::new(), end: 0, stopped: None };
+    while objects.starts.len() < ROWS {
+        let start = match parser.peek() {
+            None => break,
+            Some(b'{') => parser.at(),
+            Some(_) => {
+                objects.stopped =
+                    Some(Malformed { at: parser.at(), expected: "an object (`{`) for each row" });
+                break;
+            }
+        };
+        if let Err(malformed) = parser.skip() {
+            objects.stopped = Some(malformed);
+            break;
+        }
+        objects.starts.push(start);
+        objects.end = parser.at();
+    }
+    objects
+}
 
 fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64

@@ -73,7 +73,7 @@ pub fn read(copy: &Copy, def: &TableDef, columns: &[(String, bool)], input: Inpu
             };
             Ok(Box::new(rows.of(columns)))
         }
-        Format::Ndjson => Ok(Box::new(ndjson::Rows::new(chosen, input)?)),
+        Format::Ndjson => Ok(Box::new(ndjson::Rows::new(def, chosen, input)?)),
         #[cfg(feature = "parquet")]
         Format::Parquet => Ok(Box::new(super::parquet::read(def, &places, input)?)),
         #[cfg(not(feature = "parquet"))]
@@ -134,7 +134,7 @@ pub(super) fn arrow_failed(error: arrow::error::ArrowError) -> Error {
             Ok(error) => return failed(*error),
             Err(source) => source.to_string(),
         },
-        ArrowError::JsonError(text) | ArrowError::ParquetError(text) => text,
+        ArrowError::ParquetError(text) => text,
         other => other.to_string(),
     };
     Error::new(Kind::Schema, text.chars().take(300).collect::<String>())

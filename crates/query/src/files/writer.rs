@@ -1,13 +1,10 @@
 //! Rows as the bytes of a file. What a format cannot say is refused: nothing comes back as something else.
 
-use std::sync::Arc;
-
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
-use arrow::datatypes::{DataType as Arrow, Field, Float32Type, Float64Type, Schema, SchemaRef};
-use arrow::json::{WriterBuilder, writer::LineDelimited};
+use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type, SchemaRef};
 use types::{DataType, Error, Kind, Result, name};
+use wire::out::json;
 
-use super::rows::arrow_failed;
 use super::{Copy, Format};
 use crate::convert;
 
@@ -21,7 +18,7 @@ enum Form {
         /// The first line, until it was written.
         header: Option<Vec<String>>,
     },
-    Ndjson,
+    Ndjson(json::Writer),
     #[cfg(feature = "parquet")]
     Parquet(Box<super::parquet::Writer>),
 }
@@ -37,7 +34,7 @@ impl Writer {
                     header: copy.header.then(names),
                 }
             }
-            Format::Ndjson => Form::Ndjson,
+            Format::Ndjson => Form::Ndjson(json::Writer::exact(schema)),
             #[cfg(feature = "parquet")]
             Format::Parquet => Form::Parquet(Box::new(super::parquet::Writer::new(schema)?)),
             #[cfg(not(feature = "parquet"))]
@@ -62,26 +59,16 @@ impl Writer {
                 }
                 writer.flush().map_err(|e| csv_failed(e.into()))
             }
-            Form::Ndjson => {
-                let (mut fields, mut columns) = (Vec::new(), Vec::new());
+            Form::Ndjson(writer) => {
                 for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
                     if has_infinite(column) {
                         return Err(Error::new(Kind::Schema, "JSON has no infinite numbers and no NaN")
                             .with("column", field.name())
                             .hint("copy it as csv, or make them NULL in a query"));
                     }
-                    let column = match column.data_type() {
-                        Arrow::FixedSizeBinary(16) => to_text(column)?,
-                        _ => column.clone(),
-                    };
-                    fields.push(Field::new(field.name(), column.data_type().clone(), true));
-                    columns.push(column);
                 }
-                let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
-                    .map_err(|e| Error::internal(format!("rows to be copied make no batch: {e}")))?;
-                let mut writer =
-                    WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
-                writer.write(&batch).and_then(|()| writer.finish()).map_err(arrow_failed)
+                writer.rows(batch, out);
+                Ok(())
             }
             #[cfg(feature = "parquet")]
             Form::Parquet(writer) => writer.batch(batch, out),
@@ -97,7 +84,7 @@ impl Writer {
                 writer.write_record(names).map_err(csv_failed)?;
                 writer.flush().map_err(|e| csv_failed(e.into()))
             }
-            Form::Ndjson => Ok(()),
+            Form::Ndjson(_) => Ok(()),
             #[cfg(feature = "parquet")]
             Form::Parquet(writer) => writer.end(out),
         }
@@ -108,7 +95,7 @@ impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
             Form::Csv { .. } => "a writer of CSV",
-            Form::Ndjson => "a writer of NDJSON",
+            Form::Ndjson(_) => "a writer of NDJSON",
             #[cfg(feature = "parquet")]
             Form::Parquet(_) => "a writer of Parquet",
         })

@@ -16,9 +16,10 @@ use types::{Error, Kind, Principal, ROW_ID, RowId, name};
 use super::schema;
 use crate::app::Shared;
 use crate::asked;
+use crate::definition;
 use crate::failure::{Failure, Result};
 use crate::routes::{read, search};
-use crate::wire::{definition, out, value};
+use wire::{out, value};
 
 /// Tables of one answer of `tables`.
 const TABLES_MAX: usize = 200;

@@ -24,10 +24,10 @@ use types::{Error, Kind, Principal, Result as CoreResult, TableDef};
 use super::{json, milliseconds};
 use crate::app::Shared;
 use crate::asked;
+use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
 use crate::options::Options;
 use crate::telemetry::Close;
-use crate::wire::content::{self, Encoding};
 
 /// What copies may take of the machine.
 pub struct Copies {

@@ -15,8 +15,8 @@ use types::{Change, Error, Kind, Lsn, Principal, TableDef, name};
 use super::json;
 use crate::app::Shared;
 use crate::body;
+use crate::definition::{self, Definition, IndexDefinition, Wanted};
 use crate::failure::Result;
-use crate::wire::definition::{self, Definition, IndexDefinition, Wanted};
 
 pub async fn list(
     State(app): State<Shared>,

@@ -12,8 +12,8 @@ use types::{Error, Principal, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Table
 use crate::app::Shared;
 use crate::asked;
 use crate::failure::{Failure, Result};
-use crate::wire::out::{self, Format};
-use crate::wire::{text, value};
+use wire::out::{self, Format};
+use wire::{text, value};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

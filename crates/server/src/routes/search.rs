@@ -18,8 +18,8 @@ use crate::app::Shared;
 use crate::asked;
 use crate::body;
 use crate::failure::Result;
-use crate::wire::out;
-use crate::wire::value;
+use wire::out;
+use wire::value;
 
 /// A query string: lists have commas between their parts.
 #[derive(Debug, Default, Deserialize)]

@@ -30,8 +30,8 @@ use crate::asked;
 use crate::body;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
-use crate::wire::out::{self, Format};
-use crate::wire::value;
+use wire::out::{self, Format};
+use wire::value;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

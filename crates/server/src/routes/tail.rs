@@ -23,7 +23,7 @@ use crate::app::Shared;
 use crate::asked;
 use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
-use crate::wire::out;
+use wire::out;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -21,7 +21,7 @@ use crate::app::Shared;
 use crate::asked;
 use crate::body;
 use crate::failure::Result;
-use crate::wire::{self, Refused, json as wire_json, out, value};
+use wire::{Refused, json as wire_json, out, value};
 
 /// More are sent as rows of fewer operations.
 const OPS_MAX: usize = 10_000;

@@ -19,9 +19,9 @@ use super::json;
 use crate::app::Shared;
 use crate::asked;
 use crate::body;
+use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
-use crate::wire::content::{self, Encoding};
-use crate::wire::{Limits, Rows, ipc, json as wire_json, value};
+use wire::{Limits, Rows, ipc, json as wire_json, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -264,6 +264,12 @@ fn encode(batch: &RecordBatch) -> Result<u64> {
     Ok(ipc.get_ref().len() as u64)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread unpacked columns of a block.
+    static UNPACKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Body {
     fn check_packed(&self, packed: &Packed, block: usize) -> Result<()> {
         let bytes = self.checked_bytes(block)?;
@@ -282,6 +288,8 @@ impl Body {
     fn unpack(&self, block: usize, wanted: Vec<usize>, known: Option<&Stored>) -> Result<Stored> {
         let position = |at: &usize| known.and_then(|known| known.layout.position(self.layout.ids[*at]));
         let missing: Vec<usize> = wanted.iter().copied().filter(|at| position(at).is_none()).collect();
+        #[cfg(test)]
+        UNPACKED.with(|times| times.set(times.get() + usize::from(!missing.is_empty())));
         let fresh = match missing.is_empty() {
             true => None,
             false => Some(self.read_block(block, self.block_bytes(block), Some(missing.clone()))?),

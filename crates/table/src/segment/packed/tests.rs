@@ -7,7 +7,7 @@ use sim::SimEnv;
 use testkit::Rng;
 use types::{ColumnId, DataType, Kind, Lsn, ROW_ID, RowId, SegmentId, TIME, TableDef, TableId, Value, key};
 
-use super::{Form, Need, Packed};
+use super::{Form, Need, Packed, UNPACKED};
 use crate::tests::{dir, open};
 use crate::{Segment, SegmentMeta, Snapshot, Tip, compaction, seal};
 
@@ -252,6 +252,50 @@ fn a_reader_unpacks_the_columns_that_it_asks_for_and_no_others() {
     let error = some.apply(&batch.layout, &batch.batch).unwrap_err();
     assert_eq!(error.kind(), Kind::Internal);
     assert!(error.to_string().contains("not asked for"), "{error}");
+}
+
+/// Each of many keys unpacked the block in which it lies: updates took hundreds of times as long as those of plain rows.
+#[test]
+fn many_keys_unpack_each_block_once_however_they_come() {
+    let mut world = World::packed(6, 40_000);
+    // Newer rows in the head.
+    let def = world.tip.def().clone();
+    let mut rng = Rng::new(6);
+    for from in [40_000, 41_000] {
+        let first = world.tip.next_row();
+        world.lsn += 1;
+        let batch = rows(&def, from..from + 1_000, &mut rng);
+        world.tip.append(first, world.lsn as i64 * 1_000_000, &[(Lsn(world.lsn), 1_000)], &batch).unwrap();
+    }
+    let snapshot = world.snapshot();
+    let blocks = world.segment().block_count().unwrap();
+    assert!(blocks >= 4);
+    // Those that are there, those that were deleted, and those that never were.
+    let mut ids: Vec<i64> = (-10..42_010).map(|id| id * 3).chain((0..1_000).map(|id| id * 3 + 1)).collect();
+    for at in (1..ids.len()).rev() {
+        ids.swap(at, rng.index(at + 1));
+    }
+    let keys: Vec<Box<[u8]>> = ids
+        .iter()
+        .map(|id| key::encode_values([&DataType::Int64], &[Value::Int64(*id)]).unwrap().into())
+        .collect();
+    let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+    let count = |work: &dyn Fn() -> Vec<Option<RowId>>| {
+        let before = UNPACKED.get();
+        (work(), UNPACKED.get() - before)
+    };
+    // The first touch checks a block.
+    let few = keys.iter().step_by(100).copied().collect::<Vec<_>>();
+    let one_by_one = || few.iter().map(|key| snapshot.find(key).unwrap()).collect::<Vec<_>>();
+    let (expected, times) = count(&one_by_one);
+    assert!(times > few.len() / 2, "{times}");
+    let (found, times) = count(&|| snapshot.find_many(&few).unwrap());
+    assert_eq!(found, expected);
+    assert!(times <= blocks + 2, "{times} for {blocks} blocks");
+    let (found, times) = count(&|| snapshot.find_many(&keys).unwrap());
+    assert!(times <= blocks + 2, "{times} for {blocks} blocks");
+    assert_eq!(found.iter().flatten().count() as u64, snapshot.rows());
+    assert_eq!(snapshot.find_many(&[]).unwrap(), []);
 }
 
 #[test]

@@ -183,6 +183,18 @@ impl Column {
                 Some(b'f') => p.literal("false").map(|()| v.append(false))?,
                 _ => return Err(misfit("bool", p)),
             },
+            // As it is written for readers that would round the number.
+            Data::Int64(v) if !self.open && p.peek() == Some(b'"') => {
+                let start = p.at();
+                let large = p.string(&mut self.scratch)?.parse().ok();
+                match large.filter(|n: &i64| n.unsigned_abs() > EXACT_MAX) {
+                    Some(n) => v.push(n),
+                    None => {
+                        p.rewind(start);
+                        return Err(misfit("int64", p));
+                    }
+                }
+            }
             Data::Int64(v) => {
                 let number = numeric("int64", p)?;
                 match number.integer {

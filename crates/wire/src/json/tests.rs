@@ -3,7 +3,7 @@ use arrow::datatypes::{Float64Type, Int64Type};
 use types::{ColumnId, TableDef, TableId, Value};
 
 use super::*;
-use crate::wire::out;
+use crate::out;
 
 fn table(columns: &[(&str, &str)]) -> TableDef {
     let mut def = TableDef::new(TableId(1), "main.t");

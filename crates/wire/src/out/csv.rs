@@ -26,7 +26,7 @@ impl Writer {
 
     pub fn rows(&self, batch: &RecordBatch, out: &mut Vec<u8>) {
         let cells: Vec<Cells<'_>> =
-            self.fields.iter().zip(batch.columns()).map(|(f, c)| Cells::new(f, c)).collect();
+            self.fields.iter().zip(batch.columns()).map(|(f, c)| Cells::new(f, c, false)).collect();
         let mut scratch = Vec::new();
         for row in 0..batch.num_rows() {
             for (i, cell) in cells.iter().enumerate() {

@@ -152,7 +152,7 @@ impl ColumnDefinition {
         let default = match &self.default {
             Json::Null => None,
             given => Some(
-                super::value::of_type(&given.to_string(), &data_type)
+                wire::value::of_type(&given.to_string(), &data_type)
                     .map_err(|e| e.with("default of", name::printable(&self.name)))?,
             ),
         };
@@ -269,7 +269,7 @@ fn show(value: &Value, data_type: &DataType) -> Json {
         return Json::Null;
     };
     let mut text = Vec::new();
-    super::out::json::Writer::new(&schema).arrays(&batch, &mut true, &mut text);
+    wire::out::json::Writer::new(&schema).arrays(&batch, &mut true, &mut text);
     match serde_json::from_slice::<Json>(&text) {
         Ok(Json::Array(mut values)) if values.len() == 1 => values.remove(0),
         _ => Json::Null,

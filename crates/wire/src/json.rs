@@ -10,7 +10,7 @@ use types::{DataType, Error, Kind, TableDef, name};
 
 use super::column::{Column, Fault, end_of};
 use super::parser::{Malformed, Parser};
-use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows};
+use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, unknown_column};
 
 /// What the rows are for.
 #[derive(Clone, Copy, Debug)]
@@ -234,10 +234,7 @@ impl Decoder<'_> {
                     return Ok(None);
                 }
                 if !self.target.may_add_columns {
-                    self.hint.get_or_insert(format!(
-                        "add it with PUT /v1/tables/{}, or send without `create=false`",
-                        self.target.table
-                    ));
+                    self.hint.get_or_insert_with(|| unknown_column(self.target.table));
                     self.misfit(Some(key.to_owned()), "the table has no such column".into())?;
                     return Ok(None);
                 }

@@ -12,21 +12,28 @@ use arrow::datatypes::{
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use crate::wire::column::EXACT_MAX;
-use crate::wire::parser::Parser;
-use crate::wire::text;
+use crate::column::EXACT_MAX;
+use crate::parser::Parser;
+use crate::text;
 
 /// Writes batches of one schema.
 pub struct Writer {
     /// `"name":` of each column, escaped once.
     keys: Vec<Vec<u8>>,
     fields: Vec<Field>,
+    /// Whether integers are numbers however large they are.
+    is_exact: bool,
 }
 
 impl Writer {
     pub fn new(schema: &Schema) -> Self {
         let fields: Vec<Field> = schema.fields().iter().map(|f| f.as_ref().clone()).collect();
-        Writer { keys: fields.iter().map(|f| key(f.name())).collect(), fields }
+        Writer { keys: fields.iter().map(|f| key(f.name())).collect(), fields, is_exact: false }
+    }
+
+    /// For files: integers are numbers beyond 2^53 too. Whoever reads those as floats rounds them.
+    pub fn exact(schema: &Schema) -> Self {
+        Writer { is_exact: true, ..Writer::new(schema) }
     }
 
     /// One object a line.
@@ -74,7 +81,8 @@ impl Writer {
     }
 
     fn cells<'a>(&self, batch: &'a RecordBatch) -> Vec<Cells<'a>> {
-        self.fields.iter().zip(batch.columns()).map(|(field, column)| Cells::new(field, column)).collect()
+        let columns = self.fields.iter().zip(batch.columns());
+        columns.map(|(field, column)| Cells::new(field, column, self.is_exact)).collect()
     }
 }
 
@@ -112,6 +120,7 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
 pub(super) struct Cells<'a> {
     nulls: Option<NullBuffer>,
     kind: Kind<'a>,
+    is_exact: bool,
 }
 
 enum Kind<'a> {
@@ -156,7 +165,7 @@ enum Unit {
 }
 
 impl<'a> Cells<'a> {
-    pub(super) fn new(field: &Field, array: &'a ArrayRef) -> Self {
+    pub(super) fn new(field: &Field, array: &'a ArrayRef, is_exact: bool) -> Self {
         let json = || field.metadata().get("ARROW:extension:name").is_some_and(|name| name == "arrow.json");
         let kind = match array.data_type() {
             Arrow::Null => Kind::Null,
@@ -210,24 +219,27 @@ impl<'a> Cells<'a> {
                 let list = array.as_list::<i32>();
                 let offsets = list.value_offsets();
                 let range = move |row: usize| (offsets[row] as usize, offsets[row + 1] as usize);
-                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values())))
+                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values(), is_exact)))
             }
             Arrow::LargeList(item) => {
                 let list = array.as_list::<i64>();
                 let offsets = list.value_offsets();
                 let range = move |row: usize| (offsets[row] as usize, offsets[row + 1] as usize);
-                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values())))
+                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values(), is_exact)))
             }
             Arrow::FixedSizeList(item, width) => {
                 let list = array.as_fixed_size_list();
                 let width = *width as usize;
                 let range = move |row: usize| (row * width, (row + 1) * width);
-                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values())))
+                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values(), is_exact)))
             }
             Arrow::Struct(fields) => {
                 let columns = array.as_struct().columns();
-                let cells =
-                    fields.iter().zip(columns).map(|(field, column)| Cells::new(field, column)).collect();
+                let cells = fields
+                    .iter()
+                    .zip(columns)
+                    .map(|(field, column)| Cells::new(field, column, is_exact))
+                    .collect();
                 Kind::Struct(fields.iter().map(|f| key(f.name())).collect(), cells)
             }
             Arrow::Dictionary(_, value) => {
@@ -237,7 +249,8 @@ impl<'a> Cells<'a> {
                     .into_iter()
                     .enumerate()
                     .map(|(row, key)| dictionary.keys().is_valid(row).then_some(key));
-                let values = Cells::new(&Field::new("", value.as_ref().clone(), true), dictionary.values());
+                let field = Field::new("", value.as_ref().clone(), true);
+                let values = Cells::new(&field, dictionary.values(), is_exact);
                 Kind::Dictionary(keys.collect(), Box::new(values))
             }
             _ => {
@@ -245,7 +258,7 @@ impl<'a> Cells<'a> {
                 Kind::Other(ArrayFormatter::try_new(array.as_ref(), &OPTIONS).ok())
             }
         };
-        Cells { nulls: array.nulls().cloned(), kind }
+        Cells { nulls: array.nulls().cloned(), kind, is_exact }
     }
 
     pub(super) fn is_null(&self, row: usize) -> bool {
@@ -288,7 +301,7 @@ impl<'a> Cells<'a> {
             Kind::UInt32(v) => number(v.value(row), out),
             Kind::Int64(v) => {
                 let v = v.value(row);
-                if v.unsigned_abs() <= EXACT_MAX {
+                if self.is_exact || v.unsigned_abs() <= EXACT_MAX {
                     number(v, out)
                 } else {
                     quoted(out, &|out| number(v, out))
@@ -296,7 +309,11 @@ impl<'a> Cells<'a> {
             }
             Kind::UInt64(v) => {
                 let v = v.value(row);
-                if v <= EXACT_MAX { number(v, out) } else { quoted(out, &|out| number(v, out)) }
+                if self.is_exact || v <= EXACT_MAX {
+                    number(v, out)
+                } else {
+                    quoted(out, &|out| number(v, out))
+                }
             }
             // serde_json writes NaN and the infinities as null.
             Kind::Float32(v) => number(v.value(row), out),

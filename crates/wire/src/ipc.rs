@@ -17,7 +17,7 @@ use types::{ColumnId, DataType, Error, Field, Kind, name};
 
 use super::column::null_bytes;
 use super::json::{Target, refused};
-use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows};
+use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, unknown_column};
 
 /// Reads every batch of a stream into one. Column names are resolved as JSON's are; `table::conform` casts.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
@@ -174,8 +174,7 @@ fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Name
             refuse(error.message().to_owned());
         } else if !target.may_add_columns {
             refuse("the table has no such column".into());
-            hint =
-                Some(format!("add it with PUT /v1/tables/{}, or send without `create=false`", target.table));
+            hint = Some(unknown_column(target.table));
         } else if columns.len() + new.len() >= types::schema::COLUMNS_MAX {
             refuse(format!("the table would get more than {} columns", types::schema::COLUMNS_MAX));
         } else {

@@ -1,8 +1,8 @@
 //! Rows in and rows out: what bytes on the wire mean. No HTTP here beyond the names of media types.
 //!
 //! In: [`json`] (an object, an array, or one object after the other, which is NDJSON) and [`ipc`] (an Arrow stream)
-//! become one [`Rows`]: a record batch by column name and the columns that the table lacks. [`content`] undoes
-//! compression within a bound. Out: [`out`] writes any record batch as JSON, NDJSON, CSV or an Arrow stream.
+//! become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out: [`out`] writes any record
+//! batch as JSON, NDJSON, CSV or an Arrow stream.
 //!
 //! Bytes from outside never panic and never make more memory than [`Limits`] allows.
 //!
@@ -11,7 +11,7 @@
 //! | column | JSON |
 //! |---|---|
 //! | bool | `true`, `false` |
-//! | int32, int64 | a number without fraction or exponent that fits |
+//! | int32, int64 | a number without fraction or exponent that fits, or the same as a string beyond 2^53, as [`out`] writes it |
 //! | float32, float64 | a number; an integer only if the float holds it exactly |
 //! | decimal(p,s) | a number, read from its text and never through a float, or the same as a string |
 //! | string | a string |
@@ -29,12 +29,10 @@
 //! later in the same body is float64. A field given twice in one object, also by two spellings of its case, is refused.
 
 mod column;
-pub mod content;
-pub mod definition;
 pub mod ipc;
 pub mod json;
 pub mod out;
-mod parser;
+pub mod parser;
 pub mod text;
 pub mod value;
 
@@ -91,6 +89,11 @@ impl From<Error> for Refused {
     fn from(error: Error) -> Self {
         Refused { error, rows: Vec::new() }
     }
+}
+
+/// What to do about a field without a column where none is made.
+fn unknown_column(table: &str) -> String {
+    format!("add the column first (ALTER TABLE, or PUT /v1/tables/{table}), or leave the field out")
 }
 
 /// Counts down what a body may still allocate.
