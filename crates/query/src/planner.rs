@@ -49,6 +49,7 @@ use crate::distinct;
 use crate::error::from_datafusion;
 use crate::guard;
 use crate::latest;
+use crate::marks;
 use crate::membership;
 use crate::names::{self, Used, Written};
 use crate::narrow::ByIndex;
@@ -60,6 +61,7 @@ use crate::params::Params;
 use crate::parse::{self, merge_coalesce};
 use crate::prepared::{Inferred, Lookup};
 use crate::provider::{Provider, Table};
+use crate::pushdown;
 use crate::recursive;
 use crate::simplify::{self, Simplify};
 use crate::single;
@@ -179,6 +181,7 @@ impl Planner {
         rules.extend(Analyzer::new().rules);
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
+        marks::end(&mut optimizer);
         simplify::simplify_exactly(&mut optimizer);
         let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
         optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeft));
@@ -189,6 +192,7 @@ impl Planner {
         let at = physical.iter().position(|rule| rule.name() == "SanityCheckPlan");
         physical.insert(at.unwrap_or(physical.len()), Arc::new(UnionOrder));
         physical.push(Arc::new(Tells));
+        pushdown::fenced(&mut physical);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(heavy)

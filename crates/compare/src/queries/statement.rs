@@ -207,9 +207,31 @@ fn joined(random: &mut Random) -> Select {
     if random.below(3) == 0 || kind == Kind::At {
         on = format!("{on} and {}", scope.plain().condition(random, 1).text());
     }
-    let join = ["join", "inner join", "left join"][random.below(3) as usize];
-    let from = format!("{} x {join} {} y on {on}", left.name, right.name);
-    let filter = (random.below(3) > 0).then(|| scope.condition(random, 2));
+    let join = ["join", "inner join", "left join", "right join", "full join"][random.below(5) as usize];
+    let mut from = format!("{} x {join} {} y on {on}", left.name, right.name);
+    let filter = match random.below(5) {
+        0 => None,
+        // Of both sides, whichever of them may be missing.
+        1 | 2 => {
+            let of_left = of("x", left).condition(random, 1);
+            Some(Condition::And(Box::new(of_left), Box::new(of("y", right).condition(random, 1))))
+        }
+        _ => Some(scope.condition(random, 2)),
+    };
+    match random.below(4) {
+        // A third relation with a column of a name that the others have.
+        0 => from = format!("{from} cross join (select 1 as i) v"),
+        1 => {
+            let third = &TABLES[[0, 2][random.below(2) as usize]];
+            let (key, kind) = third.columns[0];
+            if let Some((column, _)) = scope.column_of(random, |other| other == kind) {
+                let join = ["join", "left join", "right join"][random.below(3) as usize];
+                from = format!("{from} {join} {} z on z.{key} = {column}", third.name);
+                scope.tables.push(("z".into(), third));
+            }
+        }
+        _ => {}
+    }
     select(&scope, from, random, filter)
 }
 

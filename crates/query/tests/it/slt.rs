@@ -44,6 +44,7 @@ macro_rules! files {
 
 files!(
     select,
+    same_names,
     data_types,
     identifiers,
     system_columns,
