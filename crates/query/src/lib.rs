@@ -105,6 +105,7 @@ mod provider;
 mod prune;
 mod pushdown;
 mod recursive;
+mod row_values;
 mod scan;
 pub mod search;
 mod session;

@@ -63,6 +63,7 @@ use crate::prepared::{Inferred, Lookup};
 use crate::provider::{Provider, Table};
 use crate::pushdown;
 use crate::recursive;
+use crate::row_values;
 use crate::simplify::{self, Simplify};
 use crate::single;
 use crate::sql_type;
@@ -444,6 +445,7 @@ impl Planner {
         let system = names::bind(&mut statement, tables)?;
         asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);
+        row_values::spell(&mut statement)?;
         distinct::in_order(&mut statement);
         let sources = tables.sources(system)?;
         let catalog = Catalog { state: &self.state, sources };
@@ -455,6 +457,7 @@ impl Planner {
         coerce::prepare(&mut statement);
         SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
+            .and_then(row_values::checked)
             .and_then(single::rows)
             .and_then(apart::values)
             .and_then(membership::exact)

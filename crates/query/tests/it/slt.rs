@@ -44,6 +44,7 @@ macro_rules! files {
 
 files!(
     select,
+    row_values,
     same_names,
     data_types,
     identifiers,
