@@ -27,6 +27,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use futures::{Stream, StreamExt};
 use types::{ColumnId, IndexDef, TableDef, TableId};
 
+use crate::compact::Compact;
 use crate::prune::Test;
 use crate::scan::Scan;
 
@@ -183,7 +184,8 @@ impl Advice {
         }
     }
 
-    /// The same rows; when they have ended, or nobody wants more of them, it is looked at what was read for them.
+    /// The same rows; when they have ended, or nobody wants more of them, it is looked at what was read for them. The plan lives as
+    /// long as the stream, and with it the memory that the plan holds.
     pub fn watching(
         self: &Arc<Self>,
         plan: &Arc<dyn ExecutionPlan>,
@@ -192,7 +194,7 @@ impl Advice {
         if !reads_much(plan) {
             return stream;
         }
-        Box::pin(Watched { stream, plan: plan.clone(), advice: self.clone() })
+        Box::pin(Watched { stream, plan: plan.clone(), advice: self.clone(), failed: false })
     }
 }
 
@@ -212,7 +214,7 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     if let Some(scan) = any.downcast_ref::<Scan>() {
         return Some(scan);
     }
-    let passes = any.is::<CooperativeExec>() || any.is::<RepartitionExec>();
+    let passes = any.is::<CooperativeExec>() || any.is::<RepartitionExec>() || any.is::<Compact>();
     let [input] = plan.children()[..] else { return None };
     if passes { scan_below(input) } else { None }
 }
@@ -241,8 +243,10 @@ pub(crate) fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Sc
         };
         return source_at(filter.input(), at);
     }
-    let passes =
-        any.is::<CooperativeExec>() || any.is::<RepartitionExec>() || any.is::<CoalescePartitionsExec>();
+    let passes = any.is::<CooperativeExec>()
+        || any.is::<RepartitionExec>()
+        || any.is::<CoalescePartitionsExec>()
+        || any.is::<Compact>();
     let [input] = plan.children()[..] else { return None };
     if passes { source_at(input, at) } else { None }
 }
@@ -293,13 +297,17 @@ struct Watched {
     stream: SendableRecordBatchStream,
     plan: Arc<dyn ExecutionPlan>,
     advice: Arc<Advice>,
+    /// What it read says nothing then, and it may be run in another way.
+    failed: bool,
 }
 
 impl Stream for Watched {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.stream.poll_next_unpin(context)
+        let next = self.stream.poll_next_unpin(context);
+        self.failed |= matches!(next, Poll::Ready(Some(Err(_))));
+        next
     }
 }
 
@@ -311,6 +319,8 @@ impl RecordBatchStream for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.advice.look(&self.plan);
+        if !self.failed {
+            self.advice.look(&self.plan);
+        }
     }
 }

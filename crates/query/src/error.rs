@@ -42,7 +42,7 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
         DataFusionError::SchemaError(error, _) => schema(*error),
         DataFusionError::ResourcesExhausted(text) => Error::new(
             Kind::TooLarge,
-            format!("the statement needs more memory than there is: {}", strip(&text)),
+            format!("the statement needs more memory than there is: {}", wording::memory(&text)),
         )
         .hint("ask for fewer columns or rows, aggregate earlier, or give SQL more memory"),
         DataFusionError::NotImplemented(text) => Error::invalid(format!("not there yet: {}", strip(&text))),

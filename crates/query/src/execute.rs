@@ -17,8 +17,10 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use types::{Error, Kind, Result};
 
+use crate::advice::Advice;
 use crate::answer::End;
 use crate::cancel::Cancel;
+use crate::compact::compacted;
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::memory::Counted;
@@ -62,24 +64,29 @@ pub(crate) fn stream(
 
 /// The same for a plan that may join more than fits into memory. A hash join holds one side, has given no row when that
 /// turns out to be too much, and cannot spill: then the plan that `sorted` makes takes its place ([`Joins::BySorting`]).
+/// Whatever else holds the first plan holds that memory too, so `advice` watches each of the two by itself.
 pub(crate) fn stream_or_sorted(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
+    advice: &Arc<Advice>,
     sorted: impl Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'static,
 ) -> Result<SendableRecordBatchStream> {
+    let plan = compacted(plan).map_err(from_datafusion)?;
     if !joins_by_hash(&plan) {
-        return stream(context, plan);
+        return Ok(advice.watching(&plan, stream(context, plan.clone())?));
     }
     let (counting, memory) = counted(&context);
-    let mut first = stream(counting, plan.clone())?;
+    let mut first = advice.watching(&plan, stream(counting, plan.clone())?);
+    let advice = advice.clone();
     let schema = first.schema();
     let batches = async move {
         match first.next().await {
             Some(Err(error)) if is_out_of_memory(&error) => {
                 drop((first, plan));
                 memory.all_gone().await;
-                let plan = sorted.await.map_err(|e| DataFusionError::External(Box::new(e)))?;
-                Ok::<_, DataFusionError>(execute_stream(plan, context)?.left_stream())
+                let plan = compacted(sorted.await.map_err(|e| DataFusionError::External(Box::new(e)))?)?;
+                let second = advice.watching(&plan, execute_stream(plan.clone(), context)?);
+                Ok::<_, DataFusionError>(second.left_stream())
             }
             next => Ok(futures::stream::iter(next).chain(first).right_stream()),
         }
@@ -105,9 +112,7 @@ fn counted(context: &TaskContext) -> (Arc<TaskContext>, Arc<Counted>) {
 }
 
 fn joins_by_hash(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    // That of NOT IN has no other form.
-    let here = plan.as_any().downcast_ref::<HashJoinExec>().is_some_and(|join| !join.null_aware);
-    here || plan.children().into_iter().any(joins_by_hash)
+    plan.as_any().is::<HashJoinExec>() || plan.children().into_iter().any(joins_by_hash)
 }
 
 fn is_out_of_memory(error: &DataFusionError) -> bool {
@@ -158,6 +163,7 @@ async fn collect_plan(
     plan: Arc<dyn ExecutionPlan>,
 ) -> std::result::Result<(RecordBatch, MemoryReservation), Stopped> {
     let memory = MemoryConsumer::new("rows to be written").register(context.memory_pool());
+    let plan = compacted(plan).map_err(from_datafusion)?;
     let mut stream = stream(context, plan)?;
     let schema = stream.schema();
     let (mut batches, mut rows_bytes) = (Vec::new(), 0);

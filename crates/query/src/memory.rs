@@ -1,10 +1,12 @@
 //! The memory that sorts, joins and groupings of all statements share.
 //!
-//! As DataFusion's `FairSpillPool`, with three differences: a quarter is kept from those that can spill, and the merge of
+//! As DataFusion's `FairSpillPool`, with four differences: a quarter is kept from those that can spill, and the merge of
 //! one sort's spill files, which takes as much as it gets, gets no more than a quarter. There, the first sort that
 //! merges its files takes all that is left, and its neighbour, or the merge above both, finds nothing: a statement
 //! fails although every part of it could have done with less. And who can spill takes at most half, even if it is alone:
-//! before a sort spills it merges what it holds, for which it has reserved twice its size, in the name of that merge.
+//! before a sort spills it merges what it holds, for which it has reserved twice its size, in the name of that merge. And who holds
+//! next to nothing may have half of what is free, whatever its share is: the first batch of a sort, and the last sorting of a
+//! grouping before it spills, have nothing that they could give back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +77,10 @@ impl MemoryPool for Pool {
         let kept = self.bytes_max / 4;
         let left = if reservation.consumer().can_spill() {
             let shared = self.bytes_max - kept.max(state.unspillable.min(self.bytes_max));
-            (shared / state.spillers.max(1)).min(self.bytes_max / 2).saturating_sub(reservation.size())
+            let share = (shared / state.spillers.max(1)).min(self.bytes_max / 2);
+            let free = self.bytes_max.saturating_sub(state.spillable + state.unspillable);
+            let first = if reservation.size() <= self.bytes_max >> 10 { free / 2 } else { 0 };
+            share.saturating_sub(reservation.size()).max(first).min(free)
         } else {
             let free = self.bytes_max.saturating_sub(state.spillable + state.unspillable);
             if reservation.consumer().name().starts_with(SPILL_MERGE) {
@@ -193,5 +198,10 @@ mod tests {
         let alone = spiller("d");
         alone.try_grow(500).unwrap();
         assert!(alone.try_grow(1).is_err(), "half of all");
+        let others: Vec<_> = (0..9).map(|_| spiller("e")).collect();
+        others[0].try_grow(250).unwrap();
+        assert!(others[0].try_grow(1).is_err(), "more than its share, once");
+        others[1].try_grow(75).unwrap();
+        assert!(others[1].try_grow(1).is_err());
     }
 }

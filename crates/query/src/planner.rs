@@ -47,12 +47,14 @@ use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::{Caller, Direct};
 use crate::distinct;
 use crate::error::from_datafusion;
+use crate::first_rows::FirstRows;
 use crate::guard;
 use crate::latest;
 use crate::marks;
 use crate::membership;
 use crate::names::{self, Used, Written};
 use crate::narrow::ByIndex;
+use crate::not_in;
 use crate::nullif;
 use crate::one_type;
 use crate::options::Options;
@@ -190,6 +192,9 @@ impl Planner {
         physical.extend(PhysicalOptimizer::new().rules);
         let at = physical.iter().position(|rule| rule.name() == "join_selection");
         physical.insert(at.map_or(physical.len(), |at| at + 1), Arc::new(Sides));
+        let first_rows = Arc::new(FirstRows::within(options.memory_bytes, options.threads));
+        let at = physical.iter().position(|rule| rule.name() == "FilterPushdown(Post)");
+        physical.insert(at.unwrap_or(physical.len()), first_rows);
         let at = physical.iter().position(|rule| rule.name() == "SanityCheckPlan");
         physical.insert(at.unwrap_or(physical.len()), Arc::new(UnionOrder));
         physical.push(Arc::new(Tells));
@@ -493,7 +498,12 @@ impl Planner {
             options.execution.target_partitions = options.execution.target_partitions.max(2);
             state = &sorting;
         }
-        let plan = guard::guarded(&planned.plan, state.execution_props()).map_err(from_datafusion)?;
+        let stepped = match joins {
+            Joins::ByHash => None,
+            Joins::BySorting => Some(not_in::in_steps(planned.plan.clone()).map_err(from_datafusion)?),
+        };
+        let plan = stepped.as_ref().unwrap_or(&planned.plan);
+        let plan = guard::guarded(plan, state.execution_props()).map_err(from_datafusion)?;
         state.query_planner().create_physical_plan(&plan, state).await.map_err(from_datafusion)
     }
 

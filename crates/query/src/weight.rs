@@ -142,7 +142,7 @@ fn of_scan(scan: &Scan, wanted: usize) -> Estimate {
 }
 
 /// The scan below, if it gives its rows in the order that is wanted, newest first, and nothing leaves any out.
-fn newest_first(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
+pub(crate) fn newest_first(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     let any = plan.as_any();
     if let Some(scan) = any.downcast_ref::<Scan>() {
         return scan.is_newest_first().then_some(scan);

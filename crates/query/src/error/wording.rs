@@ -21,12 +21,52 @@ const WINDOW: [&str; 11] = [
     "nth_value",
 ];
 
+/// Those that ask for memory, by how they begin.
+const CONSUMERS: [(&str, &str); 12] = [
+    ("ExternalSorterMerge", "the merge of a sort"),
+    ("ExternalSorter", "a sort"),
+    ("SortPreservingMerge", "the merge of a sort"),
+    ("TopK", "the first rows of an order"),
+    ("GroupedHashAggregate", "a grouping"),
+    ("AggregateStream", "an aggregate"),
+    ("HashJoin", "a join"),
+    ("NestedLoopJoin", "a join"),
+    ("CrossJoin", "a join"),
+    ("SMJStream", "a join"),
+    ("Repartition", "a queue between threads"),
+    ("rows to be written", "what is written"),
+];
+
 /// An error that says what DataFusion's text says; `None` if it is none of those known here.
 pub(super) fn reword(text: &str) -> Option<Error> {
     if text.starts_with("Divide by zero") {
         return Some(Error::invalid("a division by zero").hint("`a / nullif(b, 0)` is null there"));
     }
     arithmetic(text).or_else(|| function(text)).or_else(|| cast(text)).or_else(|| clause(text))
+}
+
+/// Who wanted how much: what `memory` says of it stands somewhere in the text.
+pub(super) fn memory(text: &str) -> String {
+    let asked = || {
+        let (before, after) = text.split_once(" bytes and asks for ")?;
+        let (name, held) = before.rsplit_once(" holds ")?;
+        let (asked, left) = after.split_once(" more, ")?;
+        let bytes = |text: &str| text.split(' ').next()?.parse::<u64>().ok().map(mib);
+        let name = name.lines().last()?.rsplit(": ").next()?;
+        let name =
+            CONSUMERS.iter().find(|(theirs, _)| name.starts_with(theirs)).map_or("a part of it", |(_, n)| n);
+        let (held, asked, left) = (bytes(held)?, bytes(asked)?, bytes(left)?);
+        Some(format!("{name} holds {held} and asks for {asked} more, {left} are left for it"))
+    };
+    asked().unwrap_or_else(|| {
+        let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(text);
+        name::printable(last.rsplit("Resources exhausted: ").next().unwrap_or(last))
+    })
+}
+
+fn mib(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    if bytes == 0 { "none".into() } else { format!("{mib:.1} MiB") }
 }
 
 /// Operators between types that do not go together.
@@ -304,6 +344,13 @@ mod tests {
         {
             assert!(reword(kept).is_none(), "{kept}: {:?}", reword(kept));
         }
+    }
+
+    #[test]
+    fn who_needs_more_memory_is_said_in_one_line() {
+        let theirs = "Additional allocation failed for ExternalSorter[0] with top memory consumers (across reservations) as:\n  a\nResources exhausted: ExternalSorter[0] holds 0 bytes and asks for 50171395 more, 3145728 are left for it\n";
+        assert_eq!(memory(theirs), "a sort holds none and asks for 47.8 MiB more, 3.0 MiB are left for it");
+        assert_eq!(memory("Resources exhausted: too many files\n"), "too many files");
     }
 
     #[test]

@@ -222,19 +222,21 @@ impl Job {
         let planner = &self.shared.planner;
         match work {
             Work::Query { plan, planned, lsn } => {
-                let watched = plan.clone();
+                let advice = &planner.advice;
                 let stream = match lane {
-                    Lane::Light => execute::stream(planner.light_context(), plan)?,
+                    Lane::Light => {
+                        advice.watching(&plan, execute::stream(planner.light_context(), plan.clone())?)
+                    }
                     Lane::Heavy => {
                         let (shared, cancel, long) = (self.shared.clone(), self.cancel.clone(), self.long());
                         let sorted = async move {
                             execute::physical(&shared.planner, &planned, Joins::BySorting, &cancel, long)
                                 .await
                         };
-                        execute::stream_or_sorted(planner.context(), plan, sorted)?
+                        execute::stream_or_sorted(planner.context(), plan, advice, sorted)?
                     }
                 };
-                Ok(Begun::Rows(planner.advice.watching(&watched, stream), lsn))
+                Ok(Begun::Rows(stream, lsn))
             }
             Work::Command(statement, view) => {
                 let params = Params::new(self.params.clone());

@@ -1,0 +1,188 @@
+//! Batches that hold no more memory than their rows, below what keeps them.
+//!
+//! A batch of a table is a piece of something larger: of what was written in one commit, or of a file's block. Whoever keeps it is
+//! taken to hold all of that, once for each batch: a sort finds no room for its first 8,192 rows of a commit of a million, and has
+//! nothing yet that it could spill. So below sorts, and below the side of a join that is kept, rows are copied out of whatever is
+//! much larger than they are. What was filtered or computed on the way is a copy already.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::{
+    Array, ArrayRef, BinaryViewArray, MutableArrayData, RecordBatch, RecordBatchOptions, StringViewArray,
+    make_array,
+};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::DataFusionError;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{Stream, StreamExt};
+
+/// What an array may hold beside its rows.
+const SPARE_BYTES: usize = 4 << 10;
+
+/// The plan, of which nothing keeps more than its rows.
+pub(crate) fn compacted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let compacted = plan.transform_up(|plan| {
+        let any = plan.as_any();
+        let keeps = any.is::<SortExec>()
+            || any.is::<HashJoinExec>()
+            || any.is::<NestedLoopJoinExec>()
+            || any.is::<CrossJoinExec>();
+        if !keeps {
+            return Ok(Transformed::no(plan));
+        }
+        // Joins keep their left side.
+        let mut children: Vec<_> = plan.children().into_iter().cloned().collect();
+        if let Some(kept) = children.first_mut() {
+            *kept = Arc::new(Compact { inner: kept.clone() });
+        }
+        plan.with_new_children(children).map(Transformed::yes)
+    });
+    compacted.data()
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Compact {
+    inner: Arc<dyn ExecutionPlan>,
+}
+
+impl DisplayAs for Compact {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Compact")
+    }
+}
+
+impl ExecutionPlan for Compact {
+    fn name(&self) -> &str {
+        "Compact"
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.inner.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.inner]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let inner = children.pop().ok_or_else(|| DataFusionError::Internal("one child expected".into()))?;
+        Ok(Arc::new(Compact { inner }))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        Ok(Box::pin(Compacted { inner: self.inner.execute(partition, context)? }))
+    }
+}
+
+struct Compacted {
+    inner: SendableRecordBatchStream,
+}
+
+impl Stream for Compacted {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.inner.poll_next_unpin(context).map(|next| next.map(|batch| compact(batch?)))
+    }
+}
+
+impl RecordBatchStream for Compacted {
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema()
+    }
+}
+
+fn compact(batch: RecordBatch) -> Result<RecordBatch> {
+    if !batch.columns().iter().any(is_piece) {
+        return Ok(batch);
+    }
+    let own = |column: &ArrayRef| if is_piece(column) { copied(column) } else { column.clone() };
+    let columns = batch.columns().iter().map(own).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
+}
+
+/// Whether an array is a small part of what it holds.
+fn is_piece(array: &ArrayRef) -> bool {
+    let held = array.get_buffer_memory_size();
+    let own = array.to_data().get_slice_memory_size().unwrap_or(held) + views_bytes(array);
+    held > own.saturating_mul(2).saturating_add(SPARE_BYTES)
+}
+
+/// What stands behind the views of an array, whose slice knows of the views alone.
+fn views_bytes(array: &ArrayRef) -> usize {
+    let any = array.as_any();
+    match (any.downcast_ref::<StringViewArray>(), any.downcast_ref::<BinaryViewArray>()) {
+        (Some(views), _) => views.total_buffer_bytes_used(),
+        (_, Some(views)) => views.total_buffer_bytes_used(),
+        _ => 0,
+    }
+}
+
+fn copied(array: &ArrayRef) -> ArrayRef {
+    let any = array.as_any();
+    if let Some(views) = any.downcast_ref::<StringViewArray>() {
+        return Arc::new(views.gc());
+    }
+    if let Some(views) = any.downcast_ref::<BinaryViewArray>() {
+        return Arc::new(views.gc());
+    }
+    let data = array.to_data();
+    let mut own = MutableArrayData::new(vec![&data], false, data.len());
+    own.extend(0, 0, data.len());
+    make_array(own.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    #[test]
+    fn a_piece_of_a_large_batch_becomes_its_own() {
+        let texts: StringArray = (0..10_000).map(|i| Some(format!("text {i} of a row"))).collect();
+        let views: StringViewArray = (0..10_000).map(|i| Some(format!("text {i} of a row"))).collect();
+        let numbers: Int64Array = (0..10_000).map(|i| (i % 3 > 0).then_some(i)).collect();
+        let fields = vec![
+            Field::new("t", DataType::Utf8, true),
+            Field::new("v", DataType::Utf8View, true),
+            Field::new("n", DataType::Int64, true),
+        ];
+        let columns: Vec<ArrayRef> = vec![Arc::new(texts), Arc::new(views), Arc::new(numbers)];
+        let whole = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+        let piece = whole.slice(5_000, 100);
+        let own = compact(piece.clone()).unwrap();
+        assert_eq!(own, piece);
+        assert!(own.get_array_memory_size() < 20_000, "{}", own.get_array_memory_size());
+        // What is nearly all of it stays.
+        let most = whole.slice(0, 9_000);
+        let kept = compact(most.clone()).unwrap();
+        assert_eq!(
+            kept.column(0).to_data().buffers()[1].as_ptr(),
+            most.column(0).to_data().buffers()[1].as_ptr()
+        );
+    }
+}
