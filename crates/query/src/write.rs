@@ -153,6 +153,37 @@ impl Writer<'_> {
         }
     }
 
+    /// The query by which a statement finds the rows that it writes, for EXPLAIN.
+    pub fn reads(&self, statement: &Statement) -> Result<Statement> {
+        match statement {
+            Statement::Insert(insert) => self.insert_reads(insert),
+            Statement::Update(update) => self.update_reads(update),
+            Statement::Delete(delete) => self.delete_reads(delete),
+            Statement::CreateTable(CreateTable { query: Some(query), .. }) if parse::reads_only(query) => {
+                Ok(Statement::Query(query.clone()))
+            }
+            Statement::Query(query) => {
+                let Some((with, statement)) = behind_with(query) else {
+                    return Err(later("a query that writes"));
+                };
+                let mut statement = self.reads(statement)?;
+                if let (Some(with), Statement::Query(query)) = (with, &mut statement) {
+                    if !with.cte_tables.iter().all(|cte| parse::reads_only(&cte.query)) {
+                        return Err(later("a query that writes"));
+                    }
+                    behind(with, query)?;
+                }
+                Ok(statement)
+            }
+            other => {
+                let text = other.to_string();
+                let words: Vec<&str> = text.split_whitespace().take(2).collect();
+                Err(Error::invalid(format!("{} has no plan to show", name::printable(&words.join(" "))))
+                    .hint("EXPLAIN shows plans of SELECT, INSERT … SELECT, UPDATE and DELETE"))
+            }
+        }
+    }
+
     /// CREATE TABLE … AS: the table and its rows in one commit.
     async fn create_as(&self, create: &CreateTable, query: &Query) -> Result<Change> {
         let mut def = ddl::definition(create)?;

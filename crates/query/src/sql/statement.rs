@@ -256,7 +256,7 @@ impl Job {
         if let Some(planned) = shared.planner.again(&self.text, &params, &view)? {
             return self.query(planned, view.lsn()).await;
         }
-        let statement = match &self.parsed {
+        let mut statement = match &self.parsed {
             Some(parsed) => Statement::clone(parsed),
             None => heavy(self.long(), || parse::statement(&self.text, shared.options.text_bytes_max))?,
         };
@@ -264,13 +264,23 @@ impl Job {
         if parameters != params.values.len() {
             return Err(params::count_differs("statement", parameters, params.values.len()));
         }
-        let is_query = match &statement {
+        let is_query = match &mut statement {
             Statement::Query(query) if behind_with(query).is_some() => false,
             Statement::Query(query) => query_only(parse::reads_only(query))?,
-            Statement::Explain { statement, .. } => match statement.as_ref() {
-                Statement::Query(query) => query_only(parse::reads_only(query))?,
-                _ => return Err(later("EXPLAIN of a statement that writes")),
-            },
+            Statement::Explain { statement, analyze, .. } => {
+                match statement.as_ref() {
+                    Statement::Query(query) if behind_with(query).is_none() => {
+                        query_only(parse::reads_only(query))?;
+                    }
+                    _ if *analyze => {
+                        return Err(later("EXPLAIN ANALYZE of a statement that writes").hint(
+                            "EXPLAIN shows how it finds its rows; EXPLAIN ANALYZE of a SELECT with the same WHERE counts them",
+                        ));
+                    }
+                    writes => **statement = self.writer(&view, &params).reads(writes)?,
+                }
+                true
+            }
             _ => false,
         };
         if !is_query {
@@ -364,14 +374,7 @@ impl Job {
                 Some(view) => view.clone(),
                 None => shared.engine.view(&self.principal)?,
             };
-            let writer = Writer {
-                planner: &shared.planner,
-                view: &view,
-                params,
-                cancel: &self.cancel,
-                long: self.long(),
-                with: None,
-            };
+            let writer = self.writer(&view, params);
             let change = writer.change(statement).await?;
             self.check_returned(change.returned.as_ref())?;
             if change.ops.is_empty() {
@@ -410,6 +413,11 @@ impl Job {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn writer<'a>(&'a self, view: &'a View, params: &'a Params) -> Writer<'a> {
+        let planner = &self.shared.planner;
+        Writer { planner, view, params, cancel: &self.cancel, long: self.long(), with: None }
     }
 
     /// More rows than may be answered are refused before anything is written.

@@ -1,11 +1,15 @@
 //! DELETE, also by rows of other tables (USING), and TRUNCATE.
 
+use std::sync::Arc;
+
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use datafusion::sql::sqlparser::ast::{
-    CascadeOption, Delete, FromTable, SelectItem, TableWithJoins, Truncate, TruncateIdentityOption,
+    CascadeOption, Delete, FromTable, Ident, SelectItem, Statement, TableWithJoins, Truncate,
+    TruncateIdentityOption,
 };
 use engine::Op;
+use table::Snapshot;
 use types::{Error, Kind, ROW_ID_NAME, Result, TIME_NAME};
 
 use super::returning::{Changed, System};
@@ -15,8 +19,23 @@ use crate::ddl::later;
 use crate::names::Written;
 use crate::planner::table;
 
+/// What a DELETE reads.
+struct Reading {
+    query: Statement,
+    snapshot: Arc<Snapshot>,
+    called: Ident,
+    /// Columns of the table itself.
+    width: usize,
+    joined: Vec<Ident>,
+}
+
 impl Writer<'_> {
-    pub(super) async fn delete(&self, delete: &Delete) -> Result<Change> {
+    /// The rows that a DELETE removes.
+    pub(super) fn delete_reads(&self, delete: &Delete) -> Result<Statement> {
+        self.delete_reading(delete).map(|reading| reading.query)
+    }
+
+    fn delete_reading(&self, delete: &Delete) -> Result<Reading> {
         if !delete.tables.is_empty() {
             return Err(later("DELETE of several tables"));
         }
@@ -31,12 +50,11 @@ impl Writer<'_> {
         };
         let others: &[TableWithJoins] = delete.using.as_deref().unwrap_or_default();
         let (snapshot, called) = self.target(target)?;
-        let def = snapshot.def();
         let column = |name: &str| SelectItem::UnnamedExpr(qualified(&called, name));
         let mut projection = vec![column(ROW_ID_NAME)];
         if delete.returning.is_some() {
             projection.push(column(TIME_NAME));
-            projection.extend(def.schema.columns.iter().map(|c| column(&c.name)));
+            projection.extend(snapshot.def().schema.columns.iter().map(|c| column(&c.name)));
         }
         let width = projection.len();
         let (joined, items) = match delete.returning {
@@ -46,7 +64,15 @@ impl Writer<'_> {
         projection.extend(items);
         let mut sources = vec![target.clone()];
         sources.extend_from_slice(others);
-        let (mut batch, memory) = self.run(select(projection, sources, delete.selection.clone())?).await?;
+        let query = select(projection, sources, delete.selection.clone())?;
+        Ok(Reading { query, snapshot, called, width, joined })
+    }
+
+    pub(super) async fn delete(&self, delete: &Delete) -> Result<Change> {
+        let Reading { query, snapshot, called, width, joined } = self.delete_reading(delete)?;
+        let def = snapshot.def();
+        let others: &[TableWithJoins] = delete.using.as_deref().unwrap_or_default();
+        let (mut batch, memory) = self.run(query).await?;
         if !others.is_empty() {
             batch = if delete.returning.is_some() { once_each(batch)? } else { distinct(&batch)? };
         }

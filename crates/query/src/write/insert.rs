@@ -19,6 +19,23 @@ use crate::{convert, literal, parse};
 const CELLS_AT_ONCE: usize = 256;
 
 impl Writer<'_> {
+    /// The rows that an INSERT gets from elsewhere.
+    pub(super) fn insert_reads(&self, insert: &Insert) -> Result<Statement> {
+        refuse(insert)?;
+        let TableObject::TableName(object) = &insert.table else {
+            return Err(later("INSERT into a function"));
+        };
+        table(self.view, &Written::of(object)?)?;
+        match &insert.source {
+            Some(query) if plain_values(query).is_none() && parse::reads_only(query) => {
+                Ok(Statement::Query(query.clone()))
+            }
+            Some(query) if plain_values(query).is_none() => Err(later("a query that writes")),
+            _ => Err(Error::invalid("an INSERT of values reads nothing, so there is no plan to show")
+                .hint("EXPLAIN shows how INSERT … SELECT, UPDATE and DELETE find their rows")),
+        }
+    }
+
     pub(super) async fn insert(&self, insert: &Insert) -> Result<Change> {
         refuse(insert)?;
         let TableObject::TableName(object) = &insert.table else {

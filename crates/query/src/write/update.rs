@@ -1,12 +1,16 @@
 //! UPDATE, also with rows of other tables (FROM).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::row::{RowConverter, SortField};
-use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem, TableWithJoins, Update, UpdateTableFromKind};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, SelectItem, Statement, TableWithJoins, Update, UpdateTableFromKind,
+};
 use engine::Op;
+use table::Snapshot;
 use types::{Column, Error, ROW_ID_NAME, Result};
 
 use super::assign::Sets;
@@ -14,24 +18,31 @@ use super::returning::{Changed, System};
 use super::{Change, Writer, batch_of, first_column, others, qualified, select};
 use crate::ddl::later;
 
+/// What an UPDATE reads, and what is made of it.
+struct Reading {
+    query: Statement,
+    snapshot: Arc<Snapshot>,
+    called: Ident,
+    sets: Sets,
+    joined: Vec<Ident>,
+}
+
 impl Writer<'_> {
-    pub(super) async fn update(&self, update: &Update) -> Result<Change> {
+    /// The rows that an UPDATE changes, with their new values.
+    pub(super) fn update_reads(&self, update: &Update) -> Result<Statement> {
+        self.update_reading(update).map(|reading| reading.query)
+    }
+
+    fn update_reading(&self, update: &Update) -> Result<Reading> {
         if update.or.is_some() {
             return Err(later("UPDATE OR …"));
         }
         if update.limit.is_some() {
             return Err(limited("UPDATE"));
         }
-        let others: &[TableWithJoins] = match &update.from {
-            None => &[],
-            Some(UpdateTableFromKind::AfterSet(others)) => others,
-            Some(UpdateTableFromKind::BeforeSet(_)) => {
-                return Err(later("FROM before SET").hint("write UPDATE t SET … FROM other WHERE …"));
-            }
-        };
+        let others = others_of(update)?;
         let (snapshot, called) = self.target(&update.table)?;
-        let def = snapshot.def();
-        let sets = Sets::of(def, &called, &update.assignments, |column| match others {
+        let sets = Sets::of(snapshot.def(), &called, &update.assignments, |column| match others {
             [] => Expr::Identifier(Ident::with_quote('"', column)),
             _ => qualified(&called, column),
         })?;
@@ -44,7 +55,15 @@ impl Writer<'_> {
         projection.extend(items);
         let mut from = vec![update.table.clone()];
         from.extend_from_slice(others);
-        let (mut batch, memory) = self.run(select(projection, from, update.selection.clone())?).await?;
+        let query = select(projection, from, update.selection.clone())?;
+        Ok(Reading { query, snapshot, called, sets, joined })
+    }
+
+    pub(super) async fn update(&self, update: &Update) -> Result<Change> {
+        let Reading { query, snapshot, called, sets, joined } = self.update_reading(update)?;
+        let def = snapshot.def();
+        let others = others_of(update)?;
+        let (mut batch, memory) = self.run(query).await?;
         if !others.is_empty() {
             batch = once_each(batch)?;
         }
@@ -67,6 +86,17 @@ impl Writer<'_> {
         }
         let op = Op::Update { table: def.name.clone(), old: first_column(&batch), batch: new };
         Ok(Change { ops: vec![op], count: rows as u64, memory: Some(memory), returned, ..Change::default() })
+    }
+}
+
+/// The tables of FROM.
+fn others_of(update: &Update) -> Result<&[TableWithJoins]> {
+    match &update.from {
+        None => Ok(&[]),
+        Some(UpdateTableFromKind::AfterSet(others)) => Ok(others),
+        Some(UpdateTableFromKind::BeforeSet(_)) => {
+            Err(later("FROM before SET").hint("write UPDATE t SET … FROM other WHERE …"))
+        }
     }
 }
 

@@ -251,3 +251,26 @@ fn a_small_query_made_before_costs_less() {
     );
     assert!(kept < new, "{kept:?} {new:?}");
 }
+
+#[test]
+fn explain_of_a_statement_that_writes_shows_how_it_finds_its_rows() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 100, true);
+    database.execute("create table other (id bigint, x bigint)");
+    for text in [
+        "update n set x = x + 1 where id = 7",
+        "delete from n where id = 7",
+        "insert into other select id, x from n where id = 7",
+        "create table copied as select id, x from n where id = 7",
+        "with w as (select 7 as id) delete from n where id = 7 and id in (select id from w)",
+    ] {
+        let plan = explain(&database, text);
+        assert!(plan.contains("table=main.n") && plan.contains("lookup=1 rows"), "{text}: {plan}");
+    }
+    assert!(
+        explain(&database, "update n set x = o.x from other o where o.id = n.id").contains("HashJoinExec")
+    );
+    assert_eq!(database.query("select count(*), sum(x) from n"), [["100", "34650"]], "nothing was written");
+    assert_eq!(database.query("select count(*) from other"), [["0"]]);
+}
