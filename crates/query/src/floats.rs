@@ -171,7 +171,7 @@ struct Moments {
     count: u64,
     sum: Exact,
     /// Boxed, since sums and means need none.
-    squares: Option<Box<Exact>>,
+    squares: Option<Box<Squares>>,
 }
 
 impl Moments {
@@ -180,10 +180,7 @@ impl Moments {
         self.count += 1;
         self.sum.add(value);
         if figure.needs_squares() {
-            let squares = self.squares.get_or_insert_default();
-            let (square, rest) = product(value, value);
-            squares.add(square);
-            squares.add(rest);
+            self.squares.get_or_insert_default().add(value);
         }
     }
 
@@ -191,10 +188,7 @@ impl Moments {
         self.count -= 1;
         self.sum.remove(value);
         if figure.needs_squares() {
-            let squares = self.squares.get_or_insert_default();
-            let (square, rest) = product(value, value);
-            squares.remove(square);
-            squares.remove(rest);
+            self.squares.get_or_insert_default().remove(value);
         }
     }
 
@@ -211,43 +205,129 @@ impl Moments {
         match figure {
             _ if self.count == 0 => None,
             Figure::Sum => Some(self.sum.value()),
-            Figure::Mean => Some(self.sum.value() / count),
+            Figure::Mean => Some(self.mean()),
             Figure::Variance { sample: true, .. } if self.count == 1 => None,
             Figure::Variance { sample, root } => {
                 let divisor = if sample { count * (count - 1.0) } else { count * count };
-                let variance = self.squared_deviations() / divisor;
-                Some(if root { variance.sqrt() } else { variance })
+                let (deviations, exponent) = self.squared_deviations();
+                let variance = deviations / divisor;
+                Some(match (root, exponent) {
+                    (true, _) => exact::scaled(variance.sqrt(), exponent / 2),
+                    (false, 0) => variance,
+                    (false, _) => exact::scaled(exact::scaled(variance, exponent / 2), exponent / 2),
+                })
             }
         }
     }
 
-    /// The sum of the squared distances to the mean, times the count: `n Σx² - (Σx)²`, worked out without rounding.
-    fn squared_deviations(&self) -> f64 {
-        let Some(squares) = self.squares.as_ref().filter(|s| s.is_finite() && self.sum.is_finite()) else {
-            return f64::NAN;
+    /// Also where the sum is beyond all float64.
+    fn mean(&self) -> f64 {
+        let count = self.count as f64;
+        match self.sum.value() {
+            sum if sum.is_infinite() && self.sum.is_finite() => {
+                exact::scaled(self.sum.value_by(-EXPONENT_OF_COUNT) / count, EXPONENT_OF_COUNT)
+            }
+            sum => sum / count,
+        }
+    }
+
+    /// The sum of the squared distances to the mean, times the count: `n Σx² - (Σx)²`, worked out without rounding. And by which
+    /// power of two it is to be multiplied.
+    fn squared_deviations(&self) -> (f64, i32) {
+        let Some(squares) = self.squares.as_ref().filter(|s| s.plain.is_finite() && self.sum.is_finite())
+        else {
+            return (f64::NAN, 0);
         };
+        // Beside squares of such size those that are lost here are nothing; without them none are.
+        let down = if squares.large.value() == 0.0 { 0 } else { DOWN };
         let mut total = Exact::default();
         let mut add = |a: f64, b: f64| {
             let (high, low) = product(a, b);
             total.add(high);
             total.add(low);
         };
-        squares.components().into_iter().for_each(|part| add(part, self.count as f64));
-        let parts = self.sum.components();
+        let plain = squares.plain.components(2 * down);
+        let large = if down == 0 { Vec::new() } else { squares.large.components(0) };
+        plain.into_iter().chain(large).for_each(|part| add(part, self.count as f64));
+        let parts = self.sum.components(down);
         for a in &parts {
             parts.iter().for_each(|b| add(-a, *b));
         }
         // Squares that are too small for a float64 are rounded after all.
-        total.value().max(0.0)
+        (total.value().max(0.0), 2 * down)
     }
 
     fn heap_bytes(&self) -> usize {
-        let squares = self.squares.as_ref().map_or(0, |s| size_of::<Exact>() + s.heap_bytes());
+        let squares = self.squares.as_ref().map_or(0, |s| size_of::<Squares>() + s.heap_bytes());
         self.sum.heap_bytes() + squares
     }
 
     fn encode_squares(&self, out: &mut Vec<u8>) {
-        self.squares.as_deref().unwrap_or(&Exact::default()).encode(out);
+        self.squares.as_deref().unwrap_or(&Squares::default()).encode(out);
+    }
+}
+
+/// The exponent of more values than there can be.
+const EXPONENT_OF_COUNT: i32 = 64;
+/// From here on a value's square may be beyond all float64, of as many values as there may be.
+const LARGE: f64 = f64::from_bits((1023 + 448) << 52);
+/// Large values are brought down by this power of two before they are squared.
+const DOWN: i32 = 600;
+
+/// A sum of squares.
+#[derive(Clone, Debug, Default)]
+struct Squares {
+    plain: Exact,
+    /// Of large values, in units of 2^(2 [`DOWN`]).
+    large: Exact,
+}
+
+impl Squares {
+    #[inline]
+    fn add(&mut self, value: f64) {
+        let (value, sum) = self.place(value);
+        let (square, rest) = product(value, value);
+        sum.add(square);
+        sum.add(rest);
+    }
+
+    fn remove(&mut self, value: f64) {
+        let (value, sum) = self.place(value);
+        let (square, rest) = product(value, value);
+        sum.remove(square);
+        sum.remove(rest);
+    }
+
+    #[inline]
+    fn place(&mut self, value: f64) -> (f64, &mut Exact) {
+        match value.abs() {
+            LARGE..=f64::MAX => (exact::scaled(value, -DOWN), &mut self.large),
+            _ => (value, &mut self.plain),
+        }
+    }
+
+    fn merge(&mut self, other: &Squares) {
+        self.plain.merge(&other.plain);
+        self.large.merge(&other.large);
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.plain.heap_bytes() + self.large.heap_bytes()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut plain = Vec::new();
+        self.plain.encode(&mut plain);
+        out.extend((plain.len() as u32).to_le_bytes());
+        out.extend(plain);
+        self.large.encode(out);
+    }
+
+    /// `None` for bytes that [`Squares::encode`] did not make.
+    fn decode(bytes: &[u8]) -> Option<Squares> {
+        let (len, bytes) = bytes.split_first_chunk()?;
+        let (plain, large) = bytes.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some(Squares { plain: Exact::decode(plain)?, large: Exact::decode(large)? })
     }
 }
 
@@ -270,16 +350,15 @@ fn each(values: &ArrayRef, mut each: impl FnMut(usize, f64)) {
 /// The partial figures in the columns of a state.
 fn partial(states: &[ArrayRef], figure: Figure, mut each: impl FnMut(usize, Moments)) -> Result<()> {
     let counts = states[0].as_primitive::<UInt64Type>();
-    let decode = |column: &ArrayRef, row: usize| {
-        Exact::decode(column.as_binary::<i32>().value(row))
-            .ok_or_else(|| DataFusionError::Internal("a partial sum cannot be read".into()))
-    };
+    let unreadable = || DataFusionError::Internal("a partial sum cannot be read".into());
+    let bytes = |column: usize, row: usize| states[column].as_binary::<i32>().value(row);
     for row in 0..counts.len() {
         let squares = match figure.needs_squares() {
-            true => Some(Box::new(decode(&states[2], row)?)),
+            true => Some(Box::new(Squares::decode(bytes(2, row)).ok_or_else(unreadable)?)),
             false => None,
         };
-        each(row, Moments { count: counts.value(row), sum: decode(&states[1], row)?, squares });
+        let sum = Exact::decode(bytes(1, row)).ok_or_else(unreadable)?;
+        each(row, Moments { count: counts.value(row), sum, squares });
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ fn parts(value: f64) -> Option<(i64, u16)> {
 }
 
 /// `value * 2^exponent`, exact where the outcome is a float64.
-fn scaled(value: f64, exponent: i32) -> f64 {
+pub(super) fn scaled(value: f64, exponent: i32) -> f64 {
     let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
     let half = exponent / 2;
     value * power(half) * power(exponent - half)
@@ -157,12 +157,17 @@ impl Exact {
 
     /// The float64 nearest to the sum, of two that are as near the even one. Infinite beyond the largest one.
     pub fn value(&self) -> f64 {
+        self.value_by(0)
+    }
+
+    /// The same of the sum times 2^exponent. Where that is below the least normal number, it is not quite the nearest.
+    pub fn value_by(&self, exponent: i32) -> f64 {
         match &self.whole {
             None if self.window == 0 => 0.0,
             // The first step rounds and the second does not: a sum below the least normal number has no more bits than a
             // subnormal one holds, since both count in 2^-1074.
-            None => scaled(self.window as f64, i32::from(self.base) - 1074),
-            Some(whole) => whole.value(),
+            None => scaled(self.window as f64, i32::from(self.base) - 1074 + exponent),
+            Some(whole) => whole.value_by(exponent),
         }
     }
 
@@ -171,17 +176,18 @@ impl Exact {
         self.whole.as_ref().is_none_or(|whole| (whole.positive, whole.negative, whole.nan) == (0, 0, 0))
     }
 
-    /// Numbers whose exact sum is this one, each at most half the last bit of the one before. Only of finite sums.
-    pub fn components(&self) -> Vec<f64> {
+    /// Numbers whose exact sum is this one times 2^-`down`, as far as float64 reach down, each at most half the last bit of the
+    /// one before. Only of finite sums.
+    pub fn components(&self, down: i32) -> Vec<f64> {
         let mut rest = self.clone();
         let mut components = Vec::new();
         loop {
-            let value = rest.value();
-            if value == 0.0 || !value.is_finite() {
+            let value = rest.value_by(-down);
+            let Some((mantissa, exponent)) = parts(-value).filter(|(mantissa, _)| *mantissa != 0) else {
                 return components;
-            }
+            };
             components.push(value);
-            rest.add(-value);
+            rest.add_integer(i128::from(mantissa), exponent + down as u16);
         }
     }
 
@@ -297,7 +303,7 @@ impl Whole {
         self.additions = 1;
     }
 
-    fn value(&self) -> f64 {
+    fn value_by(&self, exponent: i32) -> f64 {
         match (self.nan != 0, self.positive != 0, self.negative != 0) {
             (true, ..) | (_, true, true) => return f64::NAN,
             (_, true, _) => return f64::INFINITY,
@@ -322,7 +328,7 @@ impl Whole {
         if sum.digits[..low].iter().any(|digit| *digit != 0) {
             bits |= 1;
         }
-        sign * scaled(bits as f64, 32 * low as i32 - 1074)
+        sign * scaled(bits as f64, 32 * low as i32 - 1074 + exponent)
     }
 }
 

@@ -53,6 +53,43 @@ fn what_plain_addition_loses_is_in_the_answer() {
     assert_eq!(database.query(frame).concat(), ["1e16", "1e16", "-1e16", "-9999999999999998.0", "2.5"]);
 }
 
+/// A mean is no larger than the largest value, and a deviation than the values are apart, though their sum and squares are
+/// beyond all float64.
+#[test]
+fn figures_of_large_values_are_as_exact_as_others() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    let figures = |values: &str| {
+        let text = format!("select avg(x), var_pop(x), stddev_pop(x), stddev(x) from (values {values}) v(x)");
+        database.query(&text).remove(0)
+    };
+    assert_eq!(figures("(1e308), (1e308)"), ["1e308", "0.0", "0.0", "0.0"]);
+    assert_eq!(figures("(1e308), (1e308), (-1e308)")[0], "3.333333333333333e307");
+    assert_eq!(figures("(1e200), (1e200)")[1..], ["0.0", "0.0", "0.0"]);
+    assert_eq!(figures("(1e200), (-1e200)"), ["0.0", "inf", "1e200", "1.414213562373095e200"]);
+    assert_eq!(figures("(1e200), (1e200), (1.0), (1.0)")[2], "5e199");
+    assert_eq!(
+        figures("(1e150), (-1e150)"),
+        ["0.0", "9.999999999999999e299", "1e150", "1.414213562373095e150"]
+    );
+    let with = figures("(1e300), (float8 'inf')");
+    assert_eq!((&with[0][..], &with[1][..]), ("inf", "NaN"));
+    // A frame that large values leave again.
+    let frame = "select avg(x) over w, stddev_pop(x) over w \
+        from (values (1, 1e308), (2, 1e308), (3, 4.0), (4, 8.0)) v(i, x) \
+        window w as (order by i rows between 1 preceding and current row) order by i";
+    let expected = [["1e308", "0.0"], ["1e308", "0.0"], ["5e307", "5e307"], ["6.0", "2.0"]];
+    assert_eq!(database.query(frame), expected);
+    // In parts that are put together.
+    database.execute("create table t (g bigint, x double precision)");
+    let rows: Vec<(i64, f64)> =
+        (0..40_000).map(|i| (i % 7, if i % 2 == 0 { 3e200 } else { 1e200 })).collect();
+    rows.chunks(9_000).for_each(|some| insert(&database, "t", some));
+    assert_eq!(database.query("select avg(x), stddev_pop(x) from t"), [["2e200", "1e200"]]);
+    let groups = database.query("select g, stddev_pop(x) < 1.0001e200 from t group by g order by g");
+    assert!(groups.len() == 7 && groups.iter().all(|row| row[1] == "true"), "{groups:?}");
+}
+
 /// The same rows: in one commit, in many, after deletes, in the other order; read by one thread and by several, in one
 /// step and in partial ones that spill.
 #[test]

@@ -94,7 +94,7 @@ fn no_order_grouping_or_encoding_changes_a_bit() {
             assert_eq!(left.value().to_bits(), sum(&values[..cut]).value().to_bits(), "{values:?}");
         }
         let mut again = Exact::default();
-        expected.components().iter().for_each(|value| again.add(*value));
+        expected.components(0).iter().for_each(|value| again.add(*value));
         assert!(!expected.value().is_finite() || again.value().to_bits() == bits, "{values:?}");
     }
 }
