@@ -9,10 +9,11 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType as Arrow, Field, FieldRef};
-use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
@@ -37,9 +38,32 @@ pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
             filter.predicate = predicate.data;
             Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), predicate.transformed))
         }
-        other => Ok(Transformed::no(other)),
+        other => greatest(other),
     })
     .map(|exact| exact.data)
+}
+
+/// A projection that hides the greatest integers among its constants. Where the least and the greatest of 64 bits are known to be
+/// the bounds of a column, as of `SELECT -9223372036854775808 AS n UNION ALL SELECT 9223372036854775807`, DataFusion counts the
+/// integers between them, of which there are more than it has a number for.
+pub(crate) fn greatest(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    if !matches!(plan, LogicalPlan::Projection(_)) {
+        return Ok(Transformed::no(plan));
+    }
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let inner = if let Expr::Alias(alias) = &expr { &alias.expr } else { &expr };
+        let is_greatest = matches!(
+            inner,
+            Expr::Literal(ScalarValue::Int64(Some(i64::MAX)) | ScalarValue::UInt64(Some(u64::MAX)), _)
+        );
+        if !is_greatest {
+            return Ok(Transformed::no(expr));
+        }
+        let name = names.save(&expr);
+        let hidden = ScalarFunction::new_udf(FUNCTION.clone(), vec![expr.unalias()]);
+        Ok(Transformed::yes(name.restore(Expr::ScalarFunction(hidden))))
+    })
 }
 
 /// Of a condition: of what is below anything else DataFusion concludes nothing.

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, DFSchemaRef, Result};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -57,9 +57,13 @@ impl OptimizerRule for Simplify {
         let reorders = !matches!(plan, LogicalPlan::Join(_));
         let simplifier = ExprSimplifier::new(info).with_canonicalize(reorders);
         let names = NamePreserver::new(&plan);
+        let is_filter = matches!(plan, LogicalPlan::Filter(_));
         let mut rewrite = |expr: Expr| {
             let name = names.save(&expr);
-            let simplified = simplified(expr, &simplifier, reorders)?;
+            let mut simplified = simplified(expr, &simplifier, reorders)?;
+            if is_filter {
+                simplified = simplified.transform_data(|expr| Ok(without_bounds(expr)))?;
+            }
             Ok(simplified.update_data(|expr| name.restore(expr)))
         };
         plan.map_expressions(|expr| match &expr {
@@ -67,6 +71,38 @@ impl OptimizerRule for Simplify {
             _ => rewrite(expr),
         })
     }
+}
+
+/// A condition in which no integer is compared with the least or the greatest of its type: `x >= least` holds where `x` is not
+/// null. DataFusion, which counts the integers between two bounds, has no number for all of those of 64 bits.
+fn without_bounds(condition: Expr) -> Transformed<Expr> {
+    let BinaryExpr { left, op, right } = match condition {
+        Expr::BinaryExpr(binary) => binary,
+        other => return Transformed::no(other),
+    };
+    if op == Operator::And {
+        let (left, right) = (without_bounds(*left), without_bounds(*right));
+        let changed = left.transformed || right.transformed;
+        return Transformed::new_transformed(left.data.and(right.data), changed);
+    }
+    let is_end = |literal: &Expr, op: Operator| match (literal, op) {
+        (Expr::Literal(value, _), Operator::GtEq) => is_least(value),
+        (Expr::Literal(value, _), Operator::LtEq) => is_greatest(value),
+        _ => false,
+    };
+    match op.swap() {
+        _ if is_end(&right, op) => Transformed::yes(left.is_not_null()),
+        Some(swapped) if is_end(&left, swapped) => Transformed::yes(right.is_not_null()),
+        _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+    }
+}
+
+fn is_least(value: &ScalarValue) -> bool {
+    matches!(value, ScalarValue::Int64(Some(i64::MIN)) | ScalarValue::UInt64(Some(0)))
+}
+
+fn is_greatest(value: &ScalarValue) -> bool {
+    matches!(value, ScalarValue::Int64(Some(i64::MAX)) | ScalarValue::UInt64(Some(u64::MAX)))
 }
 
 /// What the expressions of a node are about.

@@ -250,3 +250,28 @@ fn a_text_parameter_is_read_in_a_select_list_as_in_where() {
     database.run(update, vec![text("1"), text("0.0")], query::Limits::default()).unwrap();
     assert_eq!(database.query("select id, ok from t order by id"), [["2", "false"], ["3", "true"]]);
 }
+
+/// A plan that is kept gets its values later.
+#[test]
+fn the_least_and_the_greatest_integer_are_bounds_like_others() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table b (id bigint, x bigint)");
+    database.execute(
+        "insert into b values (-9223372036854775808, 1), (9223372036854775807, 2), (null, 3), (0, 4)",
+    );
+    let ends = vec![Value::Int64(i64::MIN), Value::Int64(i64::MAX)];
+    for _ in 0..3 {
+        for text in [
+            "select count(*) from b where id >= $1 and id <= $2",
+            "select count(*) from b where id between $1 and $2",
+            "select count(*) from b where $1 <= id and $2 >= id and x < 9",
+        ] {
+            assert_eq!(database.try_query(text, ends.clone()).unwrap(), [["3"]], "{text}");
+        }
+        let ends_of = "select count(*) from (select $1 as n union all select $2 limit 2) q where n > 7";
+        assert_eq!(database.try_query(ends_of, ends.clone()).unwrap(), [["1"]]);
+        let within = "select count(*) from b where id > $1 and id < $2";
+        assert_eq!(database.try_query(within, ends.clone()).unwrap(), [["1"]]);
+    }
+}
