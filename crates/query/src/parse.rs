@@ -4,13 +4,15 @@
 mod as_of;
 mod bounds;
 mod dialect;
+mod explain;
 mod growth;
+mod operators;
 mod text;
 
 use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 use types::{Error, Kind, Result};
 
 use dialect::Bounded;
@@ -33,9 +35,7 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
         )
         .hint("send rows through the ingest interface, or in several statements"));
     }
-    let tokens = Tokenizer::new(&Bounded::new(0), text)
-        .tokenize_with_location()
-        .map_err(|e| syntax(&e.to_string()))?;
+    let tokens = operators::tokens(text).map_err(|e| syntax(&e.to_string()))?;
     bounds::check(&tokens)?;
     let points = as_of::spelled_out(&tokens);
     let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4).with_versions(points.is_some());
@@ -66,6 +66,7 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
             if let Statement::CreateIndex(create) = &mut statement {
                 create.if_not_exists |= nameless.is_some();
             }
+            explain::settle(&mut statement)?;
             growth::check(&statement)?;
             Ok(statement)
         }

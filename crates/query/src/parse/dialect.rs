@@ -19,6 +19,7 @@ pub(super) struct Bounded {
     left: Cell<usize>,
     exhausted: Cell<bool>,
     versions: bool,
+    shapes: bool,
 }
 
 impl Bounded {
@@ -29,7 +30,13 @@ impl Bounded {
             left: Cell::new(steps_max),
             exhausted: Cell::new(false),
             versions: false,
+            shapes: true,
         }
+    }
+
+    /// Without the operators of geometric shapes, one of which begins as `a <-1` does.
+    pub fn without_shapes(self) -> Self {
+        Bounded { shapes: false, ..self }
     }
 
     /// Whether a table may be followed by a point in time.
@@ -95,6 +102,10 @@ impl Dialect for Bounded {
         false
     }
 
+    fn supports_geometric_types(&self) -> bool {
+        self.shapes
+    }
+
     fn supports_table_versioning(&self) -> bool {
         self.versions
     }
@@ -125,7 +136,6 @@ impl Dialect for Bounded {
         supports_string_escape_constant() -> bool;
         supports_numeric_literal_underscores() -> bool;
         supports_array_typedef_with_brackets() -> bool;
-        supports_geometric_types() -> bool;
         supports_set_names() -> bool;
         supports_alter_column_type_using() -> bool;
         supports_notnull_operator() -> bool;
