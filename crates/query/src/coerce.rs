@@ -16,6 +16,7 @@
 mod compare;
 mod literals;
 mod number;
+mod pattern;
 mod read;
 mod text;
 mod union;
@@ -34,10 +35,12 @@ use types::{Error, Result};
 use crate::error::from_datafusion;
 use crate::nullif;
 use crate::one_type;
+use crate::times;
 use compare::binary;
 use text::{refuse_beside, untyped};
 
 pub(crate) use literals::CELL_PREFIX;
+pub(crate) use pattern::before_wildcards;
 pub(crate) use read::ReadAs;
 pub(crate) use text::TextReader;
 
@@ -53,6 +56,7 @@ pub(crate) fn prepare(statement: &mut Statement) {
     literals::floats_in_values(statement);
     literals::floats_that_no_decimal_holds(statement);
     text::spell_out_distinct(statement);
+    times::spell_out(statement);
 }
 
 pub(crate) fn coerce(plan: LogicalPlan) -> Result<Coerced> {
@@ -136,6 +140,9 @@ impl Pass<'_> {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
                 Transformed::yes(self.in_subquery(*expr, subquery, negated)?)
             }
+            Expr::Like(like) => Transformed::yes(self.like(like)?),
+            Expr::SimilarTo(like) => Transformed::yes(self.similar_to(like)?),
+            Expr::Cast(cast) => text::cast(cast),
             Expr::SetComparison(set) => Transformed::yes(self.set_comparison(set)?),
             Expr::Case(Case { expr: Some(operand), when_then_expr, else_expr }) => {
                 Transformed::yes(self.case(*operand, Case { expr: None, when_then_expr, else_expr })?)

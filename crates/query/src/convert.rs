@@ -267,7 +267,9 @@ pub(crate) fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
             None => Value::Binary(text.as_bytes().to_vec()),
         },
         DataType::Bool | DataType::Date | DataType::Timestamp | DataType::Decimal { .. } => {
-            let array: ArrayRef = Arc::new(StringArray::from(vec![text.trim()]));
+            let whole = if *data_type == DataType::Timestamp { with_seconds(text) } else { None };
+            let text = whole.as_deref().unwrap_or(text.trim());
+            let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
             let cast = cast_with_options(&array, &data_type.to_arrow(), &STRICT).map_err(|_| no())?;
             Value::from_array(&cast, data_type, 0)
         }
@@ -280,6 +282,19 @@ pub(crate) fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
             json_to_value(&json, data_type)?
         }
     })
+}
+
+/// A time of a day that is written without seconds, with them: `2026-01-01 10:30`, and `+02` or `Z` behind it.
+pub(crate) fn with_seconds(text: &str) -> Option<String> {
+    let text = text.trim();
+    let (minutes, zone) = (text.get(..16)?, text.get(16..)?);
+    let fits = minutes.bytes().zip("0000-00-00 00:00".bytes()).all(|(found, form)| match form {
+        b'0' => found.is_ascii_digit(),
+        b' ' => matches!(found, b' ' | b'T' | b't'),
+        form => found == form,
+    });
+    let ends = zone.is_empty() || zone.starts_with(['Z', 'z', '+', '-', ' ']);
+    (fits && ends).then(|| format!("{minutes}:00{zone}"))
 }
 
 fn hex(digits: &str) -> Option<Vec<u8>> {

@@ -118,6 +118,7 @@ mod sql;
 mod sql_type;
 mod sum;
 mod tell;
+mod times;
 mod uuid;
 mod views;
 mod watchdog;

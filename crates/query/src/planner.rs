@@ -70,6 +70,7 @@ use crate::simplify::{self, Simplify};
 use crate::single;
 use crate::sql_type;
 use crate::tell::{Sides, Tells};
+use crate::times;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
@@ -199,7 +200,10 @@ impl Planner {
         physical.insert(at.unwrap_or(physical.len()), Arc::new(UnionOrder));
         physical.push(Arc::new(Tells));
         pushdown::fenced(&mut physical);
+        // Before DataFusion's own, which would take it for its own function.
+        let extract = Arc::new(times::Extract::default());
         let mut state = SessionStateBuilder::new()
+            .with_expr_planners(vec![extract.clone()])
             .with_config(config)
             .with_runtime_env(heavy)
             .with_default_features()
@@ -216,6 +220,7 @@ impl Planner {
             state.register_udf(function).expect("the registry takes functions");
         }
         one_type::register(&mut state).expect("these functions are there");
+        times::register(&mut state, &extract).expect("these functions are there");
         for function in floats::functions().into_iter().chain([sum::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
@@ -513,7 +518,9 @@ impl Planner {
             return Ok(plan);
         }
         let plan = self.substitute(plan, params)?;
-        let folded = plan.transform_up_with_subqueries(|plan| Simplify.rewrite(plan, &self.state));
+        let folded = plan.transform_up_with_subqueries(|plan| {
+            Simplify.rewrite(plan, &self.state)?.transform_data(opaque::greatest)
+        });
         folded.map(|folded| folded.data).map_err(from_datafusion)
     }
 

@@ -7,6 +7,7 @@ mod physical;
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
+use crate::coerce::before_wildcards;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Case, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
@@ -165,8 +166,12 @@ fn starts_with(like: &Like, def: &TableDef) -> Option<Test> {
     let plain = !like.negated && !like.case_insensitive && like.escape_char.is_none();
     let (id, DataType::String) = column(&like.expr, def)? else { return None };
     let Value::String(pattern) = literal(&like.pattern, &DataType::String)? else { return None };
-    let end = pattern.find(['%', '_', '\\'])?;
-    (plain && end > 0).then(|| Test::StartsWith { column: id, prefix: pattern[..end].to_owned() })
+    let (prefix, rest) = before_wildcards(&pattern);
+    match rest {
+        _ if !plain => None,
+        None => Some(Test::Compare { column: id, op: Operator::Eq, value: Value::String(prefix) }),
+        Some(_) => (!prefix.is_empty()).then_some(Test::StartsWith { column: id, prefix }),
+    }
 }
 
 fn one_of(expr: &Expr, list: &[Expr], def: &TableDef) -> Option<Test> {

@@ -6,6 +6,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use types::{ColumnId, DataType, Error, Field, Result, name};
 
+use crate::times;
+
 const EXTENSION_KEY: &str = "ARROW:extension:name";
 
 /// The type that a column declared with `sql` has. Nested fields get placeholder ids; `TableDef::add_column`
@@ -115,7 +117,10 @@ pub(crate) fn cast_target(sql: &SqlType) -> Option<Arrow> {
         | SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
         | SqlType::Datetime(None) => Some(DataType::Timestamp.to_arrow()),
         SqlType::Float(_) | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Interval { .. } => None,
-        SqlType::JSON | SqlType::JSONB | SqlType::Uuid | SqlType::Custom(..) | SqlType::GeometricType(_) => {
+        SqlType::Custom(name, zone) => {
+            times::type_in(name, zone).or_else(|| from_sql(sql).ok().map(|data_type| data_type.to_arrow()))
+        }
+        SqlType::JSON | SqlType::JSONB | SqlType::Uuid | SqlType::GeometricType(_) => {
             from_sql(sql).ok().map(|data_type| data_type.to_arrow())
         }
         SqlType::CharacterVarying(_) | SqlType::Character(_) => Some(Arrow::Utf8),

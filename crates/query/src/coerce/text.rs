@@ -1,13 +1,16 @@
 //! Text of no type that meets a type, and types that must not meet.
 
 use arrow::datatypes::DataType as Arrow;
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Statement, visit_expressions_mut};
 use types::Error;
 
 use super::{ReadAs, ours, read};
+use crate::convert::with_seconds;
 use crate::interval;
 
 /// Reads text where a statement is planned, before anything asks for the type of the operation: `n + '1'` has none. So has an
@@ -110,6 +113,20 @@ pub(super) fn untyped(expr: &Expr) -> bool {
         Expr::Placeholder(placeholder) => placeholder.field.as_ref().is_some_and(|f| is_text(f.data_type())),
         _ => false,
     }
+}
+
+/// A CAST of a literal text to a timestamp, whose seconds need not be written.
+pub(super) fn cast(mut cast: Cast) -> Transformed<Expr> {
+    let text = match (cast.expr.as_ref(), &cast.data_type) {
+        (Expr::Literal(scalar, _), Arrow::Timestamp(..)) => scalar.try_as_str().flatten(),
+        _ => None,
+    };
+    let whole = text.and_then(with_seconds);
+    let changed = whole.is_some();
+    if let Some(text) = whole {
+        *cast.expr = Expr::Literal(ScalarValue::Utf8(Some(text)), None);
+    }
+    Transformed::new_transformed(Expr::Cast(cast), changed)
 }
 
 fn is_text(data_type: &Arrow) -> bool {

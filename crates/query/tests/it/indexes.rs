@@ -171,6 +171,40 @@ fn explain_says_which_index_was_asked_and_a_lookup_is_light_work() {
     assert!(!plan("select * from n where x = 5").contains("by_x"));
 }
 
+/// `cust\_17%` says what texts begin with just as `cust-17%` does, and `cust\_17` what they are.
+#[test]
+fn what_stands_behind_an_escape_is_looked_for_in_the_index() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table c (id bigint primary key, cat text)");
+    database.execute("insert into c select i, 'cust_' || i from generate_series(1, 60000) g(i)");
+    database.execute("create index by_cat on c (cat)");
+    database.wait_for_indexes("c");
+    for (filter, found) in [
+        (r"cat like 'cust\_1711%'", 11),
+        (r"cat like 'cust!_1711%' escape '!'", 11),
+        ("starts_with(cat, 'cust_1711')", 11),
+        (r"cat like 'cust\_17111'", 1),
+        (r"cat like 'cust!_17111' escape '!'", 1),
+        (r"cat like 'cust\_1711_'", 10),
+        ("cat similar to 'cust[_]17111' and cat like 'cust\\_17111'", 1),
+    ] {
+        let text = format!("select id from c where {filter}");
+        let plan = database.query(&format!("explain {text}")).concat().join("\n");
+        assert!(plan.contains("index=by_cat"), "{filter}: {plan}");
+        assert_eq!(database.query(&text).len(), found, "{filter}");
+    }
+    // A pattern that comes as a parameter, with an escape of its own.
+    let text = "select count(*) from c where cat like $1 escape '!'";
+    let count = database.try_query(text, vec![Value::String("cust!_1711%".into())]).unwrap();
+    assert_eq!(count, [["11"]]);
+    let text = "select count(*) from c where cat similar to $1";
+    for pattern in ["cust[_]1711(%)", "(%)1711"] {
+        let count = database.try_query(text, vec![Value::String(pattern.into())]).unwrap();
+        assert_eq!(count, [[if pattern.starts_with('c') { "11" } else { "6" }]], "{pattern}");
+    }
+}
+
 /// The first time it is planned, the second time it is looked up without a plan, and with a condition beside it that says
 /// nothing it is planned each time: all three are the same, types and names too.
 #[test]

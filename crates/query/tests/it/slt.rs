@@ -68,6 +68,8 @@ files!(
     scopes,
     shapes,
     time,
+    far_times,
+    patterns,
     unique,
     zeros
 );
