@@ -125,7 +125,8 @@ pub(super) fn batch_of(columns: &[Column], arrays: Vec<ArrayRef>) -> Result<Reco
         .map_err(|e| Error::invalid(format!("the rows of the file make no batch: {e}")))
 }
 
-/// An error of Arrow's readers and writers.
+/// An error of Parquet's reader and writer.
+#[cfg(feature = "parquet")]
 pub(super) fn arrow_failed(error: arrow::error::ArrowError) -> Error {
     use arrow::error::ArrowError;
     let text = match error {
