@@ -80,7 +80,8 @@ async fn one(door: &mut Door, job: &Job, options: &Options) -> Result<Outcome> {
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(200));
     let ingested = tokio::select! {
-        ingested = ingest::file(door, job, &bar) => ingested,
+        // Listens before anything is begun.
+        biased;
         _ = tokio::signal::ctrl_c() => {
             let next = match options.reach.url.is_some() || job.path.as_os_str() == "-" {
                 true => "what was sent is stored; the same command would send it again",
@@ -88,6 +89,7 @@ async fn one(door: &mut Door, job: &Job, options: &Options) -> Result<Outcome> {
             };
             Err(Error::new(Kind::Timeout, "interrupted").hint(next))
         }
+        ingested = ingest::file(door, job, &bar) => ingested,
     };
     bar.finish_and_clear();
     ingested

@@ -142,11 +142,13 @@ impl State {
     async fn ask(&self, door: &mut Door, statement: &str) {
         let started = Instant::now();
         let outcome = tokio::select! {
-            outcome = sql::answer(door.client(), statement, &[], self.style, Stdin::Shell) => outcome,
+            // Listens before anything is begun.
+            biased;
             _ = tokio::signal::ctrl_c() => {
                 output::print("cancelled\n");
                 return;
             }
+            outcome = sql::answer(door.client(), statement, &[], self.style, Stdin::Shell) => outcome,
         };
         match outcome {
             Err(error) => eprintln!("{error}"),

@@ -95,11 +95,13 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             };
             let started = Instant::now();
             tokio::select! {
-                outcome = answer(door.client(), statement, &params, state.style, stdin) => {
-                    outcome.map(|_| ()).map_err(|error| as_file(error, statement))?;
-                }
+                // Listens before anything is begun.
+                biased;
                 _ = tokio::signal::ctrl_c() => {
                     return Err(Error::new(Kind::Timeout, "interrupted; the statement was cancelled"));
+                }
+                outcome = answer(door.client(), statement, &params, state.style, stdin) => {
+                    outcome.map(|_| ()).map_err(|error| as_file(error, statement))?;
                 }
             }
             if state.timing {
