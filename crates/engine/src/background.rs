@@ -273,9 +273,11 @@ fn compactable(
     now: Duration,
 ) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
     // Where rows of segments have ended since, as seals and merges tell of themselves.
+    let before = std::mem::take(&mut background.sealed_live);
     for table in root.tables() {
         let (id, live) = (table.def().id, table.sealed_live());
-        if background.sealed_live.insert(id, live).is_some_and(|before| live < before) {
+        background.sealed_live.insert(id, live);
+        if before.get(&id).is_some_and(|before| live < *before) {
             background.compactable.insert(id);
         }
     }

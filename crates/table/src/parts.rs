@@ -175,22 +175,22 @@ impl Parts {
     /// The same for many keys, from the beginning. Of compressed segments each block is unpacked about once, however the keys
     /// come.
     pub fn find_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<u64>>> {
-        let mut found = vec![None; keys.len()];
-        let mut order: Vec<usize> = (0..keys.len()).collect();
-        if self.is_compressed() {
-            let places: Vec<Option<(SegmentId, usize)>> = keys.iter().map(|key| self.place_of(key)).collect();
-            order.sort_by_key(|at| places[*at]);
+        if !self.is_compressed() {
+            return keys.iter().map(|key| Ok(self.find(key, 0)?.map(|(row, _)| row))).collect();
         }
-        let mut beside = None;
+        let places: Vec<Option<(SegmentId, usize)>> = keys.iter().map(|key| self.place_of(key)).collect();
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by_key(|at| places[*at]);
+        let (mut found, mut beside) = (vec![None; keys.len()], None);
         for at in order {
             found[at] = self.find_beside(keys[at], 0, &mut beside)?.map(|(row, _)| row);
         }
         Ok(found)
     }
 
-    /// Whether a segment is.
+    /// Whether a segment is, in O(1).
     pub fn is_compressed(&self) -> bool {
-        self.segments.iter().any(|entry| entry.segment.is_compressed())
+        self.segment_bytes != self.segment_raw_bytes
     }
 
     /// The newest block that may have a key. What cannot be read is met when the key is looked up.

@@ -133,14 +133,22 @@ impl Disk for RealDisk {
             .mode(FILE_MODE)
             .open(path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(RealLock { _file: file }))
+        Ok(Box::new(RealLock { file }))
     }
 }
 
-/// The kernel releases the lock with the last handle of this open file.
+/// Released when it is dropped. The kernel would do so with the last handle of this open file: a program that another thread
+/// starts at that moment has one until it begins.
 #[derive(Debug)]
 struct RealLock {
-    _file: fs::File,
+    file: fs::File,
+}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // What remains if this fails is what closing the file releases.
+        drop(rustix::fs::flock(&self.file, FlockOperation::Unlock));
+    }
 }
 
 impl Lock for RealLock {}

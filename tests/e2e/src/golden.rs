@@ -6,14 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
 use commitlog::edit::ApiKey;
 use engine::{Committed, Engine, Mode, NewColumn, Op, Options, Step, Transaction};
 use sim::{SimClock, SimRandom};
-use types::{ColumnId, DataType, Kind, Principal, Result, RowId, Scope, TableDef, TableId, TableSet, Value};
+use types::{ColumnId, DataType, Principal, Result, RowId, Scope, TableDef, TableId, TableSet, Value};
 use vfs::Env;
 
 use crate::dump::dump;
@@ -37,7 +36,7 @@ pub fn make(data: &Path) -> Result<String> {
         seal_rows: 40,
         ..Options::default()
     };
-    let open = || patiently(|| Engine::open_stepped(env.clone(), data, options.clone())).map(Stepped);
+    let open = || Engine::open_stepped(env.clone(), data, options.clone()).map(Stepped);
     let db = open()?;
     db.types()?;
     db.orders()?;
@@ -49,20 +48,6 @@ pub fn make(data: &Path) -> Result<String> {
     let db = open()?;
     db.tail()?;
     dump(&db.0)
-}
-
-/// Opens a directory that this process has just left. A program that another test starts holds what was open here, its lock too,
-/// until it begins.
-pub fn patiently(open: impl Fn() -> Result<Engine>) -> Result<Engine> {
-    let started = Instant::now();
-    loop {
-        match open() {
-            Err(error) if error.kind() == Kind::InUse && started.elapsed() < Duration::from_secs(10) => {
-                std::thread::yield_now();
-            }
-            opened => return opened,
-        }
-    }
 }
 
 /// Copies a directory with what is in it, as an upgrade finds it.

@@ -12,7 +12,8 @@ const ROWS: i64 = 40_000;
 
 fn options(zstd_after: Option<Duration>) -> Options {
     let mut options = Options::default();
-    options.engine.seal_rows = 5_000;
+    // More than three blocks each, so that the first seal already puts them into the order of their times.
+    options.engine.seal_rows = 25_000;
     options.engine.zstd_after = zstd_after;
     options
 }

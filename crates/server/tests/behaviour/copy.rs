@@ -277,6 +277,7 @@ fn a_key_copies_what_it_may_read_and_write() {
         (None, in_a.as_str(), "2\n", 401),
         (Some(&reader), "/v1/sql", out_a, 200),
         (Some(&reader), "/v1/sql", out_b, 404),
+        (Some(&reader), "/v1/sql", delete, 400),
         (Some(&writer), "/v1/sql", delete, 400),
         (Some(&reader), &in_a, "2\n", 403),
         (Some(&writer), &in_a, "2\n", 200),

@@ -114,6 +114,21 @@ fn a_second_holder_of_a_lock_is_told_so_even_in_the_same_process() {
 }
 
 #[test]
+fn a_lock_ends_with_its_holder_though_a_program_that_begins_still_has_the_file() {
+    let dir = testkit::temp_dir("lock");
+    let path = dir.join("lock");
+    let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    // What fork gives to a child until it is another program.
+    let copy = file.try_clone().unwrap();
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let first = RealLock { file };
+    assert_eq!(RealDisk.lock(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop(first);
+    RealDisk.lock(&path).unwrap();
+    drop(copy);
+}
+
+#[test]
 fn the_clock_counts_up_and_random_bytes_differ() {
     let env = Env::real();
     let start = env.clock.monotonic();
