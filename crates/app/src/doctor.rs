@@ -94,15 +94,22 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     let manifest = match manifest::read(env, dir) {
         Ok(Some(manifest)) => manifest,
         Ok(None) => {
-            examination.damage("there is no manifest; restore the newest `manifest-…` file from a backup");
+            examination.damage(
+                "there is no manifest, nor its copy, and nothing can be read without: restore a backup",
+            );
             return Ok(examination);
         }
         Err(error) if error.kind() == Kind::Damaged => {
-            examination.damage(format!("{error}; restore it from a backup"));
+            examination.damage(format!(
+                "{error}; its copy cannot be read either, and nothing without: restore a backup"
+            ));
             return Ok(examination);
         }
         Err(error) => return Err(error),
     };
+    if let Some(error) = manifest::check(env, dir)? {
+        examination.damage(format!("{error}; its copy can be read: the next manifest replaces both"));
+    }
     examination.lsn = manifest.lsn.0;
     for state in &manifest.tables {
         table::check_state(state, manifest.next_segment, &mut examination);

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use types::{Error, Lsn, Result};
+use types::{Error, Kind, Lsn, Result};
 use vfs::Access;
 
 use crate::layout::{FILE_HEADER_BYTES, FileHeader, HeaderRead};
 use crate::shared::{Leftover, Shared, Spare};
+use crate::writer::Purpose;
 
 const SPARE_SUFFIX: &str = ".spare";
 
@@ -49,10 +50,16 @@ pub(crate) fn find_spares(shared: &Shared, in_use: &[FileHeader]) -> Result<u64>
     Ok(epoch_max)
 }
 
-/// A spare of at least `len` bytes: one that is ready, or made now.
-pub(crate) fn take_spare(shared: &Shared, len: u64) -> Result<Spare> {
+/// A spare of at least `len` bytes: one that is ready, or made now. Once there was no room for another, the last one that is
+/// ready goes to who makes room only.
+pub(crate) fn take_spare(shared: &Shared, len: u64, purpose: Purpose) -> Result<Spare> {
     let ready = {
         let mut state = shared.state.lock();
+        let is_kept = purpose == Purpose::Any && shared.no_room.load(Ordering::Acquire);
+        if is_kept && state.spares.len() <= 1 {
+            drop(state);
+            return make_spare(shared, len);
+        }
         // A spare left by a crash may be shorter than it should be; a longer one is as good.
         let best = state.spares.iter().rposition(|spare| spare.len >= len);
         let any = best.or(state.spares.len().checked_sub(1));
@@ -73,7 +80,21 @@ pub(crate) fn take_spare(shared: &Shared, len: u64) -> Result<Spare> {
 }
 
 fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
+    let made = try_make_spare(shared, len);
+    match &made {
+        Ok(_) => shared.no_room.store(false, Ordering::Release),
+        Err(error) if error.kind() == Kind::DiskFull => shared.no_room.store(true, Ordering::Release),
+        Err(_) => {}
+    }
+    made
+}
+
+fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     let path = next_spare_path(shared);
+    // Space is taken by writing: who sees at once that there is too little need not fill the disk first.
+    if shared.env.disk.free_bytes(&shared.dir).is_ok_and(|free| free < len) {
+        return Err(no_space(&path, io::ErrorKind::StorageFull.into()));
+    }
     let made = shared.env.disk.create(&path);
     let file = made.map_err(|e| Error::io("making a log file", e).with("file", path.display()))?;
     let mut spare = Spare { path, file, len: 0 };
@@ -95,11 +116,16 @@ fn make_spare_unless_ending(shared: &Shared, len: u64) -> Result<Option<Spare>> 
     if ending() {
         return Ok(None);
     }
+    // All of it, for the first step would hide that the others will not fit.
+    if shared.env.disk.free_bytes(&shared.dir).is_ok_and(|free| free < len) {
+        return make_spare(shared, len).map(Some);
+    }
     let mut spare = make_spare(shared, len.min(PREPARE_STEP_BYTES))?;
     while spare.len < len && !ending() {
         let next = len.min(spare.len + PREPARE_STEP_BYTES);
         if let Err(error) = allocate(&spare, next) {
             let _ = shared.env.disk.remove(&spare.path);
+            shared.no_room.store(error.kind() == Kind::DiskFull, Ordering::Release);
             return Err(error);
         }
         spare.len = next;
@@ -120,13 +146,14 @@ fn next_spare_path(shared: &Shared) -> PathBuf {
 }
 
 fn allocate(spare: &Spare, len: u64) -> Result<()> {
-    let failed = |e: io::Error| {
-        Error::io("taking space for the log", e)
-            .with("file", spare.path.display())
-            .hint("free some space on the disk; writes resume by themselves")
-    };
     // The disk takes it in small steps, each waited for, so that the log's own fsync finds little queued before it.
-    spare.file.allocate(len).and_then(|()| spare.file.sync()).map_err(failed)
+    spare.file.allocate(len).and_then(|()| spare.file.sync()).map_err(|e| no_space(&spare.path, e))
+}
+
+fn no_space(path: &Path, e: io::Error) -> Error {
+    Error::io("taking space for the log", e).with("file", path.display()).hint(
+        "free some space on the disk, or delete rows, drop tables and indexes; writes resume by themselves",
+    )
 }
 
 /// Makes spares until as many are ready as the options ask for.

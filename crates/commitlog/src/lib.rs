@@ -47,7 +47,7 @@ pub use log::{Log, Options, Recovery};
 pub use stats::{Latency, Stats};
 pub use syncer::Syncer;
 pub use verify::{FileReport, FileState, Report, verify};
-pub use writer::{Appended, Preallocator, Writer};
+pub use writer::{Appended, Preallocator, Purpose, Writer};
 
 // The format is little-endian and array buffers are written as they are.
 const _: () = assert!(cfg!(target_endian = "little"), "Polynya runs on little-endian machines only");

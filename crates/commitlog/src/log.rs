@@ -25,7 +25,8 @@ pub struct Log;
 pub struct Options {
     /// Length that files are preallocated with. A frame that is longer gets a file of its own length.
     pub file_bytes: u64,
-    /// Files kept ready beyond the current one: made by [`crate::Preallocator::prepare`], or left over from a trim.
+    /// Files kept ready beyond the current one: made by [`crate::Preallocator::prepare`], or left over from a trim. From two on,
+    /// a full disk still takes what makes room: [`crate::Purpose`].
     pub spare_files: usize,
     /// Files that a trim keeps at most because an archive lacks them. Beyond it the oldest go, and the archive has a gap:
     /// an archive that is full or away must not fill the log's disk.

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     /// The last lsn that an archive holds; `u64::MAX` without one. Files above it are kept, up to
     /// [`Options::archive_files_max`] of them.
     pub archived: AtomicU64,
+    /// The last file that was to be made found no room.
+    pub no_room: AtomicBool,
     latched: OnceLock<Error>,
     /// Set at opening: the log is damaged and only its readable part was replayed.
     pub damage: Option<Error>,
@@ -125,6 +127,7 @@ impl Shared {
             keeping: Mutex::new(Rank::new(80, "log file keeping"), ()),
             ending: AtomicBool::new(false),
             archived: AtomicU64::new(u64::MAX),
+            no_room: AtomicBool::new(false),
             latched: OnceLock::new(),
             damage,
         }

@@ -29,6 +29,16 @@ pub struct Writer {
     next_epoch: u64,
     gather: Gather,
     schemas: SchemaWriter,
+    /// Of the frame that room was reserved for last.
+    purpose: Purpose,
+}
+
+/// What a frame is for, as far as that matters on a full disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Any,
+    /// It makes room elsewhere: the last file that is ready is kept for such.
+    MakesRoom,
 }
 
 /// The file that frames go to.
@@ -40,6 +50,8 @@ struct Current {
     /// Where the next frame goes.
     offset: u64,
     len: u64,
+    /// Only frames that make room go to it.
+    kept: bool,
 }
 
 /// What an append did.
@@ -62,6 +74,7 @@ impl Writer {
             next_epoch,
             gather: Gather::default(),
             schemas: SchemaWriter::default(),
+            purpose: Purpose::Any,
         }
     }
 
@@ -73,8 +86,9 @@ impl Writer {
     /// Sees to it that the next frame cannot fail for want of space if it has at most `bytes`, so that a caller may apply
     /// what the frame will say before it is written. True if that took a new file: time to run
     /// [`Preallocator::prepare`]. Fails as [`Writer::append`] does, with [`types::Kind::DiskFull`] above all.
-    pub fn reserve(&mut self, bytes: u64) -> Result<bool> {
+    pub fn reserve(&mut self, bytes: u64, purpose: Purpose) -> Result<bool> {
         self.shared.check()?;
+        self.purpose = purpose;
         let rotated = self.make_room(bytes.min(FRAME_BYTES_MAX))?;
         if rotated {
             Counters::add(&self.shared.counters.rotations, 1);
@@ -163,7 +177,10 @@ impl Writer {
 
     /// Sees to it that the current file has room for `bytes`; true if that took a new file.
     fn make_room(&mut self, bytes: u64) -> Result<bool> {
-        if self.current.as_ref().is_some_and(|current| current.len - current.offset >= bytes) {
+        let fits = |current: &Current| {
+            current.len - current.offset >= bytes && (!current.kept || self.purpose == Purpose::MakesRoom)
+        };
+        if self.current.as_ref().is_some_and(fits) {
             return Ok(false);
         }
         self.start_file(bytes)?;
@@ -233,7 +250,7 @@ impl Writer {
     /// A file to go on in, and the header it is to get.
     fn take_file(&mut self, bytes: u64, first_lsn: Lsn) -> Result<(Spare, FileHeader)> {
         let len = keep::file_bytes(&self.shared).max(FILE_HEADER_BYTES + bytes);
-        let spare = keep::take_spare(&self.shared, len)?;
+        let spare = keep::take_spare(&self.shared, len, self.purpose)?;
         let header = FileHeader {
             epoch: self.next_epoch,
             salt: self.shared.env.random.next_u64(),
@@ -267,6 +284,7 @@ impl Writer {
             salt: header.salt,
             offset,
             len: spare.len,
+            kept: self.purpose == Purpose::MakesRoom && self.shared.no_room.load(Ordering::Acquire),
         });
     }
 

@@ -155,6 +155,22 @@ pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
     Ok(manifest.replay_from)
 }
 
+/// Refuses what is made beside the rows while the disk has little room: that is for the log, and for what makes more.
+pub(crate) fn check_room(shared: &Shared) -> Result<()> {
+    let wanted = 2 * shared.options.log.file_bytes;
+    match shared.env.disk.free_bytes(&shared.dir) {
+        Ok(free) if free < wanted => Err(Error::new(
+            Kind::DiskFull,
+            format!(
+                "{} MiB of the disk are free; indexes are built from {} MiB on",
+                free >> 20,
+                wanted >> 20
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn next(shared: &Shared) -> Option<Task> {
     let now = shared.env.clock.monotonic();
     // Let go of behind the lock.

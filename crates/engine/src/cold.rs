@@ -84,7 +84,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     let Task { snapshot, segment } = task;
     let began = shared.env.clock.monotonic();
     let inputs = [segment.id()];
-    let made = match segment.is_worth_compressing() {
+    let made = match background::check_room(shared).and_then(|()| segment.is_worth_compressing()) {
         Ok(true) => background::compact(shared, &snapshot, &inputs, Form::Zstd).map(Some),
         Ok(false) => Ok(None),
         Err(error) => Err(error),

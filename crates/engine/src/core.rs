@@ -24,8 +24,8 @@ use std::sync::atomic::Ordering;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use commitlog::edit::{ApiKey, Edit};
-use commitlog::frame;
 use commitlog::record::{Deletes, Rows, Run};
+use commitlog::{Purpose, frame};
 use table::Tip;
 use table::materializer::{Materializer, Position};
 use table::unique::Entered;
@@ -239,17 +239,31 @@ impl Core {
 
     fn commit(&mut self, requests: Vec<Request>) {
         // Room is made sure of before anything is applied: a full disk then refuses the group and changes nothing.
-        match self.shared.check_log().and_then(|()| self.reserve(frame_bytes(&requests))) {
-            Ok(false) => {}
-            Ok(true) => self.prepare_files(),
+        let room = self.shared.check_log().and_then(|()| self.reserve(frame_bytes(&requests), Purpose::Any));
+        let requests = match room {
+            Ok(false) => requests,
+            Ok(true) => {
+                self.prepare_files();
+                requests
+            }
             Err(error) => {
                 if error.kind() == Kind::Latched {
                     self.shared.refuse_writes(error.clone());
                 }
-                requests.into_iter().for_each(|request| request.refuse(error.clone()));
-                return;
+                let is_full = error.kind() == Kind::DiskFull;
+                let (freeing, others): (Vec<_>, Vec<_>) =
+                    requests.into_iter().partition(|request| is_full && request.makes_room());
+                others.into_iter().for_each(|request| request.refuse(error.clone()));
+                if freeing.is_empty() {
+                    return;
+                }
+                if let Err(error) = self.reserve(frame_bytes(&freeing), Purpose::MakesRoom) {
+                    freeing.into_iter().for_each(|request| request.refuse(error.clone()));
+                    return;
+                }
+                freeing
             }
-        }
+        };
         self.last_time = self.shared.env.clock.now().max(self.last_time);
         let history = i64::try_from(self.shared.options.history.as_micros()).unwrap_or(i64::MAX);
         let oldest = self.last_time.saturating_sub(history);
@@ -272,8 +286,8 @@ impl Core {
     }
 
     /// Room in the log. What is kept only for an archive gives way: an archive that is behind must not stop writes.
-    fn reserve(&mut self, bytes: u64) -> Result<bool> {
-        let reserved = self.log.reserve(bytes);
+    fn reserve(&mut self, bytes: u64, purpose: Purpose) -> Result<bool> {
+        let reserved = self.log.reserve(bytes, purpose);
         if self.shared.archive.is_none()
             || self.log.stats().archive_files == 0
             || !reserved.as_ref().is_err_and(|error| error.kind() == Kind::DiskFull)
@@ -281,7 +295,7 @@ impl Core {
             return reserved;
         }
         self.log.trim_unarchived(Lsn(self.shared.trimmed_below.load(Ordering::Acquire)))?;
-        self.log.reserve(bytes)
+        self.log.reserve(bytes, purpose)
     }
 
     fn write(&mut self, frame: frame::Builder) -> Result<()> {

@@ -211,6 +211,7 @@ fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {
             }
         }
     };
+    background::check_room(shared)?;
     let mut tick = background::tick(shared);
     let mut budget = Budget { rows: shared.options.step_rows, urgent: task.urgent, tick: &mut tick };
     task.materializer.step(&place, &task.snapshot, from, &mut budget)

@@ -86,6 +86,15 @@ impl Request {
         }
     }
 
+    /// Whether it may go on where others find the disk full: what ends rows, tables and indexes, and what background work did,
+    /// which lets go of the log.
+    pub fn makes_room(&self) -> bool {
+        match self {
+            Request::Write { prepared, .. } => prepared.makes_room(),
+            Request::Edit { .. } => true,
+        }
+    }
+
     pub fn refuse(self, error: Error) {
         match self {
             Request::Write { done, .. } | Request::Edit { done, .. } => done(Err(error)),

@@ -5,6 +5,9 @@
 //! it makes superfluous is removed. Its bytes are decoded once before they are written: one that cannot be read back must
 //! not replace one that can. No predecessor is kept, as it would be of no use: the log and the segments that only it
 //! needs go as soon as the newer one is durable. The newest one counts; the bytes are drawn in `docs/format.md`.
+//!
+//! `manifest.copy-<lsn in hex>` has the same bytes, as without them nothing of the database could be read. It is written before the
+//! one that it copies, so it is never older, and read only where that one is damaged or gone.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -27,6 +30,7 @@ const WITHOUT_UNIQUE: u32 = 3;
 const WITHOUT_TIMES: u32 = 2;
 const WITHOUT_VIEWS: u32 = 1;
 const PREFIX: &str = "manifest-";
+const COPY_PREFIX: &str = "manifest.copy-";
 const TEMPORARY: &str = ".tmp";
 /// The name that a manifest had while it was written by earlier builds.
 const OLD_TEMPORARY: &str = "manifest.tmp";
@@ -163,40 +167,88 @@ impl Manifest {
     }
 }
 
-/// Reads the newest manifest of a data directory; `None` if it has none yet. [`Kind::Damaged`] names the file.
+/// Reads the newest manifest of a data directory, or its copy; `None` if it has none yet. [`Kind::Damaged`] names the file.
 pub fn read(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
-    let Some((_, name)) = list(env, dir)?.pop() else { return Ok(None) };
-    let path = dir.join(&name);
+    Ok(find(env, dir)?.map(|(manifest, _)| manifest))
+}
+
+/// The newest manifest, and what is wrong with its file if the copy had to do.
+fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
+    let newest = list(env, dir, PREFIX)?.pop();
+    let copy = list(env, dir, COPY_PREFIX)?.pop();
+    let (at, error) = match &newest {
+        Some((at, name)) => match read_file(env, &dir.join(name)) {
+            Ok(manifest) => return Ok(Some((manifest, None))),
+            // A damaged byte in the version looks like a newer one. A program that is newer leaves a copy that is, too, or one
+            // from before it.
+            Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Newer) => (*at, Some(error)),
+            Err(error) => return Err(error),
+        },
+        None => (Lsn(0), None),
+    };
+    let copied = match &copy {
+        Some((lsn, name)) if *lsn >= at => Some(read_file(env, &dir.join(name))),
+        _ => None,
+    };
+    match (copied, error) {
+        (None, None) => Ok(None),
+        (None | Some(Err(_)), Some(error)) => Err(error),
+        (Some(Err(error)), None) => Err(error),
+        (Some(Ok(manifest)), error) => {
+            let gone = || Error::damaged(format!("the manifest of lsn {} is gone", manifest.lsn));
+            let error = error.unwrap_or_else(gone);
+            Ok(Some((manifest, Some(error))))
+        }
+    }
+}
+
+fn read_file(env: &Env, path: &Path) -> Result<Manifest> {
     let read = || -> std::io::Result<Vec<u8>> {
-        let file = env.disk.open(&path, Access::Read)?;
+        let file = env.disk.open(path, Access::Read)?;
         let mut bytes = vec![0; file.len()? as usize];
         file.read_at(&mut bytes, 0)?;
         Ok(bytes)
     };
     let bytes = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    Manifest::decode(&bytes).map(Some).map_err(|e| e.with("file", path.display()))
+    Manifest::decode(&bytes).map_err(|e| e.with("file", path.display()))
+}
+
+/// As [`read`]; if the copy had to do, both are written anew.
+pub(crate) fn recover(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
+    let Some((manifest, damage)) = find(env, dir)? else { return Ok(None) };
+    if damage.is_some() {
+        // Where there is no room the copy goes on to do.
+        drop(write(env, dir, &manifest));
+    }
+    Ok(Some(manifest))
+}
+
+/// What is wrong with the manifest or its copy while the other one can be read.
+pub fn check(env: &Env, dir: &Path) -> Result<Option<Error>> {
+    let Some((manifest, damage)) = find(env, dir)? else { return Ok(None) };
+    if damage.is_some() {
+        return Ok(damage);
+    }
+    let copies = list(env, dir, COPY_PREFIX)?;
+    let Some((_, name)) = copies.into_iter().rfind(|(lsn, _)| *lsn == manifest.lsn) else { return Ok(None) };
+    match read_file(env, &dir.join(name)) {
+        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Newer) => Ok(Some(error)),
+        read => read.map(|_| None),
+    }
 }
 
 /// Makes `manifest` the newest one, durably, and removes its predecessors. The caller sees to it that one is written at a
 /// time.
 pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
-    let name = format!("{PREFIX}{:016x}", manifest.lsn.0);
-    let (path, temporary) = (dir.join(&name), dir.join(format!("{name}{TEMPORARY}")));
     let bytes = manifest.encode();
     check_read_back(&bytes)?;
-    let write = || -> std::io::Result<()> {
-        if env.disk.exists(&temporary)? {
-            env.disk.remove(&temporary)?;
-        }
-        let file = env.disk.create(&temporary)?;
-        file.write_at(&[IoSlice::new(&bytes)], 0)?;
-        file.sync()?;
-        env.disk.rename(&temporary, &path)?;
-        env.disk.sync_dir(dir)
-    };
-    write().map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
-    for (lsn, name) in list(env, dir)? {
-        if lsn < manifest.lsn {
+    for prefix in [COPY_PREFIX, PREFIX] {
+        let path = dir.join(format!("{prefix}{:016x}", manifest.lsn.0));
+        put(env, &path, &bytes).map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
+    }
+    env.disk.sync_dir(dir).map_err(|e| Error::io(format!("syncing {}", dir.display()), e))?;
+    for prefix in [COPY_PREFIX, PREFIX] {
+        for (_, name) in list(env, dir, prefix)?.into_iter().filter(|(lsn, _)| *lsn < manifest.lsn) {
             let old: PathBuf = dir.join(&name);
             env.disk.remove(&old).map_err(|e| Error::io(format!("removing {}", old.display()), e))?;
         }
@@ -204,11 +256,26 @@ pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
+/// A file with these bytes, durable but for its name.
+fn put(env: &Env, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(TEMPORARY);
+    let temporary = Path::new(&temporary);
+    if env.disk.exists(temporary)? {
+        env.disk.remove(temporary)?;
+    }
+    let file = env.disk.create(temporary)?;
+    file.write_at(&[IoSlice::new(bytes)], 0)?;
+    file.sync()?;
+    env.disk.rename(temporary, path)
+}
+
 /// Removes what interrupted writing left. Nobody may be writing.
 pub(crate) fn remove_temporaries(env: &Env, dir: &Path) -> Result<()> {
     let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
     let ours = |name: &str| {
-        let lsn = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(TEMPORARY));
+        let rest = name.strip_prefix(PREFIX).or_else(|| name.strip_prefix(COPY_PREFIX));
+        let lsn = rest.and_then(|rest| rest.strip_suffix(TEMPORARY));
         name == OLD_TEMPORARY
             || lsn.is_some_and(|lsn| lsn.len() == 16 && u64::from_str_radix(lsn, 16).is_ok())
     };
@@ -226,13 +293,13 @@ fn check_read_back(bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// The manifests in a directory by lsn, oldest first.
-fn list(env: &Env, dir: &Path) -> Result<Vec<(Lsn, String)>> {
+/// The manifests in a directory, or their copies, by lsn, oldest first.
+fn list(env: &Env, dir: &Path, prefix: &str) -> Result<Vec<(Lsn, String)>> {
     let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
     let mut manifests: Vec<(Lsn, String)> = entries
         .into_iter()
         .filter_map(|entry| {
-            let lsn = u64::from_str_radix(entry.name.strip_prefix(PREFIX)?, 16).ok()?;
+            let lsn = u64::from_str_radix(entry.name.strip_prefix(prefix)?, 16).ok()?;
             Some((Lsn(lsn), entry.name))
         })
         .collect();
@@ -257,5 +324,50 @@ mod tests {
         let bad = Manifest { lsn: Lsn(4), tables: vec![state], ..Manifest::default() };
         assert_eq!(write(&env, dir, &bad).unwrap_err().kind(), Kind::Internal);
         assert_eq!(read(&env, dir).unwrap().unwrap().lsn, Lsn(3));
+    }
+
+    /// A damaged byte in the one file that says what there is once made everything unreadable.
+    #[test]
+    fn a_damaged_manifest_is_replaced_by_its_copy_and_one_of_before_is_not_taken() {
+        let machine = sim::SimEnv::new(1);
+        let (env, dir) = (machine.env(), Path::new("db"));
+        env.disk.create_dir_all(dir).unwrap();
+        let file = |prefix: &str, lsn: u64| dir.join(format!("{prefix}{lsn:016x}"));
+        let put = |lsn: u64| write(&env, dir, &Manifest { lsn: Lsn(lsn), ..Manifest::default() }).unwrap();
+        let found = || read(&env, dir).map(|manifest| manifest.unwrap().lsn.0);
+        put(3);
+        put(7);
+        assert_eq!(env.disk.list(dir).unwrap().len(), 2, "those of before are gone");
+        let bytes = machine.disk.contents(&file(PREFIX, 7)).unwrap();
+        assert_eq!(machine.disk.contents(&file(COPY_PREFIX, 7)).unwrap(), bytes);
+        assert!(check(&env, dir).unwrap().is_none());
+        for offset in 0..bytes.len() as u64 {
+            for prefix in [PREFIX, COPY_PREFIX] {
+                machine.disk.flip_bit(&file(prefix, 7), offset);
+                let name = file(prefix, 7).display().to_string();
+                let told = check(&env, dir).unwrap().unwrap_or_else(|| panic!("{name} at {offset}"));
+                assert!(told.to_string().contains(&name), "{told}");
+                assert_eq!(recover(&env, dir).unwrap().unwrap().lsn, Lsn(7));
+                assert_eq!(
+                    check(&env, dir).unwrap().is_none(),
+                    prefix == PREFIX,
+                    "what is read is made whole"
+                );
+                put(7);
+            }
+        }
+        env.disk.remove(&file(PREFIX, 7)).unwrap();
+        assert!(check(&env, dir).unwrap().unwrap().to_string().contains("gone"));
+        assert_eq!(recover(&env, dir).unwrap().unwrap().lsn, Lsn(7));
+        assert!(check(&env, dir).unwrap().is_none());
+
+        // Both of them.
+        [PREFIX, COPY_PREFIX].iter().for_each(|prefix| machine.disk.flip_bit(&file(prefix, 7), 30));
+        assert_eq!(found().unwrap_err().kind(), Kind::Damaged);
+        put(7);
+        // A program that knows no copies wrote the next one.
+        env.disk.rename(&file(PREFIX, 7), &file(PREFIX, 9)).unwrap();
+        machine.disk.flip_bit(&file(PREFIX, 9), 30);
+        assert_eq!(found().unwrap_err().kind(), Kind::Damaged, "the copy is of another");
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Opened {
 /// Recovers the database in `dir`, which must exist and be locked.
 pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
     make_dirs(env, dir)?;
-    let manifest = match manifest::read(env, dir)? {
+    let manifest = match manifest::recover(env, dir)? {
         Some(manifest) => manifest,
         None => new_manifest(env, dir)?,
     };
@@ -104,7 +104,7 @@ fn new_manifest(env: &Env, dir: &Path) -> Result<Manifest> {
     };
     if !list("tables")?.is_empty() || !list("log")?.is_empty() {
         return Err(Error::damaged(format!("{} holds data but no manifest", dir.display()))
-            .hint("restore the newest `manifest-…` file from a backup"));
+            .hint("nothing can be read without it: restore a backup, see docs/backup.md"));
     }
     let manifest = Manifest {
         replay_from: Lsn(1),

@@ -82,7 +82,7 @@ impl Options {
     /// One transaction is in memory several times while it is committed, whatever is set here: large loads come in parts.
     pub fn edge() -> Self {
         Options {
-            log: commitlog::Options { file_bytes: 8 << 20, spare_files: 1, ..commitlog::Options::default() },
+            log: commitlog::Options { file_bytes: 8 << 20, spare_files: 2, ..commitlog::Options::default() },
             seal_bytes: 2 << 20,
             seal_rows: 1 << 15,
             log_files_max: 4,

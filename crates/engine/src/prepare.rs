@@ -41,6 +41,27 @@ pub(crate) struct Prepared {
     pub landed: Option<Landed>,
 }
 
+impl Prepared {
+    /// Whether all that it does ends something.
+    pub fn makes_room(&self) -> bool {
+        self.ops.iter().all(|op| match op {
+            PreparedOp::AlterIndexes { add, .. } => add.is_empty(),
+            PreparedOp::DropTable { .. }
+            | PreparedOp::Delete { .. }
+            | PreparedOp::DeleteKeys { .. }
+            | PreparedOp::DropView { .. }
+            | PreparedOp::RemoveKey { .. }
+            | PreparedOp::Nothing => true,
+            PreparedOp::CreateTable { .. }
+            | PreparedOp::AddColumns { .. }
+            | PreparedOp::AlterTable(_)
+            | PreparedOp::Insert(_)
+            | PreparedOp::PutView { .. }
+            | PreparedOp::PutKey(_) => false,
+        })
+    }
+}
+
 /// The first row that a commit wrote to each table, set before it is answered.
 pub(crate) type Landed = Arc<OnceLock<Vec<(TableId, RowId)>>>;
 

@@ -7,6 +7,7 @@ mod blocks;
 mod key_run;
 mod order;
 pub(crate) mod packed;
+mod rebuilt;
 mod row_ids;
 mod sidecar;
 mod verify;
@@ -104,7 +105,7 @@ impl Segment {
         self.body.as_ref().map_err(Clone::clone)
     }
 
-    /// Whether anything of it was found damaged so far.
+    /// Whether anything of it was found damaged so far that its rows do not say.
     pub fn is_damaged(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| {
             body.cells.iter().any(is_bad)
@@ -161,8 +162,7 @@ impl Segment {
 
     pub(crate) fn row_ids(&self) -> Result<&RowIds> {
         let body = self.body()?;
-        let read = || RowIds::decode(&body.sidecar.section(Tag::RowIds)?, body.table.rows());
-        lazy(&body.row_ids, || read().map_err(|e| self.in_sidecar(e)))
+        lazy(&body.row_ids, || self.stored_row_ids(body).or_else(|damage| self.row_ids_of_rows(body, damage)))
     }
 
     /// `None` where nothing is known.
@@ -179,8 +179,7 @@ impl Segment {
 
     fn keys(&self) -> Result<&KeyRun> {
         let body = self.body()?;
-        let read = || KeyRun::open(body.sidecar.section(Tag::Keys)?, body.table.rows());
-        lazy(&body.keys, || read().map_err(|e| self.in_sidecar(e)))
+        lazy(&body.keys, || self.stored_keys(body).or_else(|damage| self.keys_of_rows(body, damage)))
     }
 
     /// The rows whose key has this hash: block and place in it.
@@ -196,8 +195,7 @@ impl Segment {
 
     fn order(&self) -> Result<&Order> {
         let body = self.body()?;
-        let read = || Order::open(body.sidecar.section(Tag::Order)?, body.table.rows());
-        lazy(&body.order, || read().map_err(|e| self.in_sidecar(e)))
+        lazy(&body.order, || self.stored_order(body).or_else(|damage| self.order_of_rows(body, damage)))
     }
 
     /// Fails if it cannot be said in which order its rows came. Damage within blocks is found when touched.

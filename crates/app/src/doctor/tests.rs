@@ -130,15 +130,22 @@ fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
     fs::remove_file(&segment).unwrap();
     assert!(!examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
 
-    let manifest = files(&path, "").into_iter().find(|f| f.to_string_lossy().contains("manifest-")).unwrap();
-    let mut bytes = fs::read(&manifest).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&manifest, bytes).unwrap();
-    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
-    assert!(examination.findings[0].what.contains("manifest"), "{:?}", examination.findings);
+    let told = || examine(&Env::real(), &path, &mut |_| ()).unwrap().findings[0].what.clone();
+    let named =
+        |name: &str| files(&path, "").into_iter().find(|f| f.to_string_lossy().contains(name)).unwrap();
+    let (manifest, copy) = (named("manifest-"), named("manifest.copy-"));
+    for file in [&manifest, &copy] {
+        let mut bytes = fs::read(file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(file, bytes).unwrap();
+        assert!(told().contains("manifest-"), "{}", told());
+        assert_eq!(told().contains("can be read"), file == &manifest, "{}", told());
+    }
     fs::remove_file(&manifest).unwrap();
-    assert!(!examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
+    assert!(told().contains("manifest.copy-"), "{}", told());
+    fs::remove_file(&copy).unwrap();
+    assert!(told().contains("nor its copy"), "{}", told());
 }
 
 #[test]

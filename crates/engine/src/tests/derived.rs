@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -392,5 +393,41 @@ fn writers_do_not_wait_for_a_materializer_that_fails_and_it_says_so_until_it_wor
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(standing().error.is_none());
+    engine.close().unwrap();
+}
+
+/// Index builds once went on until nothing was left for the log.
+#[test]
+fn where_the_disk_has_little_room_nothing_is_derived_until_it_has_more() {
+    let _limit = testkit::limit(120);
+    let machine = sim::SimEnv::new(1);
+    let env = Env { disk: machine.env().disk, ..Env::real() };
+    let engine = Engine::open(env, Path::new("db"), Options::default()).unwrap();
+    engine.register(Arc::new(Listing::default())).unwrap();
+    let me = Principal::local();
+    engine
+        .commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("t"), if_absent: false }]))
+        .unwrap();
+    let insert = |id: i64| {
+        engine.commit(&me, Transaction::insert("t", batch(&[(id, id)]), Mode::Append)).unwrap();
+    };
+    let standing = || engine.standing(engine.root().table("main.t").unwrap()).remove(0);
+    insert(1);
+    wait_for(&engine, "main.t");
+    machine.disk.set_free_bytes(Some(100 << 20));
+    insert(2);
+    let start = Instant::now();
+    while standing().error.is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", standing());
+        std::thread::yield_now();
+    }
+    let error = standing().error.unwrap();
+    assert_eq!(error.kind(), types::Kind::DiskFull);
+    assert!(error.to_string().contains("100 MiB") && error.to_string().contains("128 MiB"), "{error}");
+    insert(3);
+    machine.disk.set_free_bytes(None);
+    wait_for(&engine, "main.t");
+    assert!(standing().error.is_none());
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 3);
     engine.close().unwrap();
 }

@@ -8,7 +8,7 @@ use arrow::buffer::{Buffer, OffsetBuffer};
 use types::{DataType, Field, Kind, Principal, Result, TableDef, TableId, Value};
 use vfs::Env;
 
-use super::support::{batch, plain};
+use super::support::{batch, keyed, plain};
 use crate::{Committed, Engine, Mode, NewColumn, Op, Options, Transaction};
 
 fn commit(engine: &Engine, ops: Vec<Op>) -> Result<Committed> {
@@ -168,4 +168,67 @@ fn an_upsert_that_deletes_much_on_a_full_disk_is_refused_and_let_in_later() {
         assert_eq!(engine.root().table("main.t").unwrap().rows(), rows as u64);
     }
     assert!((1..160).contains(&refused), "the disk was full at some sizes: {refused}");
+}
+
+/// Deletes and drops were refused like other writes, and so were the seals that let go of the log: what was full stayed full.
+#[test]
+fn a_full_disk_takes_what_makes_room_and_nothing_else() {
+    let _limit = testkit::limit(120);
+    let machine = sim::SimEnv::new(1);
+    let log = commitlog::Options { file_bytes: 32 << 10, spare_files: 2, ..Default::default() };
+    let options = Options { log, seal_rows: 1_000, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options.clone()).unwrap();
+    let settle = |engine: &Engine| {
+        use crate::Step::{Background, Commit, Sync};
+        while engine.step(Background) | engine.step(Commit) | engine.step(Sync) {}
+    };
+    let commit = |ops| {
+        let outcome = Arc::new(std::sync::Mutex::new(None));
+        let answer = outcome.clone();
+        engine.submit(&Principal::local(), Transaction::new(ops), move |result| {
+            *answer.lock().unwrap() = Some(result.map_err(|e| e.kind()));
+        });
+        settle(&engine);
+        outcome.lock().unwrap().take().expect("answered")
+    };
+    let rows = |first: i64, count: i64| batch(&(first..first + count).map(|id| (id, id)).collect::<Vec<_>>());
+    for table in ["t", "u"] {
+        commit(vec![create(keyed(table))]).unwrap();
+        for first in (0..5_000).step_by(500) {
+            commit(vec![insert(table, rows(first, 500), Mode::Append)]).unwrap();
+        }
+    }
+    machine.disk.set_free_bytes(Some(0));
+    let mut next = 10_000;
+    let refused = loop {
+        match commit(vec![insert("u", rows(next, 100), Mode::Append)]) {
+            Ok(_) => next += 100,
+            Err(kind) => break kind,
+        }
+    };
+    assert_eq!(refused, Kind::DiskFull);
+    let delete = |first: u64| {
+        let rows = (first..first + 10).map(types::RowId).collect();
+        commit(vec![Op::Delete { table: "u".into(), rows, must_exist: true }])
+    };
+    assert_eq!(delete(1).unwrap().deleted, 10);
+    let more = || commit(vec![insert("u", rows(next, 1), Mode::Append)]);
+    assert_eq!(more().unwrap_err(), Kind::DiskFull, "what is kept is for such alone");
+    commit(vec![Op::DropTable { table: "t".into(), if_exists: false }]).unwrap();
+    assert_eq!(delete(11).unwrap().deleted, 10);
+    assert_eq!(more().unwrap_err(), Kind::DiskFull);
+    // Less than a file of the log takes, and enough for a manifest, which lets go of the table.
+    machine.disk.set_free_bytes(Some(16 << 10));
+    for _ in 0..10 {
+        machine.clock.advance(std::time::Duration::from_secs(60));
+        settle(&engine);
+    }
+    more().unwrap();
+    let count = engine.root().table("main.u").unwrap().rows();
+    assert_eq!(count as i64, 5_000 + (next - 10_000) - 20 + 1);
+    assert!(engine.status().write_error.is_none());
+    drop(engine);
+    let engine = Engine::open_stepped(machine.kill().env(), Path::new("db"), options).unwrap();
+    assert_eq!(engine.root().table("main.u").unwrap().rows(), count);
+    assert!(engine.root().table("main.t").is_none());
 }

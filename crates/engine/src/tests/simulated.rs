@@ -598,10 +598,7 @@ fn flipped(seed: u64, picks: impl Fn(&str) -> bool) {
     let engine = match Engine::open_stepped(machine.env(), Path::new(DIR), options()) {
         Ok(engine) => engine,
         Err(error) => {
-            // Without a manifest nothing is known of the tables.
-            assert!(what.contains("manifest-"), "{what}: {error}");
-            assert!(matches!(error.kind(), Kind::Damaged | Kind::Newer), "{what}: {error}");
-            return;
+            panic!("{what}: {error}")
         }
     };
     let root = engine.root();
@@ -662,7 +659,7 @@ fn a_flipped_bit_in_the_durable_log_is_told_and_nothing_wrong_is_served() {
 #[test]
 fn a_flipped_bit_in_a_manifest_or_segment_is_told_and_nothing_wrong_is_served() {
     let _limit = testkit::limit(300);
-    testkit::for_each_seed(100, |seed| flipped(seed, |path| path.contains("manifest-")));
+    testkit::for_each_seed(100, |seed| flipped(seed, |path| path.contains("manifest")));
     testkit::for_each_seed(100, |seed| flipped(seed, |path| path.contains("tables/")));
 }
 

@@ -5,11 +5,25 @@
 //! ```
 //! A bucket holds the hashes with the same top bits, about eight; a lookup reads one directory entry and one bucket.
 
+use arrow::array::{Array, RecordBatch};
 use bytes::Bytes;
 use types::codec::Encoder;
-use types::{Error, Result};
+use types::{Error, Result, key};
+
+use crate::layout::Layout;
 
 const BITS_MAX: u32 = 28;
+
+/// The hashes of a batch's keys, row by row.
+pub(crate) fn hashes<'a>(layout: &'a Layout, batch: &'a RecordBatch) -> impl Iterator<Item = u64> + 'a {
+    let columns: Vec<&dyn Array> = layout.key.iter().map(|at| batch.column(*at).as_ref()).collect();
+    let mut bytes = Vec::new();
+    (0..batch.num_rows()).map(move |row| {
+        bytes.clear();
+        key::encode_row(&layout.key_types, &columns, row, &mut bytes);
+        key::hash(&bytes)
+    })
+}
 
 /// Section bytes for these `(hash, ordinal)` pairs.
 pub(crate) fn encode(mut pairs: Vec<(u64, u32)>) -> Vec<u8> {

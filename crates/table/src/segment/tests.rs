@@ -84,6 +84,43 @@ fn a_flipped_bit_is_found_and_names_the_file() {
     }
 }
 
+/// A damaged byte in the key run once refused every write to its table.
+#[test]
+fn where_rows_are_is_found_out_again_from_the_rows() {
+    let _limit = testkit::limit(120);
+    let sim = SimEnv::new(1);
+    let (tip, segment) = sealed(&sim, 20_000);
+    let whole = tip.snapshot(types::Lsn(2));
+    let path = dir().join("1.meta");
+    let len = sim.disk.contents(&path).unwrap().len() as u64;
+    let mut met = 0;
+    for byte in (0..len).step_by(len as usize / 60) {
+        let copy = sim.kill();
+        copy.disk.flip_bit(&path, byte);
+        let damaged = open(&copy, &whole.def().clone(), segment.meta().clone());
+        let wrong = damaged.verify();
+        if !wrong.iter().any(|error| error.to_string().contains("key run")) {
+            continue;
+        }
+        met += 1;
+        let tip = Tip::restore(whole.state(), vec![damaged.clone()], Vec::new()).unwrap();
+        let snapshot = tip.snapshot(types::Lsn(2));
+        for key in (0..21_000).step_by(997).chain([1]) {
+            assert_eq!(snapshot.find(&key_of(key)).unwrap(), whole.find(&key_of(key)).unwrap(), "{key}");
+        }
+        assert!(!damaged.is_damaged(), "it is merged with others as if it were whole");
+        assert!(!damaged.verify().is_empty(), "and told as what it is");
+        if met == 1 {
+            copy.disk.flip_bit(&dir().join("1.arrow"), 100_000);
+            let damaged = open(&copy, &whole.def().clone(), segment.meta().clone());
+            let tip = Tip::restore(whole.state(), vec![damaged], Vec::new()).unwrap();
+            let error = tip.snapshot(types::Lsn(2)).find(&key_of(5)).unwrap_err();
+            assert!(error.to_string().contains("1.meta"), "{error}");
+        }
+    }
+    assert!(met > 10, "{met}");
+}
+
 #[test]
 fn a_damaged_segment_errs_and_the_rest_serves() {
     let sim = SimEnv::new(1);

@@ -1,9 +1,8 @@
 //! Reading every byte of a segment.
 
-use arrow::array::Array;
-use types::{Error, Result, key};
+use types::{Error, Result};
 
-use super::{Need, Segment, zones};
+use super::{Need, Segment, key_run, zones};
 
 impl Segment {
     /// Compares every byte that counts with its checksum, without making anything of it: for copies. The first thing
@@ -67,14 +66,9 @@ impl Segment {
             if all_zones.as_ref().is_some_and(|all| all[block] != found) {
                 wrong.push(damaged("zone maps that are not those of the rows"));
             }
-            let columns: Vec<&dyn Array> =
-                layout.key.iter().map(|at| stored.batch.column(*at).as_ref()).collect();
-            if !columns.is_empty() {
-                for row in 0..stored.batch.num_rows() {
-                    let mut bytes = Vec::new();
-                    key::encode_row(&layout.key_types, &columns, row, &mut bytes);
-                    keys.push((key::hash(&bytes), (body.table.blocks[block].ordinal + row as u64) as u32));
-                }
+            if !layout.key.is_empty() {
+                let first = body.table.blocks[block].ordinal as u32;
+                keys.extend(key_run::hashes(layout, &stored.batch).zip(first..));
             }
         }
         if let Err(e) = self.runs() {
@@ -82,7 +76,7 @@ impl Segment {
         }
         // With a block missing, what the sidecar says of all rows cannot be compared.
         let complete = row_ids.len() == body.table.rows();
-        match self.row_ids() {
+        match self.stored_row_ids(body) {
             Ok(ids)
                 if complete
                     && (ids.len() != row_ids.len() || row_ids.iter().any(|row| !ids.contains(row))) =>
@@ -95,7 +89,7 @@ impl Segment {
         if !body.in_row_order {
             ordinals.sort_unstable();
             let found = ordinals.iter().map(|(_, ordinal)| *ordinal);
-            match self.order() {
+            match self.stored_order(body) {
                 Ok(order) if complete && !order.iter().map(u64::from).eq(found) => {
                     wrong.push(self.in_sidecar(Error::damaged("rows that stand elsewhere than it says")));
                 }
@@ -105,7 +99,7 @@ impl Segment {
         }
         if !body.layout.key.is_empty() {
             keys.sort_unstable();
-            match self.keys() {
+            match self.stored_keys(body) {
                 Ok(run) if complete && !run.iter().eq(keys) => {
                     wrong.push(self.in_sidecar(Error::damaged("a key run that is not that of the rows")));
                 }

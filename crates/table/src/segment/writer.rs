@@ -4,13 +4,13 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::ipc::writer::FileWriter;
 use crc32c::crc32c;
 use roaring::RoaringTreemap;
 use types::codec::Encoder;
-use types::{Error, Lsn, Result, RowId, SegmentId, TableDef, key};
+use types::{Error, Lsn, Result, RowId, SegmentId, TableDef};
 use vfs::{Env, File};
 
 use super::blocks::{Block, BlockTable};
@@ -212,14 +212,7 @@ impl<'a> Writer<'a> {
         };
         self.zones.push(self.layout.ids.iter().zip(stored.batch.columns()).filter_map(zone).collect());
         if self.def.is_keyed() {
-            let columns: Vec<&dyn Array> =
-                self.layout.key.iter().map(|at| stored.batch.column(*at).as_ref()).collect();
-            let mut bytes = Vec::new();
-            for row in 0..stored.batch.num_rows() {
-                bytes.clear();
-                key::encode_row(&self.layout.key_types, &columns, row, &mut bytes);
-                self.keys.push((key::hash(&bytes), (ordinal + row as u64) as u32));
-            }
+            self.keys.extend(key_run::hashes(&self.layout, &stored.batch).zip(ordinal as u32..));
         }
         (self.tick)(bytes.len() as u64)
     }

@@ -1,0 +1,68 @@
+//! What a sidecar says of where rows are: as it is stored, and found out again from the rows themselves where those bytes are
+//! damaged. It is kept in memory then, for as long as the segment is open; what is merged of the segment is whole.
+
+use types::{Error, Result};
+
+use super::key_run::{self, KeyRun};
+use super::order::Order;
+use super::row_ids::RowIds;
+use super::sidecar::Tag;
+use super::{Body, Need, Segment};
+
+impl Segment {
+    pub(super) fn stored_keys(&self, body: &Body) -> Result<KeyRun> {
+        let read = || KeyRun::open(body.sidecar.section(Tag::Keys)?, body.table.rows());
+        read().map_err(|e| self.in_sidecar(e))
+    }
+
+    pub(super) fn stored_row_ids(&self, body: &Body) -> Result<RowIds> {
+        let read = || RowIds::decode(&body.sidecar.section(Tag::RowIds)?, body.table.rows());
+        read().map_err(|e| self.in_sidecar(e))
+    }
+
+    pub(super) fn stored_order(&self, body: &Body) -> Result<Order> {
+        let read = || Order::open(body.sidecar.section(Tag::Order)?, body.table.rows());
+        read().map_err(|e| self.in_sidecar(e))
+    }
+
+    /// `damage` if the rows cannot be read either, or are none that have keys.
+    pub(super) fn keys_of_rows(&self, body: &Body, damage: Error) -> Result<KeyRun> {
+        let read = || {
+            let mut keys = Vec::new();
+            for (block, info) in body.table.blocks.iter().enumerate() {
+                let stored = self.block(block, Need::Key)?;
+                keys.extend(key_run::hashes(&stored.layout, &stored.batch).zip(info.ordinal as u32..));
+            }
+            KeyRun::open(key_run::encode(keys).into(), body.table.rows())
+        };
+        read().map_err(|_| damage)
+    }
+
+    pub(super) fn row_ids_of_rows(&self, body: &Body, damage: Error) -> Result<RowIds> {
+        let read = || {
+            let ids = self.ids_by_place(body)?;
+            let ids: roaring::RoaringTreemap = ids.into_iter().collect();
+            // As many as there are rows: each is stored once.
+            if ids.len() == body.table.rows() { Ok(RowIds::Sparse(ids)) } else { Err(damage.clone()) }
+        };
+        read().map_err(|_| damage.clone())
+    }
+
+    pub(super) fn order_of_rows(&self, body: &Body, damage: Error) -> Result<Order> {
+        let read = || {
+            let ids = self.ids_by_place(body)?;
+            let mut ordinals: Vec<u32> = (0..ids.len() as u32).collect();
+            ordinals.sort_unstable_by_key(|at| ids[*at as usize]);
+            Order::open(Order::encode(&ordinals).into(), body.table.rows())
+        };
+        read().map_err(|_| damage)
+    }
+
+    fn ids_by_place(&self, body: &Body) -> Result<Vec<u64>> {
+        let mut ids = Vec::with_capacity(body.table.rows() as usize);
+        for block in 0..body.table.blocks.len() {
+            ids.extend(self.block(block, Need::TIMES)?.row_ids().iter().map(|id| *id as u64));
+        }
+        Ok(ids)
+    }
+}
