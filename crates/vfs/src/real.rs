@@ -147,7 +147,7 @@ struct RealLock {
 impl Drop for RealLock {
     fn drop(&mut self) {
         // What remains if this fails is what closing the file releases.
-        drop(rustix::fs::flock(&self.file, FlockOperation::Unlock));
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
