@@ -204,7 +204,7 @@ fn wait_for(engine: &Engine, table: &str) -> (Arc<Root>, Arc<Position>) {
             let position = position.clone();
             return (root, position);
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "the listing does not come");
+        assert!(start.elapsed() < Duration::from_secs(30), "the listing does not come: {:?}", engine.standing(snapshot));
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -408,8 +408,9 @@ fn where_the_disk_has_little_room_nothing_is_derived_until_it_has_more() {
     engine
         .commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("t"), if_absent: false }]))
         .unwrap();
-    let insert = |id: i64| {
-        engine.commit(&me, Transaction::insert("t", batch(&[(id, id)]), Mode::Append)).unwrap();
+    let insert = |part: i64| {
+        let rows: Vec<_> = (100 * part..100 * part + 100).map(|id| (id, id)).collect();
+        engine.commit(&me, Transaction::insert("t", batch(&rows), Mode::Append)).unwrap();
     };
     let standing = || engine.standing(engine.root().table("main.t").unwrap()).remove(0);
     insert(1);
@@ -423,11 +424,11 @@ fn where_the_disk_has_little_room_nothing_is_derived_until_it_has_more() {
     }
     let error = standing().error.unwrap();
     assert_eq!(error.kind(), types::Kind::DiskFull);
-    assert!(error.to_string().contains("100 MiB") && error.to_string().contains("128 MiB"), "{error}");
+    assert!(error.to_string().contains("128 MiB"), "{error}");
     insert(3);
     machine.disk.set_free_bytes(None);
     wait_for(&engine, "main.t");
     assert!(standing().error.is_none());
-    assert_eq!(engine.root().table("main.t").unwrap().rows(), 3);
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 300);
     engine.close().unwrap();
 }

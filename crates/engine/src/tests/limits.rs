@@ -200,13 +200,16 @@ fn a_full_disk_takes_what_makes_room_and_nothing_else() {
     }
     machine.disk.set_free_bytes(Some(0));
     let mut next = 10_000;
-    let refused = loop {
-        match commit(vec![insert("u", rows(next, 100), Mode::Append)]) {
-            Ok(_) => next += 100,
-            Err(kind) => break kind,
-        }
-    };
-    assert_eq!(refused, Kind::DiskFull);
+    // Until not even one row finds room in what the log has.
+    for count in [100, 10, 1] {
+        let refused = loop {
+            match commit(vec![insert("u", rows(next, count), Mode::Append)]) {
+                Ok(_) => next += count,
+                Err(kind) => break kind,
+            }
+        };
+        assert_eq!(refused, Kind::DiskFull);
+    }
     let delete = |first: u64| {
         let rows = (first..first + 10).map(types::RowId).collect();
         commit(vec![Op::Delete { table: "u".into(), rows, must_exist: true }])

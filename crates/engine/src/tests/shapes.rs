@@ -274,20 +274,30 @@ impl Run {
 
     fn commit(&mut self) {
         let before = (self.states.len(), self.engine.status().commits);
-        for effect in std::mem::take(&mut self.queue) {
-            self.states.extend(apply(&self.states[self.states.len() - 1], &effect));
+        let queue = std::mem::take(&mut self.queue);
+        for effect in &queue {
+            self.states.extend(apply(&self.states[self.states.len() - 1], effect));
         }
         self.engine.step(Step::Commit);
         let status = self.engine.status();
+        let commits = status.commits - before.1;
+        if commits > 0 && commits != (self.states.len() - before.0) as u64 {
+            // There was no room but for what makes some.
+            self.states.truncate(before.0);
+            let makes_room = |effect: &&Effect| matches!(effect, Effect::RemoveKey(_) | Effect::Nothing);
+            for effect in queue.iter().filter(makes_room) {
+                self.states.extend(apply(&self.states[self.states.len() - 1], effect));
+            }
+        }
         if self.machine.disk.is_dead() {
             return;
         }
         assert!(status.write_error.is_none(), "a full disk latches nothing: {:?}", status.write_error);
-        if status.commits == before.1 {
+        if commits == 0 {
             // Refused as a whole, for want of room.
             self.states.truncate(before.0);
         }
-        assert_eq!(status.commits - before.1, (self.states.len() - before.0) as u64, "one lsn for each");
+        assert_eq!(commits, (self.states.len() - before.0) as u64, "one lsn for each");
     }
 
     fn write(&mut self, rng: &mut Rng) {

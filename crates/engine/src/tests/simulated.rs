@@ -68,6 +68,13 @@ pub(super) enum Effect {
     Nothing,
 }
 
+impl Effect {
+    /// Whether a full disk takes it.
+    fn makes_room(&self) -> bool {
+        !matches!(self, Effect::Create { .. } | Effect::Upsert { .. })
+    }
+}
+
 impl ModelTable {
     fn insert(&mut self, rows: &[(i64, i64)]) {
         let mut last: BTreeMap<i64, usize> = BTreeMap::new();
@@ -163,27 +170,34 @@ impl Run {
     /// Writes what is queued as one group. What it will do is known before, so a crash in the middle finds it known.
     pub fn commit(&mut self) {
         let before = (self.states.len(), self.engine.status().commits);
-        for effect in std::mem::take(&mut self.queue) {
-            let mut state = self.states.last().unwrap().clone();
-            if apply(&mut state, &effect) {
-                self.states.push(state);
-            }
-        }
+        let queue = std::mem::take(&mut self.queue);
+        self.extend(&queue, |_| true);
         self.engine.step(Step::Commit);
         let status = self.engine.status();
+        let commits = status.commits - before.1;
+        if commits > 0 && commits != (self.states.len() - before.0) as u64 {
+            // There was no room but for what makes some.
+            self.states.truncate(before.0);
+            self.extend(&queue, Effect::makes_room);
+        }
         if status.write_error.is_some() {
             // The outcome is open: the group may be on the disk.
             return;
         }
-        if status.commits == before.1 {
+        if commits == 0 {
             // Refused as a whole (no room, a file that could not be made): it did not happen.
             self.states.truncate(before.0);
         }
-        assert_eq!(
-            status.commits - before.1,
-            (self.states.len() - before.0) as u64,
-            "one lsn for each that happens"
-        );
+        assert_eq!(commits, (self.states.len() - before.0) as u64, "one lsn for each that happens");
+    }
+
+    fn extend(&mut self, queue: &[Effect], happens: impl Fn(&Effect) -> bool) {
+        for effect in queue.iter().filter(|effect| happens(effect)) {
+            let mut state = self.states.last().unwrap().clone();
+            if apply(&mut state, effect) {
+                self.states.push(state);
+            }
+        }
     }
 
     /// One random request over the tables as published.
