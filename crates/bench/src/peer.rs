@@ -23,8 +23,8 @@ pub trait Peer: Sync {
     /// A new database in an empty directory, durable at each commit.
     fn open(&self, dir: &Path) -> Result<Arc<dyn Store>>;
 
-    /// The same, set up so that little of so many rows stays in a log: for its size on disk.
-    fn open_for_size(&self, dir: &Path, rows: u64) -> Result<Arc<dyn Store>> {
+    /// The same, set up so that of so many rows little stays in a log or in memory once [`Store::settle`] returned.
+    fn open_to_settle(&self, dir: &Path, rows: u64) -> Result<Arc<dyn Store>> {
         let _ = rows;
         self.open(dir)
     }

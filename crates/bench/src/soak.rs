@@ -163,6 +163,9 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         child.env.push((name.to_owned(), value));
     }
     let mut home = Home::new(child)?;
+    let archive = home.directory().join("archive");
+    home.env("POLYNYA_LOG_ARCHIVE", &archive.to_string_lossy());
+    home.env("POLYNYA_SEGMENTS_ZSTD_AFTER", &format!("{} s", options.keep().as_secs() / 4));
     let watch = Watch::default();
     let outcome = soak(options, &mut home, &watch, &mut report, progress);
     let (longest_ms, longest) = watch.longest_of_all();
@@ -279,6 +282,7 @@ fn cast(options: &Options, home: &Home) -> (Cast, Box<dyn Actor>) {
         known,
         every: (options.duration / 12).clamp(Duration::from_secs(5), Duration::from_secs(240)),
         program: options.child.program.clone(),
+        archive: home.directory().join("archive"),
         directory: home.directory().to_owned(),
         data: home.data(),
         rounds: 0,

@@ -43,6 +43,8 @@ pub struct Options {
     pub threads: Vec<usize>,
     /// How long they do.
     pub inserting: Duration,
+    /// Whether questions are asked when the rows lie where they stay: segments here, an analysed and checkpointed file there.
+    pub sealed: bool,
     /// What to measure, by a part of its name; all if empty.
     pub only: Vec<String>,
     pub seed: u64,
@@ -60,6 +62,7 @@ impl Options {
             batch: 10_000,
             threads: vec![1, 2, 4, 8],
             inserting: Duration::from_secs(1),
+            sealed: false,
             only: Vec::new(),
             seed: 1,
         }
@@ -98,6 +101,7 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Re
     report.set("rows of the table of library lookups", options.lookup_rows);
     report.set("repetitions", options.repeat);
     report.set("rows of a commit while filled", options.batch);
+    report.set("asked when the rows lie where they stay", options.sealed);
     let mut bench = Bench { options, peers, progress, measured: Vec::new(), failures: Vec::new() };
     let mut orders = Orders::new(options.rows);
     let works: Vec<Work> =
@@ -134,14 +138,14 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Re
 }
 
 impl Bench<'_> {
-    fn open(&self, peer: &dyn Peer, for_size_of: Option<u64>) -> Result<Open> {
+    fn open(&self, peer: &dyn Peer, settled: Option<u64>) -> Result<Open> {
         let root = &self.options.root;
         let directory = tempfile::Builder::new()
             .prefix("polynya-bench-")
             .tempdir_in(root)
             .map_err(|error| Error::io(format_args!("making a directory in {}", root.display()), error))?;
-        let store = match for_size_of {
-            Some(rows) => peer.open_for_size(directory.path(), rows)?,
+        let store = match settled {
+            Some(rows) => peer.open_to_settle(directory.path(), rows)?,
             None => peer.open(directory.path())?,
         };
         Ok(Open { store, _directory: directory })
@@ -186,7 +190,8 @@ impl Bench<'_> {
                 if let Some(open) = kept[at].take() {
                     open.store.close()?;
                 }
-                let open = self.open(self.peers[at], None)?;
+                let settled = self.options.sealed.then_some(self.options.rows);
+                let open = self.open(self.peers[at], settled)?;
                 open.store.create(&ORDERS)?;
                 let mut session = open.store.session()?;
                 let began = Instant::now();
@@ -195,6 +200,9 @@ impl Bench<'_> {
                 let began = Instant::now();
                 open.store.build_indexes(&ORDERS, &INDEXES)?;
                 builds[at].push(began.elapsed().as_secs_f64() * 1e3);
+                if settled.is_some() {
+                    open.store.settle()?;
+                }
                 kept[at] = Some(open);
             }
         }

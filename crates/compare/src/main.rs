@@ -41,6 +41,9 @@ enum What {
         rows: Option<u64>,
         #[arg(long)]
         lookup_rows: Option<u64>,
+        /// Ask when the rows lie where they stay: Polynya's in segments, SQLite's file analysed and checkpointed
+        #[arg(long)]
+        sealed: bool,
     },
     /// Readers of twelve databases while all of them build indexes
     Freeze {
@@ -101,9 +104,10 @@ fn main() -> ExitCode {
 fn run(what: What) -> Result<ExitCode> {
     let progress: bench::Progress<'_> = &mut |line| eprintln!("{line}");
     match what {
-        What::Tables { measuring, only, rows, lookup_rows } => {
+        What::Tables { measuring, only, rows, lookup_rows, sealed } => {
             let mut options = tables::Options::new(&measuring.root);
             options.only = only;
+            options.sealed = sealed;
             options.seed = measuring.seed;
             options.repeat = measuring.repeat.unwrap_or(options.repeat);
             options.rows = rows.unwrap_or(options.rows);

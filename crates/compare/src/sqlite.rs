@@ -23,14 +23,18 @@ impl Peer for Sqlite {
     }
 
     fn open(&self, dir: &Path) -> Result<Arc<dyn Store>> {
-        let file = File { path: dir.join("data.sqlite") };
-        file.connect()?;
-        Ok(Arc::new(file))
+        File::open(dir, false)
+    }
+
+    fn open_to_settle(&self, dir: &Path, _rows: u64) -> Result<Arc<dyn Store>> {
+        File::open(dir, true)
     }
 }
 
 struct File {
     path: PathBuf,
+    /// Whether it is analysed and checkpointed.
+    settles: bool,
 }
 
 pub fn failed(error: rusqlite::Error) -> Error {
@@ -46,6 +50,12 @@ pub fn set_up(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 impl File {
+    fn open(dir: &Path, settles: bool) -> Result<Arc<dyn Store>> {
+        let file = File { path: dir.join("data.sqlite"), settles };
+        file.connect()?;
+        Ok(Arc::new(file))
+    }
+
     fn connect(&self) -> Result<Connection> {
         let connection = Connection::open(&self.path).map_err(failed)?;
         set_up(&connection).map_err(failed)?;
@@ -86,6 +96,10 @@ impl Store for File {
 
     fn drop_indexes(&self, table: &Table, columns: &[&str]) -> Result<()> {
         columns.iter().try_for_each(|column| self.execute(&format!("DROP INDEX {}_{column}", table.name)))
+    }
+
+    fn settle(&self) -> Result<()> {
+        if self.settles { self.execute("ANALYZE; PRAGMA wal_checkpoint(TRUNCATE)") } else { Ok(()) }
     }
 
     fn disk(&self) -> Result<(u64, u64)> {

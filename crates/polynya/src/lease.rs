@@ -1,13 +1,15 @@
 //! How long a snapshot is held: it ends at [`crate::Options::snapshot_age_max`], so that nobody who forgot one keeps files and
 //! memory for ever (R2).
 
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use engine::threads::Class;
 use engine::{Root, View};
+use table::Piece;
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Mutex, Rank};
 
@@ -19,6 +21,8 @@ const SHARED_FOR: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Lease {
     held: ArcSwapOption<Held>,
+    /// What scans have still to read of it.
+    scans: Mutex<Vec<Weak<Pieces>>>,
     lsn: Lsn,
     since: Instant,
     longest: Duration,
@@ -31,11 +35,15 @@ pub(crate) struct Held {
     pub then: Option<View>,
 }
 
+/// The pieces of a scan; none once its snapshot has ended.
+pub(crate) type Pieces = ArcSwapOption<Vec<Piece>>;
+
 impl Lease {
     fn new(root: Arc<Root>, then: Option<View>, longest: Duration) -> Arc<Self> {
         let lsn = then.as_ref().map_or(root.lsn(), View::lsn);
         let held = ArcSwapOption::from_pointee(Held { root, then });
-        Arc::new(Lease { held, lsn, since: Instant::now(), longest })
+        let scans = Mutex::new(Rank::new(37, "scans of a library snapshot"), Vec::new());
+        Arc::new(Lease { held, scans, lsn, since: Instant::now(), longest })
     }
 
     pub fn lsn(&self) -> Lsn {
@@ -44,34 +52,59 @@ impl Lease {
 
     /// [`Kind::Timeout`] once it has ended.
     pub fn held(&self) -> Result<Arc<Held>> {
-        self.held.load_full().ok_or_else(|| {
-            let longest = self.longest.as_secs_f64();
-            Error::new(Kind::Timeout, format!("the snapshot was held for {longest} s and has ended"))
-                .with("lsn", self.lsn)
-                .hint("take a new one, or open the database with a longer Options::snapshot_age_max")
-        })
+        self.held.load_full().ok_or_else(|| self.ended())
+    }
+
+    pub fn ended(&self) -> Error {
+        let longest = self.longest.as_secs_f64();
+        Error::new(Kind::Timeout, format!("the snapshot was held for {longest} s and has ended"))
+            .with("lsn", self.lsn)
+            .hint("take a new one, or open the database with a longer Options::snapshot_age_max")
+    }
+
+    /// Pieces that go when the snapshot ends.
+    pub fn lend(&self, pieces: Vec<Piece>) -> Result<Arc<Pieces>> {
+        let pieces = Arc::new(Pieces::from_pointee(pieces));
+        let mut scans = self.scans.lock();
+        if scans.len() >= 16 {
+            scans.retain(|scan| scan.strong_count() > 0);
+        }
+        scans.push(Arc::downgrade(&pieces));
+        drop(scans);
+        // If it ended meanwhile, it may have been before these were among them.
+        self.held().map(|_| pieces)
+    }
+
+    fn end(&self) {
+        self.held.store(None);
+        let scans = std::mem::take(&mut *self.scans.lock());
+        scans.iter().filter_map(Weak::upgrade).for_each(|pieces| pieces.store(None));
     }
 }
 
-/// The leases of a database.
+/// The leases of a database. Who takes a snapshot waits for nobody: those given are sent to the thread that looks after them.
 pub(crate) struct Leases {
     longest: Option<Duration>,
     /// The last one, to be shared. Let go of when nobody uses it.
     newest: ArcSwapOption<Lease>,
-    state: Mutex<State>,
+    given: mpsc::Sender<Weak<Lease>>,
+    /// Whether a thread looks after them. It ends when there is none.
+    watched: AtomicBool,
+    /// That thread's.
+    watch: Mutex<Watch>,
 }
 
-#[derive(Default)]
-struct State {
+struct Watch {
+    arriving: mpsc::Receiver<Weak<Lease>>,
     given: Vec<Weak<Lease>>,
-    /// Whether a thread looks after them. It ends when there is none.
-    watched: bool,
 }
 
 impl Leases {
     pub fn new(longest: Option<Duration>) -> Arc<Self> {
-        let state = Mutex::new(Rank::new(36, "library snapshots"), State::default());
-        Arc::new(Leases { longest, newest: ArcSwapOption::empty(), state })
+        let (given, arriving) = mpsc::channel();
+        let watch = Mutex::new(Rank::new(36, "library snapshots"), Watch { arriving, given: Vec::new() });
+        let newest = ArcSwapOption::empty();
+        Arc::new(Leases { longest, newest, given, watched: AtomicBool::new(false), watch })
     }
 
     /// A lease of the newest root.
@@ -106,17 +139,15 @@ impl Leases {
     fn given(self: &Arc<Self>, root: Arc<Root>, then: Option<View>) -> Arc<Lease> {
         let Some(longest) = self.longest else { return Lease::new(root, then, Duration::MAX) };
         let lease = Lease::new(root, then, longest);
-        let mut state = self.state.lock();
-        state.given.push(Arc::downgrade(&lease));
-        let begin = !std::mem::replace(&mut state.watched, true);
-        drop(state);
-        if begin {
+        // Its other end is in `self`.
+        let _ = self.given.send(Arc::downgrade(&lease));
+        if !self.watched.swap(true, Ordering::AcqRel) {
             let leases = Arc::downgrade(self);
             let pause = (longest / 8).clamp(Duration::from_millis(1), Duration::from_secs(1));
             let watching = Class::Background.spawn("pn-snapshots", move || watch(&leases, pause));
             if watching.is_err() {
                 // A process at its limit: the next one tries again.
-                self.state.lock().watched = false;
+                self.watched.store(false, Ordering::Release);
             }
         }
         lease
@@ -129,22 +160,24 @@ impl Leases {
         if newest.is_some_and(|newest| Arc::strong_count(&newest) <= 2) {
             self.newest.store(None);
         }
-        let mut ended = Vec::new();
-        let mut state = self.state.lock();
-        state.given.retain(|lease| {
+        let mut watch = self.watch.lock();
+        let Watch { arriving, given } = &mut *watch;
+        given.extend(arriving.try_iter());
+        given.retain(|lease| {
             let Some(lease) = lease.upgrade() else { return false };
             let lives = lease.since.elapsed() < lease.longest;
             if !lives {
-                ended.push(lease);
+                lease.end();
             }
             lives
         });
-        state.watched = !state.given.is_empty();
-        let more = state.watched;
-        drop(state);
-        // Freed outside the lock.
-        ended.into_iter().for_each(|lease| lease.held.store(None));
-        more
+        if !given.is_empty() {
+            return true;
+        }
+        self.watched.store(false, Ordering::Release);
+        // Who gave one before that did not begin another thread.
+        given.extend(arriving.try_iter());
+        !given.is_empty() && !self.watched.swap(true, Ordering::AcqRel)
     }
 }
 

@@ -1,23 +1,22 @@
 //! The database at one lsn.
 
 use std::sync::Arc;
-use std::vec;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use engine::Root;
 #[cfg(feature = "sql")]
 use engine::View;
-use table::{Piece, Projection};
+use table::Projection;
 use types::{Error, Lsn, Result, Value, key, name};
 
 use crate::Row;
-use crate::lease::Lease;
+use crate::lease::{Lease, Pieces};
 
 /// An immutable value: all tables at one lsn. Cheap to clone and to send to other threads.
 ///
-/// It ends after [`crate::Options::snapshot_age_max`]: what was taken out of it, a table or a scan, goes on, and all else fails
-/// with [`crate::Kind::Timeout`].
+/// It ends after [`crate::Options::snapshot_age_max`]: reading it, and what is left of its scans, fails with
+/// [`crate::Kind::Timeout`]. Batches that were read stay.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     lease: Arc<Lease>,
@@ -43,7 +42,8 @@ impl Snapshot {
         self.lease.lsn()
     }
 
-    /// A table by `[namespace.]table`: exact, or the only one that differs by case.
+    /// A table by `[namespace.]table`: exact, or the only one that differs by case. The value is the engine's own and has no end:
+    /// as long as it is kept, so are the files of what it reads.
     pub fn table(&self, table: &str) -> Result<Arc<table::Snapshot>> {
         let held = self.lease.held()?;
         match &held.then {
@@ -61,7 +61,8 @@ impl Snapshot {
     /// were changed or deleted since come behind the others.
     pub fn scan(&self, table: &str) -> Result<Scan> {
         let table = self.table(table)?;
-        Ok(Scan { projection: table.all_columns().clone(), pieces: table.pieces().into_iter() })
+        let pieces = self.lease.lend(table.pieces())?;
+        Ok(Scan { lease: self.lease.clone(), projection: table.all_columns().clone(), pieces, next: 0 })
     }
 }
 
@@ -87,11 +88,13 @@ pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Ro
     Ok(table.get_row(&key::encode_values(types, key)?)?.map(Row::new))
 }
 
-/// Batches of a table, read as they are asked for.
+/// Batches of a table, read as they are asked for. Its last item is [`crate::Kind::Timeout`] if the snapshot ends before.
 #[derive(Debug)]
 pub struct Scan {
+    lease: Arc<Lease>,
     projection: Projection,
-    pieces: vec::IntoIter<Piece>,
+    pieces: Arc<Pieces>,
+    next: usize,
 }
 
 impl Scan {
@@ -105,6 +108,16 @@ impl Iterator for Scan {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.pieces.next()?.read(&self.projection))
+        let Some(pieces) = self.pieces.load_full() else {
+            let is_told = std::mem::replace(&mut self.next, usize::MAX) == usize::MAX;
+            return (!is_told).then(|| Err(self.lease.ended()));
+        };
+        let Some(piece) = pieces.get(self.next) else {
+            // Read to its end, and that it stays.
+            self.next = usize::MAX;
+            return None;
+        };
+        self.next += 1;
+        Some(piece.read(&self.projection))
     }
 }

@@ -148,6 +148,10 @@ fn a_held_snapshot_shows_its_age_and_ends_at_its_bound() {
     ];
     let lsn = held[0].lsn();
     let table = Arc::downgrade(&held[0].table("stock").unwrap());
+    let mut scan = held[0].scan("stock").unwrap();
+    let mut begun = held[1].scan("stock").unwrap();
+    assert_eq!(begun.next().unwrap().unwrap().num_rows(), 1);
+    assert!(begun.next().is_none());
     db.delete("stock", &["bolt".into()]).unwrap();
     assert!(db.get("stock", &["bolt".into()]).unwrap().is_none());
     for snapshot in &held {
@@ -163,6 +167,8 @@ fn a_held_snapshot_shows_its_age_and_ends_at_its_bound() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(started.elapsed() >= max, "not before its time: {:?}", started.elapsed());
+    assert_eq!(scan.next().unwrap().unwrap_err().kind(), Kind::Timeout);
+    assert!(scan.next().is_none() && begun.next().is_none());
     for snapshot in &held {
         assert_eq!(snapshot.lsn(), lsn);
         for error in [

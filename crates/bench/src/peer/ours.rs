@@ -31,7 +31,7 @@ impl Peer for Polynya {
         Ok(Arc::new(Ours { db: Database::open(dir)?, dir: dir.to_owned(), seal_rows: None }))
     }
 
-    fn open_for_size(&self, dir: &Path, rows: u64) -> Result<Arc<dyn Store>> {
+    fn open_to_settle(&self, dir: &Path, rows: u64) -> Result<Arc<dyn Store>> {
         let mut options = Options::default();
         options.engine.seal_rows = (rows / 3).max(1);
         let seal_rows = Some(options.engine.seal_rows);

@@ -252,6 +252,8 @@ pub(super) struct Backups {
     pub program: std::path::PathBuf,
     pub directory: std::path::PathBuf,
     pub data: std::path::PathBuf,
+    /// Of the server's log.
+    pub archive: std::path::PathBuf,
     pub rounds: u64,
 }
 
@@ -265,8 +267,20 @@ impl Backups {
         let taken = self.run(&["backup", backup, "--json", "--data", &data])?;
         let taken: Value = serde_json::from_str(&taken)
             .map_err(|error| Error::invalid(format!("what a backup says is no JSON: {error}: {taken}")))?;
-        let lsn = whole(&taken["lsn"]).unwrap_or_default() as u64;
-        self.run(&["restore", backup, restored])?;
+        let archive = self.archive.to_string_lossy().into_owned();
+        let mut args = vec!["restore", backup, restored, "--json"];
+        // Each second one is carried forward to what was archived since.
+        if self.rounds % 4 == 3 {
+            caller.watch.rest(Duration::from_secs(5));
+            args.extend(["--archive", archive.as_str()]);
+        }
+        let back = self.run(&args)?;
+        let back: Value = serde_json::from_str(&back)
+            .map_err(|error| Error::invalid(format!("what a restore says is no JSON: {error}: {back}")))?;
+        let lsn = whole(&back["lsn"]).unwrap_or_default() as u64;
+        if lsn < whole(&taken["lsn"]).unwrap_or_default() as u64 {
+            return Err(Error::invalid(format!("restored less than was taken: {taken}, {back}")));
+        }
         self.run(&["doctor", restored])?;
         let rows = self.run(&["sql", "--json", "--data", restored, TOTALS])?;
         let row: Value = serde_json::from_str(rows.lines().next().unwrap_or_default())

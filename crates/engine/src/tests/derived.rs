@@ -204,7 +204,11 @@ fn wait_for(engine: &Engine, table: &str) -> (Arc<Root>, Arc<Position>) {
             let position = position.clone();
             return (root, position);
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "the listing does not come: {:?}", engine.standing(snapshot));
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "the listing does not come: {:?}",
+            engine.standing(snapshot)
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
