@@ -221,6 +221,7 @@ impl Planner {
         }
         one_type::register(&mut state).expect("these functions are there");
         times::register(&mut state, &extract).expect("these functions are there");
+        times::series::register(&mut state).expect("these functions are there");
         for function in floats::functions().into_iter().chain([sum::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
@@ -569,6 +570,11 @@ fn is_recursive(statement: &Statement) -> bool {
 fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {
+        if let LogicalPlan::TableScan(scan) = plan
+            && let Some(source) = scan.source.as_any().downcast_ref::<DefaultTableSource>()
+        {
+            found |= source.table_provider.as_any().is::<times::series::Series>();
+        }
         plan.apply_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::ScalarFunction(function) = expr {

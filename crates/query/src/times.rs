@@ -7,6 +7,7 @@
 mod calendar;
 mod moment;
 mod part;
+pub(crate) mod series;
 mod zone;
 
 use std::any::Any;

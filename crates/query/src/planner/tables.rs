@@ -212,7 +212,9 @@ impl ContextProvider for Catalog<'_> {
             use datafusion::logical_expr::simplify::SimplifyContext;
             use datafusion::optimizer::simplify_expressions::ExprSimplifier;
             let simplifier = ExprSimplifier::new(
-                SimplifyContext::default().with_config_options(self.state.config_options().clone()),
+                SimplifyContext::default()
+                    .with_config_options(self.state.config_options().clone())
+                    .with_current_time(),
             );
             simplifier.simplify(simplifier.coerce(arg, &schema)?)
         };

@@ -74,7 +74,7 @@ pub(super) fn bin_months(time: i64, width: i64, origin: i64) -> Option<i64> {
     }
 }
 
-fn plus_months(time: i64, months: i64) -> Option<i64> {
+pub(super) fn plus_months(time: i64, months: i64) -> Option<i64> {
     let (month, day) = month_and_day(time.div_euclid(DAY));
     let (this, next) = (first_of(month + months), first_of(month + months + 1));
     (this + day.min(next - this - 1)).checked_mul(DAY)?.checked_add(time.rem_euclid(DAY))
