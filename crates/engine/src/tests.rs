@@ -8,6 +8,7 @@ mod closing;
 mod cold;
 mod concurrent;
 mod derived;
+mod flips;
 mod interactive;
 mod interactive_model;
 mod killed;

@@ -107,7 +107,11 @@ fn syntax(text: &str) -> Error {
     if cut.len() < text.len() {
         cut.push('…');
     }
-    Error::invalid(format!("syntax error: {cut}"))
+    let error = Error::invalid(format!("syntax error: {cut}"));
+    match cut.contains("SYSTEM_TIME") {
+        true => error.hint("AS OF stands before the table's other name: `FROM t AS OF LSN 5 AS x`"),
+        false => error,
+    }
 }
 
 /// Whether this is a query that DataFusion answers as it stands: reads only.

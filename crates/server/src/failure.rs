@@ -7,6 +7,8 @@ use types::{Error, Kind};
 
 use wire::{BadRow, Refused};
 
+use crate::told;
+
 /// Why a request is refused.
 #[derive(Debug)]
 pub struct Failure {
@@ -144,8 +146,12 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (status, code) = status_and_code(error.kind());
-        if status.is_server_error() {
+        if error.kind() == Kind::Internal {
             tracing::warn!(%error, code, "a request failed");
+        } else if status.is_server_error()
+            && let Some(times) = told::of_requests(code)
+        {
+            tracing::warn!(%error, code, times, "requests failed");
         }
         let mut message = error.message().to_owned();
         // The table and the row are the request's own; a reader of the message still wants to know which.

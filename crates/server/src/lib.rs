@@ -54,6 +54,7 @@ mod record;
 mod routes;
 mod storm;
 pub mod telemetry;
+mod told;
 mod work;
 
 pub use auth::{hash_of, new_secret};

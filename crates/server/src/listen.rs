@@ -30,6 +30,7 @@ use crate::routes;
 use crate::routes::copy::Copies;
 use crate::storm::Storm;
 use crate::telemetry::{Close, Telemetry};
+use crate::told::Told;
 use crate::work::Pool;
 
 /// A running server. Dropping it stops it without patience; [`Server::stop`] lets answers end first.
@@ -189,7 +190,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSender<Arc<Connection>>) {
     let router = routes::router(&app);
     let mut stopping = app.stopping.subscribe();
-    let mut refusals = Refusals::default();
+    let mut refusals = Told::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -219,27 +220,6 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
         // Bounded by the number of open connections; the receiver ends with the server.
         let _ = opened.send(connection.clone());
         tokio::spawn(serve(app.clone(), router.clone(), socket, connection, open));
-    }
-}
-
-/// Failures to accept, told once in a while: what lacks files lacks them for long.
-#[derive(Default)]
-struct Refusals {
-    untold: u64,
-    told: Option<Instant>,
-}
-
-impl Refusals {
-    const PAUSE: Duration = Duration::from_secs(10);
-
-    /// How many there were since the last were told, if it is time to tell.
-    fn note(&mut self, now: Instant) -> Option<u64> {
-        self.untold += 1;
-        if self.told.is_some_and(|told| now.duration_since(told) < Self::PAUSE) {
-            return None;
-        }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
     }
 }
 
@@ -358,13 +338,5 @@ mod tests {
     fn only_a_number_that_somebody_chose_is_spoken_of() {
         assert!(!is_asked_for(Options::default().connections_max));
         assert!(is_asked_for(15_000));
-    }
-
-    #[test]
-    fn failures_to_accept_are_told_every_ten_seconds_with_their_number() {
-        let start = Instant::now();
-        let mut refusals = Refusals::default();
-        let told = (0..500).filter_map(|i| refusals.note(start + Duration::from_millis(i * 50)));
-        assert_eq!(told.collect::<Vec<_>>(), [1, 200, 200]);
     }
 }
