@@ -159,7 +159,7 @@ impl Planner {
     pub fn new(options: &Options, light: Arc<RuntimeEnv>, heavy: Arc<RuntimeEnv>) -> Self {
         let mut config = SessionConfig::new()
             .with_target_partitions(options.threads.max(1))
-            .with_batch_size(table::BATCH_ROWS)
+            .with_batch_size(batch_rows(options.memory_bytes))
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(false);
         let settings = config.options_mut();
@@ -564,6 +564,12 @@ fn is_recursive(statement: &Statement) -> bool {
         }
     }
     statement.visit(&mut Look).is_break()
+}
+
+/// Rows that go from one part of a plan to the next at once. What merges spilled rows holds two such batches of each file that it
+/// reads, and of two files at least, so they are shorter where memory is small: the sorts of all threads must find room.
+fn batch_rows(memory_bytes: usize) -> usize {
+    (memory_bytes >> 13).clamp(1_024, table::BATCH_ROWS)
 }
 
 /// Whether a plan holds a function whose value belongs to one moment, as `now()`: then it is not kept.

@@ -8,7 +8,7 @@ use arrow::datatypes::{Field, Schema};
 use types::{Column, Error, Kind, Result, TableDef, name};
 use vfs::{Access, Env};
 
-use super::input::{Input, failed};
+use super::input::Input;
 use super::{Copy, Format, csv, ndjson};
 use crate::convert;
 
@@ -130,9 +130,9 @@ pub(super) fn batch_of(columns: &[Column], arrays: Vec<ArrayRef>) -> Result<Reco
 pub(super) fn arrow_failed(error: arrow::error::ArrowError) -> Error {
     use arrow::error::ArrowError;
     let text = match error {
-        ArrowError::IoError(_, error) => return failed(error),
+        ArrowError::IoError(_, error) => return super::input::failed(error),
         ArrowError::ExternalError(source) => match source.downcast::<std::io::Error>() {
-            Ok(error) => return failed(*error),
+            Ok(error) => return super::input::failed(*error),
             Err(source) => source.to_string(),
         },
         ArrowError::ParquetError(text) => text,

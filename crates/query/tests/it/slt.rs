@@ -67,6 +67,7 @@ files!(
     values_of_queries,
     scopes,
     shapes,
+    series,
     time,
     far_times,
     patterns,
