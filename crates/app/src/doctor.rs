@@ -21,6 +21,9 @@ use replay::Replay;
 pub use running::examine_running;
 
 /// Something that is not as it should be.
+/// Of the manifest and its copy.
+const ONE_IS_WHOLE: &str = "of the manifest and its copy the other one can be read: opening writes both anew";
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -108,7 +111,7 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
         Err(error) => return Err(error),
     };
     if let Some(error) = manifest::check(env, dir)? {
-        examination.damage(format!("{error}; its copy can be read: the next manifest replaces both"));
+        examination.damage(format!("{error}; {ONE_IS_WHOLE}"));
     }
     examination.lsn = manifest.lsn.0;
     for state in &manifest.tables {

@@ -50,16 +50,26 @@ pub(crate) fn find_spares(shared: &Shared, in_use: &[FileHeader]) -> Result<u64>
     Ok(epoch_max)
 }
 
-/// A spare of at least `len` bytes: one that is ready, or made now. Once there was no room for another, the last one that is
-/// ready goes to who makes room only.
-pub(crate) fn take_spare(shared: &Shared, len: u64, purpose: Purpose) -> Result<Spare> {
+/// What the log leaves free for a manifest, without which nothing that is dropped gives its room back.
+const LEFT_BYTES: u64 = 1 << 20;
+
+/// Whether the disk has no room for a file of `len` bytes. What cannot be told is found out by trying.
+fn lacks_room(shared: &Shared, len: u64) -> bool {
+    shared.env.disk.free_bytes(&shared.dir).is_ok_and(|free| free < len + len.min(LEFT_BYTES))
+}
+
+/// A spare of `len` bytes, or of `least` where there is no room for more: one that is ready, or made now. Where there is no room
+/// for another, the last one that is ready goes to who makes room only.
+pub(crate) fn take_spare(shared: &Shared, len: u64, least: u64, purpose: Purpose) -> Result<Spare> {
+    let keeps = purpose == Purpose::Any && shared.options.spare_files >= 2;
+    if keeps
+        && shared.state.lock().spares.len() <= 1
+        && (shared.no_room.load(Ordering::Acquire) || lacks_room(shared, len))
+    {
+        return make_spare(shared, len);
+    }
     let ready = {
         let mut state = shared.state.lock();
-        let is_kept = purpose == Purpose::Any && shared.no_room.load(Ordering::Acquire);
-        if is_kept && state.spares.len() <= 1 {
-            drop(state);
-            return make_spare(shared, len);
-        }
         // A spare left by a crash may be shorter than it should be; a longer one is as good.
         let best = state.spares.iter().rposition(|spare| spare.len >= len);
         let any = best.or(state.spares.len().checked_sub(1));
@@ -70,15 +80,22 @@ pub(crate) fn take_spare(shared: &Shared, len: u64, purpose: Purpose) -> Result<
         None => return make_spare(shared, len),
     };
     if spare.len < len {
-        if let Err(error) = allocate(&spare, len) {
-            shared.state.lock().spares.push(spare);
-            return Err(error);
+        match allocate(&spare, len) {
+            Ok(()) => spare.len = len,
+            // What it has is enough for who makes room.
+            Err(error)
+                if error.kind() == Kind::DiskFull && purpose == Purpose::MakesRoom && spare.len >= least => {}
+            Err(error) => {
+                note_full(shared, &error);
+                shared.state.lock().spares.push(spare);
+                return Err(error);
+            }
         }
-        spare.len = len;
     }
     Ok(spare)
 }
 
+/// The same, noted: as long as one finds no room, the last that is ready is kept.
 fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     let made = try_make_spare(shared, len);
     match &made {
@@ -92,7 +109,7 @@ fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
 fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     let path = next_spare_path(shared);
     // Space is taken by writing: who sees at once that there is too little need not fill the disk first.
-    if shared.env.disk.free_bytes(&shared.dir).is_ok_and(|free| free < len) {
+    if lacks_room(shared, len) {
         return Err(no_space(&path, io::ErrorKind::StorageFull.into()));
     }
     let made = shared.env.disk.create(&path);
@@ -117,15 +134,16 @@ fn make_spare_unless_ending(shared: &Shared, len: u64) -> Result<Option<Spare>> 
         return Ok(None);
     }
     // All of it, for the first step would hide that the others will not fit.
-    if shared.env.disk.free_bytes(&shared.dir).is_ok_and(|free| free < len) {
+    if lacks_room(shared, len) {
         return make_spare(shared, len).map(Some);
     }
-    let mut spare = make_spare(shared, len.min(PREPARE_STEP_BYTES))?;
+    let first = len.min(PREPARE_STEP_BYTES);
+    let mut spare = try_make_spare(shared, first).inspect_err(|error| note_full(shared, error))?;
     while spare.len < len && !ending() {
         let next = len.min(spare.len + PREPARE_STEP_BYTES);
         if let Err(error) = allocate(&spare, next) {
             let _ = shared.env.disk.remove(&spare.path);
-            shared.no_room.store(error.kind() == Kind::DiskFull, Ordering::Release);
+            note_full(shared, &error);
             return Err(error);
         }
         spare.len = next;
@@ -135,7 +153,12 @@ fn make_spare_unless_ending(shared: &Shared, len: u64) -> Result<Option<Spare>> 
         removed.map_err(|e| Error::io("removing a log file", e).with("file", spare.path.display()))?;
         return Ok(None);
     }
+    shared.no_room.store(false, Ordering::Release);
     Ok(Some(spare))
+}
+
+fn note_full(shared: &Shared, error: &Error) {
+    shared.no_room.fetch_or(error.kind() == Kind::DiskFull, Ordering::AcqRel);
 }
 
 fn next_spare_path(shared: &Shared) -> PathBuf {

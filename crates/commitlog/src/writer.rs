@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use types::{Error, Lsn, Result};
+use types::{Error, Kind, Lsn, Result};
 use vfs::File;
 
 use crate::archive::Archiver;
@@ -212,7 +212,15 @@ impl Writer {
     pub(crate) fn start_with(&mut self, walk: &Walk) -> Result<()> {
         let total = walk.undurable.iter().map(|frame| frame.header.frame_len()).sum();
         let first_lsn = walk.undurable.front().map_or(walk.next_lsn, |frame| frame.header.first_lsn);
-        let (spare, mut header) = self.take_file(total, first_lsn)?;
+        // A restart uses no file up that is kept for who makes room.
+        let taken = match self.take_file(total, first_lsn) {
+            Err(error) if error.kind() == Kind::DiskFull => {
+                self.purpose = Purpose::MakesRoom;
+                self.take_file(total, first_lsn)
+            }
+            taken => taken,
+        };
+        let (spare, mut header) = taken?;
         header.durable_lsn = Lsn(first_lsn.0 - 1);
         let shared = Arc::clone(&self.shared);
         let path = shared.dir.join(log_name(header.epoch));
@@ -249,8 +257,9 @@ impl Writer {
 
     /// A file to go on in, and the header it is to get.
     fn take_file(&mut self, bytes: u64, first_lsn: Lsn) -> Result<(Spare, FileHeader)> {
-        let len = keep::file_bytes(&self.shared).max(FILE_HEADER_BYTES + bytes);
-        let spare = keep::take_spare(&self.shared, len, self.purpose)?;
+        let least = FILE_HEADER_BYTES + bytes;
+        let len = keep::file_bytes(&self.shared).max(least);
+        let spare = keep::take_spare(&self.shared, len, least, self.purpose)?;
         let header = FileHeader {
             epoch: self.next_epoch,
             salt: self.shared.env.random.next_u64(),
@@ -284,7 +293,7 @@ impl Writer {
             salt: header.salt,
             offset,
             len: spare.len,
-            kept: self.purpose == Purpose::MakesRoom && self.shared.no_room.load(Ordering::Acquire),
+            kept: self.purpose == Purpose::MakesRoom,
         });
     }
 

@@ -162,7 +162,7 @@ pub(crate) fn check_room(shared: &Shared) -> Result<()> {
         Ok(free) if free < wanted => Err(Error::new(
             Kind::DiskFull,
             format!(
-                "{} MiB of the disk are free; indexes are built from {} MiB on",
+                "{} MiB of the disk are free; what is made beside the rows goes on from {} MiB on",
                 free >> 20,
                 wanted >> 20
             ),
@@ -293,7 +293,8 @@ fn compactable(
     for table in root.tables() {
         let (id, live) = (table.def().id, table.sealed_live());
         background.sealed_live.insert(id, live);
-        if before.get(&id).is_some_and(|before| live < *before) {
+        let is_rebuilt = table.segments().any(|segment| segment.is_rebuilt() && !segment.is_damaged());
+        if is_rebuilt || before.get(&id).is_some_and(|before| live < *before) {
             background.compactable.insert(id);
         }
     }

@@ -10,6 +10,7 @@
 mod alter;
 mod check;
 mod edits;
+mod room;
 mod settle;
 mod unique;
 mod views;
@@ -239,31 +240,14 @@ impl Core {
 
     fn commit(&mut self, requests: Vec<Request>) {
         // Room is made sure of before anything is applied: a full disk then refuses the group and changes nothing.
-        let room = self.shared.check_log().and_then(|()| self.reserve(frame_bytes(&requests), Purpose::Any));
+        let room = self.shared.check_log().and_then(|()| self.reserve(&requests, Purpose::Any));
         let requests = match room {
-            Ok(false) => requests,
-            Ok(true) => {
-                self.prepare_files();
-                requests
-            }
-            Err(error) => {
-                if error.kind() == Kind::Latched {
-                    self.shared.refuse_writes(error.clone());
-                }
-                let is_full = error.kind() == Kind::DiskFull;
-                let (freeing, others): (Vec<_>, Vec<_>) =
-                    requests.into_iter().partition(|request| is_full && request.makes_room());
-                others.into_iter().for_each(|request| request.refuse(error.clone()));
-                if freeing.is_empty() {
-                    return;
-                }
-                if let Err(error) = self.reserve(frame_bytes(&freeing), Purpose::MakesRoom) {
-                    freeing.into_iter().for_each(|request| request.refuse(error.clone()));
-                    return;
-                }
-                freeing
-            }
+            Ok(()) => requests,
+            Err(error) => self.without_room(requests, &error),
         };
+        if requests.is_empty() {
+            return;
+        }
         self.last_time = self.shared.env.clock.now().max(self.last_time);
         let history = i64::try_from(self.shared.options.history.as_micros()).unwrap_or(i64::MAX);
         let oldest = self.last_time.saturating_sub(history);
@@ -283,19 +267,6 @@ impl Core {
                 group.answers.into_iter().for_each(|(answer, _)| answer(Err(error.clone())));
             }
         }
-    }
-
-    /// Room in the log. What is kept only for an archive gives way: an archive that is behind must not stop writes.
-    fn reserve(&mut self, bytes: u64, purpose: Purpose) -> Result<bool> {
-        let reserved = self.log.reserve(bytes, purpose);
-        if self.shared.archive.is_none()
-            || self.log.stats().archive_files == 0
-            || !reserved.as_ref().is_err_and(|error| error.kind() == Kind::DiskFull)
-        {
-            return reserved;
-        }
-        self.log.trim_unarchived(Lsn(self.shared.trimmed_below.load(Ordering::Acquire)))?;
-        self.log.reserve(bytes, purpose)
     }
 
     fn write(&mut self, frame: frame::Builder) -> Result<()> {
@@ -680,13 +651,6 @@ fn same_types(before: &TableDef, after: &TableDef) -> bool {
 }
 
 /// At most how long the frame of these requests will be, with all that they insert, delete and define.
-fn frame_bytes(requests: &[Request]) -> u64 {
-    FRAME_HEADER_BYTES_MAX + requests.iter().map(Request::frame_bytes).sum::<u64>()
-}
-
-/// A frame's own header, with room to spare.
-const FRAME_HEADER_BYTES_MAX: u64 = 256;
-
 pub(crate) fn put_key(meta: &mut Meta, api_key: ApiKey) {
     meta.keys.retain(|key| key.name != api_key.name);
     meta.keys.push(api_key);

@@ -82,6 +82,8 @@ impl Request {
             Request::Edit { edit: BackgroundEdit::Derive { position, .. }, .. } => {
                 1024 + position.checkpoint.state.len() as u64
             }
+            // Nothing of it is logged.
+            Request::Edit { edit: BackgroundEdit::Trim { .. }, .. } => 0,
             Request::Edit { .. } => 1024,
         }
     }

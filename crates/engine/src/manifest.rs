@@ -179,10 +179,9 @@ fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
     let (at, error) = match &newest {
         Some((at, name)) => match read_file(env, &dir.join(name)) {
             Ok(manifest) => return Ok(Some((manifest, None))),
-            // A damaged byte in the version looks like a newer one. A program that is newer leaves a copy that is, too, or one
-            // from before it.
-            Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Newer) => (*at, Some(error)),
-            Err(error) => return Err(error),
+            // Whatever it is: a bad sector, too, or a damaged byte in the version, which looks like a newer one. A program that is
+            // newer leaves a copy that is, too, or one from before it.
+            Err(error) => (*at, Some(error)),
         },
         None => (Lsn(0), None),
     };
@@ -213,10 +212,10 @@ fn read_file(env: &Env, path: &Path) -> Result<Manifest> {
     Manifest::decode(&bytes).map_err(|e| e.with("file", path.display()))
 }
 
-/// As [`read`]; if the copy had to do, both are written anew.
+/// As [`read`]; if it or its copy is damaged, both are written anew.
 pub(crate) fn recover(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
     let Some((manifest, damage)) = find(env, dir)? else { return Ok(None) };
-    if damage.is_some() {
+    if damage.is_some() || check(env, dir)?.is_some() {
         // Where there is no room the copy goes on to do.
         drop(write(env, dir, &manifest));
     }
@@ -231,10 +230,7 @@ pub fn check(env: &Env, dir: &Path) -> Result<Option<Error>> {
     }
     let copies = list(env, dir, COPY_PREFIX)?;
     let Some((_, name)) = copies.into_iter().rfind(|(lsn, _)| *lsn == manifest.lsn) else { return Ok(None) };
-    match read_file(env, &dir.join(name)) {
-        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Newer) => Ok(Some(error)),
-        read => read.map(|_| None),
-    }
+    Ok(read_file(env, &dir.join(name)).err())
 }
 
 /// Makes `manifest` the newest one, durably, and removes its predecessors. The caller sees to it that one is written at a
@@ -242,9 +238,17 @@ pub fn check(env: &Env, dir: &Path) -> Result<Option<Error>> {
 pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
     let bytes = manifest.encode();
     check_read_back(&bytes)?;
-    for prefix in [COPY_PREFIX, PREFIX] {
-        let path = dir.join(format!("{prefix}{:016x}", manifest.lsn.0));
-        put(env, &path, &bytes).map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
+    let [copy, path] =
+        [COPY_PREFIX, PREFIX].map(|prefix| dir.join(format!("{prefix}{:016x}", manifest.lsn.0)));
+    let failed = |path: &Path, e| Error::io(format!("writing {}", path.display()), e);
+    let stood = env.disk.exists(&copy).map_err(|e| failed(&copy, e))?;
+    put(env, &copy, &bytes).map_err(|e| failed(&copy, e))?;
+    if let Err(error) = put(env, &path, &bytes) {
+        // The predecessor and its copy are there still; this one takes room that the next attempt needs.
+        if !stood {
+            let _ = env.disk.remove(&copy);
+        }
+        return Err(failed(&path, error));
     }
     env.disk.sync_dir(dir).map_err(|e| Error::io(format!("syncing {}", dir.display()), e))?;
     for prefix in [COPY_PREFIX, PREFIX] {
@@ -265,9 +269,12 @@ fn put(env: &Env, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         env.disk.remove(temporary)?;
     }
     let file = env.disk.create(temporary)?;
-    file.write_at(&[IoSlice::new(bytes)], 0)?;
-    file.sync()?;
-    env.disk.rename(temporary, path)
+    let written = file.write_at(&[IoSlice::new(bytes)], 0).and_then(|()| file.sync());
+    if let Err(error) = written.and_then(|()| env.disk.rename(temporary, path)) {
+        let _ = env.disk.remove(temporary);
+        return Err(error);
+    }
+    Ok(())
 }
 
 /// Removes what interrupted writing left. Nobody may be writing.
@@ -348,12 +355,7 @@ mod tests {
                 let told = check(&env, dir).unwrap().unwrap_or_else(|| panic!("{name} at {offset}"));
                 assert!(told.to_string().contains(&name), "{told}");
                 assert_eq!(recover(&env, dir).unwrap().unwrap().lsn, Lsn(7));
-                assert_eq!(
-                    check(&env, dir).unwrap().is_none(),
-                    prefix == PREFIX,
-                    "what is read is made whole"
-                );
-                put(7);
+                assert!(check(&env, dir).unwrap().is_none(), "both are made whole");
             }
         }
         env.disk.remove(&file(PREFIX, 7)).unwrap();

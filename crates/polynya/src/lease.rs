@@ -1,7 +1,7 @@
 //! How long a snapshot is held: it ends at [`crate::Options::snapshot_age_max`], so that nobody who forgot one keeps files and
 //! memory for ever (R2).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +21,10 @@ const SHARED_FOR: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Lease {
     held: ArcSwapOption<Held>,
-    /// What scans have still to read of it.
-    scans: Mutex<Vec<Weak<Pieces>>>,
     lsn: Lsn,
-    since: Instant,
-    longest: Duration,
+    end: End,
+    /// Of the database; `None` if there is no end.
+    given: Option<mpsc::Sender<Given>>,
 }
 
 #[derive(Debug)]
@@ -35,50 +34,95 @@ pub(crate) struct Held {
     pub then: Option<View>,
 }
 
-/// The pieces of a scan; none once its snapshot has ended.
-pub(crate) type Pieces = ArcSwapOption<Vec<Piece>>;
+/// When something that was given ends.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    since: Instant,
+    longest: Duration,
+}
 
-impl Lease {
-    fn new(root: Arc<Root>, then: Option<View>, longest: Duration) -> Arc<Self> {
-        let lsn = then.as_ref().map_or(root.lsn(), View::lsn);
-        let held = ArcSwapOption::from_pointee(Held { root, then });
-        let scans = Mutex::new(Rank::new(37, "scans of a library snapshot"), Vec::new());
-        Arc::new(Lease { held, scans, lsn, since: Instant::now(), longest })
+impl End {
+    fn is_over(&self) -> bool {
+        self.since.elapsed() >= self.longest
     }
 
+    fn error(&self, lsn: Lsn) -> Error {
+        let longest = self.longest.as_secs_f64();
+        Error::new(Kind::Timeout, format!("the snapshot was held for {longest} s and has ended"))
+            .with("lsn", lsn)
+            .hint("take a new one, or open the database with a longer Options::snapshot_age_max")
+    }
+}
+
+impl Lease {
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 
     /// [`Kind::Timeout`] once it has ended.
     pub fn held(&self) -> Result<Arc<Held>> {
-        self.held.load_full().ok_or_else(|| self.ended())
+        self.held.load_full().ok_or_else(|| self.end.error(self.lsn))
     }
 
-    pub fn ended(&self) -> Error {
-        let longest = self.longest.as_secs_f64();
-        Error::new(Kind::Timeout, format!("the snapshot was held for {longest} s and has ended"))
-            .with("lsn", self.lsn)
-            .hint("take a new one, or open the database with a longer Options::snapshot_age_max")
-    }
-
-    /// Pieces that go when the snapshot ends.
+    /// Pieces that go when the snapshot ends, whoever holds it.
     pub fn lend(&self, pieces: Vec<Piece>) -> Result<Arc<Pieces>> {
-        let pieces = Arc::new(Pieces::from_pointee(pieces));
-        let mut scans = self.scans.lock();
-        if scans.len() >= 16 {
-            scans.retain(|scan| scan.strong_count() > 0);
+        let count = pieces.len();
+        let left = ArcSwapOption::from_pointee(pieces);
+        let pieces = Arc::new(Pieces { left, count, lsn: self.lsn, end: self.end });
+        if let Some(given) = &self.given {
+            // Its other end is the database's.
+            let _ = given.send(Given::Pieces(Arc::downgrade(&pieces)));
         }
-        scans.push(Arc::downgrade(&pieces));
-        drop(scans);
-        // If it ended meanwhile, it may have been before these were among them.
+        // As long as this one has not ended, a thread looks at what was sent.
         self.held().map(|_| pieces)
     }
+}
 
-    fn end(&self) {
-        self.held.store(None);
-        let scans = std::mem::take(&mut *self.scans.lock());
-        scans.iter().filter_map(Weak::upgrade).for_each(|pieces| pieces.store(None));
+/// What a scan has still to read.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    left: ArcSwapOption<Vec<Piece>>,
+    pub count: usize,
+    lsn: Lsn,
+    end: End,
+}
+
+impl Pieces {
+    /// [`Kind::Timeout`] once the snapshot has ended.
+    pub fn all(&self) -> Result<Arc<Vec<Piece>>> {
+        self.left.load_full().ok_or_else(|| self.end.error(self.lsn))
+    }
+
+    pub fn let_go(&self) {
+        self.left.store(None);
+    }
+}
+
+/// What has an end.
+enum Given {
+    Lease(Weak<Lease>),
+    Pieces(Weak<Pieces>),
+}
+
+impl Given {
+    /// Ends it if its time is up. Whether it lives on.
+    fn lives(&self) -> bool {
+        match self {
+            Given::Lease(lease) => lease.upgrade().is_some_and(|lease| {
+                let lives = !lease.end.is_over();
+                if !lives {
+                    lease.held.store(None);
+                }
+                lives
+            }),
+            Given::Pieces(pieces) => pieces.upgrade().is_some_and(|pieces| {
+                let lives = !pieces.end.is_over();
+                if !lives {
+                    pieces.let_go();
+                }
+                lives
+            }),
+        }
     }
 }
 
@@ -87,7 +131,7 @@ pub(crate) struct Leases {
     longest: Option<Duration>,
     /// The last one, to be shared. Let go of when nobody uses it.
     newest: ArcSwapOption<Lease>,
-    given: mpsc::Sender<Weak<Lease>>,
+    given: mpsc::Sender<Given>,
     /// Whether a thread looks after them. It ends when there is none.
     watched: AtomicBool,
     /// That thread's.
@@ -95,8 +139,8 @@ pub(crate) struct Leases {
 }
 
 struct Watch {
-    arriving: mpsc::Receiver<Weak<Lease>>,
-    given: Vec<Weak<Lease>>,
+    arriving: mpsc::Receiver<Given>,
+    given: Vec<Given>,
 }
 
 impl Leases {
@@ -110,7 +154,7 @@ impl Leases {
     /// A lease of the newest root.
     pub fn of(self: &Arc<Self>, root: Arc<Root>) -> Arc<Lease> {
         if let Some(newest) = &*self.newest.load()
-            && newest.since.elapsed() < SHARED_FOR.min(newest.longest / 2)
+            && newest.end.since.elapsed() < SHARED_FOR.min(newest.end.longest / 2)
             && newest.held.load().as_ref().is_some_and(|held| Arc::ptr_eq(&held.root, &root))
         {
             return newest.clone();
@@ -137,10 +181,16 @@ impl Leases {
     }
 
     fn given(self: &Arc<Self>, root: Arc<Root>, then: Option<View>) -> Arc<Lease> {
-        let Some(longest) = self.longest else { return Lease::new(root, then, Duration::MAX) };
-        let lease = Lease::new(root, then, longest);
+        let lsn = then.as_ref().map_or(root.lsn(), View::lsn);
+        let held = ArcSwapOption::from_pointee(Held { root, then });
+        let end = End { since: Instant::now(), longest: self.longest.unwrap_or(Duration::MAX) };
+        let given = self.longest.map(|_| self.given.clone());
+        let lease = Arc::new(Lease { held, lsn, end, given });
+        let Some(longest) = self.longest else { return lease };
         // Its other end is in `self`.
-        let _ = self.given.send(Arc::downgrade(&lease));
+        let _ = self.given.send(Given::Lease(Arc::downgrade(&lease)));
+        // Sent before it is asked who looks, as who looks asks before it leaves.
+        fence(Ordering::SeqCst);
         if !self.watched.swap(true, Ordering::AcqRel) {
             let leases = Arc::downgrade(self);
             let pause = (longest / 8).clamp(Duration::from_millis(1), Duration::from_secs(1));
@@ -163,18 +213,12 @@ impl Leases {
         let mut watch = self.watch.lock();
         let Watch { arriving, given } = &mut *watch;
         given.extend(arriving.try_iter());
-        given.retain(|lease| {
-            let Some(lease) = lease.upgrade() else { return false };
-            let lives = lease.since.elapsed() < lease.longest;
-            if !lives {
-                lease.end();
-            }
-            lives
-        });
+        given.retain(Given::lives);
         if !given.is_empty() {
             return true;
         }
         self.watched.store(false, Ordering::Release);
+        fence(Ordering::SeqCst);
         // Who gave one before that did not begin another thread.
         given.extend(arriving.try_iter());
         !given.is_empty() && !self.watched.swap(true, Ordering::AcqRel)

@@ -62,7 +62,7 @@ impl Snapshot {
     pub fn scan(&self, table: &str) -> Result<Scan> {
         let table = self.table(table)?;
         let pieces = self.lease.lend(table.pieces())?;
-        Ok(Scan { lease: self.lease.clone(), projection: table.all_columns().clone(), pieces, next: 0 })
+        Ok(Scan { projection: table.all_columns().clone(), pieces, next: 0 })
     }
 }
 
@@ -91,7 +91,6 @@ pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Ro
 /// Batches of a table, read as they are asked for. Its last item is [`crate::Kind::Timeout`] if the snapshot ends before.
 #[derive(Debug)]
 pub struct Scan {
-    lease: Arc<Lease>,
     projection: Projection,
     pieces: Arc<Pieces>,
     next: usize,
@@ -108,16 +107,19 @@ impl Iterator for Scan {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Some(pieces) = self.pieces.load_full() else {
-            let is_told = std::mem::replace(&mut self.next, usize::MAX) == usize::MAX;
-            return (!is_told).then(|| Err(self.lease.ended()));
-        };
-        let Some(piece) = pieces.get(self.next) else {
-            // Read to its end, and that it stays.
-            self.next = usize::MAX;
+        if self.next >= self.pieces.count {
+            self.pieces.let_go();
             return None;
-        };
-        self.next += 1;
-        Some(piece.read(&self.projection))
+        }
+        match self.pieces.all() {
+            Ok(pieces) => {
+                self.next += 1;
+                Some(pieces[self.next - 1].read(&self.projection))
+            }
+            Err(ended) => {
+                self.next = self.pieces.count;
+                Some(Err(ended))
+            }
+        }
     }
 }

@@ -459,21 +459,23 @@ impl Planner {
         row_values::spell(&mut statement)?;
         distinct::in_order(&mut statement);
         let sources = tables.sources(system)?;
-        let catalog = Catalog { state: &self.state, sources };
+        let catalog = Catalog::new(&self.state, sources);
         let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
         let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
         // The first part of a recursive query says what type the others have, before any literal was looked at.
         parser.parse_float_as_decimal &= !is_recursive(&statement);
         merge_coalesce(&mut statement);
         coerce::prepare(&mut statement);
-        SqlToRel::new_with_options(&catalog, parser)
+        let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
             .and_then(row_values::checked)
             .and_then(single::rows)
             .and_then(apart::values)
             .and_then(membership::exact)
             .and_then(asof_join::nodes)
-            .map_err(from_datafusion)
+            .map_err(from_datafusion);
+        tables.passing |= catalog.stands_in_time.get();
+        plan
     }
 
     /// Whether each view can be read by itself: within a statement a name that is gone could be taken for another of the
@@ -576,11 +578,6 @@ fn batch_rows(memory_bytes: usize) -> usize {
 fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {
-        if let LogicalPlan::TableScan(scan) = plan
-            && let Some(source) = scan.source.as_any().downcast_ref::<DefaultTableSource>()
-        {
-            found |= source.table_provider.as_any().is::<times::series::Series>();
-        }
         plan.apply_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::ScalarFunction(function) = expr {

@@ -146,12 +146,12 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (status, code) = status_and_code(error.kind());
-        if error.kind() == Kind::Internal {
+        if matches!(error.kind(), Kind::DiskFull | Kind::Latched | Kind::Closed) {
+            if let Some(times) = told::of_requests(code) {
+                tracing::warn!(%error, code, times, "requests failed");
+            }
+        } else if status.is_server_error() {
             tracing::warn!(%error, code, "a request failed");
-        } else if status.is_server_error()
-            && let Some(times) = told::of_requests(code)
-        {
-            tracing::warn!(%error, code, times, "requests failed");
         }
         let mut message = error.message().to_owned();
         // The table and the row are the request's own; a reader of the message still wants to know which.

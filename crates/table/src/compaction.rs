@@ -54,11 +54,13 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let usable = |e: &Entry| !e.segment.is_damaged();
     let bounded = snapshot.def().is_keyed() || cluster::time_column(snapshot.def()).is_some();
     let rows_max = if bounded { policy.keyed_rows_max } else { u64::MAX };
-    let deleted = entries.iter().find(|e| {
+    let alone = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
-        usable(e) && (rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64)
+        let is_deleted = rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64;
+        // What is damaged beside the rows is whole in what is written of them.
+        usable(e) && (is_deleted || e.segment.is_rebuilt())
     });
-    if let Some(entry) = deleted {
+    if let Some(entry) = alone {
         return Some(vec![entry.segment.id()]);
     }
     // The smallest class first: there a merge costs least and saves readers most.

@@ -74,6 +74,8 @@ struct Body {
     row_ids: Lazy<RowIds>,
     zones: Lazy<Vec<zones::BlockZones>>,
     keys: Lazy<KeyRun>,
+    /// What of it was found out from the rows, as its own bytes are damaged.
+    rebuilt: AtomicBool,
     /// Whether rows are in row-id order; else `order` says where they are.
     in_row_order: bool,
     order: Lazy<Order>,
@@ -116,6 +118,11 @@ impl Segment {
                 || is_bad(&body.order)
                 || is_bad(&body.zones)
         }) || self.body.is_err()
+    }
+
+    /// Whether some of its sidecar is damaged that its rows say too: it is worth writing anew.
+    pub fn is_rebuilt(&self) -> bool {
+        self.body.as_ref().is_ok_and(|body| body.rebuilt.load(Relaxed))
     }
 
     pub(crate) fn block_count(&self) -> Result<usize> {
@@ -335,6 +342,7 @@ impl Body {
             row_ids: Lazy::new(),
             zones: Lazy::new(),
             keys: Lazy::new(),
+            rebuilt: AtomicBool::new(false),
             in_row_order,
             order: Lazy::new(),
         })

@@ -119,7 +119,9 @@ impl Disk for RealDisk {
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         // `f_bavail`, not `f_bfree`: the blocks reserved for root are not ours to count on.
         let stat = rustix::fs::statvfs(path)?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+        // Some file systems do not say.
+        let is_told = stat.f_blocks > 0;
+        Ok(if is_told { stat.f_bavail.saturating_mul(stat.f_frsize) } else { u64::MAX })
     }
 
     /// `flock`, not `fcntl`: it belongs to the open file, so a second open in the same process is refused too, and

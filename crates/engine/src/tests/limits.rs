@@ -235,3 +235,48 @@ fn a_full_disk_takes_what_makes_room_and_nothing_else() {
     assert_eq!(engine.root().table("main.u").unwrap().rows(), count);
     assert!(engine.root().table("main.t").is_none());
 }
+
+/// A restart once gave the file that is kept for what makes room to whoever came.
+#[test]
+fn a_restart_on_a_full_disk_keeps_what_is_left_for_what_makes_room() {
+    let _limit = testkit::limit(120);
+    let machine = sim::SimEnv::new(2);
+    let log = commitlog::Options { file_bytes: 32 << 10, spare_files: 2, ..Default::default() };
+    let options = Options { log, ..Options::default() };
+    let commit = |engine: &Engine, ops| {
+        use crate::Step::{Background, Commit, Sync};
+        let outcome = Arc::new(std::sync::Mutex::new(None));
+        let answer = outcome.clone();
+        engine.submit(&Principal::local(), Transaction::new(ops), move |result| {
+            *answer.lock().unwrap() = Some(result.map_err(|e| e.kind()));
+        });
+        while engine.step(Commit) | engine.step(Sync) | engine.step(Background) {}
+        outcome.lock().unwrap().take().expect("answered")
+    };
+    let more = |engine: &Engine, id: i64| commit(engine, vec![insert("t", batch(&[(id, id)]), Mode::Append)]);
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options.clone()).unwrap();
+    commit(&engine, vec![create(keyed("t"))]).unwrap();
+    let mut next = 0;
+    more(&engine, next).unwrap();
+    machine.disk.set_free_bytes(Some(0));
+    let refused = loop {
+        next += 1;
+        if let Err(kind) = more(&engine, next) {
+            break kind;
+        }
+    };
+    assert_eq!(refused, Kind::DiskFull);
+    drop(engine);
+    let machine = machine.kill();
+    machine.disk.set_free_bytes(Some(0));
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+    assert_eq!(engine.root().table("main.t").unwrap().rows() as i64, next);
+    assert_eq!(more(&engine, next).unwrap_err(), Kind::DiskFull);
+    let delete = |id: u64| Op::Delete { table: "t".into(), rows: vec![types::RowId(id)], must_exist: true };
+    for id in 1..100 {
+        assert_eq!(commit(&engine, vec![delete(id)]).unwrap().deleted, 1);
+    }
+    machine.disk.set_free_bytes(None);
+    more(&engine, next).unwrap();
+    assert_eq!(engine.root().table("main.t").unwrap().rows() as i64, next - 99 + 1);
+}

@@ -281,12 +281,15 @@ impl Run {
         self.engine.step(Step::Commit);
         let status = self.engine.status();
         let commits = status.commits - before.1;
-        if commits > 0 && commits != (self.states.len() - before.0) as u64 {
-            // There was no room but for what makes some.
-            self.states.truncate(before.0);
-            let makes_room = |effect: &&Effect| matches!(effect, Effect::RemoveKey(_) | Effect::Nothing);
-            for effect in queue.iter().filter(makes_room) {
-                self.states.extend(apply(&self.states[self.states.len() - 1], effect));
+        // Where there is no room, what makes some happens: first what background work did, then the rest if it fits.
+        for rest in [true, false] {
+            if commits > 0 && commits != (self.states.len() - before.0) as u64 {
+                self.states.truncate(before.0);
+                let edits = queue.iter().filter(|effect| matches!(effect, Effect::Nothing));
+                let others = queue.iter().filter(|effect| rest && matches!(effect, Effect::RemoveKey(_)));
+                for effect in edits.chain(others) {
+                    self.states.extend(apply(&self.states[self.states.len() - 1], effect));
+                }
             }
         }
         if self.machine.disk.is_dead() {

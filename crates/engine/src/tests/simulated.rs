@@ -69,9 +69,9 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// Whether a full disk takes it.
+    /// Whether a full disk may take it.
     fn makes_room(&self) -> bool {
-        !matches!(self, Effect::Create { .. } | Effect::Upsert { .. })
+        matches!(self, Effect::Drop { .. } | Effect::Delete { .. } | Effect::DeleteKeys { .. })
     }
 }
 
@@ -178,10 +178,13 @@ impl Run {
         self.engine.step(Step::Commit);
         let status = self.engine.status();
         let commits = status.commits - before.1;
-        if commits > 0 && commits != (self.states.len() - before.0) as u64 {
-            // There was no room but for what makes some.
-            self.states.truncate(before.0);
-            self.extend(&queue, Effect::makes_room);
+        // Where there is no room, what makes some happens: first what background work did, then the rest if it fits.
+        for rest in [true, false] {
+            if commits > 0 && commits != (self.states.len() - before.0) as u64 {
+                self.states.truncate(before.0);
+                self.extend(&queue, |effect| matches!(effect, Effect::Nothing));
+                self.extend(&queue, |effect| rest && effect.makes_room());
+            }
         }
         if status.write_error.is_some() {
             // The outcome is open: the group may be on the disk.

@@ -1,5 +1,6 @@
 //! The tables that a statement names, as DataFusion asks for them.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,13 +8,16 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::{MemTable, provider_as_source};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
-use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF, TableSource, WindowUDF};
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF, TableSource, Volatility, WindowUDF};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::DataType as SqlType;
 use engine::View;
 use table::Snapshot;
@@ -191,6 +195,17 @@ pub(super) struct Catalog<'a> {
     pub state: &'a SessionState,
     /// By full name.
     pub sources: HashMap<String, Arc<dyn TableSource>>,
+    /// With the time of the statement.
+    moment: SimplifyContext,
+    /// Set where what it reads was reckoned from that.
+    pub stands_in_time: Cell<bool>,
+}
+
+impl<'a> Catalog<'a> {
+    pub fn new(state: &'a SessionState, sources: HashMap<String, Arc<dyn TableSource>>) -> Self {
+        let moment = SimplifyContext::default().with_config_options(state.config_options().clone());
+        Catalog { state, sources, moment: moment.with_current_time(), stands_in_time: Cell::new(false) }
+    }
 }
 
 impl ContextProvider for Catalog<'_> {
@@ -209,15 +224,18 @@ impl ContextProvider for Catalog<'_> {
         })?;
         let schema = DFSchema::empty();
         let fold = |arg: Expr| -> DfResult<Expr> {
-            use datafusion::logical_expr::simplify::SimplifyContext;
-            use datafusion::optimizer::simplify_expressions::ExprSimplifier;
-            let simplifier = ExprSimplifier::new(
-                SimplifyContext::default()
-                    .with_config_options(self.state.config_options().clone())
-                    .with_current_time(),
-            );
+            let simplifier = ExprSimplifier::new(self.moment.clone());
             simplifier.simplify(simplifier.coerce(arg, &schema)?)
         };
+        for arg in &args {
+            arg.apply(|expr| {
+                if let Expr::ScalarFunction(function) = expr {
+                    let is_stable = function.func.signature().volatility == Volatility::Stable;
+                    self.stands_in_time.set(self.stands_in_time.get() || is_stable);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
         let args = args.into_iter().map(fold).collect::<DfResult<Vec<_>>>()?;
         Ok(provider_as_source(function.create_table_provider(&args)?))
     }

@@ -1,18 +1,15 @@
 //! `generate_series` and `range` over times: in microseconds, over all of the years 1 to 9999, made as they are read. Those over
 //! integers are DataFusion's own.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType as Arrow, Field, IntervalMonthDayNano, Schema, SchemaRef};
-use async_trait::async_trait;
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::catalog::{Session, TableFunction, TableFunctionImpl, TableProvider};
+use datafusion::catalog::{TableFunction, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use types::Error;
@@ -65,14 +62,17 @@ impl TableFunctionImpl for Maker {
         };
         let schema = Arc::new(Schema::new(vec![Field::new("value", utc(), false)]));
         let part = Arc::new(Part { schema: schema.clone(), times });
-        Ok(Arc::new(Series(StreamingTable::try_new(schema, vec![part])?)))
+        Ok(Arc::new(StreamingTable::try_new(schema, vec![part])?))
     }
 }
 
 /// A time that is known before any row is read.
 fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
-    let refused =
-        || ours(Error::invalid(format!("`{name}` takes times that are the same for all rows, not `{arg}`")));
+    let refused = || {
+        ours(Error::invalid(format!(
+            "`{name}` takes times that are written in the statement or reckoned from now(), not `{arg}`"
+        )))
+    };
     let Expr::Literal(value, _) = arg else { return Err(refused()) };
     let wanted = of_time(&value.data_type()).ok_or_else(refused)?;
     match value.cast_to(&wanted)? {
@@ -93,7 +93,8 @@ impl Maker {
         if nanoseconds % 1_000 != 0 {
             return Err(invalid("is in whole microseconds"));
         }
-        let micros = i64::from(days) * DAY + nanoseconds / 1_000;
+        let micros = i64::from(days).checked_mul(DAY).and_then(|days| days.checked_add(nanoseconds / 1_000));
+        let micros = micros.ok_or_else(|| invalid("is longer than all times"))?;
         match (i64::from(months).signum(), i64::from(days).signum(), nanoseconds.signum()) {
             (0, 0, 0) => Err(invalid("must not be zero")),
             (a, b, c) if a.max(b).max(c) - a.min(b).min(c) == 2 => {
@@ -157,34 +158,5 @@ impl PartitionStream for Part {
             Some(RecordBatch::try_new(schema.clone(), vec![column]).map_err(Into::into))
         });
         Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
-    }
-}
-
-/// Times, perhaps reckoned from `now()`: a plan over them is not kept.
-#[derive(Debug)]
-pub(crate) struct Series(StreamingTable);
-
-#[async_trait]
-impl TableProvider for Series {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn schema(&self) -> SchemaRef {
-        self.0.schema()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.0.scan(session, projection, filters, limit).await
     }
 }

@@ -182,6 +182,11 @@ fn a_kept_plan_follows_the_table() {
     let first = now();
     std::thread::sleep(Duration::from_millis(2));
     assert_ne!(now(), first);
+    let series =
+        "select value from range((extract(epoch from now()) * 1000000)::bigint, 9000000000000000000) limit 1";
+    let first = database.query(series);
+    std::thread::sleep(Duration::from_millis(2));
+    assert_ne!(database.query(series), first);
 }
 
 /// Each plan that was kept held the table of the moment at which it was made, its head in memory and its files on the disk, for

@@ -54,7 +54,7 @@ fn bucket_of(hash: u64, bits: u32) -> usize {
 }
 
 /// A checked key run, read where it lies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct KeyRun {
     bytes: Bytes,
     count: usize,

@@ -6,7 +6,7 @@ use types::codec::Decoder;
 use types::{Error, Result};
 
 /// Read where it lies. Every ordinal is one of the segment's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Order(Bytes);
 
 impl Order {

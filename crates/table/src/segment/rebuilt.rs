@@ -1,6 +1,9 @@
 //! What a sidecar says of where rows are: as it is stored, and found out again from the rows themselves where those bytes are
 //! damaged. It is kept in memory then, for as long as the segment is open; what is merged of the segment is whole.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
 use types::{Error, Result};
 
 use super::key_run::{self, KeyRun};
@@ -8,6 +11,16 @@ use super::order::Order;
 use super::row_ids::RowIds;
 use super::sidecar::Tag;
 use super::{Body, Need, Segment};
+
+/// All rows of a segment are read for it, and its keys take up to 40 bytes a row meanwhile: whoever else wants them waits.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+impl Body {
+    fn or_damage<T>(&self, read: Result<T>, damage: Error) -> Result<T> {
+        self.rebuilt.fetch_or(read.is_ok(), Relaxed);
+        read.map_err(|_| damage)
+    }
+}
 
 impl Segment {
     pub(super) fn stored_keys(&self, body: &Body) -> Result<KeyRun> {
@@ -27,35 +40,47 @@ impl Segment {
 
     /// `damage` if the rows cannot be read either, or are none that have keys.
     pub(super) fn keys_of_rows(&self, body: &Body, damage: Error) -> Result<KeyRun> {
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(keys)) = body.keys.get() {
+            return Ok(keys.clone());
+        }
         let read = || {
-            let mut keys = Vec::new();
+            let mut keys = Vec::with_capacity(body.table.rows() as usize);
             for (block, info) in body.table.blocks.iter().enumerate() {
                 let stored = self.block(block, Need::Key)?;
                 keys.extend(key_run::hashes(&stored.layout, &stored.batch).zip(info.ordinal as u32..));
             }
             KeyRun::open(key_run::encode(keys).into(), body.table.rows())
         };
-        read().map_err(|_| damage)
+        body.or_damage(read(), damage)
     }
 
     pub(super) fn row_ids_of_rows(&self, body: &Body, damage: Error) -> Result<RowIds> {
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(ids)) = body.row_ids.get() {
+            return Ok(ids.clone());
+        }
         let read = || {
-            let ids = self.ids_by_place(body)?;
-            let ids: roaring::RoaringTreemap = ids.into_iter().collect();
+            let ids: roaring::RoaringTreemap = self.ids_by_place(body)?.into_iter().collect();
             // As many as there are rows: each is stored once.
             if ids.len() == body.table.rows() { Ok(RowIds::Sparse(ids)) } else { Err(damage.clone()) }
         };
-        read().map_err(|_| damage.clone())
+        let read = read();
+        body.or_damage(read, damage)
     }
 
     pub(super) fn order_of_rows(&self, body: &Body, damage: Error) -> Result<Order> {
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(order)) = body.order.get() {
+            return Ok(order.clone());
+        }
         let read = || {
             let ids = self.ids_by_place(body)?;
             let mut ordinals: Vec<u32> = (0..ids.len() as u32).collect();
             ordinals.sort_unstable_by_key(|at| ids[*at as usize]);
             Order::open(Order::encode(&ordinals).into(), body.table.rows())
         };
-        read().map_err(|_| damage)
+        body.or_damage(read(), damage)
     }
 
     fn ids_by_place(&self, body: &Body) -> Result<Vec<u64>> {

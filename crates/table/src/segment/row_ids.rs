@@ -7,7 +7,7 @@ use roaring::RoaringTreemap;
 use types::Result;
 use types::codec::{Decoder, Encoder};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum RowIds {
     Dense { first: u64, rows: u64 },
     Sparse(RoaringTreemap),

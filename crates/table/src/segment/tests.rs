@@ -108,7 +108,12 @@ fn where_rows_are_is_found_out_again_from_the_rows() {
         for key in (0..21_000).step_by(997).chain([1]) {
             assert_eq!(snapshot.find(&key_of(key)).unwrap(), whole.find(&key_of(key)).unwrap(), "{key}");
         }
-        assert!(!damaged.is_damaged(), "it is merged with others as if it were whole");
+        assert!(!damaged.is_damaged() && damaged.is_rebuilt());
+        assert_eq!(
+            crate::compaction::plan(&snapshot, &Default::default()),
+            Some(vec![damaged.id()]),
+            "written anew"
+        );
         assert!(!damaged.verify().is_empty(), "and told as what it is");
         if met == 1 {
             copy.disk.flip_bit(&dir().join("1.arrow"), 100_000);
