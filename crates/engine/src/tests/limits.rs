@@ -132,7 +132,7 @@ fn an_upsert_that_deletes_much_on_a_full_disk_is_refused_and_let_in_later() {
         one_column("id", Arc::new(Int32Array::from(ids)))
     };
     let mut refused = 0;
-    for free in (0..160u64).map(|step| step << 10) {
+    for free in (0..160u64).map(|step| step << 11) {
         let machine = sim::SimEnv::new(free);
         let options = Options {
             log: commitlog::Options { file_bytes: 8 << 10, spare_files: 0, ..Default::default() },
