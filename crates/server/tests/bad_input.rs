@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Crowd, Running, raise_files, resident_bytes, wait_until};
 use polynya_server::telemetry::{Class, Close};
@@ -248,10 +248,13 @@ fn many_connections_are_served_at_once_and_one_more_is_told_so() {
     assert_eq!(ours.ask("GET", "/health", &[], b"").status, 200);
     let mut crowd = Crowd::hire(NAME);
     assert_eq!(crowd.gather(running.address, count), count);
-    // What other tests of this process take meanwhile is not theirs.
-    let others = 64 << 20;
-    let each = resident_bytes().saturating_sub(before + others) / count as u64;
-    assert!(each < 64 << 10, "{each} bytes for each connection");
+    let each = || resident_bytes().saturating_sub(before) / count as u64;
+    let started = Instant::now();
+    // Other tests of this process take memory and give it back; connections keep what they have.
+    while each() >= 64 << 10 {
+        assert!(started.elapsed() < Duration::from_secs(20), "{} bytes for each connection", each());
+        std::thread::yield_now();
+    }
     let mut late = running.client();
     let answer = late.answer();
     assert_eq!((answer.status, answer.error().0.as_str()), (503, "too_many_connections"));
