@@ -116,6 +116,8 @@ const COMPACT_KEEPING: u8 = 25;
 const FORGET: u8 = 26;
 const PUT_VIEW: u8 = 16;
 const DROP_VIEW: u8 = 17;
+/// [`PUT_VIEW`] of a view that says what it reads.
+const PUT_VIEW_READING: u8 = 18;
 /// [`CREATE_TABLE`] and [`ALTER_TABLE`] of a table with a unique index. A program that does not know them would write rows
 /// that are equal, so it must not go on.
 const CREATE_UNIQUE: u8 = 32;
@@ -171,9 +173,14 @@ impl Edit {
                 e.u8(REMOVE_KEY);
                 e.str(name);
             }
-            Edit::PutView(view) => {
+            Edit::PutView(view) if view.reads.is_empty() => {
                 e.u8(PUT_VIEW);
                 view.encode(e);
+            }
+            Edit::PutView(view) => {
+                e.u8(PUT_VIEW_READING);
+                view.encode(e);
+                view.encode_reads(e);
             }
             Edit::DropView { name } => {
                 e.u8(DROP_VIEW);
@@ -215,6 +222,7 @@ impl Edit {
             PUT_KEY => Edit::PutKey(ApiKey::decode(d)?),
             REMOVE_KEY => Edit::RemoveKey { name: d.str()?.to_owned() },
             PUT_VIEW => Edit::PutView(ViewDef::decode(d)?),
+            PUT_VIEW_READING => Edit::PutView(ViewDef::decode_with_reads(d)?),
             DROP_VIEW => Edit::DropView { name: d.str()?.to_owned() },
             tag => {
                 return Err(Error::new(Kind::Newer, format!("an edit of unknown kind {tag}"))

@@ -87,7 +87,7 @@ fn estimate(section: &Section) -> u64 {
     let inner = match section {
         Section::Rows(rows) => {
             let columns = rows.batch.columns();
-            let data: usize = columns.iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(0)).sum();
+            let data: usize = columns.iter().map(|column| types::memory::slice_bytes(column)).sum();
             data + columns.len() * 48 + rows.runs.len() * 4
         }
         Section::Deletes(deletes) => deletes.rows.len() * 3 + deletes.runs.len() * 4,

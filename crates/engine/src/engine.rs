@@ -25,7 +25,7 @@ use crate::prepare::{self, Prepared};
 use crate::reaper;
 use crate::root::Root;
 use crate::seat::Seat;
-use crate::shared::{Shared, What};
+use crate::shared::{Committer, Shared, What};
 use crate::threads::Class;
 use crate::transaction::{Ack, Committed, Op, Transaction};
 use crate::view::View;
@@ -207,6 +207,7 @@ impl Engine {
             self.submit(principal, transaction, done);
         } else {
             let prepared = self.prepare(principal, transaction)?;
+            let _waits = Committer::of(&self.0.shared);
             let request = Request::Write { prepared, done: Box::new(done) };
             let left = match &self.0.seat {
                 Some(seat) => seat.commit_here(request),

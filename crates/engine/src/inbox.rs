@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use table::materializer::Position;
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
@@ -111,6 +111,8 @@ struct State {
     /// How the last sync ended, if the commit thread has not looked yet.
     synced: Option<Result<Lsn>>,
     closed: bool,
+    /// As many requests as the commit thread waits for, while it does in [`Inbox::gather`].
+    gathering: Option<usize>,
 }
 
 pub(crate) struct Inbox {
@@ -158,7 +160,8 @@ impl Inbox {
         state.requests.push_back(request);
         // The commit thread sleeps only while there is nothing, or while it gathers: wake it at both edges, not at
         // every request.
-        let wake = state.requests.len() == 1 || (!had_enough && state.enough_for_a_frame());
+        let first = state.gathering.unwrap_or(1);
+        let wake = state.requests.len() == first || (!had_enough && state.enough_for_a_frame());
         self.bytes.store(state.bytes, Ordering::Relaxed);
         drop(state);
         if wake {
@@ -199,6 +202,27 @@ impl Inbox {
         while state.requests.is_empty() && !state.closed {
             self.arrived.wait(&mut state);
         }
+    }
+
+    /// Waits until `count` requests are here, or enough for a frame, for `patience` at most. Returns whether they are.
+    pub fn gather(&self, count: usize, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut state = self.state.lock();
+        state.gathering = Some(count);
+        let has_enough = |state: &State| state.requests.len() >= count || state.enough_for_a_frame();
+        while !has_enough(&state) && !state.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || !self.arrived.wait_for(&mut state, left) {
+                break;
+            }
+        }
+        state.gathering = None;
+        has_enough(&state)
+    }
+
+    /// Whether so much waits that it should be written while a sync runs.
+    pub fn has_enough_for_a_frame(&self) -> bool {
+        self.state.lock().enough_for_a_frame()
     }
 
     /// Takes requests for up to `bytes_max` of log (at least one request) without waiting.

@@ -23,9 +23,11 @@ use crate::root::{Meta, Root};
 use crate::times::Times;
 
 const MAGIC: &[u8; 8] = b"polynyaM";
-/// The newest format, with unique indexes. A database without them is still written in the one before, so that programs that
-/// know none read it.
-const VERSION: u32 = 4;
+/// The newest format, with views that say what they read. A database without them is still written in one of those before, so
+/// that programs that know none read it.
+const VERSION: u32 = 5;
+/// With unique indexes.
+const WITHOUT_READS: u32 = 4;
 const WITHOUT_UNIQUE: u32 = 3;
 const WITHOUT_TIMES: u32 = 2;
 const WITHOUT_VIEWS: u32 = 1;
@@ -93,13 +95,20 @@ impl Manifest {
 
     /// The oldest format that says all of it.
     fn version(&self) -> u32 {
-        if self.tables.iter().any(|state| state.def.has_unique()) { VERSION } else { WITHOUT_UNIQUE }
+        if self.views.iter().any(|view| !view.reads.is_empty()) {
+            VERSION
+        } else if self.tables.iter().any(|state| state.def.has_unique()) {
+            WITHOUT_READS
+        } else {
+            WITHOUT_UNIQUE
+        }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::new();
         e.bytes.extend_from_slice(MAGIC);
-        e.u32(self.version());
+        let version = self.version();
+        e.u32(version);
         e.u64(self.lsn.0);
         e.i64(self.time);
         e.u64(self.replay_from.0);
@@ -114,7 +123,12 @@ impl Manifest {
             e.blob(state);
         });
         e.list(&self.tables, |e, state| state.encode(e));
-        e.list(&self.views, |e, view| view.encode(e));
+        e.list(&self.views, |e, view| {
+            view.encode(e);
+            if version > WITHOUT_READS {
+                view.encode_reads(e);
+            }
+        });
         self.times.encode(&mut e);
         let crc = crc32c::crc32c(&e.bytes);
         e.u32(crc);
@@ -156,7 +170,13 @@ impl Manifest {
                 Ok((name, TableId(d.u32()?), RowId(d.u64()?), Lsn(d.u64()?), d.blob()?.to_vec()))
             })?,
             tables: d.list(table::State::decode)?,
-            views: if version > WITHOUT_VIEWS { d.list(ViewDef::decode)? } else { Vec::new() },
+            views: if version > WITHOUT_READS {
+                d.list(ViewDef::decode_with_reads)?
+            } else if version > WITHOUT_VIEWS {
+                d.list(ViewDef::decode)?
+            } else {
+                Vec::new()
+            },
             times: match version > WITHOUT_TIMES {
                 true => Times::decode(&mut d)?,
                 false => Times::from(time, lsn),

@@ -19,7 +19,7 @@ use table::unique::Entered;
 use types::codec::Encoder;
 use types::{
     DataType, Error, IndexDef, Kind, NewIndex, Principal, Result, RowId, SchemaVersion, Scope, TableDef,
-    TableId, Unique, Value, ViewDef, key, name,
+    TableId, Unique, Value, ViewDef, key, memory, name,
 };
 
 use crate::root::Root;
@@ -609,11 +609,8 @@ pub(crate) fn equals(column: &types::Column, value: Value) -> String {
 
 /// Bytes that the rows take in the log: their values, buffers shared with other rows left out, and a column's overhead.
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
-    let bytes = |c: &Arc<dyn Array>| {
-        c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size())
-    };
     let columns = batch.columns();
-    (columns.iter().map(bytes).sum::<usize>() + columns.len() * 128) as u64
+    (columns.iter().map(|column| memory::slice_bytes(column)).sum::<usize>() + columns.len() * 128) as u64
 }
 
 pub(crate) fn encode_keys(def: &TableDef, batch: &RecordBatch) -> Vec<Box<[u8]>> {
@@ -640,6 +637,9 @@ fn distinct(
     keys: Vec<Box<[u8]>>,
     rule: &Rule,
 ) -> Result<(RecordBatch, Vec<Box<[u8]>>)> {
+    if keys.is_sorted_by(|one, next| one < next) {
+        return Ok((batch, keys));
+    }
     let mut rows: HashMap<&[u8], u32> = HashMap::with_capacity(keys.len());
     let mut repeated = false;
     for (row, key) in keys.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The reaper: drops roots that were replaced, so that no reader pays for freeing what others wrote.
 //!
 //! A published root that gives way to a newer one is handed over here and kept until nobody else holds it. One thread
-//! a process. It sleeps while there is nothing to drop.
+//! a process. It sleeps while there is nothing to drop, and is woken by the first root that comes then: while commits follow
+//! one another it looks by itself, so that none of them pays for waking it.
 //!
 //! The same thread ends open transactions whose time is up: they hold roots too, and nobody may come back for them.
 
@@ -25,6 +26,8 @@ struct Reaper {
 #[derive(Default)]
 struct State {
     retired: Vec<Arc<Root>>,
+    /// Whether it waits to be told.
+    asleep: bool,
     /// When to look after a database's open transactions.
     calls: Vec<(Instant, Weak<Shared>)>,
 }
@@ -48,7 +51,7 @@ pub(crate) fn retire(root: Arc<Root>) {
     let reaper = reaper();
     let mut state = reaper.state.lock();
     state.retired.push(root);
-    let wake = state.retired.len() == 1;
+    let wake = std::mem::take(&mut state.asleep);
     drop(state);
     if wake {
         reaper.arrived.notify_one();
@@ -78,12 +81,14 @@ fn run() {
             if !state.retired.is_empty() || next.is_some_and(|at| at <= now) {
                 break now;
             }
+            state.asleep = true;
             match next {
                 None => reaper.arrived.wait(&mut state),
                 Some(at) => {
                     reaper.arrived.wait_for(&mut state, at - now);
                 }
             }
+            state.asleep = false;
         };
         let roots = std::mem::take(&mut state.retired);
         let due: Vec<_> = state.calls.extract_if(.., |(at, _)| *at <= now).collect();
@@ -99,9 +104,7 @@ fn run() {
         state.calls.extend(calls);
         let arrived = std::mem::replace(&mut state.retired, held);
         state.retired.extend(arrived);
-        if !state.retired.is_empty() {
-            // Readers do not report that they let go: this is the pace of looking again.
-            reaper.arrived.wait_for(&mut state, ROUND);
-        }
+        // Readers do not report that they let go, nor do commits that come after this one: this is the pace of looking again.
+        reaper.arrived.wait_for(&mut state, ROUND);
     }
 }

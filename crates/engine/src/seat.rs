@@ -4,15 +4,20 @@
 //! and answered. While it sleeps the core lies free, and a thread that waits for its own small transaction anyway may take
 //! it, commit, sync and publish: two wakes less, which on an idle machine take as long as a fast disk's sync. Whoever comes
 //! meanwhile goes to the inbox, and the commit thread has the core next.
+//!
+//! Where several threads wait for their commits, those that were just answered come back a moment later as a rule. The commit
+//! thread gives them that moment ([`Crew`]), so that one sync does for all of them and not for every other one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use types::{Error, Kind};
 use vfs::{Condvar, Mutex, Rank};
 
 use crate::core::Core;
-use crate::inbox::{Request, Taken};
+use crate::inbox::{Inbox, Request, Taken};
 use crate::shared::Shared;
 use crate::threads;
 
@@ -39,6 +44,38 @@ enum Place {
     Gone,
 }
 
+/// The threads that wait for commits, and whether waiting for them has been worth it.
+#[derive(Default)]
+struct Crew {
+    /// How often in a row they did not come.
+    missed: u32,
+    /// How many syncs go by before the next try.
+    resting: u32,
+}
+
+impl Crew {
+    /// At most, whatever a sync takes.
+    const PATIENCE_MAX: Duration = Duration::from_millis(20);
+    /// The rest doubles so many times.
+    const MISSED_MAX: u32 = 8;
+
+    /// Waits for as many threads as waited during a sync that took so long: for a part of that, since one sync for all of them
+    /// spares as much. If they do something else first they are left alone for longer and longer.
+    fn gather(&mut self, inbox: &Inbox, waited: usize, sync: Duration) {
+        if waited < 2 {
+            return;
+        }
+        if self.resting > 0 {
+            self.resting -= 1;
+        } else if inbox.gather(waited, (sync / 2).min(Self::PATIENCE_MAX)) {
+            self.missed = 0;
+        } else {
+            self.resting = 1 << self.missed;
+            self.missed = (self.missed + 1).min(Self::MISSED_MAX);
+        }
+    }
+}
+
 #[derive(Default)]
 struct SyncState {
     asked: bool,
@@ -60,6 +97,7 @@ impl Seat {
     pub fn run_commit(&self) -> Option<Core> {
         let shared = &*self.shared;
         let heart = vfs::heartbeat::register(shared.env.clock.clone(), "commit", "interactive");
+        let mut crew = Crew::default();
         loop {
             heart.idle();
             shared.inbox.wait_for_any();
@@ -73,18 +111,19 @@ impl Seat {
                 let taken = shared.inbox.wait(shared.options.group_bytes_max, core.syncing(), None);
                 heart.busy();
                 let small = taken.requests.iter().map(Request::bytes).sum::<u64>() <= INLINE_SYNC_BYTES;
-                match catch_unwind(AssertUnwindSafe(|| core.step(taken))) {
-                    Ok(false) => {}
-                    Ok(true) if small && shared.inbox.is_empty() => shared.inbox.synced(shared.syncer.sync()),
-                    Ok(true) => {
-                        self.sync.lock().asked = true;
-                        self.asked.notify_one();
-                    }
-                    Err(_) => {
-                        self.lose();
-                        self.refuse_all();
-                        return None;
-                    }
+                let mut wants_sync = self.step(&mut core, taken)?;
+                while wants_sync && small && !shared.inbox.has_enough_for_a_frame() {
+                    let began = Instant::now();
+                    let synced = Some(shared.syncer.sync());
+                    let (took, waited) = (began.elapsed(), shared.committers.load(Ordering::Relaxed));
+                    wants_sync = self.step(&mut core, Taken { synced, ..Taken::default() })?;
+                    heart.idle();
+                    crew.gather(&shared.inbox, waited, took);
+                    heart.busy();
+                }
+                if wants_sync {
+                    self.sync.lock().asked = true;
+                    self.asked.notify_one();
                 }
             }
             if shared.inbox.is_done() {
@@ -93,6 +132,16 @@ impl Seat {
             }
             self.put_back(core);
         }
+    }
+
+    /// The commit thread's [`Core::step`]; `None` after a bug, once nobody asks for anything any more.
+    fn step(&self, core: &mut Core, taken: Taken) -> Option<bool> {
+        let stepped = catch_unwind(AssertUnwindSafe(|| core.step(taken))).ok();
+        if stepped.is_none() {
+            self.lose();
+            self.refuse_all();
+        }
+        stepped
     }
 
     /// Commits in this thread, which waits until that is durable; gives the request back if it is the commit thread's turn.
@@ -190,5 +239,24 @@ impl Seat {
     pub fn end_sync(&self) {
         self.sync.lock().ended = true;
         self.asked.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_do_something_else_first_are_waited_for_less_and_less() {
+        let (inbox, mut crew) = (Inbox::new(10, 1 << 20), Crew::default());
+        let began = Instant::now();
+        (0..1_000).for_each(|_| crew.gather(&inbox, 1, Duration::from_secs(1)));
+        assert!(began.elapsed() < Duration::from_millis(500), "a lone writer was waited for");
+        let mut waits = 0;
+        for _ in 0..1_000 {
+            waits += u32::from(crew.resting == 0);
+            crew.gather(&inbox, 2, Duration::from_micros(20));
+        }
+        assert!((8..=16).contains(&waits), "{waits} waits for nobody");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     /// What readers see. Stored by the commit thread alone.
     pub root: ArcSwap<Root>,
     pub inbox: Inbox,
+    /// Threads that wait for a commit of theirs.
+    pub committers: AtomicUsize,
     pub counters: Counters,
     pub syncer: commitlog::Syncer,
     pub preallocator: commitlog::Preallocator,
@@ -59,6 +61,22 @@ pub(crate) struct Shared {
     pub manifest_writing: Mutex<()>,
     /// Open ones.
     pub transactions: Registry,
+}
+
+/// A thread that waits for a commit, counted for as long as this lives.
+pub(crate) struct Committer<'a>(&'a AtomicUsize);
+
+impl<'a> Committer<'a> {
+    pub fn of(shared: &'a Shared) -> Self {
+        shared.committers.fetch_add(1, Ordering::Relaxed);
+        Committer(&shared.committers)
+    }
+}
+
+impl Drop for Committer<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What background work is under way or due.
@@ -231,6 +249,7 @@ impl Shared {
             options,
             root: ArcSwap::from_pointee(root),
             inbox,
+            committers: AtomicUsize::new(0),
             counters,
             syncer: log.syncer(),
             preallocator: log.preallocator(),

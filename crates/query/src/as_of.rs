@@ -38,6 +38,10 @@ impl Point {
 }
 
 fn lsn_argument(expr: &Expr) -> Option<Expr> {
+    // `AS OF LSN 1 + 1`: the whole of it is no lsn.
+    if let Expr::BinaryOp { left, .. } = expr {
+        return lsn_argument(left).map(|_| expr.clone());
+    }
     let Expr::Function(function) = expr else { return None };
     if !function.name.to_string().eq_ignore_ascii_case(LSN) {
         return None;

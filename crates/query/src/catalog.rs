@@ -9,7 +9,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use engine::View;
 use table::Snapshot;
-use types::{ColumnId, Error, Result, TableDef};
+use types::{Column, ColumnId, DataType, Error, Result, TableDef, ViewDef};
 
 use crate::advice::{Advice, Piece};
 use crate::error::from_datafusion;
@@ -19,6 +19,11 @@ const NAMESPACE: &str = "information_schema";
 const INDEXES: &str = "indexes";
 const ADVICE: &str = "advice";
 const HISTORY: &str = "history";
+
+/// `information_schema.columns`.
+pub(crate) const COLUMNS: &str = "information_schema.columns";
+/// The types of a view's columns, in their order; none where the view cannot be read.
+pub(crate) type TypesOf<'a> = &'a dyn Fn(&ViewDef) -> Vec<DataType>;
 
 /// The information table of this name, if it is one.
 pub(crate) fn information(
@@ -42,7 +47,8 @@ pub(crate) fn information(
     }
     let batch = match name.as_str() {
         "tables" => tables(view),
-        "columns" => columns(view),
+        // Without the types of views, which [`columns`] has to be told.
+        "columns" => columns(view, &|_| Vec::new()),
         "schemata" => schemata(view),
         "views" => views(view),
         "table_constraints" => table_constraints(view),
@@ -95,9 +101,11 @@ fn schemata(view: &View) -> Result<RecordBatch> {
     batch(vec![("catalog_name", texts(catalogs)), ("schema_name", texts(namespaces))])
 }
 
-fn columns(view: &View) -> Result<RecordBatch> {
+/// The columns of tables, then those of views.
+pub(crate) fn columns(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch> {
     let (mut namespaces, mut names, mut columns) = (Vec::new(), Vec::new(), Vec::new());
     let (mut positions, mut types, mut nullable) = (Vec::new(), Vec::new(), Vec::new());
+    let mut defaults: Vec<Option<String>> = Vec::new();
     for snapshot in view.tables() {
         let (namespace, table) = split(&snapshot);
         for (i, column) in snapshot.def().schema.columns.iter().enumerate() {
@@ -105,26 +113,73 @@ fn columns(view: &View) -> Result<RecordBatch> {
             names.push(table.clone());
             columns.push(column.name.clone());
             positions.push(i as i64 + 1);
-            types.push(column.data_type.to_string());
+            types.push(Some(column.data_type.clone()));
             nullable.push(if column.takes_null() { "YES" } else { "NO" }.to_owned());
+            defaults.push(default_text(column));
         }
     }
+    for def in view.views() {
+        let (namespace, name) = split_name(&def.name);
+        let mut found = types_of(&def).into_iter();
+        for (i, column) in def.columns.iter().enumerate() {
+            namespaces.push(namespace.clone());
+            names.push(name.clone());
+            columns.push(column.name.clone());
+            positions.push(i as i64 + 1);
+            types.push(found.next());
+            nullable.push("YES".to_owned());
+            defaults.push(None);
+        }
+    }
+    let precision = |of: fn(&DataType) -> Option<i64>| -> ArrayRef {
+        Arc::new(types.iter().map(|data_type| data_type.as_ref().and_then(of)).collect::<Int64Array>())
+    };
+    let shown: StringArray =
+        types.iter().map(|data_type| data_type.as_ref().map(DataType::to_string)).collect();
     batch(vec![
         ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
         ("table_schema", texts(namespaces)),
         ("table_name", texts(names)),
         ("column_name", texts(columns)),
         ("ordinal_position", Arc::new(Int64Array::from(positions))),
-        ("data_type", texts(types)),
+        ("data_type", Arc::new(shown)),
         ("is_nullable", texts(nullable)),
+        ("column_default", Arc::new(StringArray::from(defaults))),
+        ("numeric_precision", precision(numeric_precision)),
+        ("numeric_scale", precision(numeric_scale)),
     ])
+}
+
+/// In binary digits but for decimals, as the standard has it.
+fn numeric_precision(data_type: &DataType) -> Option<i64> {
+    match data_type {
+        DataType::Int32 => Some(32),
+        DataType::Int64 => Some(64),
+        DataType::Float32 => Some(24),
+        DataType::Float64 => Some(53),
+        DataType::Decimal { precision, .. } => Some(i64::from(*precision)),
+        _ => None,
+    }
+}
+
+fn numeric_scale(data_type: &DataType) -> Option<i64> {
+    match data_type {
+        DataType::Int32 | DataType::Int64 => Some(0),
+        DataType::Decimal { scale, .. } => Some(i64::from(*scale)),
+        _ => None,
+    }
+}
+
+/// As SQL writes it.
+fn default_text(column: &Column) -> Option<String> {
+    column.default.as_ref().map(|value| crate::convert::literal_text(value, &column.data_type))
 }
 
 /// What a view selects is shown to those who may see all that it names.
 fn views(view: &View) -> Result<RecordBatch> {
     let all = view.views();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|v| split_name(&v.name)).unzip();
-    let definition = |def: &Arc<types::ViewDef>| view.sees_all().then(|| def.query.clone());
+    let definition = |def: &Arc<ViewDef>| view.sees_all().then(|| def.query.clone());
     let definitions: Vec<Option<String>> = all.iter().map(definition).collect();
     batch(vec![
         ("table_catalog", texts(vec!["polynya".to_owned(); all.len()])),
@@ -327,7 +382,7 @@ pub(crate) fn show_tables(view: &View) -> Result<RecordBatch> {
 pub(crate) fn show_views(view: &View) -> Result<RecordBatch> {
     let all = view.views();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|v| split_name(&v.name)).unzip();
-    let columns = |def: &Arc<types::ViewDef>| {
+    let columns = |def: &Arc<ViewDef>| {
         def.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
     };
     batch(vec![
@@ -345,18 +400,39 @@ pub(crate) fn describe(snapshot: &Snapshot) -> Result<RecordBatch> {
         .iter()
         .map(|c| def.primary_key.iter().position(|id| *id == c.id).map(|position| position as i64 + 1))
         .collect();
-    let default: Vec<Option<String>> = columns
-        .iter()
-        .map(|c| c.default.as_ref().map(|value| crate::convert::literal_text(value, &c.data_type)))
-        .collect();
+    described(
+        columns.iter().map(|c| c.name.clone()).collect(),
+        columns.iter().map(|c| c.data_type.to_string()).collect(),
+        columns.iter().map(Column::takes_null).collect(),
+        columns.iter().map(default_text).collect(),
+        key,
+    )
+}
+
+/// The answer of DESCRIBE for a view whose columns have these types.
+pub(crate) fn describe_view(def: &ViewDef, types: &[DataType]) -> Result<RecordBatch> {
+    let count = def.columns.len();
+    described(
+        def.columns.iter().map(|column| column.name.clone()).collect(),
+        types.iter().map(DataType::to_string).collect(),
+        vec![true; count],
+        vec![None; count],
+        vec![None; count],
+    )
+}
+
+fn described(
+    names: Vec<String>,
+    types: Vec<String>,
+    nullable: Vec<bool>,
+    defaults: Vec<Option<String>>,
+    key: Vec<Option<i64>>,
+) -> Result<RecordBatch> {
     batch(vec![
-        ("column", texts(columns.iter().map(|c| c.name.clone()).collect())),
-        ("type", texts(columns.iter().map(|c| c.data_type.to_string()).collect())),
-        (
-            "nullable",
-            Arc::new(BooleanArray::from(columns.iter().map(|c| c.takes_null()).collect::<Vec<_>>())),
-        ),
-        ("default", Arc::new(StringArray::from(default))),
+        ("column", texts(names)),
+        ("type", texts(types)),
+        ("nullable", Arc::new(BooleanArray::from(nullable))),
+        ("default", Arc::new(StringArray::from(defaults))),
         ("key", Arc::new(Int64Array::from(key))),
     ])
 }

@@ -1,7 +1,8 @@
 //! Arithmetic on integers that is right or an error: `9223372036854775807 + 1` has no answer in int64, and
 //! DataFusion's operators would give one. This rule runs after types were coerced and puts checked functions in their
 //! place, early enough for what is folded into a constant. Division and remainder are checked by themselves. So that the
-//! plan is gone over once, it does the same for functions whose answers are to be [`bounded`](crate::bounded).
+//! plan is gone over once, it does the same for functions whose answers are to be [`bounded`](crate::bounded), and for
+//! casts of decimals [to floats](crate::to_float).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef};
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{DFSchema, JoinConstraint, Result, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Join, LogicalPlan, Operator, ReturnFieldArgs,
     ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
@@ -26,7 +27,7 @@ use types::Error;
 
 use crate::bounded::Bounds;
 use crate::coerce::calculates;
-use crate::float_keys;
+use crate::{float_keys, to_float};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -183,7 +184,7 @@ impl CheckedArithmetic {
                 Some(bounded) => call(bounded, function.args),
                 None => Transformed::no(Expr::ScalarFunction(function)),
             },
-            other => Transformed::no(other),
+            other => return to_float::rewrite(other, schema),
         })
     }
 }
@@ -210,6 +211,14 @@ fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|t| matches!(t, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View))
 }
 
+/// The columns of a USING have their names by now, and what it compares need be no columns any more.
+fn without_using(plan: LogicalPlan) -> LogicalPlan {
+    match plan {
+        LogicalPlan::Join(join) => LogicalPlan::Join(Join { join_constraint: JoinConstraint::On, ..join }),
+        other => other,
+    }
+}
+
 impl AnalyzerRule for CheckedArithmetic {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|plan| {
@@ -231,7 +240,7 @@ impl AnalyzerRule for CheckedArithmetic {
                 })
             })?;
             if rewritten.transformed {
-                rewritten.map_data(|plan| plan.recompute_schema())
+                rewritten.map_data(|plan| without_using(plan).recompute_schema())
             } else {
                 Ok(rewritten)
             }

@@ -10,22 +10,24 @@
 //!   all its digits, and `SELECT 1.5` to be a number in JSON, in which decimals are strings.
 //! - A column of VALUES and of a UNION is a float64 if one of its numbers is, by the same rule; a number beside a decimal
 //!   column is exact there too.
+//! - A date that meets a timestamp or an interval is a timestamp.
 //! - A comparison of a decimal or an integer with a number becomes one with a literal of its own type, whatever digits
 //!   the number has: no cast hides the column from keys and zones, and no common type has to hold both.
 
 mod compare;
 mod literals;
+mod meet;
 mod number;
 mod pattern;
 mod read;
 mod text;
 mod union;
 
-use arrow::datatypes::DataType as Arrow;
+use arrow::datatypes::{DataType as Arrow, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result as DfResult};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator};
@@ -40,6 +42,7 @@ use compare::binary;
 use text::{refuse_beside, untyped};
 
 pub(crate) use literals::CELL_PREFIX;
+pub(crate) use number::Number;
 pub(crate) use pattern::before_wildcards;
 pub(crate) use read::ReadAs;
 pub(crate) use text::TextReader;
@@ -52,11 +55,11 @@ pub(crate) struct Coerced {
 }
 
 /// What has to be said in other words before a statement is planned.
-pub(crate) fn prepare(statement: &mut Statement) {
+pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     literals::floats_in_values(statement);
     literals::floats_that_no_decimal_holds(statement);
     text::spell_out_distinct(statement);
-    times::spell_out(statement);
+    times::spell_out(statement)
 }
 
 pub(crate) fn coerce(plan: LogicalPlan) -> Result<Coerced> {
@@ -71,13 +74,19 @@ fn node(plan: LogicalPlan, needs_values: &mut bool) -> DfResult<Transformed<Logi
         LogicalPlan::TableScan(_) => return Ok(Transformed::no(plan)),
         other => merge_schema(&other.inputs()),
     };
-    if let LogicalPlan::Join(join) = &plan {
-        for (left, right) in &join.on {
-            refuse_beside(left, right, &schema)?;
-        }
-    }
-    let names = NamePreserver::new(&plan);
     let mut pass = Pass { schema: &schema, needs_values };
+    let plan = match plan {
+        LogicalPlan::Join(mut join) => {
+            for (left, right) in &mut join.on {
+                refuse_beside(left, right, &schema)?;
+                pass.as_floats(&mut [left, right]);
+                meet::as_times(&mut [left, right], &schema);
+            }
+            LogicalPlan::Join(join)
+        }
+        other => other,
+    };
+    let names = NamePreserver::new(&plan);
     let rewritten = plan.map_expressions(|expr| {
         if matches!(expr, Expr::GroupingSet(_)) {
             return Ok(Transformed::no(expr));
@@ -89,10 +98,23 @@ fn node(plan: LogicalPlan, needs_values: &mut bool) -> DfResult<Transformed<Logi
     })?;
     rewritten.map_data(|plan| match plan {
         // The schema of these is not computed again otherwise.
-        LogicalPlan::Values(values) => LogicalPlanBuilder::values(values.values)?.build(),
+        LogicalPlan::Values(values) => LogicalPlanBuilder::values(in_micros(values.values))?.build(),
         LogicalPlan::Union(inputs) => union::union(inputs.inputs),
         other => other.recompute_schema(),
     })
+}
+
+/// Dates and timestamps in one column of VALUES were brought to nanoseconds where it was planned.
+fn in_micros(mut rows: Vec<Vec<Expr>>) -> Vec<Vec<Expr>> {
+    for value in rows.iter_mut().flatten() {
+        if let Expr::Cast(cast) = value
+            && let Arrow::Timestamp(TimeUnit::Nanosecond, _) = &cast.data_type
+            && let Some(micros) = meet::beside_dates(&cast.data_type)
+        {
+            cast.data_type = micros;
+        }
+    }
+    rows
 }
 
 struct Pass<'a> {
@@ -104,8 +126,9 @@ impl Pass<'_> {
     fn rewrite(&mut self, expr: Expr) -> DfResult<Transformed<Expr>> {
         Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
-                let (left, right) = self.read_each_other(*left, *right)?;
+                let (mut left, mut right) = self.read_each_other(*left, *right)?;
                 refuse_beside(&left, &right, self.schema)?;
+                meet::as_times(&mut [&mut left, &mut right], self.schema);
                 Transformed::yes(self.compare(left, op, right))
             }
             Expr::BinaryExpr(BinaryExpr { left, op, right })
@@ -117,13 +140,18 @@ impl Pass<'_> {
                 let right = self.read_as(*right, left_type.as_ref())?;
                 Transformed::yes(binary(left, op, right))
             }
+            Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if calculates(op) => {
+                meet::sides(&mut left, op, &mut right, self.schema)?;
+                Transformed::yes(binary(*left, op, *right))
+            }
             Expr::Between(Between { expr, negated, low, high }) => {
                 let own = self.type_of(&expr);
                 let (low, high) = (self.read_as(*low, own.as_ref())?, self.read_as(*high, own.as_ref())?);
-                let (expr, low) = self.read_each_other(*expr, low)?;
-                let (expr, high) = self.read_each_other(expr, high)?;
+                let (expr, mut low) = self.read_each_other(*expr, low)?;
+                let (mut expr, mut high) = self.read_each_other(expr, high)?;
                 refuse_beside(&expr, &low, self.schema)?;
                 refuse_beside(&expr, &high, self.schema)?;
+                meet::as_times(&mut [&mut expr, &mut low, &mut high], self.schema);
                 Transformed::yes(self.between(expr, negated, low, high))
             }
             Expr::InList(InList { mut expr, list, negated }) => {
@@ -135,6 +163,8 @@ impl Pass<'_> {
                     refuse_beside(&expr, &item, self.schema)?;
                     read.push(item);
                 }
+                let all = std::iter::once(expr.as_mut()).chain(&mut read);
+                meet::as_times(&mut all.collect::<Vec<_>>(), self.schema);
                 Transformed::yes(self.in_list(*expr, read, negated))
             }
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
@@ -142,10 +172,23 @@ impl Pass<'_> {
             }
             Expr::Like(like) => Transformed::yes(self.like(like)?),
             Expr::SimilarTo(like) => Transformed::yes(self.similar_to(like)?),
+            // As which AT TIME ZONE reads what is a timestamp already: a column below no cast is known to keys and zones.
+            Expr::Cast(cast)
+                if matches!(cast.data_type, Arrow::Timestamp(..))
+                    && self.type_of(&cast.expr).as_ref() == Some(&cast.data_type) =>
+            {
+                Transformed::yes(*cast.expr)
+            }
             Expr::Cast(cast) => text::cast(cast),
             Expr::SetComparison(set) => Transformed::yes(self.set_comparison(set)?),
-            Expr::Case(Case { expr: Some(operand), when_then_expr, else_expr }) => {
-                Transformed::yes(self.case(*operand, Case { expr: None, when_then_expr, else_expr })?)
+            Expr::Case(mut case) => {
+                let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+                let results = results.chain(case.else_expr.as_deref_mut());
+                meet::as_times(&mut results.collect::<Vec<_>>(), self.schema);
+                Transformed::yes(match case.expr.take() {
+                    Some(operand) => self.case(*operand, case)?,
+                    None => Expr::Case(case),
+                })
             }
             Expr::ScalarFunction(function) if function.func.name() == nullif::NAME => {
                 Transformed::yes(self.nullif(function)?)
@@ -180,8 +223,11 @@ impl Pass<'_> {
         let typed: Vec<Arrow> =
             args.iter().filter_map(|arg| self.type_of(arg)).filter(|own| !own.is_null()).collect();
         one_type::refuse_mixed(func.name(), &typed).map_err(ours)?;
-        let own = typed.into_iter().next();
-        let args = args.into_iter().map(|arg| self.read_as(arg, own.as_ref())).collect::<DfResult<_>>()?;
+        let time = typed.iter().find(|own| matches!(own, Arrow::Timestamp(..)));
+        let own = time.or(typed.first());
+        let mut args: Vec<Expr> =
+            args.into_iter().map(|arg| self.read_as(arg, own)).collect::<DfResult<_>>()?;
+        meet::as_times(&mut args.iter_mut().collect::<Vec<_>>(), self.schema);
         Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
     }
 
@@ -190,9 +236,17 @@ impl Pass<'_> {
         let ScalarFunction { func, args } = function;
         let args = match <[Expr; 2]>::try_from(args) {
             Ok([left, right]) => {
-                let (left, right) = self.read_each_other(left, right)?;
+                let (mut left, mut right) = self.read_each_other(left, right)?;
                 refuse_beside(&left, &right, self.schema)?;
-                vec![left, right]
+                let own = self.type_of(&left);
+                meet::as_times(&mut [&mut left, &mut right], self.schema);
+                let changed = own.filter(|own| self.type_of(&left).as_ref() != Some(own));
+                let mut call = Expr::ScalarFunction(ScalarFunction { func, args: vec![left, right] });
+                // A date that was compared with a timestamp is given as a date.
+                if let Some(own) = changed {
+                    meet::cast(&mut call, &own);
+                }
+                return Ok(call);
             }
             Err(args) => args,
         };

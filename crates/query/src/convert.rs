@@ -6,10 +6,14 @@ use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeListArray, Float64Array, ListArray, StringArray, StructArray,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType as Arrow, Float64Type};
+use arrow::datatypes::{DataType as Arrow, Decimal128Type, DecimalType, Float32Type, Float64Type};
 use types::{DataType, Error, Field, Kind, Result, Value, name};
 
-use crate::uuid;
+use crate::coerce::Number;
+use crate::{to_float, uuid};
+
+/// From here on a float64 may be another integer than the one that was meant.
+const FLOAT_INTEGER_MAX: f64 = (1u64 << 53) as f64;
 
 const STRICT: CastOptions<'static> =
     CastOptions { safe: false, format_options: arrow::util::display::FormatOptions::new() };
@@ -50,6 +54,9 @@ pub(crate) fn to_column(array: &ArrayRef, data_type: &DataType) -> Result<ArrayR
             }
             _ => Err(misfit()),
         },
+        DataType::Decimal { precision, scale } if from.is_floating() => {
+            decimals(array, *precision, *scale, data_type)
+        }
         DataType::Float32 | DataType::Float64 | DataType::Decimal { .. } if from.is_numeric() => {
             cast(array, &wanted)
         }
@@ -99,7 +106,49 @@ fn is_text(data_type: &Arrow) -> bool {
 }
 
 fn cast(array: &ArrayRef, wanted: &Arrow) -> Result<ArrayRef> {
-    cast_with_options(array, wanted, &STRICT).map_err(refused)
+    to_float::cast(array, wanted, &STRICT).map_err(refused)
+}
+
+/// Floats by the fewest digits that mean them: of all that their bits say, most are digits that nobody wrote.
+fn decimals(array: &ArrayRef, precision: u8, scale: u8, data_type: &DataType) -> Result<ArrayRef> {
+    let decimal = |number: Option<Number>, float: f64| {
+        number
+            .and_then(|number| number.rounded(precision, scale as i8))
+            .map(Value::Decimal)
+            .ok_or_else(|| Error::new(Kind::Schema, format!("{float} is no {data_type}")))
+    };
+    let values: Result<Vec<Value>> = if let Some(floats) = array.as_primitive_opt::<Float32Type>() {
+        let value = |v: Option<f32>| v.map_or(Ok(Value::Null), |v| decimal(Number::of_float(v), v.into()));
+        floats.iter().map(value).collect()
+    } else {
+        let floats = cast(array, &Arrow::Float64)?;
+        let value = |v: Option<f64>| v.map_or(Ok(Value::Null), |v| decimal(Number::of_float(v), v));
+        floats.as_primitive::<Float64Type>().iter().map(value).collect()
+    };
+    Value::to_array(&values?, data_type)
+}
+
+/// Fails if a float that was given for a decimal or an integer may be another number than the one that was sent: up to 15 digits
+/// come through a float64 as they are.
+pub(crate) fn keeps_digits(value: &Value, data_type: &DataType) -> Result<()> {
+    let (float, number) = match (value, data_type) {
+        (Value::Float64(v), _) => (*v, Number::of_float(*v)),
+        (Value::Float32(v), _) => (f64::from(*v), Number::of_float(*v)),
+        (Value::List(items), DataType::List(item)) => {
+            return items.iter().try_for_each(|value| keeps_digits(value, &item.data_type));
+        }
+        _ => return Ok(()),
+    };
+    let unsure = match data_type {
+        DataType::Decimal { .. } => number.is_some_and(Number::is_long),
+        DataType::Int32 | DataType::Int64 => float.abs() >= FLOAT_INTEGER_MAX,
+        _ => false,
+    };
+    if !unsure {
+        return Ok(());
+    }
+    let message = format!("{data_type} expected, {float} found as a float64, which may have lost digits");
+    Err(Error::new(Kind::Schema, message).hint("send the number as a string, in quotes"))
 }
 
 fn refused(error: arrow::error::ArrowError) -> Error {
@@ -110,12 +159,23 @@ fn refused(error: arrow::error::ArrowError) -> Error {
 
 /// Fails unless the integers are the numbers that they were made of.
 fn whole_only(numbers: &ArrayRef, whole: &ArrayRef, data_type: &DataType) -> Result<()> {
+    let no = |number: String| {
+        Error::new(Kind::Schema, format!("{number} is no {data_type}")).hint("round it: round(x)::bigint")
+    };
+    if let Arrow::Decimal128(precision, scale) = numbers.data_type() {
+        // A float64 may not have the digits that tell.
+        let unit = 10i128.checked_pow(u32::try_from(*scale).unwrap_or(0)).unwrap_or(i128::MAX);
+        let broken = numbers.as_primitive::<Decimal128Type>().iter().flatten().find(|v| v % unit != 0);
+        return match broken {
+            Some(v) => Err(no(Decimal128Type::format_decimal(v, *precision, *scale))),
+            None => Ok(()),
+        };
+    }
     let before = cast(numbers, &Arrow::Float64)?;
     let after = cast(whole, &Arrow::Float64)?;
     let (before, after) = (before.as_primitive::<Float64Type>(), after.as_primitive::<Float64Type>());
     match (0..before.len()).find(|i| before.is_valid(*i) && before.value(*i) != after.value(*i)) {
-        Some(i) => Err(Error::new(Kind::Schema, format!("{} is no {data_type}", before.value(i)))
-            .hint("round it: round(x)::bigint")),
+        Some(i) => Err(no(before.value(i).to_string())),
         None => Ok(()),
     }
 }
@@ -354,6 +414,11 @@ fn json_to_value(json: &serde_json::Value, data_type: &DataType) -> Result<Value
         (DataType::Point3d, Json::Object(map)) => {
             Value::Point3d(by_name(map, &["x", "y", "z"])?.try_into().map_err(|_| no())?)
         }
+        (DataType::Decimal { .. }, Json::Number(v)) if v.is_f64() => {
+            let float = v.as_f64().ok_or_else(no)?;
+            keeps_digits(&Value::Float64(float), data_type)?;
+            text_to_value(&float.to_string(), data_type)?
+        }
         (
             DataType::Int32
             | DataType::Int64
@@ -379,6 +444,7 @@ pub(crate) fn value_to_column(value: &Value, data_type: &DataType) -> Result<Val
     if let Value::String(text) | Value::Json(text) = value {
         return text_to_value(text, data_type);
     }
+    keeps_digits(value, data_type)?;
     let scalar = crate::params::scalar(value)?;
     let array = scalar.to_array().map_err(crate::error::from_datafusion)?;
     let column = to_column(&array, data_type)?;

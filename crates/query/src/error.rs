@@ -1,5 +1,6 @@
 //! DataFusion's errors as ours: what can be done about it, in our words, and near names in the hint.
 
+mod missing;
 mod wording;
 
 use datafusion::common::{Column, SchemaError};
@@ -13,14 +14,14 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
     match error {
         DataFusionError::External(source) => match source.downcast::<Error>() {
             Ok(ours) => *ours,
-            Err(other) => Error::internal(other.to_string()),
+            Err(other) => foreign(&other.to_string()),
         },
         DataFusionError::ArrowError(source, _) => match *source {
             arrow::error::ArrowError::ExternalError(source) => match source.downcast::<Error>() {
                 Ok(ours) => *ours,
                 Err(source) => match source.downcast::<DataFusionError>() {
                     Ok(inner) => from_datafusion(*inner),
-                    Err(other) => Error::internal(other.to_string()),
+                    Err(other) => foreign(&other.to_string()),
                 },
             },
             arrow::error::ArrowError::IoError(text, source) => Error::io(text, source),
@@ -45,7 +46,7 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
             format!("the statement needs more memory than there is: {}", wording::memory(&text)),
         )
         .hint("ask for fewer columns or rows, aggregate earlier, or give SQL more memory"),
-        DataFusionError::NotImplemented(text) => Error::invalid(format!("not there yet: {}", strip(&text))),
+        DataFusionError::NotImplemented(text) => not_there(&text),
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)
         | DataFusionError::Configuration(text) => plan(&text),
@@ -62,8 +63,23 @@ fn plan(text: &str) -> Error {
     if text.contains("Projections require unique expression names") {
         return Error::invalid("two columns are called the same").hint("name one of them with AS");
     }
+    if text.contains("Windows require unique expression names") {
+        return Error::invalid("two window functions differ only in a cast")
+            .hint("CAST in a query below, and give the column a name there");
+    }
     // What tells them apart may stand far behind.
-    wording::reword(bare(text)).unwrap_or_else(|| Error::invalid(strip(text)))
+    let text_of = bare(text);
+    let ours = wording::reword(text_of).or_else(|| missing::pattern(text_of));
+    ours.or_else(|| missing::argument(text_of)).unwrap_or_else(|| Error::invalid(strip(text)))
+}
+
+fn not_there(text: &str) -> Error {
+    missing::reword(bare(text)).unwrap_or_else(|| Error::invalid(format!("not there yet: {}", strip(text))))
+}
+
+/// An error of a library below DataFusion, of which only the text is known.
+fn foreign(text: &str) -> Error {
+    missing::pattern(text).unwrap_or_else(|| Error::internal(text))
 }
 
 /// One error that reached several readers.
@@ -74,7 +90,7 @@ fn shared(error: &DataFusionError) -> Error {
         DataFusionError::Diagnostic(_, inner) => shared(inner),
         DataFusionError::External(source) => match source.downcast_ref::<Error>() {
             Some(ours) => ours.clone(),
-            None => Error::internal(source.to_string()),
+            None => foreign(&source.to_string()),
         },
         DataFusionError::ResourcesExhausted(text) => {
             from_datafusion(DataFusionError::ResourcesExhausted(text.clone()))
@@ -82,11 +98,12 @@ fn shared(error: &DataFusionError) -> Error {
         DataFusionError::ArrowError(source, _) => match source.as_ref() {
             arrow::error::ArrowError::ExternalError(source) => match source.downcast_ref::<Error>() {
                 Some(ours) => ours.clone(),
-                None => Error::internal(source.to_string()),
+                None => foreign(&source.to_string()),
             },
             other => plan(&other.to_string()),
         },
         DataFusionError::Plan(text) | DataFusionError::Execution(text) => plan(text),
+        DataFusionError::NotImplemented(text) => not_there(text),
         other => Error::internal(strip(&other.to_string())),
     }
 }

@@ -34,7 +34,7 @@ use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use crate::bounded::constant;
 use crate::checked;
 use crate::distinct::DistinctIsGrouping;
-use crate::{float_keys, opaque};
+use crate::{float_keys, opaque, to_float};
 
 /// DataFusion's rules, with [`DistinctIsGrouping`] before the one on DISTINCT, and one more: before any expression is taken out of a filter's conditions to be reckoned once for
 /// all rows, those that cannot fail come first. Only what the first of them asks is taken out.
@@ -376,7 +376,9 @@ fn risk(expr: &Expr, schema: &DFSchema) -> Risk {
             // Its parts say.
             Expr::Case(_) => true,
             Expr::ScalarFunction(ScalarFunction { func, .. })
-                if float_keys::is_function(func) || opaque::is_function(func) =>
+                if float_keys::is_function(func)
+                    || opaque::is_function(func)
+                    || to_float::is_function(func) =>
             {
                 true
             }

@@ -5,7 +5,7 @@
 //! | file | what |
 //! |---|---|
 //! | `sql.rs` | admission, the statement's task on SQL's own threads, retry after a conflict |
-//! | `parse.rs` | PostgreSQL's dialect, bounded in time and depth; `struct<…>` and `list<…>` in CREATE TABLE |
+//! | `parse.rs` | PostgreSQL's dialect, bounded in time and depth; `struct<…>` and `list<…>` in CREATE TABLE; clauses that nobody reads are refused |
 //! | `names.rs` | names are exact, else the only one that differs by case; `*` leaves the system columns out |
 //! | `planner.rs` | the plan, kept by text and parameter types; today's snapshots are put in |
 //! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
@@ -17,13 +17,15 @@
 //! | `prepared.rs`, `direct.rs` | statements that are run many times; lookups without a plan |
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
-//! | `names/views.rs`, `views.rs`, `alter.rs` | views are opened before names are bound; ALTER TABLE |
+//! | `names/views.rs`, `names/reads.rs`, `views.rs`, `alter.rs` | views are opened before names are bound, and read the columns that they were made of; ALTER TABLE |
 //! | `asof_join.rs`, `latest.rs` | ASOF JOIN; max_by and min_by |
 //! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order; which index is missing |
 //! | `tell.rs` | what one side of a join tells the other: which values there are |
+//! | `casts.rs` | aggregates that differ only in a cast |
 //! | `interval.rs`, `ordered.rs` | an interval times a number; a UNION ALL that is in an order |
 //! | `simplify.rs`, `membership.rs`, `apart.rs`, `distinct.rs`, `float_keys.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
+//! | `to_float.rs` | decimals as floats, rounded once |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
 //! | `search.rs` | keyword search over a view: tables, filter, fusion, snippets |
 //! | `sql/jobs.rs` | what search runs among the statements |
@@ -70,6 +72,7 @@ mod bounded;
 mod by_index;
 mod by_order;
 mod cancel;
+mod casts;
 mod catalog;
 mod checked;
 mod coerce;
@@ -119,6 +122,7 @@ mod sql_type;
 mod sum;
 mod tell;
 mod times;
+mod to_float;
 mod uuid;
 mod views;
 mod watchdog;

@@ -31,13 +31,36 @@ pub(crate) fn value(expr: &Expr, data_type: &DataType, params: &[Value]) -> Opti
             }
             SqlValue::DollarQuotedString(text) => Some(convert::text_to_value(&text.value, data_type)),
             SqlValue::Placeholder(text) => {
-                let index: usize = text.strip_prefix('$')?.parse().ok()?;
-                let given = params.get(index.checked_sub(1)?)?;
+                let given = given(text, params)?;
                 Some(convert::value_to_column(given, data_type).map_err(|e| e.with("parameter", text)))
             }
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// The value of a parameter.
+fn given<'p>(placeholder: &str, params: &'p [Value]) -> Option<&'p Value> {
+    let index: usize = placeholder.strip_prefix('$')?.parse().ok()?;
+    params.get(index.checked_sub(1)?)
+}
+
+/// Fails if an expression is a parameter that [may not be](convert::keeps_digits) what was sent for such a column.
+pub(crate) fn keeps_digits(expr: &Expr, data_type: &DataType, params: &[Value]) -> Result<()> {
+    match expr {
+        Expr::Nested(inner)
+        | Expr::UnaryOp { op: UnaryOperator::Plus | UnaryOperator::Minus, expr: inner } => {
+            keeps_digits(inner, data_type, params)
+        }
+        Expr::Value(literal) => match &literal.value {
+            SqlValue::Placeholder(text) => match given(text, params) {
+                Some(value) => convert::keeps_digits(value, data_type).map_err(|e| e.with("parameter", text)),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
 }
 

@@ -40,14 +40,21 @@ impl For {
 /// The plan, with what is said above written out.
 pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let exact = plan.transform_up_with_subqueries(|plan| {
-        let LogicalPlan::Filter(filter) = plan else { return Ok(Transformed::no(plan)) };
+        let LogicalPlan::Filter(mut filter) = plan else { return Ok(Transformed::no(plan)) };
+        let valued = filter.predicate.transform_up(|expr| Ok(as_value(expr)))?;
+        filter.predicate = valued.data;
         if !has_membership(&filter.predicate)? {
-            return Ok(Transformed::no(LogicalPlan::Filter(filter)));
+            return Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), valued.transformed));
         }
         let parts = split_conjunction_owned(filter.predicate).into_iter();
-        let parts = parts.map(|part| match stands_alone(&part, filter.input.schema())? {
-            true => Ok(part),
-            false => condition(part, For::False, filter.input.schema()),
+        let schema = filter.input.schema();
+        let parts = parts.map(|part| match stands_alone(&part, schema)? {
+            Some(Alone::Joins) => Ok(part),
+            Some(Alone::Exists(found)) => match as_exists(&found, schema)? {
+                Some(exists) => Ok(Expr::Not(Box::new(exists))),
+                None => written_out(found, schema),
+            },
+            None => condition(part, For::False, schema),
         });
         let predicate = conjunction(parts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
         Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
@@ -55,26 +62,66 @@ pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(exact.data)
 }
 
+/// IN of an aggregate that depends on the rows outside is `=`: there is one row, where nothing is found too. DataFusion makes
+/// groups of it, of which nothing has none.
+fn as_value(expr: Expr) -> Transformed<Expr> {
+    match expr {
+        Expr::InSubquery(found)
+            if !found.subquery.outer_ref_columns.is_empty() && is_aggregate(&found.subquery.subquery) =>
+        {
+            let op = if found.negated { Operator::NotEq } else { Operator::Eq };
+            let value = Box::new(Expr::ScalarSubquery(found.subquery));
+            Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(found.expr, op, value)))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+/// Whether a query is an aggregate over all of its rows.
+fn is_aggregate(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => is_aggregate(&projection.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        _ => false,
+    }
+}
+
 fn has_membership(expr: &Expr) -> Result<bool> {
     expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
 }
 
-/// Whether it is a predicate by itself, and DataFusion's join for it is right.
-fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+/// A predicate that stands by itself in a condition.
+enum Alone {
+    /// DataFusion's join for it is right.
+    Joins,
+    /// NOT IN of a query that depends on the rows outside, and no null anywhere: DataFusion joins by several keys only where no
+    /// null is looked at, as for NOT EXISTS.
+    Exists(InSubquery),
+}
+
+/// How such a predicate may be answered, if it need not be written out.
+fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<Option<Alone>> {
     let (expr, not) = match expr {
         Expr::Not(inner) => (inner.as_ref(), true),
         other => (other, false),
     };
-    let Expr::InSubquery(found) = expr else { return Ok(false) };
+    let Expr::InSubquery(found) = expr else { return Ok(None) };
     let may_be_null = || -> Result<bool> {
         let inside = found.subquery.subquery.schema().field(0).is_nullable();
         Ok(inside || found.expr.nullable(schema)?)
     };
     if selects_outer(&found.subquery)? {
-        return Ok(false);
+        return Ok(None);
     }
     // What is written out over a UNION has two columns of one name, and DataFusion refuses it.
-    Ok(found.negated == not || has_union(&found.subquery.subquery) || !may_be_null()?)
+    if found.negated == not || has_union(&found.subquery.subquery) {
+        return Ok(Some(Alone::Joins));
+    }
+    if may_be_null()? {
+        return Ok(None);
+    }
+    let is_correlated = !found.subquery.outer_ref_columns.is_empty();
+    Ok(Some(if is_correlated { Alone::Exists(found.clone()) } else { Alone::Joins }))
 }
 
 /// Whether what a query selects depends on the rows outside: DataFusion joins by conditions only.
@@ -115,7 +162,18 @@ fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
+/// IN of a query that depends on the rows outside, as EXISTS: whether one is equal. `None` where it cannot be said so.
+fn as_exists(found: &InSubquery, schema: &DFSchema) -> Result<Option<Expr>> {
+    let rows = Rows::of(&found.subquery);
+    if found.expr.is_volatile() || !rows.is_selected || !rows.is_correlated() {
+        return Ok(None);
+    }
+    let Some((outer, columns)) = as_outer(&found.expr, schema)? else { return Ok(None) };
+    rows.any(Some(rows.value.clone().eq(outer)), &columns).map(Some)
+}
+
 fn written_out(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
+    let is_in = as_exists(&found, schema)?;
     let InSubquery { expr, subquery, negated } = found;
     if expr.is_volatile() {
         return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated }));
@@ -124,11 +182,9 @@ fn written_out(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let any = rows.any(None, &[])?;
     let any_null = rows.any(Some(rows.value.clone().is_null()), &[])?;
     let unknown = any_null.or(expr.as_ref().clone().is_null().and(any));
-    let is_in = match as_outer(&expr, schema)?.filter(|_| rows.is_selected && rows.is_correlated()) {
-        // NOT of IN would be a join by several keys: DataFusion has none that looks at nulls.
-        Some((outer, columns)) => rows.any(Some(rows.value.clone().eq(outer)), &columns)?,
-        None => Expr::InSubquery(InSubquery { expr, subquery: subquery.clone(), negated: false }),
-    };
+    // NOT of IN would be a join by several keys: DataFusion has none that looks at nulls.
+    let is_in = is_in
+        .unwrap_or_else(|| Expr::InSubquery(InSubquery { expr, subquery: subquery.clone(), negated: false }));
     when(is_in, lit(!negated)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(negated))
 }
 
@@ -151,7 +207,7 @@ fn as_outer(expr: &Expr, schema: &DFSchema) -> Result<Option<(Expr, Vec<Expr>)>>
         }
         other => Ok(Transformed::no(other)),
     })?;
-    Ok((!columns.is_empty()).then_some((outer.data, columns)))
+    Ok(Some((outer.data, columns)))
 }
 
 /// What a query selects a value of.

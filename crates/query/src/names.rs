@@ -12,6 +12,7 @@
 mod ctes;
 mod known;
 mod output;
+mod reads;
 mod scope;
 mod views;
 mod wildcard;
@@ -28,6 +29,7 @@ use types::{Error, Lsn, ROW_ID_NAME, Result, TIME_NAME, name};
 use crate::asof_join;
 pub(crate) use ctes::Ctes;
 use known::{Known, pick};
+pub(crate) use reads::{check as check_reads, reads};
 use scope::{Place, Rename, Scope};
 pub(crate) use views::{Used, expand, qualify, query_of};
 

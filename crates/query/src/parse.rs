@@ -8,12 +8,13 @@ mod explain;
 mod growth;
 mod operators;
 mod text;
+mod unread;
 
 use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
-use types::{Error, Kind, Result};
+use types::{Error, Kind, Result, name};
 
 use dialect::Bounded;
 
@@ -67,6 +68,7 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
                 create.if_not_exists |= nameless.is_some();
             }
             explain::settle(&mut statement)?;
+            unread::refuse(&statement)?;
             growth::check(&statement)?;
             Ok(statement)
         }
@@ -83,6 +85,16 @@ pub(crate) fn check_size(statement: &Statement, bytes_max: usize) -> Result<()> 
     self::statement(&text_of(statement), bytes_max)
         .map(drop)
         .map_err(|error| Error::new(error.kind(), format!("with its views opened: {}", error.message())))
+}
+
+/// The words of a text: names, quoted or not, and keywords.
+pub(crate) fn words(text: &str) -> Result<Vec<Word>> {
+    let tokens = operators::tokens(text).map_err(|e| syntax(&e.to_string()))?;
+    let word = |token: TokenWithSpan| match token.token {
+        Token::Word(word) => Some(word),
+        _ => None,
+    };
+    Ok(tokens.into_iter().filter_map(word).collect())
 }
 
 /// Parses what may stand behind WHERE, and nothing behind that.
@@ -103,6 +115,12 @@ pub(crate) fn predicate(text: &str, bytes_max: usize) -> Result<Expr> {
 
 fn syntax(text: &str) -> Error {
     let text = text.trim_start_matches("sql parser error: ");
+    // The parser shows the whole of its token.
+    let word = text.strip_prefix("No infix parser for token ").and_then(|rest| rest.split_once("value: \""));
+    if let Some((word, rest)) = word.and_then(|(_, rest)| rest.split_once('"')) {
+        let place = rest.rfind(" at Line: ").map_or("", |at| &rest[at..]);
+        return Error::invalid(format!("syntax error: `{}` is no operator{place}", name::printable(word)));
+    }
     let mut cut: String = text.chars().take(300).collect();
     if cut.len() < text.len() {
         cut.push('…');

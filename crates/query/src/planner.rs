@@ -35,13 +35,14 @@ use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{Query, Statement, Visit, Visitor};
 use engine::View;
 use table::Snapshot;
-use types::{DataType, Result, SchemaVersion, TableId};
+use types::{DataType, Result, SchemaVersion, TableId, ViewDef};
 
 use crate::advice::Advice;
 use crate::apart;
 use crate::as_of;
 use crate::asof_join;
 use crate::bounded::Bounds;
+use crate::casts::NamedCasts;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
 use crate::direct::{Caller, Direct};
@@ -228,6 +229,7 @@ impl Planner {
         let bounds = Bounds::register(&mut state).expect("these functions are there");
         state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
         state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
+        state.register_expr_planner(Arc::new(NamedCasts)).expect("the registry takes planners");
         let context = state.task_ctx();
         // What sorts little need not be ready to merge what it spilled.
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
@@ -339,7 +341,7 @@ impl Planner {
             return Ok(Inferred { types: vec![None; parameters], tables: Vec::new() });
         }
         names::expand(&mut statement, view, self.text_bytes_max, None)?;
-        let mut tables = ViewTables::new(&self.advice, view, &[]);
+        let mut tables = ViewTables::new(self, view, &[]);
         let planned = self.logical(statement, &Params::new(Vec::new()), &mut tables);
         let types = match planned {
             // Of a parameter that stands beside two types, nothing is known.
@@ -404,7 +406,7 @@ impl Planner {
             }
             self.check_views(&views, view)?;
         }
-        let mut tables = ViewTables::new(&self.advice, view, extras);
+        let mut tables = ViewTables::new(self, view, extras);
         let keep = !matches!(statement, Statement::Explain { .. });
         let plan = self.logical(statement, params, &mut tables)?;
         let keep = keep && !tables.passing;
@@ -465,7 +467,7 @@ impl Planner {
         // The first part of a recursive query says what type the others have, before any literal was looked at.
         parser.parse_float_as_decimal &= !is_recursive(&statement);
         merge_coalesce(&mut statement);
-        coerce::prepare(&mut statement);
+        coerce::prepare(&mut statement)?;
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
             .and_then(row_values::checked)
@@ -482,16 +484,33 @@ impl Planner {
     /// query around it.
     fn check_views(&self, views: &[Used], view: &View) -> Result<()> {
         for (_, def) in views.iter().rev() {
-            let read = || {
-                let query = names::query_of(def, self.text_bytes_max)?;
-                let mut statement = Statement::Query(Box::new(query));
-                names::expand(&mut statement, view, self.text_bytes_max, None)?;
-                let mut tables = ViewTables::new(&self.advice, view, &[]);
-                self.logical(statement, &Params::new(Vec::new()), &mut tables)
-            };
-            read().map_err(|error| unreadable(def, view, error))?;
+            self.read_view(def, view)?;
         }
         Ok(())
+    }
+
+    /// A view by itself.
+    fn read_view(&self, def: &ViewDef, view: &View) -> Result<LogicalPlan> {
+        let read = || {
+            let query = names::query_of(def, self.text_bytes_max)?;
+            let mut statement = Statement::Query(Box::new(query));
+            names::expand(&mut statement, view, self.text_bytes_max, None)?;
+            names::check_reads(def, view)?;
+            let mut tables = ViewTables::new(self, view, &[]).without_views();
+            self.logical(statement, &Params::new(Vec::new()), &mut tables)
+        };
+        read().map_err(|error| unreadable(def, view, error))
+    }
+
+    /// The types of a view's columns, if it can be read.
+    pub fn types_of(&self, def: &ViewDef, view: &View) -> Result<Vec<DataType>> {
+        let plan = coerce::coerce(self.read_view(def, view)?)?.plan;
+        // Which brings branches of one type together.
+        let analyzer = self.state.analyzer();
+        let plan = analyzer
+            .execute_and_check(plan, self.state.config_options(), |_, _| ())
+            .map_err(from_datafusion)?;
+        plan.schema().fields().iter().map(|field| sql_type::from_arrow(field)).collect()
     }
 
     /// The physical plan.

@@ -230,8 +230,12 @@ fn read(value: &Value, wanted: Option<&DataType>, at: usize) -> Result<Value> {
     };
     let scalar = params::scalar(value)?;
     let array = scalar.to_array().map_err(crate::error::from_datafusion)?;
-    let column = convert::to_column(&array, wanted).map_err(|e| {
-        let error = Error::invalid(format!("a value is no {wanted}: {}", e.message()));
+    let column = convert::keeps_digits(value, wanted).and_then(|()| convert::to_column(&array, wanted));
+    let column = column.map_err(|e| {
+        let mut error = Error::invalid(format!("a value is no {wanted}: {}", e.message()));
+        if let Some(hint) = e.hint_text() {
+            error = error.hint(hint);
+        }
         error.with("parameter", format!("${}", at + 1))
     })?;
     Ok(Value::from_array(&column, wanted, 0))

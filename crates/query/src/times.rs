@@ -31,7 +31,7 @@ use calendar::{DAY, Unit};
 use zone::Zone;
 
 pub(crate) use part::Extract;
-pub(crate) use zone::{spell_out, type_in};
+pub(crate) use zone::{in_zone, spell_out, type_in};
 
 const INTERVAL: Arrow = Arrow::Interval(IntervalUnit::MonthDayNano);
 

@@ -44,8 +44,9 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
             Error::invalid("a view has no point in time of its own").hint("say AS OF where the view is read")
         );
     }
-    names::qualify(&mut query, view)?;
-    let mut def = ViewDef { name: full_name, query: parse::text_of(&query), columns: Vec::new() };
+    let tables = names::qualify(&mut query, view)?;
+    let reads = names::reads(&query, &tables)?;
+    let mut def = ViewDef { name: full_name, query: parse::text_of(&query), columns: Vec::new(), reads };
     // Not too deep, and not in a circle, with this view around it.
     names::expand(&mut statement(query.clone()), view, planner.text_bytes_max(), Some(&def))?;
     let planned = planner.plan(statement(query), &Params::new(Vec::new()), view, None)?;

@@ -33,7 +33,7 @@ use table::BATCH_ROWS;
 use crate::ordered::Ordered;
 use crate::scan::Scan;
 use crate::tell::Tell;
-use crate::{float_keys, opaque};
+use crate::{float_keys, opaque, to_float};
 
 /// What a light statement may cost, in units of about a nanosecond.
 const LIGHT: f64 = 8e6;
@@ -248,10 +248,13 @@ fn of_expression(expression: &Arc<dyn PhysicalExpr>, row_bytes: f64) -> Option<f
         if function.name() == float_keys::NAME {
             return Some(SIMPLE + of_expression(function.args().first()?, row_bytes)?);
         }
-        if !FUNCTIONS.contains(&function.name()) {
+        if to_float::is_function(function.fun()) {
+            FUNCTION
+        } else if FUNCTIONS.contains(&function.name()) {
+            FUNCTION + text
+        } else {
             return None;
         }
-        FUNCTION + text
     } else if any.is::<LikeExpr>() || any.is::<CastExpr>() || any.is::<TryCastExpr>() {
         2.0 * SIMPLE + 2.0 * text
     } else if any.is::<CaseExpr>() {

@@ -1,6 +1,7 @@
 //! A table's definition as users write and read it.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use types::{ColumnId, DataType, Error, Kind, NewIndex, Result, TableDef, TableId, Value, name};
 
@@ -43,8 +44,8 @@ pub struct ColumnDefinition {
     #[serde(rename = "type")]
     pub data_type: String,
     pub nullable: Option<bool>,
-    #[serde(default)]
-    pub default: Json,
+    /// As it was written: a decimal keeps all its digits.
+    pub default: Option<Box<RawValue>>,
 }
 
 /// A column as asked for, its texts understood.
@@ -150,9 +151,9 @@ impl ColumnDefinition {
         let data_type = DataType::parse(&self.data_type, &mut ColumnId(0))
             .map_err(|e| e.with("column", name::printable(&self.name)))?;
         let default = match &self.default {
-            Json::Null => None,
-            given => Some(
-                wire::value::of_type(&given.to_string(), &data_type)
+            None => None,
+            Some(given) => Some(
+                wire::value::of_type(given.get(), &data_type)
                     .map_err(|e| e.with("default of", name::printable(&self.name)))?,
             ),
         };
@@ -294,6 +295,16 @@ mod tests {
         );
         assert_eq!((&shown["time"], &shown["retention"]), (&json!("at"), &json!(60)));
         assert_eq!(shown["ttl"], json!(90));
+    }
+
+    #[test]
+    fn a_default_keeps_the_digits_that_it_was_written_with() {
+        let body = br#"{"columns":[{"name":"f","type":"float64","default": 100.00000000000001 },
+            {"name":"d","type":"decimal(30,10)","default":12345678901234567.89},{"name":"n","type":"int64","default":null}]}"#;
+        let shown = describe(&Definition::parse(body).unwrap().new_table("main.t").unwrap());
+        assert_eq!(shown["columns"][0]["default"], json!(100.00000000000001));
+        assert_eq!(shown["columns"][1]["default"], json!("12345678901234567.8900000000"));
+        assert_eq!(shown["columns"][2].get("default"), None);
     }
 
     #[test]

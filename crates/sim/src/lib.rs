@@ -9,6 +9,7 @@
 //!   process finds ([`SimDisk::crash`]).
 //! - [`SimClock`], [`SimRandom`]: the other two thirds of a [`vfs::Env`]; [`SimEnv`] bundles them.
 //! - [`Schedule`]: which of several actors steps next.
+//! - [`SlowDisk`]: a real disk whose syncs take time.
 //!
 //! Everything is a function of the seed as long as one thread makes the calls, and [`SimEnv::trace_hash`] shows it:
 //! it covers every call with its arguments, bytes and outcome, so two runs that agree in it did the same.
@@ -22,10 +23,12 @@ pub mod disk;
 mod env;
 mod random;
 mod schedule;
+mod slow;
 
 pub use clock::SimClock;
 pub use disk::{Crashed, SECTOR_BYTES, SimDisk, is_crash};
 pub use env::SimEnv;
 pub use random::SimRandom;
 pub use schedule::Schedule;
+pub use slow::SlowDisk;
 pub use testkit::Rng;

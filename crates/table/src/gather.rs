@@ -1,6 +1,7 @@
 //! Rows picked one by one from where they lie.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
@@ -17,8 +18,26 @@ use crate::segment::{Need, Segment};
 pub(crate) struct Gather<'a> {
     sources: Vec<Source<'a>>,
     /// By the address of the rows, or of the segment with its block.
-    known: HashMap<(usize, Option<usize>), usize>,
+    known: HashMap<(usize, Option<usize>), usize, BuildHasherDefault<Places>>,
     picks: Vec<(usize, usize)>,
+}
+
+/// Hashes addresses and block numbers, which nobody chooses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places(u64);
+
+impl Hasher for Places {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed")
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0 = (self.0 ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
+    }
 }
 
 #[derive(Debug)]

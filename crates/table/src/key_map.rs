@@ -98,14 +98,25 @@ impl KeyMap {
         }
     }
 
-    /// Rows that may have this hash, all from `from` on among them.
-    pub fn candidates(&self, hash: u64, from: u64) -> impl Iterator<Item = u64> + '_ {
-        self.generations.iter().rev().take_while(move |g| g.end > from).flat_map(move |g| {
-            let more = if g.more.is_empty() { None } else { g.more.get(&tag(hash)).copied() };
-            let collided =
-                g.collisions.iter().rev().filter(move |(other, _)| *other == tag(hash)).map(|(_, row)| *row);
-            more.into_iter().chain(collided).chain(g.slots.rows(hash).map(|at| g.first + at))
-        })
+    /// What `accept` makes of the first row that it takes, of those that may have this hash; all from `from` on are among
+    /// them.
+    pub fn find_map<T>(&self, hash: u64, from: u64, mut accept: impl FnMut(u64) -> Option<T>) -> Option<T> {
+        for g in self.generations.iter().rev().take_while(|g| g.end > from) {
+            if !g.more.is_empty() {
+                let collided = g.collisions.iter().rev().filter(|(other, _)| *other == tag(hash));
+                let mut rows =
+                    g.more.get(&tag(hash)).copied().into_iter().chain(collided.map(|(_, row)| *row));
+                let found = rows.find_map(&mut accept);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            let found = g.slots.rows(hash).find_map(|at| accept(g.first + at));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     /// Reads where the probes of these hashes begin. The loads do not wait for each other as lookups do.
@@ -243,7 +254,11 @@ mod tests {
     use super::*;
 
     fn found(map: &KeyMap, hash: u64) -> Vec<u64> {
-        let mut rows: Vec<u64> = map.candidates(hash, 0).collect();
+        let mut rows = Vec::new();
+        map.find_map(hash, 0, |row| {
+            rows.push(row);
+            None::<()>
+        });
         rows.sort_unstable();
         rows
     }

@@ -1,6 +1,8 @@
 //! Which columns a batch has, which ones a reader wants, and the way from one to the other: by column id, so that
 //! rename, drop and re-add are safe.
 
+mod few;
+
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
@@ -206,6 +208,9 @@ impl Projection {
         picks: &[(usize, usize)],
     ) -> Result<RecordBatch> {
         let column = |wanted: &Wanted| {
+            if let Some(picked) = few::pick(wanted.id, &wanted.arrow, batches.clone(), picks) {
+                return Ok(picked);
+            }
             let part = |(layout, batch): (&Layout, &RecordBatch)| match layout.find(wanted.id)? {
                 Some(at) => retype(batch.column(at), &wanted.arrow),
                 None => wanted.missing(batch.num_rows()),

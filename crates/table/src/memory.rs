@@ -1,9 +1,11 @@
 //! What arrays take and what they keep alive.
 
-use std::collections::HashSet;
-
-use arrow::array::{Array, ArrayData, ArrayRef, MutableArrayData, RecordBatch, make_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, MutableArrayData, RecordBatch, make_array};
 use arrow::buffer::Buffer;
+use arrow::datatypes::{
+    DataType as Arrow, Float64Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+};
+use types::memory::slice_bytes;
 
 /// Bytes that the batch's values need: slices count only what they show.
 pub(crate) fn used(batch: &RecordBatch) -> u64 {
@@ -12,21 +14,44 @@ pub(crate) fn used(batch: &RecordBatch) -> u64 {
 
 /// [`used`] for one column.
 pub(crate) fn used_by(array: &ArrayRef) -> u64 {
-    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_buffer_memory_size()) as u64
+    slice_bytes(array) as u64
 }
 
 /// Bytes that the batch keeps from being freed: each allocation once, whole.
 pub(crate) fn held(batch: &RecordBatch) -> u64 {
-    fn buffer(buffer: &Buffer, seen: &mut HashSet<usize>) -> u64 {
-        if seen.insert(buffer.data_ptr().as_ptr() as usize) { buffer.capacity() as u64 } else { 0 }
+    fn data(d: &ArrayData, see: &mut impl FnMut(&Buffer)) {
+        d.nulls().into_iter().for_each(|nulls| see(nulls.buffer()));
+        d.buffers().iter().for_each(&mut *see);
+        d.child_data().iter().for_each(|child| data(child, see));
     }
-    fn data(d: &ArrayData, seen: &mut HashSet<usize>) -> u64 {
-        let nulls = d.nulls().map_or(0, |n| buffer(n.buffer(), seen));
-        let own: u64 = d.buffers().iter().map(|b| buffer(b, seen)).sum();
-        nulls + own + d.child_data().iter().map(|child| data(child, seen)).sum::<u64>()
+    let mut allocations: Vec<(usize, u64)> = Vec::with_capacity(batch.num_columns() * 2);
+    let mut see = |buffer: &Buffer| {
+        allocations.push((buffer.data_ptr().as_ptr().addr(), buffer.capacity() as u64));
+    };
+    for column in batch.columns() {
+        // Rows often come one by one, and what describes these arrays takes more allocations than they have.
+        match column.data_type() {
+            Arrow::Int64 => see(column.as_primitive::<Int64Type>().values().inner()),
+            Arrow::Int32 => see(column.as_primitive::<Int32Type>().values().inner()),
+            Arrow::Float64 => see(column.as_primitive::<Float64Type>().values().inner()),
+            Arrow::Timestamp(TimeUnit::Microsecond, _) => {
+                see(column.as_primitive::<TimestampMicrosecondType>().values().inner());
+            }
+            Arrow::Utf8 => {
+                let texts = column.as_string::<i32>();
+                see(texts.offsets().inner().inner());
+                see(texts.values());
+            }
+            _ => {
+                data(&column.to_data(), &mut see);
+                continue;
+            }
+        }
+        column.nulls().into_iter().for_each(|nulls| see(nulls.buffer()));
     }
-    let mut seen = HashSet::new();
-    batch.columns().iter().map(|c| data(&c.to_data(), &mut seen)).sum()
+    allocations.sort_unstable();
+    allocations.dedup_by_key(|(address, _)| *address);
+    allocations.iter().map(|(_, bytes)| bytes).sum()
 }
 
 /// Whether keeping the batch would keep much more memory than it shows.

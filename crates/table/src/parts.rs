@@ -212,6 +212,9 @@ impl Parts {
         if let Some(found) = self.find_in_head(key, hash, from) {
             return Ok(Some(found));
         }
+        if self.segments.len() > 1 {
+            self.segments.iter().for_each(|entry| entry.segment.touch_key(hash));
+        }
         // A key lives at most once, so a damaged segment matters only if nobody else has the key.
         let mut damage = None;
         let ended_later = self.then.iter().flat_map(|then| &then.segments);
@@ -234,14 +237,17 @@ impl Parts {
     }
 
     fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, Place<'_>)> {
-        let ended_later = self.then.iter().flat_map(|then| then.head_candidates(&self.head, hash));
-        self.keys.touch(std::iter::once(hash));
-        self.keys.candidates(hash, from).chain(ended_later.copied()).find_map(|row| {
+        let accept = |row| {
             let place = self.head_row(row).filter(|_| row >= from)?;
             // Most candidates are it, and most callers read it.
             place.stored.touch(place.index);
             key_match::matches(&place.stored.layout, &place.stored.batch, place.index, key)
                 .then_some((row, place))
+        };
+        self.keys.touch(std::iter::once(hash));
+        self.keys.find_map(hash, from, accept).or_else(|| {
+            let mut ended_later = self.then.iter().flat_map(|then| then.head_candidates(&self.head, hash));
+            ended_later.find_map(|row| accept(*row))
         })
     }
 }
@@ -262,8 +268,9 @@ fn find_in<'a>(
             Some((of, at, rows)) if (*of, *at) == (id, block) => rows.clone(),
             _ => entry.segment.block(block, Need::Key)?,
         };
-        if matches!(stored, Rows::Unpacked { .. }) {
-            *beside = Some((id, block, stored.clone()));
+        match stored {
+            Rows::Unpacked { .. } => *beside = Some((id, block, stored.clone())),
+            Rows::Lying(_) => stored.touch(index),
         }
         let row = stored.row_ids()[index] as u64;
         if row >= from

@@ -58,7 +58,12 @@ impl RowRef {
 
     /// All values, in the order of the definition's columns.
     pub fn values(&self) -> Result<Vec<Value>> {
-        self.def.schema.columns.iter().map(|column| self.value_of(column)).collect()
+        let columns = &self.def.schema.columns;
+        let mut values = Vec::with_capacity(columns.len());
+        for column in columns {
+            values.push(self.value_of(column)?);
+        }
+        Ok(values)
     }
 
     fn value_of(&self, wanted: &Column) -> Result<Value> {

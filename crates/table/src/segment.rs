@@ -195,6 +195,12 @@ impl Segment {
         Ok(self.keys()?.candidates(hash).map(move |ordinal| place(blocks, ordinal)))
     }
 
+    /// Reads where [`Segment::candidates`] will look, if that was read before: of several segments at once.
+    pub(crate) fn touch_key(&self, hash: u64) {
+        let keys = self.body.as_ref().ok().and_then(|body| body.keys.get());
+        keys.into_iter().flatten().for_each(|keys| keys.touch(hash));
+    }
+
     /// Whether rows are in row-id order.
     pub fn is_in_row_order(&self) -> bool {
         self.body().is_ok_and(|body| body.in_row_order)

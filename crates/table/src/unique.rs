@@ -225,13 +225,18 @@ impl Parts {
         from: u64,
         compared: &mut u64,
     ) -> Result<Option<RowId>> {
-        for row in recent.map.candidates(key::hash(bytes), from).filter(|row| *row >= from) {
-            *compared += 1;
-            if self.has(&recent.key, &recent.columns, row, bytes)? == Some(true) {
-                return Ok(Some(RowId(row)));
+        let is_it = |row| {
+            if row < from {
+                return None;
             }
-        }
-        Ok(None)
+            *compared += 1;
+            match self.has(&recent.key, &recent.columns, row, bytes) {
+                Ok(Some(true)) => Some(Ok(RowId(row))),
+                Ok(_) => None,
+                Err(error) => Some(Err(error)),
+            }
+        };
+        recent.map.find_map(key::hash(bytes), from, is_it).transpose()
     }
 
     /// The live row among those in the index. Counts as well. `None` if the index cannot be read.
@@ -379,14 +384,13 @@ impl Snapshot {
         let mut failed = None;
         self.each_key(def, &key, 0..self.next_row().0, &mut |row, bytes| {
             let hash = key::hash(bytes);
-            let other =
-                map.candidates(hash, 0).find(|other| match self.parts.has(&key, &columns, *other, bytes) {
-                    Ok(has) => has == Some(true),
-                    Err(error) => {
-                        failed = Some(error);
-                        false
-                    }
-                });
+            let other = map.find_map(hash, 0, |other| match self.parts.has(&key, &columns, other, bytes) {
+                Ok(has) => (has == Some(true)).then_some(other),
+                Err(error) => {
+                    failed = Some(error);
+                    None
+                }
+            });
             equal = other.map(|other| (RowId(other), row));
             // Whatever was found under this hash is of another value.
             map.insert(hash, row.0, |_| true);

@@ -15,6 +15,7 @@ mod error;
 mod id;
 pub mod indexes;
 pub mod key;
+pub mod memory;
 pub mod name;
 mod principal;
 pub mod schema;
@@ -32,4 +33,4 @@ pub use schema::{
     TIME_NAME, TableDef, TableOptions, Unique,
 };
 pub use value::Value;
-pub use view_def::{ViewColumn, ViewDef};
+pub use view_def::{ViewColumn, ViewDef, ViewRead};

@@ -333,21 +333,30 @@ fn cast_nested(value: Value, data_type: &DataType, nullable: bool, name: &str) -
     value.cast(data_type)
 }
 
-/// Builds one array from values that were cast to `data_type`.
+/// Builds one array from values that were cast to `data_type`, without room to spare.
 fn build(values: &[Value], data_type: &DataType) -> ArrayRef {
     macro_rules! fill {
-        ($builder:expr, $variant:ident) => {{
+        ($builder:expr, $variant:ident($v:ident) => $value:expr) => {{
             let mut builder = $builder;
             for value in values {
                 match value {
-                    Value::$variant(v) => builder.append_value(v.to_owned()),
+                    Value::$variant($v) => builder.append_value($value),
                     _ => builder.append_null(),
                 }
             }
             Arc::new(builder.finish())
         }};
     }
+    let rows = values.len();
     let nulls = || NullBuffer::from_iter(values.iter().map(|v| *v != Value::Null));
+    let text_bytes = || {
+        let bytes = |value: &Value| match value {
+            Value::String(v) | Value::Json(v) => v.len(),
+            Value::Binary(v) => v.len(),
+            _ => 0,
+        };
+        values.iter().map(bytes).sum()
+    };
     let floats = |width: usize, part: &dyn Fn(&Value, usize) -> f64| -> ArrayRef {
         let Arrow::Struct(fields) = data_type.to_arrow() else { unreachable!("points are structs") };
         let column =
@@ -355,21 +364,25 @@ fn build(values: &[Value], data_type: &DataType) -> ArrayRef {
         Arc::new(StructArray::new(fields, (0..width).map(column).collect(), Some(nulls())))
     };
     match data_type {
-        DataType::Bool => fill!(BooleanBuilder::new(), Bool),
-        DataType::Int32 => fill!(Int32Builder::new(), Int32),
-        DataType::Int64 => fill!(Int64Builder::new(), Int64),
-        DataType::Float32 => fill!(Float32Builder::new(), Float32),
-        DataType::Float64 => fill!(Float64Builder::new(), Float64),
+        DataType::Bool => fill!(BooleanBuilder::with_capacity(rows), Bool(v) => *v),
+        DataType::Int32 => fill!(Int32Builder::with_capacity(rows), Int32(v) => *v),
+        DataType::Int64 => fill!(Int64Builder::with_capacity(rows), Int64(v) => *v),
+        DataType::Float32 => fill!(Float32Builder::with_capacity(rows), Float32(v) => *v),
+        DataType::Float64 => fill!(Float64Builder::with_capacity(rows), Float64(v) => *v),
         DataType::Decimal { .. } => {
-            fill!(Decimal128Builder::new().with_data_type(data_type.to_arrow()), Decimal)
+            let builder = Decimal128Builder::with_capacity(rows).with_data_type(data_type.to_arrow());
+            fill!(builder, Decimal(v) => *v)
         }
-        DataType::String => fill!(StringBuilder::new(), String),
-        DataType::Json => fill!(StringBuilder::new(), Json),
-        DataType::Binary => fill!(BinaryBuilder::new(), Binary),
-        DataType::Date => fill!(Date32Builder::new(), Date),
-        DataType::Timestamp => fill!(TimestampMicrosecondBuilder::new().with_timezone("UTC"), Timestamp),
+        DataType::String => fill!(StringBuilder::with_capacity(rows, text_bytes()), String(v) => v),
+        DataType::Json => fill!(StringBuilder::with_capacity(rows, text_bytes()), Json(v) => v),
+        DataType::Binary => fill!(BinaryBuilder::with_capacity(rows, text_bytes()), Binary(v) => v),
+        DataType::Date => fill!(Date32Builder::with_capacity(rows), Date(v) => *v),
+        DataType::Timestamp => {
+            let builder = TimestampMicrosecondBuilder::with_capacity(rows).with_timezone("UTC");
+            fill!(builder, Timestamp(v) => *v)
+        }
         DataType::Uuid => {
-            let mut builder = FixedSizeBinaryBuilder::new(16);
+            let mut builder = FixedSizeBinaryBuilder::with_capacity(rows, 16);
             for value in values {
                 match value {
                     Value::Uuid(v) => builder.append_value(v).expect("a uuid is 16 bytes"),

@@ -2,7 +2,7 @@
 //!
 //! In: [`json`] (an object, an array, or one object after the other, which is NDJSON) and [`ipc`] (an Arrow stream)
 //! become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out: [`out`] writes any record
-//! batch as JSON, NDJSON, CSV or an Arrow stream.
+//! batch as JSON, NDJSON, CSV or an Arrow stream. [`quotes`] watches over CSV that others read.
 //!
 //! Bytes from outside never panic and never make more memory than [`Limits`] allows.
 //!
@@ -33,6 +33,7 @@ pub mod ipc;
 pub mod json;
 pub mod out;
 pub mod parser;
+pub mod quotes;
 pub mod text;
 pub mod value;
 

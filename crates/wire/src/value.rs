@@ -104,6 +104,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_parameter_is_the_float_that_its_digits_mean() {
+        for text in
+            ["100.00000000000001", "-0.30000000000000004", "9007199254740993.0", "1.7976931348623157e308"]
+        {
+            let json: Json = serde_json::from_str(text).unwrap();
+            assert_eq!(parameter(&json).unwrap(), Value::Float64(text.parse().unwrap()), "{text}");
+        }
+        let json: Json = serde_json::from_str(r#"{"a":100.00000000000001}"#).unwrap();
+        assert_eq!(parameter(&json).unwrap(), Value::Json(r#"{"a":100.00000000000001}"#.into()));
+    }
+
+    #[test]
     fn keys_are_read_from_a_path() {
         let types = [DataType::String, DataType::Int64];
         let expected = vec![Value::String("a".into()), Value::Int64(7)];

@@ -103,8 +103,9 @@ pub fn description(table: &Value) -> String {
         let options: Vec<String> =
             options.map(|(key, value)| format!("{key} {}", output::shown(value))).collect();
         let options = if options.is_empty() { String::new() } else { format!(", {}", options.join(", ")) };
+        let unique = if index["unique"] == Value::Bool(true) { "unique " } else { "" };
         more += &format!(
-            "index {}: {} ({}){options}\n",
+            "index {}: {unique}{} ({}){options}\n",
             text(&index["name"]),
             text(&index["kind"]),
             columns.join(", ")
@@ -194,6 +195,16 @@ mod tests {
         assert!(list_table(&json!({"tables": [table]})).contains("5 MiB (3 MiB zstd)"));
         let said = description(&table);
         assert!(said.ends_with("\ncompressed: 3 MiB of files that were 12 MiB\n"), "{said}");
+    }
+
+    #[test]
+    fn an_index_that_is_unique_is_called_so() {
+        let index =
+            |unique: bool| json!({"name": "i", "kind": "column", "columns": ["a", "b"], "unique": unique});
+        let table = json!({"name": "t", "rows": 0, "bytes": 0, "columns": [], "primary_key": [],
+            "indexes": [index(true), index(false)]});
+        let said = description(&table);
+        assert!(said.ends_with("\nindex i: unique column (a, b)\nindex i: column (a, b)\n"), "{said}");
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //! A value that does not fit what was inferred stops the file with the line, the column and the flag that cures it:
 //! a wrong guess must not silently become nulls.
 
-mod quotes;
-
 use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
@@ -16,12 +14,12 @@ use arrow::datatypes::Date32Type;
 use csv::{ByteRecord, ReaderBuilder};
 use serde_json::json;
 use types::{ColumnId, DataType, Error, Kind, Result, name};
+use wire::quotes::{Quotes, Unclosed};
 
 use crate::units::counted;
 
 use super::arrow_stream;
 use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
-use quotes::{Quotes, Unclosed};
 
 /// Rows looked at to infer.
 const SAMPLE_ROWS: usize = 10_000;
@@ -201,10 +199,9 @@ fn join(a: DataType, b: DataType) -> DataType {
 
 fn unreadable(line: u64, error: csv::Error) -> Error {
     if let csv::ErrorKind::Io(io) = error.kind()
-        && let Some(unclosed) = io.get_ref().and_then(|inner| inner.downcast_ref::<Unclosed>())
+        && let Some(unclosed) = Unclosed::error_of(io)
     {
-        return Error::invalid(unclosed.to_string())
-            .hint("close it, or double it where it is part of the text; is the file whole?");
+        return unclosed;
     }
     Error::invalid(format!("line {line} cannot be read: {error}"))
 }

@@ -1,5 +1,5 @@
 use super::*;
-use types::{DataType, ViewColumn};
+use types::{ColumnId, DataType, ViewColumn, ViewRead};
 
 fn samples() -> Vec<Edit> {
     let mut def = TableDef::new(TableId(3), "main.events");
@@ -50,6 +50,17 @@ fn samples() -> Vec<Edit> {
             name: "main.v".into(),
             query: "SELECT 1 AS one".into(),
             columns: vec![ViewColumn { from: "one".into(), name: "first".into() }],
+            reads: vec![],
+        }),
+        Edit::PutView(ViewDef {
+            name: "main.w".into(),
+            query: "SELECT id FROM main.events".into(),
+            columns: vec![ViewColumn { from: "id".into(), name: "id".into() }],
+            reads: vec![ViewRead {
+                table: TableId(3),
+                name: "main.events".into(),
+                columns: vec![(ColumnId(16), "id".into())],
+            }],
         }),
         Edit::DropView { name: "main.v".into() },
     ]

@@ -80,8 +80,9 @@ impl Core {
                 PreparedOp::DeleteKeys { target, keys } => {
                     let table = self.check_target(&defs, &target)?;
                     let mut deletes = Vec::with_capacity(keys.len());
+                    let tip = self.tips.get(&table);
                     for key in &keys {
-                        deletes.extend(self.find_again(table, &target, key)?);
+                        deletes.extend(find_again(tip, &target, key)?);
                     }
                     actions.push(self.deletes(table, deletes));
                 }
@@ -175,20 +176,13 @@ impl Core {
             "rows that are checked are not staged"
         );
         let ended = self.check_live(table, &target, replaces, true)?;
-        let find = |key: &Key| self.find_again(table, &target, key);
+        let tip = self.tips.get(&table);
+        let find = |key: &Key| find_again(tip, &target, key);
         let (checks, claims) = self.check_claims(table, def, &target, claims)?;
         let owner = |claims: &Claims, row: usize| checks.owner(&target, claims, &batch, row);
         let rows = Settled { def, keys: &keys, claims: &claims, rule: &rule };
         let (batch, deletes) = rows.settle(batch.clone(), ended, find, owner)?;
         Ok(Action::Rows { table, version, batch, deletes, unchecked: checks.left_out() })
-    }
-
-    fn find_again(&self, table: TableId, target: &Target, key: &Key) -> Result<Option<RowId>> {
-        match (self.tips.get(&table), &target.base) {
-            (None, _) => Ok(None),
-            (Some(tip), Some(base)) => tip.find_again(base, &key.bytes, key.found),
-            (Some(tip), None) => tip.find(&key.bytes),
-        }
     }
 
     /// Those of `rows` (ascending) that are live.
@@ -217,6 +211,15 @@ impl Core {
         let version = self.tips.get(&table).map_or(SchemaVersion(1), |tip| tip.def().schema.version);
         let batch = RecordBatch::new_empty(schema);
         Action::Rows { table, version, batch, deletes, unchecked: false }
+    }
+}
+
+/// The live row of a key that was looked up before.
+fn find_again(tip: Option<&table::Tip>, target: &Target, key: &Key) -> Result<Option<RowId>> {
+    match (tip, &target.base) {
+        (None, _) => Ok(None),
+        (Some(tip), Some(base)) => tip.find_again(base, &key.bytes, key.found),
+        (Some(tip), None) => tip.find(&key.bytes),
     }
 }
 

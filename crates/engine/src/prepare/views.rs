@@ -18,7 +18,10 @@ impl Preparer<'_> {
                 ),
             ));
         }
-        self.take_room(encoded_bytes(|e| view.encode(e)))?;
+        self.take_room(encoded_bytes(|e| {
+            view.encode(e);
+            view.encode_reads(e);
+        }))?;
         self.bytes += view.query.len() as u64;
         Ok(PreparedOp::PutView { view, replace })
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use types::{Change, Kind, Principal, Scope, TableSet, ViewColumn, ViewDef};
+use types::{Change, Kind, Principal, Scope, TableSet, ViewColumn, ViewDef, ViewRead};
 
 use super::support::{batch, by_id, keyed, plain};
 use crate::{Engine, Mode, Op, Options, Transaction};
@@ -29,7 +29,7 @@ fn rename(table: &str, to: &str) -> Op {
 
 fn view(name: &str, query: &str) -> Op {
     let columns = vec![ViewColumn { from: "id".into(), name: "id".into() }];
-    let view = ViewDef { name: format!("main.{name}"), query: query.into(), columns };
+    let view = ViewDef { name: format!("main.{name}"), query: query.into(), columns, reads: vec![] };
     Op::PutView { view, replace: true }
 }
 
@@ -106,8 +106,28 @@ fn views_are_kept_and_go() {
     engine.close().unwrap();
     drop(engine);
     assert_eq!(manifest_version(dir.path()), 3);
-    let engine = open(dir.path());
+    let mut engine = open(dir.path());
     assert_eq!(shown(&engine), expected);
+    // One that says what it reads makes a manifest that older programs refuse; beside it are those that do not.
+    let id = engine.root().table("main.t").unwrap().def().id;
+    let mut reading = view("r", "SELECT id FROM main.t");
+    let columns = vec![(types::ColumnId(16), "id".to_owned())];
+    let reads = vec![ViewRead { table: id, name: "main.t".into(), columns }];
+    let Op::PutView { view: def, .. } = &mut reading else { unreachable!() };
+    def.reads.clone_from(&reads);
+    commit(&engine, vec![reading]);
+    let all_reads = |engine: &Engine| -> Vec<Vec<ViewRead>> {
+        engine.root().views().map(|view| view.reads.clone()).collect()
+    };
+    // In memory, from the manifest, and from the one that is written of that.
+    for _ in 0..3 {
+        assert_eq!(all_reads(&engine), [reads.clone(), vec![], vec![]]);
+        engine.close().unwrap();
+        drop(engine);
+        assert_eq!(manifest_version(dir.path()), 5);
+        engine = open(dir.path());
+    }
+    commit(&engine, vec![Op::DropView { name: "r".into(), if_exists: false }]);
     let drop_view = |name: &str| Op::DropView { name: name.into(), if_exists: false };
     commit(&engine, vec![drop_view("V"), drop_view("w")]);
     engine.close().unwrap();

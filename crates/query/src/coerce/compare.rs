@@ -8,7 +8,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlanBuilder, Operator, S
 
 use super::number::{Number, Place};
 use super::text::{refuse, refuse_beside};
-use super::{Pass, literals, ours};
+use super::{Pass, literals, meet, ours};
 use crate::ddl::later;
 
 impl Pass<'_> {
@@ -45,7 +45,7 @@ impl Pass<'_> {
     }
 
     /// Decimals beside a float that is no literal as float64, as PostgreSQL has it: no decimal holds every float.
-    fn as_floats(&self, compared: &mut [&mut Expr]) {
+    pub(super) fn as_floats(&self, compared: &mut [&mut Expr]) {
         // A constant's place among decimals is known.
         let varies = |expr: &Expr| !matches!(expr, Expr::Literal(..) | Expr::Placeholder(_));
         let has = |expr: &Expr, wanted: fn(&Arrow) -> bool| self.type_of(expr).is_some_and(|t| wanted(&t));
@@ -126,16 +126,23 @@ impl Pass<'_> {
         let expr = self.read_as(expr, Some(&theirs))?;
         let Some(ours) = self.type_of(&expr) else { return Ok((expr, subquery)) };
         refuse(&ours, &theirs)?;
-        if is_decimal(&ours) && is_float(&theirs) {
-            return Ok((as_float(expr), subquery));
-        }
-        if is_float(&ours) && is_decimal(&theirs) {
-            let column = Expr::from(schema.qualified_field(0));
-            let column = as_float(column).alias(schema.field(0).name());
-            let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone()).project([column])?;
-            return Ok((expr, subquery.with_plan(plan.build()?.into())));
-        }
-        Ok((expr, subquery))
+        // Which side becomes another type.
+        let (mine, other) = match (&ours, &theirs) {
+            (ours, theirs) if is_decimal(ours) && is_float(theirs) => (Some(Arrow::Float64), None),
+            (ours, theirs) if is_float(ours) && is_decimal(theirs) => (None, Some(Arrow::Float64)),
+            (Arrow::Date32, theirs) => (meet::beside_dates(theirs), None),
+            (ours, Arrow::Date32) => (None, meet::beside_dates(ours)),
+            _ => (None, None),
+        };
+        let expr = match mine {
+            Some(mine) => Expr::Cast(Cast::new(Box::new(expr), mine)),
+            None => expr,
+        };
+        let Some(other) = other else { return Ok((expr, subquery)) };
+        let column = Box::new(Expr::from(schema.qualified_field(0)));
+        let column = Expr::Cast(Cast::new(column, other)).alias(schema.field(0).name());
+        let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone()).project([column])?;
+        Ok((expr, subquery.with_plan(plan.build()?.into())))
     }
 
     /// `CASE operand WHEN …`
@@ -156,7 +163,9 @@ impl Pass<'_> {
             });
             thens.push(then);
         }
-        self.as_floats(&mut std::iter::once(&mut operand).chain(&mut whens).collect::<Vec<_>>());
+        let mut all: Vec<&mut Expr> = std::iter::once(&mut operand).chain(&mut whens).collect();
+        self.as_floats(&mut all);
+        meet::as_times(&mut all, self.schema);
         let when_then_expr = whens.into_iter().map(Box::new).zip(thens).collect();
         Ok(Expr::Case(Case { expr: Some(Box::new(operand)), when_then_expr, else_expr: case.else_expr }))
     }
@@ -165,8 +174,9 @@ impl Pass<'_> {
     fn case_of_constant(&mut self, operand: &Expr, case: Case) -> DfResult<Expr> {
         let mut when_then_expr = Vec::with_capacity(case.when_then_expr.len());
         for (when, then) in case.when_then_expr {
-            let (operand, when) = self.read_each_other(operand.clone(), *when)?;
+            let (mut operand, mut when) = self.read_each_other(operand.clone(), *when)?;
             refuse_beside(&operand, &when, self.schema)?;
+            meet::as_times(&mut [&mut operand, &mut when], self.schema);
             when_then_expr.push((Box::new(self.compare(operand, Operator::Eq, when)), then));
         }
         Ok(Expr::Case(Case { expr: None, when_then_expr, else_expr: case.else_expr }))

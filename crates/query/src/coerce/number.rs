@@ -140,6 +140,22 @@ impl Number {
             .then(|| ScalarValue::Decimal128(Some(mantissa), digits.max(1) as u8, scale as i8))
     }
 
+    /// The nearest decimal of this type, in units of its scale, halves away from zero; `None` if it does not fit.
+    pub fn rounded(self, precision: u8, scale: i8) -> Option<i128> {
+        let up = i64::from(scale) - i64::from(self.scale);
+        let by = u32::try_from(up.unsigned_abs()).ok()?;
+        let value = match 10i128.checked_pow(by) {
+            _ if up >= 0 => shift(self.mantissa, by)?,
+            Some(unit) => {
+                let (whole, rest) = (self.mantissa / unit, self.mantissa % unit);
+                let away = rest.unsigned_abs() >= unit.unsigned_abs() - rest.unsigned_abs();
+                if away { whole + self.mantissa.signum() } else { whole }
+            }
+            None => 0,
+        };
+        (value.unsigned_abs() < 10u128.checked_pow(precision.into())?).then_some(value)
+    }
+
     /// Where it lies among the values of `data_type`; `None` if that is no integer and no decimal.
     pub fn place(self, data_type: &Arrow) -> Option<Place> {
         let (low, high, scale) = range(data_type)?;
@@ -229,6 +245,19 @@ mod tests {
         for text in ["", "x", ".", "1.2.3", "1e", "--1", "NaN", "1 2", &"9".repeat(60)] {
             assert!(Number::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_is_rounded_to_a_decimal_once() {
+        let rounded = |text: &str, precision, scale| Number::parse(text).unwrap().rounded(precision, scale);
+        assert_eq!(rounded("10.5", 10, 2), Some(1050));
+        assert_eq!(rounded("1.005", 10, 2), Some(101));
+        assert_eq!(rounded("-1.005", 10, 2), Some(-101));
+        assert_eq!(rounded("1.0049", 10, 2), Some(100));
+        assert_eq!(rounded("99.995", 4, 2), None);
+        assert_eq!(rounded("1e300", 38, 0), None);
+        assert_eq!(rounded("1e-300", 38, 10), Some(0));
+        assert_eq!(rounded("0.6", 1, 0), Some(1));
     }
 
     #[test]

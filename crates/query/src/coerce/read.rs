@@ -17,6 +17,9 @@ use types::{DataType, Error, Kind, Result, Value, name};
 use super::number::Number;
 use crate::convert::text_to_value;
 use crate::error::from_datafusion;
+use crate::times;
+
+const UTC: &str = "UTC";
 
 /// Whether text beside this type is read as it.
 pub(super) fn reads(data_type: &Arrow) -> bool {
@@ -59,7 +62,16 @@ pub(super) fn read(text: &str, data_type: &Arrow) -> Result<ScalarValue> {
         }
         Arrow::Boolean => of(DataType::Bool),
         Arrow::Date32 => of(DataType::Date),
-        Arrow::Timestamp(..) => of(DataType::Timestamp),
+        Arrow::Timestamp(_, zone) => {
+            let read = of(DataType::Timestamp)?;
+            match (zone, &read) {
+                (Some(zone), ScalarValue::TimestampMicrosecond(Some(time), _)) if zone.as_ref() != UTC => {
+                    let time = times::in_zone(text, *time, zone)?.ok_or_else(|| no(text, "timestamp"))?;
+                    Ok(ScalarValue::TimestampMicrosecond(Some(time), Some(zone.clone())))
+                }
+                _ => Ok(read),
+            }
+        }
         Arrow::FixedSizeBinary(_) => {
             let bytes = crate::uuid::parse(text).ok_or_else(|| crate::uuid::no_uuid(text))?;
             Ok(ScalarValue::FixedSizeBinary(16, Some(bytes.to_vec())))
@@ -79,7 +91,9 @@ fn given(data_type: &Arrow) -> Arrow {
     match data_type {
         Arrow::Int32 | Arrow::UInt64 => data_type.clone(),
         _ if data_type.is_integer() => Arrow::Int64,
-        Arrow::Timestamp(..) => Arrow::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        Arrow::Timestamp(_, zone) => {
+            Arrow::Timestamp(TimeUnit::Microsecond, Some(zone.clone().unwrap_or_else(|| UTC.into())))
+        }
         other => other.clone(),
     }
 }

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Statement, visit_expressions_mut};
 use types::Error;
 
-use super::{ReadAs, ours, read};
+use super::{ReadAs, meet, ours, read};
 use crate::convert::with_seconds;
 use crate::interval;
 
@@ -37,6 +37,12 @@ impl ExprPlanner for TextReader {
             let left = read_as(left, right_type.as_ref())?;
             let right = read_as(right, left_type.as_ref())?;
             return Ok(planned(RawBinaryExpr { op, left, right }, spelled));
+        }
+        let mut raw = raw;
+        match raw.op {
+            BinaryOperator::Plus => meet::sides(&mut raw.left, Operator::Plus, &mut raw.right, schema)?,
+            BinaryOperator::Minus => meet::sides(&mut raw.left, Operator::Minus, &mut raw.right, schema)?,
+            _ => {}
         }
         Ok(planned(raw, spelled))
     }
@@ -149,7 +155,7 @@ pub(super) fn refuse(left: &Arrow, right: &Arrow) -> Result<()> {
     let differ =
         |a: &Arrow, b: &Arrow| is_text(a) && (b.is_numeric() || is_bool(b)) || is_bool(a) && b.is_numeric();
     if !differ(left, right) && !differ(right, left) {
-        return Ok(());
+        return meet::refuse_zones(left, right);
     }
     let name =
         |t: &Arrow| crate::sql_type::field_type_name(&arrow::datatypes::Field::new("", t.clone(), true));

@@ -1,11 +1,14 @@
-//! The columns of a UNION: where decimals meet floats, no type of both holds every value.
+//! The columns of a UNION: where decimals meet floats, no type of both holds every value; where dates meet timestamps, DataFusion's
+//! common type does not.
 
 use std::sync::Arc;
 
+use arrow::datatypes::DataType as Arrow;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Union};
 
 use super::compare::{as_float, is_decimal, is_float};
+use super::meet;
 use super::number::Number;
 
 /// A literal beside a decimal column becomes a decimal, a decimal beside a float column a float64.
@@ -14,6 +17,15 @@ pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
     let mut changed: Vec<Vec<(usize, Expr)>> = vec![Vec::new(); inputs.len()];
     for column in 0..width {
         let of = |input: &LogicalPlan| input.schema().field(column).data_type().clone();
+        if let Some(time) = inputs.iter().find_map(|input| meet::beside_dates(&of(input))) {
+            for (input, changed) in inputs.iter().zip(&mut changed) {
+                if of(input) == Arrow::Date32 {
+                    let mut date = Expr::from(input.schema().qualified_field(column));
+                    meet::cast(&mut date, &time);
+                    changed.push((column, date));
+                }
+            }
+        }
         if !inputs.iter().any(|input| is_decimal(&of(input))) {
             continue;
         }

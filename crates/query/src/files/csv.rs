@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
 use csv::StringRecord;
 use types::{Column, Error, Kind, Result};
+use wire::quotes::{Quotes, Unclosed};
 
 use super::Copy;
 use super::input::{Bounded, Input, failed};
@@ -26,7 +27,7 @@ impl Rows {
             // Counted here, so that the error says it in our words.
             .flexible(true)
             .buffer_capacity(BUFFER_BYTES)
-            .from_reader(Counted::new(input.reader()?));
+            .from_reader(Counted::new(Quotes::new(input.reader()?, copy.delimiter as u8, 0)));
         Ok(Rows { reader, null: copy.null.clone() })
     }
 
@@ -62,7 +63,7 @@ impl Csv {
             if !read.map_err(|error| csv_failed(error, line))? {
                 break;
             }
-            self.rows.reader.get_mut().inner.row_was_read();
+            self.rows.reader.get_mut().inner.get_mut().row_was_read();
             if self.record.len() != texts.len() {
                 let (wanted, found) = (texts.len(), self.record.len());
                 let error = Error::new(Kind::Schema, format!("{wanted} values expected, {found} found"));
@@ -122,20 +123,18 @@ impl Iterator for Csv {
 /// Where lines end in what was read and is no record yet. The reader of CSV counts them too, and says of a record where the
 /// one before ended: empty lines and `\r\n` are behind that.
 struct Counted {
-    inner: Bounded,
+    inner: Quotes<Bounded>,
     /// Bytes that were read.
     read: u64,
     /// Where the ends of lines are that no record has passed.
     ends: VecDeque<u64>,
     /// How many were passed.
     passed: u64,
-    /// The last two bytes.
-    tail: [u8; 2],
 }
 
 impl Counted {
-    fn new(inner: Bounded) -> Self {
-        Counted { inner, read: 0, ends: VecDeque::new(), passed: 0, tail: [0; 2] }
+    fn new(inner: Quotes<Bounded>) -> Self {
+        Counted { inner, read: 0, ends: VecDeque::new(), passed: 0 }
     }
 
     /// The first line of a record that was read up to a byte.
@@ -147,10 +146,6 @@ impl Counted {
             self.passed += 1;
             its_own = u64::from(at + 1 == end);
         }
-        // Unless that belongs to a text whose quote was never closed.
-        if end == self.read && record.ends_with(b"\n") && self.tail[0] != b'"' {
-            its_own = 0;
-        }
         (1 + self.passed).saturating_sub(its_own + newlines(record)).max(1)
     }
 }
@@ -161,11 +156,6 @@ impl Read for Counted {
         let ends = bytes[..count].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
         self.ends.extend(ends.map(|(at, _)| self.read + at as u64));
         self.read += count as u64;
-        match bytes[..count] {
-            [.., before, last] => self.tail = [before, last],
-            [last] => self.tail = [self.tail[1], last],
-            [] => {}
-        }
         Ok(count)
     }
 }
@@ -176,7 +166,10 @@ fn newlines(bytes: &[u8]) -> u64 {
 
 fn csv_failed(error: csv::Error, line: u64) -> Error {
     let error = match error.into_kind() {
-        csv::ErrorKind::Io(error) => failed(error),
+        csv::ErrorKind::Io(error) => match Unclosed::error_of(&error) {
+            Some(unclosed) => return unclosed,
+            None => failed(error),
+        },
         csv::ErrorKind::Utf8 { err, .. } => Error::new(Kind::Schema, format!("no UTF-8: {err}")),
         other => Error::internal(format!("CSV that is read leniently is refused: {other:?}")),
     };
@@ -223,11 +216,26 @@ mod tests {
             let error = lines(text, header).unwrap_err();
             assert!(error.starts_with(wanted) && error.contains("column `n`: `x`"), "{text:?}: {error}");
         }
-        // A quote that is not closed takes all that follows.
-        let error = lines("1,a\n\"3,4\n5,6\n", false).unwrap_err();
-        assert_eq!(error, "line 2: 2 values expected, 1 found");
         assert_eq!(lines("1,a\n2,\"b\n\"\n", false), Ok(vec![Lines { first: 1, last: 2 }]));
         assert_eq!(lines("1,a\r\n\r\n2,\"b\nc\"\n3,d", false), Ok(vec![Lines { first: 1, last: 5 }]));
         assert_eq!(lines("", true), Ok(vec![]));
+    }
+
+    /// The rest of the file was once taken for a text, and the rows in it were lost.
+    #[test]
+    fn a_quote_that_is_never_closed_is_refused_with_its_line() {
+        for (text, header, line) in [
+            ("1,a\n2,\"b\n3,c\n4,d\n5,e\n", false, 2),
+            ("1,a\n\"3,4\n5,6\n", false, 2),
+            ("1,a\n2,\"", false, 2),
+            ("1,\"a\nb\"\n2,\"\"\"b\"\"\n", false, 3),
+            ("\u{feff}n,\"s\n1,a\n", true, 1),
+        ] {
+            let error = lines(text, header).unwrap_err();
+            let wanted = format!("line {line}: a quote opens here and is never closed; ");
+            assert!(error.starts_with(&wanted), "{text:?}: {error}");
+        }
+        let whole = "1,5\" pipe\n2,\"a \"\"b\"\"\"\n3,\"\"\n";
+        assert_eq!(lines(whole, false), Ok(vec![Lines { first: 1, last: 3 }]));
     }
 }

@@ -3,7 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, SelectItem, SetExpr};
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, Ident, Query, Select, SelectFlavor, SelectItem, SetExpr, TableAlias, TableFactor,
+    TableWithJoins, Values, WildcardAdditionalOptions,
+};
 
 use super::scope::Scope;
 
@@ -57,23 +61,99 @@ pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
 }
 
 /// `WITH RECURSIVE n(i) AS (SELECT 1 UNION …)`: the second part reads `i`, which DataFusion knows only if the first
-/// part calls it so.
+/// part calls it so. Where it cannot be called so in its SELECT, it is read through one that does.
 pub(super) fn name_recursive(query: &mut Query) {
     let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return };
     for cte in &mut with.cte_tables {
+        let query = cte.query.as_mut();
+        if !matches!(query.body.as_ref(), SetExpr::SetOperation { .. }) {
+            continue;
+        }
+        // Of a UNION DataFusion reads the two parts alone. One that reads itself was refused where it was parsed.
+        if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() {
+            let whole = std::mem::replace(query, bare(SetExpr::Values(NO_ROWS)));
+            *query.body = SetExpr::Query(Box::new(whole));
+            continue;
+        }
         let names: Vec<Ident> = cte.alias.columns.iter().map(|column| column.name.clone()).collect();
-        let mut body = cte.query.body.as_mut();
+        if names.is_empty() {
+            continue;
+        }
+        let mut body = query.body.as_mut();
         while let SetExpr::SetOperation { left, .. } = body {
             body = left.as_mut();
         }
-        let SetExpr::Select(select) = body else { continue };
-        if names.len() != select.projection.len() {
-            continue;
-        }
-        for (item, alias) in select.projection.iter_mut().zip(names) {
-            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        match body {
+            SetExpr::Select(select) if is_listed(&select.projection, names.len()) => {
+                for (item, alias) in select.projection.iter_mut().zip(names) {
+                    if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                    }
+                }
+            }
+            other => {
+                let first = std::mem::replace(other, SetExpr::Values(NO_ROWS));
+                let name = Ident::with_quote('"', "polynya first");
+                let columns = cte.alias.columns.clone();
+                *other = all_of(bare(first), TableAlias { explicit: true, name, columns });
             }
         }
     }
+}
+
+const NO_ROWS: Values = Values { explicit_row: false, value_keyword: false, rows: Vec::new() };
+
+/// Whether a SELECT has so many columns, and each is written.
+fn is_listed(projection: &[SelectItem], count: usize) -> bool {
+    let is_one =
+        |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    projection.len() == count && projection.iter().all(is_one)
+}
+
+/// A query that is nothing but this.
+fn bare(body: SetExpr) -> Query {
+    Query {
+        with: None,
+        body: Box::new(body),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    }
+}
+
+/// `SELECT * FROM (query) AS alias`.
+fn all_of(query: Query, alias: TableAlias) -> SetExpr {
+    let relation =
+        TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None };
+    SetExpr::Select(Box::new(Select {
+        select_token: AttachedToken::empty(),
+        optimizer_hint: None,
+        distinct: None,
+        select_modifiers: None,
+        top: None,
+        top_before_distinct: false,
+        projection: vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
+        exclude: None,
+        into: None,
+        from: vec![TableWithJoins { relation, joins: Vec::new() }],
+        lateral_views: Vec::new(),
+        prewhere: None,
+        selection: None,
+        connect_by: Vec::new(),
+        group_by: GroupByExpr::Expressions(Vec::new(), Vec::new()),
+        cluster_by: Vec::new(),
+        distribute_by: Vec::new(),
+        sort_by: Vec::new(),
+        having: None,
+        named_window: Vec::new(),
+        qualify: None,
+        window_before_qualify: false,
+        value_table_mode: None,
+        flavor: SelectFlavor::Standard,
+    }))
 }

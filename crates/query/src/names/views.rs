@@ -7,14 +7,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, ObjectNamePart, Query, Statement, TableAlias, TableFactor, VisitMut, VisitorMut,
+    Ident, ObjectName, ObjectNamePart, Query, Statement, TableAlias, TableFactor, TableVersion, VisitMut,
+    VisitorMut,
 };
 use engine::View;
-use types::{Error, Kind, Result, ViewDef, name};
+use types::{Error, Kind, Result, TableDef, ViewDef, name};
 
-use super::Written;
 use super::ctes::Ctes;
+use super::{Written, reads};
 use crate::advice::Advice;
+use crate::views::unreadable;
 use crate::{as_of, parse};
 
 /// Views over views over views.
@@ -58,12 +60,13 @@ pub(crate) fn query_of(def: &ViewDef, bytes_max: usize) -> Result<Query> {
     }
 }
 
-/// Names the tables and views of a query in full, and refuses what is not there. `view` is what its maker sees.
-pub(crate) fn qualify(query: &mut Query, view: &View) -> Result<()> {
-    let mut qualify = Qualify { view, ctes: Ctes::default() };
+/// Names the tables and views of a query in full, and refuses what is not there. `view` is what its maker sees. Returns the
+/// tables, each once.
+pub(crate) fn qualify(query: &mut Query, view: &View) -> Result<Vec<Arc<TableDef>>> {
+    let mut qualify = Qualify { view, ctes: Ctes::default(), tables: Vec::new() };
     match query.visit(&mut qualify) {
         ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => Ok(qualify.tables),
     }
 }
 
@@ -105,6 +108,7 @@ impl Expand<'_> {
                 ),
             ));
         }
+        self.check(&def, version).map_err(|error| unreadable(&def, self.view, error))?;
         let called = def.name.rsplit('.').next().unwrap_or_default();
         let alias = alias.take().unwrap_or_else(|| TableAlias {
             explicit: true,
@@ -120,6 +124,14 @@ impl Expand<'_> {
             self.used.push((written, def.clone()));
         }
         Ok(Some(def))
+    }
+
+    /// Whether the view's names mean what they meant when it was made, at the point at which it is read.
+    fn check(&self, def: &ViewDef, version: &Option<TableVersion>) -> Result<()> {
+        match as_of::take(&mut version.clone())? {
+            Some(lsn) => reads::check(def, &self.view.at(lsn)?),
+            None => reads::check(def, self.view),
+        }
     }
 }
 
@@ -156,10 +168,11 @@ impl VisitorMut for Expand<'_> {
 struct Qualify<'a> {
     view: &'a View,
     ctes: Ctes,
+    tables: Vec<Arc<TableDef>>,
 }
 
 impl Qualify<'_> {
-    fn qualify(&self, object: &mut ObjectName) -> Result<()> {
+    fn qualify(&mut self, object: &mut ObjectName) -> Result<()> {
         if let [ObjectNamePart::Identifier(ident)] = object.0.as_slice()
             && self.ctes.find(ident).is_some()
         {
@@ -171,7 +184,14 @@ impl Qualify<'_> {
             None if crate::catalog::information(self.view, &Advice::default(), &written)?.is_some() => {
                 return Ok(());
             }
-            None => crate::planner::table(self.view, &written)?.def().name.clone(),
+            None => {
+                let snapshot = crate::planner::table(self.view, &written)?;
+                let def = snapshot.def();
+                if self.tables.iter().all(|known| known.id != def.id) {
+                    self.tables.push(def.clone());
+                }
+                def.name.clone()
+            }
         };
         let parts = full_name.split('.').map(|part| ObjectNamePart::Identifier(Ident::with_quote('"', part)));
         *object = ObjectName(parts.collect());

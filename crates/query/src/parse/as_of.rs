@@ -24,7 +24,7 @@ pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>
         let before = at.checked_sub(1).and_then(word).unwrap_or_default();
         let is_spelled =
             ["system_time", "timestamp", "version"].iter().any(|word| before.eq_ignore_ascii_case(word));
-        if !is_spelled && !begins_point(&seen, tokens, at + 2) {
+        if !is_spelled && !is(at + 2, LSN) && !begins_point(&seen, tokens, at + 2) {
             at += 1;
             continue;
         }
@@ -38,21 +38,38 @@ pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>
         }
         copied = seen[at];
         at += 2;
-        let number = seen
-            .get(at + 1)
-            .filter(|at| matches!(tokens[**at].token, Token::Number(..) | Token::Placeholder(_)));
-        if is(at, LSN)
-            && let Some(number) = number
-        {
+        let token_at = |at: usize| seen.get(at).map(|at| &tokens[*at].token);
+        if is(at, LSN) && token_at(at + 1) != Some(&Token::LParen) {
             spelled.extend_from_slice(&tokens[copied..=seen[at]]);
-            let number = tokens[*number].token.clone();
-            spelled.extend([Token::LParen, number, Token::RParen].map(token));
-            copied = seen[at + 1] + 1;
-            at += 2;
+            let sign = token_at(at + 1).filter(|token| matches!(token, Token::Minus | Token::Plus));
+            let value = at + 1 + usize::from(sign.is_some());
+            spelled.push(token(Token::LParen));
+            match token_at(value).filter(|token| is_operand(token)) {
+                Some(operand) => {
+                    spelled.extend(sign.into_iter().chain([operand]).cloned().map(token));
+                    at = value;
+                }
+                // It is refused where points are looked at, with the words for all that is no lsn.
+                None => spelled.push(token(keyword("NULL", Keyword::NULL))),
+            }
+            spelled.push(token(Token::RParen));
+            copied = seen[at] + 1;
+            at += 1;
         }
     }
     spelled.extend_from_slice(&tokens[copied..]);
     found.then_some(spelled)
+}
+
+/// What somebody may have taken for an lsn.
+fn is_operand(token: &Token) -> bool {
+    match token {
+        Token::Number(..) | Token::Placeholder(_) | Token::SingleQuotedString(_) => true,
+        Token::Word(word) => {
+            matches!(word.keyword, Keyword::NoKeyword | Keyword::NULL | Keyword::TRUE | Keyword::FALSE)
+        }
+        _ => false,
+    }
 }
 
 /// An unquoted word.

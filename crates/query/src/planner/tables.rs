@@ -21,20 +21,23 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::DataType as SqlType;
 use engine::View;
 use table::Snapshot;
-use types::{Error, Lsn, Result, SchemaVersion, TableId};
+use types::{Error, Lsn, Result, SchemaVersion, TableId, ViewDef};
 
-use crate::advice::Advice;
 use crate::catalog;
 use crate::error::from_datafusion;
 use crate::names::{Named, Tables, Written};
 use crate::provider::{Provider, Table};
 use crate::sql_type;
 
+use super::Planner;
+
 /// The tables that one statement names, all out of one view (S2).
 pub(super) struct ViewTables<'a> {
     view: &'a View,
     extras: &'a [Extra],
-    advice: &'a Advice,
+    planner: &'a Planner,
+    /// Whether the types of views' columns may be looked up: not while that is done.
+    knows_views: bool,
     found: HashMap<String, Found>,
     pub written: Vec<(Written, TableId, SchemaVersion)>,
     /// Whether something is read that holds for this statement alone.
@@ -47,8 +50,14 @@ enum Found {
 }
 
 impl<'a> ViewTables<'a> {
-    pub fn new(advice: &'a Advice, view: &'a View, extras: &'a [Extra]) -> Self {
-        ViewTables { view, extras, advice, found: HashMap::new(), written: Vec::new(), passing: false }
+    pub fn new(planner: &'a Planner, view: &'a View, extras: &'a [Extra]) -> Self {
+        let (found, written) = (HashMap::new(), Vec::new());
+        ViewTables { view, extras, planner, knows_views: true, found, written, passing: false }
+    }
+
+    /// For a query whose columns alone are asked for.
+    pub fn without_views(self) -> Self {
+        ViewTables { knows_views: false, ..self }
     }
 }
 
@@ -57,7 +66,7 @@ impl ViewTables<'_> {
         // What is read at a point that one statement names is read by no other.
         self.passing = true;
         if self.extras.iter().any(|extra| extra.is(written))
-            || catalog::information(self.view, self.advice, written)?.is_some()
+            || catalog::information(self.view, &self.planner.advice, written)?.is_some()
         {
             return Err(Error::invalid(format!(
                 "`{}` shows the present and has no past",
@@ -74,6 +83,15 @@ impl ViewTables<'_> {
     }
 
     pub fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
+        // Here and not where it is named, as that may be deep within a statement already.
+        if self.knows_views
+            && let Some(columns) = self.found.get_mut(catalog::COLUMNS)
+        {
+            let types_of = |def: &ViewDef| self.planner.types_of(def, self.view).unwrap_or_default();
+            let batch = catalog::columns(self.view, &types_of)?;
+            let provider = MemTable::try_new(batch.schema(), vec![vec![batch]]).map_err(from_datafusion)?;
+            *columns = Found::Information(Arc::new(provider));
+        }
         let source = |found: Found| match found {
             Found::Table(table) => provider_as_source(Arc::new(Provider::new(table, system))),
             Found::Information(provider) => provider_as_source(provider),
@@ -92,7 +110,7 @@ impl Tables for ViewTables<'_> {
             self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));
             return Ok((extra.full_name.clone(), extra.columns.clone()));
         }
-        if let Some((full_name, provider)) = catalog::information(self.view, self.advice, written)? {
+        if let Some((full_name, provider)) = catalog::information(self.view, &self.planner.advice, written)? {
             self.passing = true;
             let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
             self.found.insert(full_name.clone(), Found::Information(provider));

@@ -37,7 +37,7 @@ impl Planner {
         }
         let item = SelectItem::UnnamedExpr(expr.clone());
         let statement = crate::write::select(vec![item], Vec::new(), None)?;
-        let mut tables = ViewTables::new(&self.advice, view, &[]);
+        let mut tables = ViewTables::new(self, view, &[]);
         let plan = self.logical(statement, params, &mut tables)?;
         let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;
         let mut state = self.state.clone();

@@ -313,8 +313,12 @@ impl Job {
                 Ok(Answer::Rows(Rows::of(catalog::show_tables(view)?, view.lsn())))
             }
             Statement::ExplainTable { table_name, .. } => {
-                let snapshot = table(view, &Written::of(table_name)?)?;
-                Ok(Answer::Rows(Rows::of(catalog::describe(&snapshot)?, view.lsn())))
+                let written = Written::of(table_name)?;
+                let rows = match view.view(&written.text()).filter(|def| written.admits(&def.name)) {
+                    Some(def) => catalog::describe_view(&def, &self.shared.planner.types_of(&def, view)?)?,
+                    None => catalog::describe(&*table(view, &written)?)?,
+                };
+                Ok(Answer::Rows(Rows::of(rows, view.lsn())))
             }
             Statement::CreateTable(_) => self.write(DoneKind::CreateTable, statement, params).await,
             Statement::ShowViews { .. } => Ok(Answer::Rows(Rows::of(catalog::show_views(view)?, view.lsn()))),

@@ -211,7 +211,9 @@ impl ScalarUDFImpl for Made {
             [_, zone] if self.is_unix() => {
                 let zone = zone.and_then(|zone| zone.try_as_str().flatten()).filter(|zone| !zone.is_empty());
                 let wrong = || ours(Error::invalid("the zone of `from_unixtime` is the name of one"));
-                Arrow::Timestamp(TimeUnit::Microsecond, Some(zone.ok_or_else(wrong)?.into()))
+                let zone = zone.ok_or_else(wrong)?;
+                super::zone::named(zone).map_err(ours)?;
+                Arrow::Timestamp(TimeUnit::Microsecond, Some(zone.into()))
             }
             _ => utc(),
         };

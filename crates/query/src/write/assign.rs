@@ -11,7 +11,7 @@ use types::{Error, Result, TableDef, Value};
 
 use super::{column_position, is_default, named};
 use crate::ddl::later;
-use crate::{convert, parse};
+use crate::{convert, literal, parse};
 
 /// The columns of the rows that an UPDATE writes, as a query gives them.
 pub(super) struct Sets {
@@ -31,11 +31,12 @@ enum Source {
 
 impl Sets {
     /// `called`: what the table's columns are qualified by, and the names in SET may be. Columns that are not set are
-    /// `kept`.
+    /// `kept`. `params`: the values that `$1`, `$2`, … stand for.
     pub fn of(
         def: &TableDef,
         called: &Ident,
         assignments: &[Assignment],
+        params: &[Value],
         kept: impl Fn(&str) -> Expr,
     ) -> Result<Sets> {
         let mut cells = Vec::new();
@@ -53,9 +54,13 @@ impl Sets {
             let sources =
                 if is_row { row(value, positions.len(), &mut cells)? } else { vec![one(value, &mut cells)] };
             for (position, source) in positions.into_iter().zip(sources) {
+                let column = &def.schema.columns[position];
                 if set.insert(position, source).is_some() {
-                    let name = &def.schema.columns[position].name;
-                    return Err(Error::invalid(format!("column `{name}` is set twice")));
+                    return Err(Error::invalid(format!("column `{}` is set twice", column.name)));
+                }
+                if let Source::Cell(cell) = source {
+                    literal::keeps_digits(&cells[cell], &column.data_type, params)
+                        .map_err(|e| e.with("column", &column.name))?;
                 }
             }
         }

@@ -201,7 +201,8 @@ impl Writer<'_> {
         let place = Field::new(PLACE, arrow::datatypes::DataType::Int64, false);
         let excluded = Extra::of(EXCLUDED, extra_schema(snapshot, &[place]), excluded)?;
 
-        let sets = Sets::of(def, called, &update.assignments, |column| qualified(called, column))?;
+        let params = &self.params.values;
+        let sets = Sets::of(def, called, &update.assignments, params, |column| qualified(called, column))?;
         let mut statement = parse::statement(
             &format!(
                 r#"SELECT 1 FROM polynya."{THERE}" AS {name} JOIN polynya."{EXCLUDED}" AS {EXCLUDED}

@@ -195,6 +195,11 @@ fn refuse(insert: &Insert) -> Result<()> {
         (insert.overwrite, "INSERT OVERWRITE"),
         (insert.partitioned.is_some(), "PARTITION"),
         (!insert.assignments.is_empty(), "INSERT … SET"),
+        (!insert.after_columns.is_empty(), "columns behind PARTITION"),
+        (insert.priority.is_some(), "a priority of INSERT"),
+        (insert.insert_alias.is_some(), "a name for the new row but `excluded`"),
+        (insert.settings.is_some(), "SETTINGS"),
+        (insert.format_clause.is_some(), "FORMAT"),
     ];
     match missing.into_iter().find(|(asked, _)| *asked) {
         Some((_, what)) => Err(later(what)),

@@ -42,7 +42,8 @@ impl Writer<'_> {
         }
         let others = others_of(update)?;
         let (snapshot, called) = self.target(&update.table)?;
-        let sets = Sets::of(snapshot.def(), &called, &update.assignments, |column| match others {
+        let (set, params) = (&update.assignments, &self.params.values);
+        let sets = Sets::of(snapshot.def(), &called, set, params, |column| match others {
             [] => Expr::Identifier(Ident::with_quote('"', column)),
             _ => qualified(&called, column),
         })?;

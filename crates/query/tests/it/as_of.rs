@@ -164,6 +164,15 @@ fn columns_are_those_of_then_and_views_those_of_now() {
     assert_eq!(database.query(&both), [["z", "y"]]);
     let error = refused(&database, &format!("select * from v as of lsn {before}"));
     assert!(error.message().contains("`c`"), "{error}");
+    // Of then, the name would be another column's.
+    database.execute("create table u (x bigint, y bigint)");
+    database.execute("insert into u values (1, 2)");
+    let swapped = now(&database);
+    database.execute("alter table u rename column x to z, rename column y to x");
+    database.execute("create view w as select x from u");
+    assert_eq!(database.query("select x from w"), [["2"]]);
+    let error = refused(&database, &format!("select x from w as of lsn {swapped}"));
+    assert!(error.message().contains("column `x` of table `u`, which it reads, is called `y`"), "{error}");
     // A dropped column is there as long as its values are.
     database.execute("alter table t drop column b");
     assert_eq!(database.query(&format!("select b from t as of lsn {later}")), [["5"]]);

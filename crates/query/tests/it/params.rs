@@ -118,6 +118,45 @@ fn rows_are_written_from_parameters() {
     assert!(error.to_string().contains("$1"), "{error}");
 }
 
+/// `[12345678901234567.89]` came as the nearest float64, and a decimal column got all the digits of that one's bits.
+#[test]
+fn a_float_fills_a_decimal_or_an_integer_only_with_digits_that_were_sent() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint primary key, d decimal(30,10), n bigint)");
+    let run =
+        |sql: &str, value: f64| database.run(sql, vec![Value::Float64(value)], query::Limits::default());
+    for (sql, value, what) in [
+        ("insert into t (id, d) values (1, $1)", 12_345_678_901_234_567.89, "decimal"),
+        ("insert into t (id, d) values (1, $1)", 0.1 + 0.2, "decimal"),
+        ("insert into t (id, n) values (1, $1)", 9_007_199_254_740_993.0, "int64"),
+        ("insert into t (id, n) values (1, $1)", 0.5, "int64"),
+        ("insert into t (id) values (2) on conflict (id) do update set d = $1", 0.1 + 0.2, "decimal"),
+        ("update t set d = $1 where id = 2", 0.1 + 0.2, "decimal"),
+        ("update t set (n, d) = (-($1), 1) where id = 2", 1e18, "int64"),
+    ] {
+        database
+            .run("insert into t (id) values (2) on conflict do nothing", vec![], Default::default())
+            .unwrap();
+        let error = run(sql, value).unwrap_err();
+        assert_eq!(error.kind(), Kind::Schema, "{sql}: {error}");
+        assert!(error.to_string().contains(what), "{sql}: {error}");
+    }
+    run("insert into t values (3, $1, 1)", 0.3).unwrap();
+    run("insert into t values (4, 1, $1)", -9_007_199_254_740_991.0).unwrap();
+    run("insert into t values (5, $1, 1)", 1e18).unwrap();
+    run("update t set d = $1 where id = 2", 1234567890.12345).unwrap();
+    assert_eq!(
+        database.query("select id, d, n from t order by id"),
+        [
+            ["2", "1234567890.1234500000", "NULL"],
+            ["3", "0.3000000000", "1"],
+            ["4", "1.0000000000", "-9007199254740991"],
+            ["5", "1000000000000000000.0000000000", "1"],
+        ]
+    );
+}
+
 /// JSON has no decimals, dates or uuids: they come as text, and mean what they are compared with. The second run of
 /// each statement is that of a kept plan.
 #[test]

@@ -208,6 +208,10 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
                 What::Upsert | What::InsertIfAbsent => return Err(no_key(def, what.name()).into()),
                 _ => Mode::Append,
             };
+            // No row lacks what the table asks of one.
+            if read.batch.num_rows() == 0 {
+                return Ok(Did::Rows(Written::default()));
+            }
             Op::Insert { table, batch: read.batch, mode }
         }
     };

@@ -185,7 +185,7 @@ fn what_does_not_fit_is_named_with_its_line_and_changes_nothing() {
         ("", "1,2\n\"3\",\"a\nb\"\n", 422, "line 2, column `n`"),
         ("", "1,2\n3,x\n", 422, "line 2, column `n`: `x` is no int32"),
         ("", "1,2\n\n,3\n", 422, "line 3, column `id`: NULL"),
-        ("", "1,2\n\"3,4\n5,6\n", 422, "line 2: 2 values expected, 1 found"),
+        ("", "1,2\n\"3,4\n5,6\n", 400, "line 2: a quote opens here and is never closed"),
         ("WITH (HEADER)", "id,m\n1,2\n", 400, "no column `m`"),
         ("WITH (HEADER)", "id,ID\n1,2\n", 400, "twice"),
         ("", "1,2\n1,3\n", 409, "two rows"),

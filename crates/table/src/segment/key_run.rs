@@ -113,7 +113,16 @@ impl KeyRun {
     pub fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
         let bucket = bucket_of(hash, self.bits);
         let entries = self.start(bucket)..self.start(bucket + 1);
+        self.touch(hash);
         entries.filter(move |entry| self.hash(*entry) == hash).map(|entry| self.ordinal(entry))
+    }
+
+    /// Reads where the hashes and the ordinals of a bucket begin: two loads that do not wait for each other.
+    pub fn touch(&self, hash: u64) {
+        let entry = self.start(bucket_of(hash, self.bits));
+        if entry < self.count {
+            std::hint::black_box(self.hash(entry) ^ u64::from(self.ordinal(entry)));
+        }
     }
 
     /// All pairs, for checking.

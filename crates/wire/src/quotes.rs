@@ -1,10 +1,12 @@
-//! Notices a quote that is opened and never closed. The CSV reader takes the rest of the file for one field then, and says
+//! CSV: notices a quote that is opened and never closed. A CSV reader takes the rest of the file for one field then, and says
 //! nothing: rows would be lost silently.
 
 use std::fmt;
 use std::io::{self, Read};
 
-/// Passes bytes on, and fails at their end if that is inside a quoted field.
+use types::Error;
+
+/// Passes bytes on, and fails with [`Unclosed`] at their end if that is inside a quoted field.
 pub struct Quotes<R> {
     inner: R,
     delimiter: u8,
@@ -40,10 +42,23 @@ impl fmt::Display for Unclosed {
 
 impl std::error::Error for Unclosed {}
 
+impl Unclosed {
+    /// What to answer where a source failed with this.
+    pub fn error_of(error: &io::Error) -> Option<Error> {
+        let unclosed = error.get_ref()?.downcast_ref::<Unclosed>()?;
+        let hint = "close it, or double it where it is part of the text; is the file whole?";
+        Some(Error::invalid(unclosed.to_string()).hint(hint))
+    }
+}
+
 impl<R> Quotes<R> {
     /// `lines` of the source came before.
     pub fn new(inner: R, delimiter: u8, lines: u64) -> Self {
         Quotes { inner, delimiter, state: State::Start, seen: 0, line: lines + 1, opened: 0 }
+    }
+
+    pub fn get_mut(&mut self) -> &mut R {
+        &mut self.inner
     }
 
     fn watch(&mut self, bytes: &[u8]) {
