@@ -60,6 +60,11 @@ impl Root {
         self.tables.values()
     }
 
+    /// Segments in which something was found damaged since the start. What was not read since then is not known.
+    pub fn damaged_segments(&self) -> usize {
+        self.tables().flat_map(|table| table.segments()).filter(|segment| segment.is_damaged()).count()
+    }
+
     pub fn table_count(&self) -> usize {
         self.tables.len()
     }

@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     );
     for (name, rows) in [("as-backed-up", 10), ("carried-forward", 12)] {
         let again = Database::open(dir.join(name))?;
-        assert_eq!(again.snapshot().table("log")?.rows(), rows);
+        assert_eq!(again.snapshot().rows("log")?, rows);
         again.close()?;
     }
     Ok(())

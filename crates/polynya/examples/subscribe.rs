@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         apply(&mut copy, &page);
     }
     println!("followed up to lsn {} of {last}: {} items", changes.position(), copy.len());
-    assert_eq!(copy.len() as u64, db.snapshot().table("stock")?.rows());
+    assert_eq!(copy.len() as u64, db.snapshot().rows("stock")?);
     assert!(copy.values().any(|(item, count)| item == "bolt" && *count == 99));
     db.close()
 }

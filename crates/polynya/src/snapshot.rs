@@ -8,7 +8,7 @@ use engine::Root;
 #[cfg(feature = "sql")]
 use engine::View;
 use table::Projection;
-use types::{Error, Lsn, Result, Value, key, name};
+use types::{Error, Lsn, Result, TableDef, Value, key, name};
 
 use crate::Row;
 use crate::lease::{Lease, Pieces};
@@ -42,9 +42,19 @@ impl Snapshot {
         self.lease.lsn()
     }
 
-    /// A table by `[namespace.]table`: exact, or the only one that differs by case. The value is the engine's own and has no end:
-    /// as long as it is kept, so are the files of what it reads.
-    pub fn table(&self, table: &str) -> Result<Arc<table::Snapshot>> {
+    /// How a table is defined: its columns, key and options.
+    pub fn definition(&self, table: &str) -> Result<Arc<TableDef>> {
+        Ok(self.table(table)?.def().clone())
+    }
+
+    /// How many rows a table has. Costs nothing.
+    pub fn rows(&self, table: &str) -> Result<u64> {
+        Ok(self.table(table)?.rows())
+    }
+
+    /// A table by `[namespace.]table`: exact, or the only one that differs by case. The value is the engine's own and has no
+    /// end, so it is not handed out.
+    pub(crate) fn table(&self, table: &str) -> Result<Arc<table::Snapshot>> {
         let held = self.lease.held()?;
         match &held.then {
             Some(view) => view.table(table),

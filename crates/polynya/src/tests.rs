@@ -62,6 +62,7 @@ fn a_snapshot_may_be_of_an_earlier_commit() {
     assert_eq!((count(&then, "bolt"), count(&then, "nut")), (Some(Value::Int64(40)), Some(Value::Int64(55))));
     let rows: usize = then.scan("stock").unwrap().map(|batch| batch.unwrap().num_rows()).sum();
     assert_eq!((rows, count(&db.snapshot(), "nut")), (2, None));
+    assert_eq!((then.rows("stock").unwrap(), db.snapshot().rows("stock").unwrap()), (2, 1));
     let when = db.snapshot_at_time(first.time).unwrap();
     assert!((first.lsn..=last.unwrap().lsn).contains(&when.lsn()), "to the millisecond: {}", when.lsn());
     let before = crate::Lsn(made.lsn.0 - 1);
@@ -126,7 +127,7 @@ fn many_databases_close_within_two_seconds_while_they_work() {
     }
     // And all is there again.
     for i in 0..12 {
-        assert!(open(i).snapshot().table("stock").unwrap().rows() > 500);
+        assert!(open(i).snapshot().rows("stock").unwrap() > 500);
     }
 }
 
@@ -215,7 +216,7 @@ fn concurrent_closes_and_writes_end_in_order() {
                 })
             })
             .collect();
-        while db.snapshot().table("stock").unwrap().rows() < 200 {
+        while db.snapshot().rows("stock").unwrap() < 200 {
             std::thread::yield_now();
         }
         let closers: Vec<_> = (0..3).map(|_| scope.spawn(|| db.close().unwrap())).collect();
@@ -224,11 +225,7 @@ fn concurrent_closes_and_writes_end_in_order() {
     });
     drop(db);
     let db = Database::open(dir.path()).unwrap();
-    assert_eq!(
-        db.snapshot().table("stock").unwrap().rows() as i64,
-        acknowledged,
-        "L1, and nothing unacknowledged"
-    );
+    assert_eq!(db.snapshot().rows("stock").unwrap() as i64, acknowledged, "L1, and nothing unacknowledged");
 }
 
 #[test]
@@ -387,7 +384,7 @@ fn a_follower_sees_every_commit_once_and_holds_nobody_up() {
     });
     let snapshot = db.snapshot();
     assert_eq!(seen, snapshot.lsn());
-    assert_eq!(copy.len() as u64, snapshot.table("stock").unwrap().rows());
+    assert_eq!(copy.len() as u64, snapshot.rows("stock").unwrap());
     for (id, (item, count)) in &copy {
         let row = snapshot.get("stock", std::slice::from_ref(item)).unwrap().unwrap();
         assert_eq!((row.row_id(), row.get("count").unwrap()), (*id, count.clone()));

@@ -100,8 +100,7 @@ pub fn get<'py>(
     key: &[Bound<'py, PyAny>],
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let key = key.iter().map(|value| to_value(value, 0)).collect::<PyResult<Vec<_>>>()?;
-    let found = snapshot.table(table).or_raise()?;
-    let def = found.def();
+    let def = snapshot.definition(table).or_raise()?;
     let key = key
         .into_iter()
         .zip(def.key_columns().map(Some).chain(std::iter::repeat(None)))

@@ -17,6 +17,7 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
@@ -28,6 +29,7 @@ use futures::{Stream, StreamExt};
 use types::{ColumnId, IndexDef, TableDef, TableId};
 
 use crate::compact::Compact;
+use crate::forget::Forget;
 use crate::prune::Test;
 use crate::scan::Scan;
 
@@ -124,6 +126,9 @@ impl Advice {
         if let Some(sort) = plan.as_any().downcast_ref::<SortExec>() {
             self.look_at_first(sort);
         }
+        if let Some(aggregate) = plan.as_any().downcast_ref::<AggregateExec>() {
+            self.look_at_extremes(aggregate);
+        }
         if let Some(join) = plan.as_any().downcast_ref::<HashJoinExec>() {
             self.look_at_join(join);
         }
@@ -155,6 +160,31 @@ impl Advice {
             }
         });
         self.note(scan, columns, count as u64);
+    }
+
+    /// The least and greatest values of all rows that a condition takes.
+    fn look_at_extremes(&self, aggregate: &AggregateExec) {
+        let is_first = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single);
+        let figures = aggregate.aggr_expr();
+        let is_extreme = |name: &str| matches!(name, "min" | "max");
+        if !is_first
+            || !aggregate.group_expr().expr().is_empty()
+            || !figures.iter().all(|figure| is_extreme(figure.fun().name()))
+        {
+            return;
+        }
+        for figure in figures {
+            let arguments = figure.expressions();
+            let [argument] = &arguments[..] else { continue };
+            let Some((scan, column)) = source(aggregate.input(), argument) else { continue };
+            let Some((_, tests)) = scan.of_all() else { continue };
+            let def = scan.snapshot().def();
+            let mut columns = equal(tests, def);
+            if fits(column, def) && !columns.contains(&column) {
+                columns.push(column);
+                self.note(scan, columns, 1);
+            }
+        }
     }
 
     /// The larger side of a join, which was read whole for the few values of the other.
@@ -214,7 +244,10 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     if let Some(scan) = any.downcast_ref::<Scan>() {
         return Some(scan);
     }
-    let passes = any.is::<CooperativeExec>() || any.is::<RepartitionExec>() || any.is::<Compact>();
+    let passes = any.is::<CooperativeExec>()
+        || any.is::<RepartitionExec>()
+        || any.is::<Compact>()
+        || any.is::<Forget>();
     let [input] = plan.children()[..] else { return None };
     if passes { scan_below(input) } else { None }
 }
@@ -246,7 +279,8 @@ pub(crate) fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Sc
     let passes = any.is::<CooperativeExec>()
         || any.is::<RepartitionExec>()
         || any.is::<CoalescePartitionsExec>()
-        || any.is::<Compact>();
+        || any.is::<Compact>()
+        || any.is::<Forget>();
     let [input] = plan.children()[..] else { return None };
     if passes { source_at(input, at) } else { None }
 }

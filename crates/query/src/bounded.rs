@@ -8,7 +8,7 @@
 //! without being looked up by name, and `||` is no function: [`Bounds`] finds those in the plan.
 
 mod bytes;
-mod concat;
+pub(crate) mod concat;
 pub(crate) mod constant;
 
 use std::any::Any;

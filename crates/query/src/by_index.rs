@@ -10,6 +10,7 @@ use index::column::{self, Columns, Index, Indexes, Next, Range};
 use table::Snapshot;
 use types::{ColumnId, Result, RowId, Value};
 
+use crate::provider::Table;
 use crate::prune::{self, Test, constants};
 
 /// Ranges of one lookup: an IN over several columns multiplies.
@@ -20,6 +21,10 @@ pub(crate) const ROWS_FOR_ONE: u64 = 32;
 pub(crate) const FEW: u64 = 64;
 /// Sides of one OR that are looked up each.
 const PARTS_MAX: usize = 64;
+/// ORs of one filter of which that is tried.
+const ORS_MAX: usize = 8;
+/// What the sides of all ORs may come to, in tests and in ranges, where they are looked for in one index.
+const SIDES_MAX: usize = 4 * RANGES_MAX;
 
 /// Rows that an index found, or several.
 #[derive(Debug)]
@@ -70,38 +75,77 @@ pub(crate) fn pays(table: &Snapshot) -> impl Fn(u64) -> bool {
     move |rows| rows <= FEW || rows.saturating_mul(ROWS_FOR_ONE) <= all
 }
 
-/// The rows that pass `tests` as far as the best index knows; `None` if reading all rows is less work.
-pub(crate) fn find(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Option<Found> {
-    let pays = pays(table);
-    let one = best(table, indexes, tests);
+/// The rows that pass `tests` as far as the best index knows; of an OR also as the key and row ids know. `None` if reading all
+/// rows is less work.
+pub(crate) fn find(table: &Table, tests: &[Test]) -> Option<Found> {
+    let pays = pays(&table.snapshot);
+    let one = best(table, tests);
     let few = one.as_ref().map_or(u64::MAX, |way| way.found.rows);
-    let other = tests.iter().enumerate().filter_map(|(at, test)| {
-        let Test::Or(parts) = test else { return None };
-        if parts.len() > PARTS_MAX || few <= FEW {
+    let ors = tests.iter().enumerate().filter_map(|(at, test)| match test {
+        Test::Or(parts) if parts.len() <= PARTS_MAX => Some((at, parts)),
+        _ => None,
+    });
+    let other = ors.take(ORS_MAX).filter_map(|(at, parts)| {
+        if few <= FEW {
             return None;
         }
-        let ways: Vec<Way<'_>> = parts
-            .iter()
-            .map(|part| {
-                let mut all: Vec<Test> =
-                    tests.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, t)| t.clone()).collect();
-                prune::flatten(part.clone(), &mut all);
-                best(table, indexes, &all)
-            })
-            .collect::<Option<_>>()?;
-        Some((ways.iter().fold(0u64, |rows, way| rows.saturating_add(way.found.rows)), ways))
+        let others: Vec<Test> =
+            tests.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, test)| test.clone()).collect();
+        sides(table, &others, parts, &pays)
     });
-    match other.min_by_key(|(rows, _)| *rows) {
-        Some((rows, ways)) if rows < few && pays(rows) => {
-            Found::either(ways.iter().map(Way::find).collect::<Option<_>>()?)
+    match other.min_by_key(|sides| sides.rows) {
+        Some(sides) if sides.rows < few => {
+            let mut all: Vec<Found> = sides.ways.iter().map(Way::find).collect::<Option<_>>()?;
+            all.extend(sides.known);
+            Found::either(all)
         }
         _ if pays(few) => one?.find(),
         _ => None,
     }
 }
 
+/// Where the rows of the sides of an OR are.
+struct Sides<'a> {
+    ways: Vec<Way<'a>>,
+    /// By the key or by row ids, which know every row.
+    known: Vec<Found>,
+    rows: u64,
+}
+
+/// Each side is looked up by itself; `None` if of one nothing is known, or they are too many.
+fn sides<'a>(
+    table: &'a Table,
+    others: &[Test],
+    parts: &[Test],
+    pays: &impl Fn(u64) -> bool,
+) -> Option<Sides<'a>> {
+    let snapshot = &table.snapshot;
+    let last = RowId(snapshot.next_row().0.saturating_sub(1));
+    let mut sides = Sides { ways: Vec::new(), known: Vec::new(), rows: 0 };
+    let mut known = 0;
+    for part in parts {
+        let mut tests = others.to_vec();
+        prune::flatten(part.clone(), &mut tests);
+        let is_few = |more: u64| known + more <= RANGES_MAX as u64 && pays(sides.rows.saturating_add(more));
+        if let Some((how, rows)) = prune::by_id(snapshot, &tests, is_few).ok()? {
+            known += rows.len() as u64;
+            sides.rows += rows.len() as u64;
+            sides.known.push(Found { name: how.to_owned(), rows, reached: last });
+        } else {
+            let way = best(table, &tests)?;
+            sides.rows = sides.rows.saturating_add(way.found.rows);
+            sides.ways.push(way);
+        }
+        if !pays(sides.rows) {
+            return None;
+        }
+    }
+    Some(sides)
+}
+
 /// The index that finds fewest.
-fn best<'a>(table: &'a Snapshot, indexes: &'a Indexes, tests: &[Test]) -> Option<Way<'a>> {
+fn best<'a>(table: &'a Table, tests: &[Test]) -> Option<Way<'a>> {
+    let (table, indexes) = (&table.snapshot, table.indexes.as_ref()?);
     let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
     let ways = declared.filter_map(|declared| {
         // Most tests are about another column.
@@ -188,6 +232,51 @@ fn is_float(value: &Value) -> bool {
 
 /// Where in an index the entries of rows lie that pass the tests; `None` if the tests say nothing of its first column.
 pub(crate) fn ranges(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>> {
+    let mut left = SIDES_MAX;
+    ranges_of(columns, tests, &mut left)
+}
+
+/// What passes `a > 1 OR (a = 1 AND b > 2)`, which is also what `(a, b) > (1, 2)` says, lies in the range of one of its sides.
+fn ranges_of(columns: &Columns, tests: &[Test], left: &mut usize) -> Result<Option<Vec<Range>>> {
+    let mut found = ranges_of_all(columns, tests)?;
+    let ors = tests.iter().filter_map(|test| match test {
+        Test::Or(parts) if columns.ids().any(|id| is_about(test, id)) => Some(parts),
+        _ => None,
+    });
+    let mut plain: Option<Vec<Test>> = None;
+    for parts in ors {
+        let is_plain = |test: &&Test| !matches!(test, Test::Or(_));
+        let plain = plain.get_or_insert_with(|| tests.iter().filter(is_plain).cloned().collect());
+        let Some(either) = ranges_of_either(columns, plain, parts, left)? else { continue };
+        found = Some(match found {
+            Some(all) => Range::common(&all, &either),
+            None => either,
+        });
+    }
+    Ok(found)
+}
+
+fn ranges_of_either(
+    columns: &Columns,
+    plain: &[Test],
+    parts: &[Test],
+    left: &mut usize,
+) -> Result<Option<Vec<Range>>> {
+    let mut either = Vec::new();
+    for part in parts {
+        let Some(rest) = left.checked_sub(plain.len() + 1) else { return Ok(None) };
+        *left = rest;
+        let mut all = plain.to_vec();
+        prune::flatten(part.clone(), &mut all);
+        let Some(ranges) = ranges_of(columns, &all, left)? else { return Ok(None) };
+        *left = left.saturating_sub(ranges.len());
+        either.extend(ranges);
+    }
+    let either = Range::apart(either);
+    Ok((either.len() <= RANGES_MAX).then_some(either))
+}
+
+fn ranges_of_all(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>> {
     let mut equal: Vec<Vec<Value>> = vec![Vec::new()];
     let mut next = None;
     for id in columns.ids() {

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use index::column::{Index, Next, Range};
 use types::{ColumnId, DataType, Result, RowId, TableDef, Value};
 
-use crate::by_index::{FEW, Found, ROWS_FOR_ONE, conditions, covers, equal_to, is_zero, ranges};
+use crate::by_index::{self, FEW, Found, ROWS_FOR_ONE, covers, equal_to, is_zero};
 use crate::provider::Table;
 use crate::prune::Test;
 
@@ -96,14 +96,7 @@ impl Way {
         let later = (1..ordered).find(|at| is_float(def, order[*at].column) && at + 1 < order.len());
         let ordered = later.unwrap_or(ordered);
         let more = order.split_off(ordered);
-        let values = conditions(tests, first.column);
-        let ranges = if !values.is_empty() {
-            let mut range = columns.range(&equal, Next::Any)?;
-            for condition in values {
-                range = range.and(columns.range(&equal, condition.next())?);
-            }
-            vec![range]
-        } else if is_natural(first) {
+        let mut ranges = if is_natural(first) {
             vec![columns.range(&equal, Next::Any)?]
         } else {
             let unbounded = Bound::Unbounded;
@@ -112,6 +105,16 @@ impl Way {
             let nulls = columns.range(&known, Next::Any)?;
             if first.nulls_first { vec![nulls, values] } else { vec![values, nulls] }
         };
+        if let Some(wanted) = by_index::ranges(columns, tests)? {
+            let within = |range: &Range| {
+                let mut within = Range::common(std::slice::from_ref(range), &wanted);
+                if first.descending {
+                    within.reverse();
+                }
+                within
+            };
+            ranges = ranges.iter().flat_map(within).collect();
+        }
         let known = equal.len();
         Ok(Some(Way { ranges, descending: first.descending, known, ordered, more: !more.is_empty() }))
     }
@@ -216,7 +219,7 @@ pub(crate) fn distinct(
         (all && first > 0).then_some((first, declared, index))
     });
     let (first, declared, index) = ways.min_by_key(|(first, ..)| *first)?;
-    let ranges = ranges(index.columns(), tests).ok()?.unwrap_or_else(|| vec![Range::all()]);
+    let ranges = by_index::ranges(index.columns(), tests).ok()?.unwrap_or_else(|| vec![Range::all()]);
     let rows = one_of_each(index, first, ranges, rows_max(table), keep).ok()??;
     Some(Found { name: declared.name.clone(), rows, reached: index.reached() })
 }

@@ -53,12 +53,13 @@ pub(crate) fn information(
         "views" => views(view),
         "table_constraints" => table_constraints(view),
         "key_column_usage" => key_column_usage(view),
+        "referential_constraints" => referential_constraints(),
         _ => {
             return Err(Error::not_found(format!(
                 "there is no table `{}`",
                 types::name::printable(&written.text())
             ))
-            .hint("information_schema has tables, columns, views, schemata, table_constraints and key_column_usage"));
+            .hint("information_schema has tables, columns, views, schemata, table_constraints, key_column_usage and referential_constraints"));
         }
     }?;
     table(&format!("{NAMESPACE}.{name}"), batch)
@@ -131,13 +132,18 @@ pub(crate) fn columns(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch>
             defaults.push(None);
         }
     }
-    let precision = |of: fn(&DataType) -> Option<i64>| -> ArrayRef {
+    let count = names.len();
+    let of_tables: usize = view.tables().iter().map(|table| table.def().schema.columns.len()).sum();
+    let updatable = (0..count).map(|at| if at < of_tables { "YES" } else { "NO" }.to_owned()).collect();
+    let same = |text: &str| texts(vec![text.to_owned(); count]);
+    let number = |of: fn(&DataType) -> Option<i64>| -> ArrayRef {
         Arc::new(types.iter().map(|data_type| data_type.as_ref().and_then(of)).collect::<Int64Array>())
     };
     let shown: StringArray =
         types.iter().map(|data_type| data_type.as_ref().map(DataType::to_string)).collect();
+    let udt_names: StringArray = types.iter().map(|data_type| data_type.as_ref().map(udt_name)).collect();
     batch(vec![
-        ("table_catalog", texts(vec!["polynya".to_owned(); names.len()])),
+        ("table_catalog", same("polynya")),
         ("table_schema", texts(namespaces)),
         ("table_name", texts(names)),
         ("column_name", texts(columns)),
@@ -145,8 +151,23 @@ pub(crate) fn columns(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch>
         ("data_type", Arc::new(shown)),
         ("is_nullable", texts(nullable)),
         ("column_default", Arc::new(StringArray::from(defaults))),
-        ("numeric_precision", precision(numeric_precision)),
-        ("numeric_scale", precision(numeric_scale)),
+        ("numeric_precision", number(numeric_precision)),
+        ("numeric_scale", number(numeric_scale)),
+        ("numeric_precision_radix", number(numeric_radix)),
+        ("datetime_precision", number(datetime_precision)),
+        // No text has a length of its own, and nothing has a collation, a domain or an expression that makes it.
+        ("character_maximum_length", number(|_| None)),
+        ("character_octet_length", number(|_| None)),
+        ("collation_name", no_texts(count)),
+        ("domain_name", no_texts(count)),
+        ("udt_catalog", same("polynya")),
+        ("udt_schema", same("pg_catalog")),
+        ("udt_name", Arc::new(udt_names)),
+        ("is_identity", same("NO")),
+        ("identity_generation", no_texts(count)),
+        ("is_generated", same("NEVER")),
+        ("generation_expression", no_texts(count)),
+        ("is_updatable", texts(updatable)),
     ])
 }
 
@@ -167,6 +188,43 @@ fn numeric_scale(data_type: &DataType) -> Option<i64> {
         DataType::Int32 | DataType::Int64 => Some(0),
         DataType::Decimal { scale, .. } => Some(i64::from(*scale)),
         _ => None,
+    }
+}
+
+/// In which system [`numeric_precision`] counts digits.
+fn numeric_radix(data_type: &DataType) -> Option<i64> {
+    numeric_precision(data_type).map(|_| if matches!(data_type, DataType::Decimal { .. }) { 10 } else { 2 })
+}
+
+/// Digits of a second.
+fn datetime_precision(data_type: &DataType) -> Option<i64> {
+    match data_type {
+        DataType::Timestamp => Some(6),
+        DataType::Date => Some(0),
+        _ => None,
+    }
+}
+
+/// What PostgreSQL calls a type in `pg_type`, by which its clients know how to read one; Polynya's own have their own names.
+fn udt_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Bool => "bool".into(),
+        DataType::Int32 => "int4".into(),
+        DataType::Int64 => "int8".into(),
+        DataType::Float32 => "float4".into(),
+        DataType::Float64 => "float8".into(),
+        DataType::Decimal { .. } => "numeric".into(),
+        DataType::String => "text".into(),
+        DataType::Binary => "bytea".into(),
+        DataType::Date => "date".into(),
+        DataType::Timestamp => "timestamptz".into(),
+        DataType::Uuid => "uuid".into(),
+        DataType::Json => "json".into(),
+        DataType::List(item) => format!("_{}", udt_name(&item.data_type)),
+        DataType::Struct(_) => "record".into(),
+        DataType::Vector(_) => "vector".into(),
+        DataType::Point => "point".into(),
+        DataType::Point3d => "point3d".into(),
     }
 }
 
@@ -250,8 +308,25 @@ fn key_column_usage(view: &View) -> Result<RecordBatch> {
         ("table_schema", texts(namespaces)),
         ("table_name", texts(names)),
         ("column_name", texts(columns)),
+        ("position_in_unique_constraint", Arc::new(Int64Array::new_null(positions.len()))),
         ("ordinal_position", Arc::new(Int64Array::from(positions))),
     ])
+}
+
+/// None: no table refers to another.
+fn referential_constraints() -> Result<RecordBatch> {
+    let names = [
+        "constraint_catalog",
+        "constraint_schema",
+        "constraint_name",
+        "unique_constraint_catalog",
+        "unique_constraint_schema",
+        "unique_constraint_name",
+        "match_option",
+        "update_rule",
+        "delete_rule",
+    ];
+    batch(names.into_iter().map(|name| (name, no_texts(0))).collect())
 }
 
 /// How far back each table can be read by AS OF, and what that takes.
@@ -439,6 +514,10 @@ fn described(
 
 fn texts(values: Vec<String>) -> ArrayRef {
     Arc::new(StringArray::from(values))
+}
+
+fn no_texts(count: usize) -> ArrayRef {
+    Arc::new(StringArray::new_null(count))
 }
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {

@@ -34,6 +34,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Log
 use datafusion::sql::sqlparser::ast::Statement;
 use types::{Error, Result};
 
+use crate::arrays;
 use crate::error::from_datafusion;
 use crate::nullif;
 use crate::one_type;
@@ -129,6 +130,14 @@ impl Pass<'_> {
                 let (mut left, mut right) = self.read_each_other(*left, *right)?;
                 refuse_beside(&left, &right, self.schema)?;
                 meet::as_times(&mut [&mut left, &mut right], self.schema);
+                if let (Some(Arrow::List(own)), Some(Arrow::List(other))) =
+                    (self.type_of(&left), self.type_of(&right))
+                {
+                    text::refuse(own.data_type(), other.data_type())?;
+                    if let Some(less) = arrays::less(left.clone(), op, right.clone()) {
+                        return Ok(Transformed::yes(less));
+                    }
+                }
                 Transformed::yes(self.compare(left, op, right))
             }
             Expr::BinaryExpr(BinaryExpr { left, op, right })
@@ -179,7 +188,8 @@ impl Pass<'_> {
             {
                 Transformed::yes(*cast.expr)
             }
-            Expr::Cast(cast) => text::cast(cast),
+            Expr::Cast(cast) => text::cast(cast, self.schema)?,
+            Expr::TryCast(cast) => text::try_cast(cast, self.schema)?,
             Expr::SetComparison(set) => Transformed::yes(self.set_comparison(set)?),
             Expr::Case(mut case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
@@ -195,6 +205,9 @@ impl Pass<'_> {
             }
             Expr::ScalarFunction(function) if one_type::NAMES.contains(&function.func.name()) => {
                 Transformed::yes(self.one_type(function)?)
+            }
+            Expr::ScalarFunction(function) if function.func.name() == arrays::EQUALS_ANY => {
+                Transformed::yes(self.equals_any(function)?)
             }
             Expr::ScalarFunction(_) => {
                 self.look(&expr);
@@ -229,6 +242,24 @@ impl Pass<'_> {
             args.into_iter().map(|arg| self.read_as(arg, own)).collect::<DfResult<_>>()?;
         meet::as_times(&mut args.iter_mut().collect::<Vec<_>>(), self.schema);
         Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
+    }
+
+    /// `= ANY`: what its items are compared with is read as one of them.
+    fn equals_any(&mut self, function: ScalarFunction) -> DfResult<Expr> {
+        let ScalarFunction { func, mut args } = function;
+        if let [list, element] = args.as_mut_slice()
+            && let Some(Arrow::List(item)) = self.type_of(list)
+        {
+            *element = self.read_as(std::mem::take(element), Some(item.data_type()))?;
+            if let Some(own) = self.type_of(element) {
+                text::refuse(item.data_type(), &own)?;
+            }
+        }
+        Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
+    }
+
+    fn is_list(&self, expr: &Expr) -> bool {
+        matches!(self.type_of(expr), Some(Arrow::List(_)))
     }
 
     /// It compares its arguments.

@@ -9,6 +9,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType as Arrow, Decimal128Type, DecimalType, Float32Type, Float64Type};
 use types::{DataType, Error, Field, Kind, Result, Value, name};
 
+use crate::arrays;
 use crate::coerce::Number;
 use crate::{to_float, uuid};
 
@@ -333,6 +334,7 @@ pub(crate) fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
             let cast = cast_with_options(&array, &data_type.to_arrow(), &STRICT).map_err(|_| no())?;
             Value::from_array(&cast, data_type, 0)
         }
+        DataType::List(item) if arrays::is_braced(text) => arrays::to_value(text, item)?,
         DataType::List(_)
         | DataType::Struct(_)
         | DataType::Vector(_)

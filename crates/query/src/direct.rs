@@ -185,7 +185,7 @@ impl Direct {
             Place::Rows(rows) => (rows, Vec::new()),
             Place::Range(first, end) if first >= end => (Vec::new(), Vec::new()),
             Place::Range(..) => {
-                let found = table.indexes.as_ref().and_then(|i| by_index::find(snapshot, i, &tests));
+                let found = by_index::find(table, &tests);
                 let (rows, mut tail) = match found {
                     Some(found) => (found.rows, snapshot.pieces_after(found.reached)),
                     None if caller == Caller::Waiting && snapshot.rows() <= caller.rows_max().1 as u64 => {

@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, RecursiveQuery,
 };
 
+use crate::arrays;
 use crate::coerce::compares;
 use crate::provider::Provider;
 
@@ -33,13 +34,15 @@ pub(crate) use array::keys;
 pub(crate) use function::{NAME, is_function, without_keys};
 
 /// Functions that compare their arguments, or items of them.
-const COMPARING: [&str; 8] = [
+const COMPARING: [&str; 10] = [
     "array_has",
     "array_has_all",
     "array_has_any",
     "array_position",
     "array_positions",
-    "array_remove",
+    arrays::REMOVE,
+    arrays::EQUALS_ANY,
+    arrays::LESS,
     "greatest",
     "least",
 ];

@@ -22,8 +22,11 @@
 //! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order; which index is missing |
 //! | `tell.rs` | what one side of a join tells the other: which values there are |
 //! | `casts.rs` | aggregates that differ only in a cast |
+//! | `arrays.rs`, `bytes.rs`, `called.rs` | lists and bytes as PostgreSQL has them; functions by other names |
 //! | `interval.rs`, `ordered.rs` | an interval times a number; a UNION ALL that is in an order |
+//! | `forget.rs` | constants, equal columns and orders that end at an outer join or at grouping sets |
 //! | `simplify.rs`, `membership.rs`, `apart.rs`, `distinct.rs`, `float_keys.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
+//! | `sets.rs`, `grouping_sets.rs` | INTERSECT ALL and EXCEPT ALL count; totals of no rows, sets that stand twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
 //! | `to_float.rs` | decimals as floats, rounded once |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
@@ -66,11 +69,14 @@ mod advice;
 mod alter;
 mod answer;
 mod apart;
+mod arrays;
 mod as_of;
 mod asof_join;
 mod bounded;
 mod by_index;
 mod by_order;
+mod bytes;
+mod called;
 mod cancel;
 mod casts;
 mod catalog;
@@ -88,6 +94,8 @@ pub mod files;
 mod first_rows;
 mod float_keys;
 mod floats;
+mod forget;
+mod grouping_sets;
 mod guard;
 mod interval;
 mod latest;
@@ -115,6 +123,7 @@ mod row_values;
 mod scan;
 pub mod search;
 mod session;
+mod sets;
 mod simplify;
 mod single;
 mod sql;

@@ -8,12 +8,15 @@
 //!
 //! `_row_id` and `_time` are columns of every table, and `*` does not mean them. A table shows them to DataFusion only
 //! in statements that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` ([`wildcard`]).
+//!
+//! Columns that USING and NATURAL JOIN merge are spelled out ([`using`]).
 
 mod ctes;
 mod known;
 mod output;
 mod reads;
 mod scope;
+mod using;
 mod views;
 mod wildcard;
 
@@ -31,6 +34,7 @@ pub(crate) use ctes::Ctes;
 use known::{Known, pick};
 pub(crate) use reads::{check as check_reads, reads};
 use scope::{Place, Rename, Scope};
+use using::Shown;
 pub(crate) use views::{Used, expand, qualify, query_of};
 
 /// A table as a statement names it.
@@ -98,8 +102,10 @@ pub(crate) fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result
     let mut collect = CollectAliases { known: &mut known };
     let _ = statement.visit(&mut collect);
     let mut rewrite = Rewrite { known: &known, scopes: Vec::new() };
-    let _ = statement.visit(&mut rewrite);
-    Ok(system)
+    match statement.visit(&mut rewrite) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(system),
+    }
 }
 
 /// Names near `wanted` for the hint of an error: close in letters, or with it inside.
@@ -329,22 +335,12 @@ struct Rewrite<'a> {
 }
 
 impl Rewrite<'_> {
-    fn select(&self, select: &mut Select, whole: &Scope) -> Scope {
+    fn select(&self, select: &mut Select, whole: &Scope) -> Result<(Scope, Shown)> {
+        using::name_relations(select);
         let scope = scope::of_select(select, whole, self.known, &self.scopes);
         let rename =
             Rename { known: self.known, scope: &scope, outer: &self.scopes, place: Place::Inside, depth: 0 };
-        for from in &mut select.from {
-            for join in &mut from.joins {
-                if let Some(JoinConstraint::Using(columns)) = constraint(&mut join.join_operator) {
-                    for column in columns {
-                        if let [ObjectNamePart::Identifier(ident)] = column.0.as_mut_slice() {
-                            rename.ident(ident);
-                        }
-                    }
-                }
-            }
-        }
-        wildcard::spell_out_using(select);
+        let shown = using::spell_out(select, &scope, self.known, &self.scopes)?;
         if self.known.system {
             self.hide_system(select);
         }
@@ -358,17 +354,19 @@ impl Rewrite<'_> {
             }
         }
         scope::rename_select(select, self.known, &scope, &self.scopes);
+        using::merge(select, &shown, self.known, &self.scopes);
         output::apart(&mut select.projection, &scope);
-        scope
+        Ok((scope, shown))
     }
 
     /// The names in what follows the SELECTs: ORDER BY sees what the first of them gives.
-    fn order(&self, query: &mut Query, first: Option<Scope>) {
-        let (Some(mut scope), Some(order_by)) = (first, &mut query.order_by) else { return };
+    fn order(&self, query: &mut Query, first: Option<(Scope, Shown)>) {
+        let (Some((mut scope, shown)), Some(order_by)) = (first, &mut query.order_by) else { return };
         scope.add_outputs(&query.body, self.known, &self.scopes);
         let mut rename =
             Rename { known: self.known, scope: &scope, outer: &self.scopes, place: Place::Last, depth: 0 };
         let _ = order_by.visit(&mut rename);
+        using::merge_order(query, &shown, &scope, self.known, &self.scopes);
     }
 
     fn hide_system(&self, select: &mut Select) {
@@ -386,43 +384,54 @@ impl Rewrite<'_> {
     }
 }
 
-fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
+    use JoinOperator as Op;
     match operator {
-        JoinOperator::Join(c)
-        | JoinOperator::Inner(c)
-        | JoinOperator::Left(c)
-        | JoinOperator::LeftOuter(c)
-        | JoinOperator::Right(c)
-        | JoinOperator::RightOuter(c)
-        | JoinOperator::FullOuter(c)
-        | JoinOperator::CrossJoin(c)
-        | JoinOperator::Semi(c)
-        | JoinOperator::LeftSemi(c)
-        | JoinOperator::RightSemi(c)
-        | JoinOperator::Anti(c)
-        | JoinOperator::LeftAnti(c)
-        | JoinOperator::RightAnti(c) => Some(c),
+        Op::Join(c) | Op::Inner(c) | Op::Left(c) | Op::LeftOuter(c) | Op::Right(c) | Op::RightOuter(c) => {
+            Some(c)
+        }
+        Op::FullOuter(c) | Op::Semi(c) | Op::LeftSemi(c) | Op::RightSemi(c) => Some(c),
+        Op::Anti(c) | Op::LeftAnti(c) | Op::RightAnti(c) => Some(c),
+        _ => None,
+    }
+}
+
+fn constraint_mut(operator: &mut JoinOperator) -> Option<&mut JoinConstraint> {
+    use JoinOperator as Op;
+    match operator {
+        Op::Join(c) | Op::Inner(c) | Op::Left(c) | Op::LeftOuter(c) | Op::Right(c) | Op::RightOuter(c) => {
+            Some(c)
+        }
+        Op::FullOuter(c) | Op::Semi(c) | Op::LeftSemi(c) | Op::RightSemi(c) => Some(c),
+        Op::Anti(c) | Op::LeftAnti(c) | Op::RightAnti(c) => Some(c),
         _ => None,
     }
 }
 
 impl VisitorMut for Rewrite<'_> {
-    type Break = ();
+    type Break = Error;
 
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         output::name_recursive(query);
         let whole = scope::of_query(query, self.known, &self.scopes);
-        let mut first = None;
-        each_select(&mut query.body, &mut |select| {
-            let scope = self.select(select, &whole);
-            first.get_or_insert(scope);
+        let (mut first, mut refused) = (None, None);
+        each_select(&mut query.body, &mut |select| match self.select(select, &whole) {
+            Ok(names) => {
+                first.get_or_insert(names);
+            }
+            Err(error) => {
+                refused.get_or_insert(error);
+            }
         });
+        if let Some(error) = refused {
+            return ControlFlow::Break(error);
+        }
         self.order(query, first);
         self.scopes.push(whole);
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
         self.scopes.pop();
         ControlFlow::Continue(())
     }

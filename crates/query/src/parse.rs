@@ -7,6 +7,7 @@ mod dialect;
 mod explain;
 mod growth;
 mod operators;
+mod standard;
 mod text;
 mod unread;
 
@@ -40,7 +41,8 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
     bounds::check(&tokens)?;
     let points = as_of::spelled_out(&tokens);
     let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4).with_versions(points.is_some());
-    let tokens = points.unwrap_or(tokens);
+    let mut tokens = points.unwrap_or(tokens);
+    standard::table_as_query(&mut tokens);
     let tokens = if defines_table(&tokens) { fold_nested_types(tokens) } else { tokens };
     let nameless = nameless_index(&tokens);
     let tokens = match &nameless {
@@ -68,6 +70,7 @@ pub(crate) fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
                 create.if_not_exists |= nameless.is_some();
             }
             explain::settle(&mut statement)?;
+            standard::spell(&mut statement);
             unread::refuse(&statement)?;
             growth::check(&statement)?;
             Ok(statement)

@@ -39,9 +39,12 @@ use types::{DataType, Result, SchemaVersion, TableId, ViewDef};
 
 use crate::advice::Advice;
 use crate::apart;
+use crate::arrays;
 use crate::as_of;
 use crate::asof_join;
 use crate::bounded::Bounds;
+use crate::bytes;
+use crate::called;
 use crate::casts::NamedCasts;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
@@ -49,6 +52,8 @@ use crate::direct::{Caller, Direct};
 use crate::distinct;
 use crate::error::from_datafusion;
 use crate::first_rows::FirstRows;
+use crate::forget::Forgets;
+use crate::grouping_sets::{self, GroupingSets};
 use crate::guard;
 use crate::latest;
 use crate::marks;
@@ -67,6 +72,7 @@ use crate::provider::{Provider, Table};
 use crate::pushdown;
 use crate::recursive;
 use crate::row_values;
+use crate::sets;
 use crate::simplify::{self, Simplify};
 use crate::single;
 use crate::sql_type;
@@ -186,14 +192,18 @@ impl Planner {
         rules.extend(Analyzer::new().rules);
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
+        grouping_sets::keep_totals(&mut optimizer);
         marks::end(&mut optimizer);
         simplify::simplify_exactly(&mut optimizer);
         let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
         optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeft));
-        let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(ByIndex)];
+        let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
+            vec![Arc::new(ByIndex), Arc::new(GroupingSets)];
         physical.extend(PhysicalOptimizer::new().rules);
         let at = physical.iter().position(|rule| rule.name() == "join_selection");
-        physical.insert(at.map_or(physical.len(), |at| at + 1), Arc::new(Sides));
+        let at = at.map_or(physical.len(), |at| at + 1);
+        physical.insert(at, Arc::new(Forgets));
+        physical.insert(at, Arc::new(Sides));
         let first_rows = Arc::new(FirstRows::within(options.memory_bytes, options.threads));
         let at = physical.iter().position(|rule| rule.name() == "FilterPushdown(Post)");
         physical.insert(at.unwrap_or(physical.len()), first_rows);
@@ -221,6 +231,8 @@ impl Planner {
             state.register_udf(function).expect("the registry takes functions");
         }
         one_type::register(&mut state).expect("these functions are there");
+        arrays::register(&mut state).expect("the registry takes functions");
+        bytes::register(&mut state).expect("these functions are there");
         times::register(&mut state, &extract).expect("these functions are there");
         times::series::register(&mut state).expect("these functions are there");
         for function in floats::functions().into_iter().chain([sum::function()]) {
@@ -458,6 +470,9 @@ impl Planner {
         let system = names::bind(&mut statement, tables)?;
         asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);
+        called::spell(&mut statement)?;
+        // What values stand in is not planned for others.
+        tables.passing |= arrays::spell(&mut statement, &params.values)?;
         row_values::spell(&mut statement)?;
         distinct::in_order(&mut statement);
         let sources = tables.sources(system)?;
@@ -470,6 +485,8 @@ impl Planner {
         coerce::prepare(&mut statement)?;
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
+            .and_then(sets::counted)
+            .and_then(grouping_sets::checked)
             .and_then(row_values::checked)
             .and_then(single::rows)
             .and_then(apart::values)

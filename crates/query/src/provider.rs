@@ -159,7 +159,7 @@ impl TableProvider for Provider {
         let place = prune::place(snapshot, &tests).map_err(ours)?;
         let found = match &place {
             Place::Range(first, end) if first < end && !tests.is_empty() => {
-                self.table.indexes.as_ref().and_then(|indexes| by_index::find(snapshot, indexes, &tests))
+                by_index::find(&self.table, &tests)
             }
             _ => None,
         };

@@ -73,7 +73,9 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
             Test::And(vec![test(left, def), test(right, def)])
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
-            Test::Or(vec![test(left, def), test(right, def)])
+            let mut sides = sides(test(left, def));
+            sides.extend(self::sides(test(right, def)));
+            Test::Or(sides)
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right }) => {
             same(left, right, def).or_else(|| same(right, left, def)).unwrap_or(Test::Unknown)
@@ -98,6 +100,14 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
         Expr::IsNotNull(inner) => column(inner, def).map_or(Test::Unknown, |(id, _)| Test::IsNotNull(id)),
         Expr::Alias(alias) => test(&alias.expr, def),
         _ => Test::Unknown,
+    }
+}
+
+/// `a OR b OR c` has three.
+fn sides(test: Test) -> Vec<Test> {
+    match test {
+        Test::Or(sides) => sides,
+        other => vec![other],
     }
 }
 

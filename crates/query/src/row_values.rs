@@ -346,7 +346,7 @@ fn exists(query: &Query, called: &str, values: &[Ident], condition: Expr) -> Res
 }
 
 /// In halves, so that a long list is not deep.
-fn joined(mut parts: Vec<Expr>, op: &BinaryOperator) -> Expr {
+pub(crate) fn joined(mut parts: Vec<Expr>, op: &BinaryOperator) -> Expr {
     if parts.len() > 1 {
         let right = parts.split_off(parts.len() / 2);
         return binary(joined(parts, op), op.clone(), joined(right, op));
@@ -354,23 +354,23 @@ fn joined(mut parts: Vec<Expr>, op: &BinaryOperator) -> Expr {
     parts.pop().unwrap_or_else(|| bool(true))
 }
 
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+pub(crate) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     let (left, right) = (Box::new(bracketed(left)), Box::new(bracketed(right)));
     Expr::BinaryOp { left, op, right }
 }
 
-fn not(expr: Expr) -> Expr {
+pub(crate) fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(bracketed(expr)) }
 }
 
 /// As it is read again from its text.
-fn bracketed(expr: Expr) -> Expr {
+pub(crate) fn bracketed(expr: Expr) -> Expr {
     match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_) | Expr::Nested(_) => expr,
         other => Expr::Nested(Box::new(other)),
     }
 }
 
-fn bool(value: bool) -> Expr {
+pub(crate) fn bool(value: bool) -> Expr {
     Expr::Value(Value::Boolean(value).into())
 }

@@ -33,6 +33,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
 
+use crate::forget::Forget;
 use crate::scan::Scan;
 use said::{Said, Told};
 pub(crate) use sides::Sides;
@@ -179,6 +180,7 @@ fn heard_by(
     }
     let passes = any.is::<CoalescePartitionsExec>()
         || any.is::<CooperativeExec>()
+        || any.is::<Forget>()
         || any.is::<RepartitionExec>()
         || any.is::<SortExec>()
         || any.is::<SortPreservingMergeExec>()

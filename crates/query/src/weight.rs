@@ -30,6 +30,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::Expr;
 use table::BATCH_ROWS;
 
+use crate::forget::Forget;
 use crate::ordered::Ordered;
 use crate::scan::Scan;
 use crate::tell::Tell;
@@ -207,6 +208,7 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     }
     let passes = any.is::<CoalescePartitionsExec>()
         || any.is::<CooperativeExec>()
+        || any.is::<Forget>()
         || any.is::<GlobalLimitExec>()
         || any.is::<LocalLimitExec>()
         || any.is::<Ordered>()

@@ -184,6 +184,11 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.counter("background_bytes_total", "Bytes written by seals and compactions.", s.background_bytes);
     t.counter("background_errors_total", "Background work that failed.", s.background_errors);
     t.counter("removed_segments_total", "Segments removed after they were replaced.", s.removed_segments);
+    t.gauge(
+        "damaged_segments",
+        "Segments in which something was found damaged since the start.",
+        app.engine.root().damaged_segments(),
+    );
     t.gauge("writes_refused", "1 while writes are refused for good.", u8::from(s.write_error.is_some()));
     t.gauge("log_durable_lsn", "The last durable commit.", s.log.durable_lsn);
     t.gauge("log_appended_lsn", "The last commit written to the log.", s.log.appended_lsn);

@@ -201,8 +201,15 @@ fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only
         let body = format!("{{\"sql\": \"{statement}\"}}");
         server.ask("POST", "/v1/sql", &["Content-Type: application/json"], &body)
     };
+    let tables = || {
+        let (status, said) = server.ask("GET", "/ready", &[], "");
+        assert_eq!(status, 200, "the rest is served: {said}");
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()["parts"]["tables"].take()
+    };
+    assert_eq!(tables(), serde_json::json!({ "ok": true, "detail": { "damaged_segments": 0 } }));
     let (status, said) = sql("SELECT sum(n) AS s FROM hurt");
     assert!(status >= 500 && said.contains("damaged"), "{status} {said}");
+    assert_eq!(tables(), serde_json::json!({ "ok": false, "detail": { "damaged_segments": 1 } }));
     let (status, said) = sql("SELECT count(*) AS c FROM well WHERE n >= 0");
     assert!(status == 200 && said.contains("9000"), "{status} {said}");
     let (status, said) = server.ask(

@@ -84,12 +84,8 @@ impl Store for Ours {
     fn settle(&self) -> Result<()> {
         let Some(seal_rows) = self.seal_rows else { return Ok(()) };
         let until = Instant::now() + BUILD_WITHIN;
-        let waiting = || -> Result<bool> {
-            let snapshot = self.db.snapshot();
-            let mut heads = self.db.tables().into_iter().map(|name| snapshot.table(&name));
-            heads.try_fold(false, |any, table| Ok(any || table?.head_rows() >= seal_rows))
-        };
-        while waiting()? {
+        let waiting = || self.db.engine().root().tables().any(|table| table.head_rows() >= seal_rows);
+        while waiting() {
             if Instant::now() > until {
                 return Err(Error::internal("a head was not sealed within ten minutes"));
             }
@@ -106,10 +102,8 @@ impl Store for Ours {
             if dir.is_dir() { directory_bytes(&dir) } else { Ok(0) }
         };
         let (segments, derived) = (of("tables")?, of("derived")?);
-        let snapshot = self.db.snapshot();
         let (mut rows, mut in_heads) = (0, 0);
-        for name in self.db.tables() {
-            let table = snapshot.table(&name)?;
+        for table in self.db.engine().root().tables() {
             rows += table.rows();
             in_heads += table.head_rows();
         }

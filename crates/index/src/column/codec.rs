@@ -275,6 +275,26 @@ impl Range {
         apart
     }
 
+    /// What lies in ranges of both. Each of them ascend and do not overlap, and so does this.
+    pub fn common(one: &[Range], other: &[Range]) -> Vec<Range> {
+        let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
+        let mut common = Vec::new();
+        while let (Some(a), Some(b)) = (one.peek(), other.peek()) {
+            common.push((*a).clone().and((*b).clone()));
+            let ends_first = match (&a.high, &b.high) {
+                (Some(a), Some(b)) => a <= b,
+                (a, _) => a.is_some(),
+            };
+            if ends_first {
+                one.next()
+            } else {
+                other.next()
+            };
+        }
+        common.retain(|range| !range.is_empty());
+        common
+    }
+
     pub(super) fn ends_before(&self, entry: &[u8]) -> bool {
         self.high.as_ref().is_some_and(|high| entry >= high.as_slice())
     }
@@ -303,6 +323,20 @@ mod tests {
 
     fn holds(range: &Range, entry: &[u8]) -> bool {
         entry >= range.low.as_slice() && !range.ends_before(entry)
+    }
+
+    #[test]
+    fn what_ranges_have_in_common_lies_in_both() {
+        let range = |low: u8, high: Option<u8>| Range { low: vec![low], high: high.map(|high| vec![high]) };
+        let one = [range(1, Some(4)), range(6, Some(8)), range(9, None)];
+        let other = [range(0, Some(2)), range(3, Some(7)), range(8, Some(10)), range(11, None)];
+        let common = Range::common(&one, &other);
+        assert_eq!(common, Range::common(&other, &one));
+        for byte in 0..=u8::MAX {
+            let in_any = |ranges: &[Range]| ranges.iter().any(|range| holds(range, &[byte]));
+            assert_eq!(in_any(&common), in_any(&one) && in_any(&other), "{byte}");
+        }
+        assert!(Range::common(&one, &[]).is_empty());
     }
 
     #[test]

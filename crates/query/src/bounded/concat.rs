@@ -1,11 +1,11 @@
-//! `||` between texts: null where one of them is null, and no longer than other functions' answers may be.
+//! `||` between texts, and between bytes: null where one of them is null, and no longer than other functions' answers may be.
 
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::AsArray;
+use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::compute::kernels::concat_elements::concat_elements_utf8;
+use arrow::compute::kernels::concat_elements::{concat_element_binary, concat_elements_utf8};
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::error::DataFusionError;
@@ -14,8 +14,9 @@ use datafusion::logical_expr::{
 };
 
 use super::{Grows, bytes, check};
+use crate::bytes::is_binary;
 
-pub(super) fn function() -> Arc<ScalarUDF> {
+pub(crate) fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Concat { signature }))
 }
@@ -49,10 +50,17 @@ impl ScalarUDFImpl for Concat {
         };
         let constant = matches!((left, right), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { args.number_rows };
-        let text =
-            |value: &ColumnarValue| Ok::<_, DataFusionError>(cast(&value.to_array(rows)?, &Arrow::Utf8)?);
-        let joined = concat_elements_utf8(text(left)?.as_string::<i32>(), text(right)?.as_string::<i32>())?;
-        let joined = cast(&joined, args.return_field.data_type())?;
+        let wanted = args.return_field.data_type();
+        let as_one =
+            |value: &ColumnarValue, one: Arrow| Ok::<_, DataFusionError>(cast(&value.to_array(rows)?, &one)?);
+        let joined: ArrayRef = if is_binary(wanted) {
+            let bytes = |value| as_one(value, Arrow::Binary);
+            Arc::new(concat_element_binary(bytes(left)?.as_binary::<i32>(), bytes(right)?.as_binary())?)
+        } else {
+            let text = |value| as_one(value, Arrow::Utf8);
+            Arc::new(concat_elements_utf8(text(left)?.as_string::<i32>(), text(right)?.as_string())?)
+        };
+        let joined = cast(&joined, wanted)?;
         if constant {
             return ScalarValue::try_from_array(&joined, 0).map(ColumnarValue::Scalar);
         }

@@ -9,6 +9,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlanBuilder, Operator, S
 use super::number::{Number, Place};
 use super::text::{refuse, refuse_beside};
 use super::{Pass, literals, meet, ours};
+use crate::arrays;
 use crate::ddl::later;
 
 impl Pass<'_> {
@@ -57,6 +58,13 @@ impl Pass<'_> {
     }
 
     pub(super) fn between(&mut self, expr: Expr, negated: bool, low: Expr, high: Expr) -> Expr {
+        let is_less = |left: &Expr, right: &Expr| arrays::less(left.clone(), Operator::LtEq, right.clone());
+        if self.is_list(&expr)
+            && let (Some(above), Some(below)) = (is_less(&low, &expr), is_less(&expr, &high))
+        {
+            let both = binary(above, Operator::And, below);
+            return if negated { Expr::Not(Box::new(both)) } else { both };
+        }
         let mut at = |bound: Expr| match self.place(&bound, &expr) {
             Some(Place::At(value)) => Ok(Expr::Literal(value, None)),
             Some(_) => Err(bound),

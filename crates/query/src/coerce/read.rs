@@ -5,18 +5,19 @@ use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::compute::cast;
-use arrow::datatypes::{DataType as Arrow, TimeUnit};
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, TimeUnit};
 use datafusion::common::{Result as DfResult, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
-use types::{DataType, Error, Kind, Result, Value, name};
+use types::{ColumnId, DataType, Error, Field, Kind, Result, Value, name};
 
 use super::number::Number;
 use crate::convert::text_to_value;
 use crate::error::from_datafusion;
+use crate::sql_type::from_arrow;
 use crate::times;
 
 const UTC: &str = "UTC";
@@ -34,6 +35,7 @@ pub(super) fn reads(data_type: &Arrow) -> bool {
                 | Arrow::Timestamp(..)
                 | Arrow::FixedSizeBinary(16)
                 | Arrow::Binary
+                | Arrow::List(_)
         )
 }
 
@@ -77,11 +79,31 @@ pub(super) fn read(text: &str, data_type: &Arrow) -> Result<ScalarValue> {
             Ok(ScalarValue::FixedSizeBinary(16, Some(bytes.to_vec())))
         }
         Arrow::Binary => of(DataType::Binary),
+        Arrow::List(item) => {
+            let list = text_to_value(text, &list_of(item)?)?;
+            let array = Value::to_array(std::slice::from_ref(&list), &list_of(item)?)?;
+            let list = ScalarValue::try_from_array(&array, 0).map_err(from_datafusion)?;
+            list.cast_to(data_type).map_err(from_datafusion)
+        }
         other => Err(Error::internal(format!("text is not read as {other}"))),
     }
 }
 
+/// The type of a list, as columns have it.
+fn list_of(item: &ArrowField) -> Result<DataType> {
+    let data_type = match item.data_type() {
+        Arrow::FixedSizeBinary(16) => DataType::Uuid,
+        Arrow::List(item) => list_of(item)?,
+        _ => from_arrow(item)?,
+    };
+    Ok(DataType::List(Box::new(Field { id: ColumnId(0), name: "item".into(), data_type, nullable: true })))
+}
+
 fn no(text: &str, data_type: &str) -> Error {
+    if data_type == "binary" {
+        return Error::invalid(format!("`{}` is no binary", name::printable(text)))
+            .hint("behind `\\x` stand two hexadecimal digits for each byte");
+    }
     Error::invalid(format!("`{}` is no {data_type}", name::printable(text)))
         .hint("it is compared with one; CAST the other side to text to compare texts")
 }

@@ -3,13 +3,15 @@
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Statement, visit_expressions_mut};
 use types::Error;
 
 use super::{ReadAs, meet, ours, read};
+use crate::bounded::concat;
+use crate::bytes::is_binary;
 use crate::convert::with_seconds;
 use crate::interval;
 
@@ -38,6 +40,9 @@ impl ExprPlanner for TextReader {
             let right = read_as(right, left_type.as_ref())?;
             return Ok(planned(RawBinaryExpr { op, left, right }, spelled));
         }
+        if raw.op == BinaryOperator::StringConcat {
+            return concatenated(raw, schema);
+        }
         let mut raw = raw;
         match raw.op {
             BinaryOperator::Plus => meet::sides(&mut raw.left, Operator::Plus, &mut raw.right, schema)?,
@@ -46,6 +51,20 @@ impl ExprPlanner for TextReader {
         }
         Ok(planned(raw, spelled))
     }
+}
+
+/// `||` between bytes, of which one may be a literal of no type.
+fn concatenated(raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+    let RawBinaryExpr { op, left, right } = raw;
+    let is_bytes = |side: &Expr| side.get_type(schema).is_ok_and(|own| is_binary(&own));
+    match (is_bytes(&left), is_bytes(&right)) {
+        (true, _) if is_bytes(&right) || untyped(&right) => {}
+        (_, true) if untyped(&left) => {}
+        _ => return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right })),
+    }
+    let bytes = Some(&Arrow::Binary);
+    let args = vec![read_as(left, bytes)?, read_as(right, bytes)?];
+    Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(concat::function(), args))))
 }
 
 fn planned(raw: RawBinaryExpr, spelled: Option<Operator>) -> PlannerResult<RawBinaryExpr> {
@@ -121,18 +140,54 @@ pub(super) fn untyped(expr: &Expr) -> bool {
     }
 }
 
-/// A CAST of a literal text to a timestamp, whose seconds need not be written.
-pub(super) fn cast(mut cast: Cast) -> Transformed<Expr> {
-    let text = match (cast.expr.as_ref(), &cast.data_type) {
-        (Expr::Literal(scalar, _), Arrow::Timestamp(..)) => scalar.try_as_str().flatten(),
+/// A CAST of text. As bytes and as a list it is read as where it is stored: DataFusion would take its characters for the bytes, and
+/// the whole of it for the one item. A literal may have spaces around it, and a time of a day no seconds.
+pub(super) fn cast(mut cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if is_read(&cast.data_type) && cast.expr.get_type(schema).is_ok_and(|own| is_text(&own)) {
+        return Ok(Transformed::yes(match cast.expr.as_ref() {
+            Expr::Literal(scalar, metadata) => match scalar.try_as_str().flatten() {
+                Some(text) => {
+                    Expr::Literal(read::read(text, &cast.data_type).map_err(ours)?, metadata.clone())
+                }
+                None => Expr::Literal(ScalarValue::try_from(&cast.data_type)?, metadata.clone()),
+            },
+            _ => ReadAs::call(*cast.expr, &cast.data_type),
+        }));
+    }
+    let text = match cast.expr.as_ref() {
+        Expr::Literal(scalar, _) => scalar.try_as_str().flatten(),
         _ => None,
     };
-    let whole = text.and_then(with_seconds);
+    let whole = text.and_then(|text| match &cast.data_type {
+        Arrow::Timestamp(..) => with_seconds(text),
+        number if number.is_numeric() && text.trim() != text => Some(text.trim().to_owned()),
+        _ => None,
+    });
     let changed = whole.is_some();
     if let Some(text) = whole {
         *cast.expr = Expr::Literal(ScalarValue::Utf8(Some(text)), None);
     }
-    Transformed::new_transformed(Expr::Cast(cast), changed)
+    Ok(Transformed::new_transformed(Expr::Cast(cast), changed))
+}
+
+/// Of what is no literal, CAST would have to fail for one row and not for another.
+pub(super) fn try_cast(cast: TryCast, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if !is_read(&cast.data_type) || !cast.expr.get_type(schema).is_ok_and(|own| is_text(&own)) {
+        return Ok(Transformed::no(Expr::TryCast(cast)));
+    }
+    match cast.expr.as_ref() {
+        Expr::Literal(scalar, metadata) => {
+            let read = scalar.try_as_str().flatten().and_then(|text| read::read(text, &cast.data_type).ok());
+            let value = read.map_or_else(|| ScalarValue::try_from(&cast.data_type), Ok)?;
+            Ok(Transformed::yes(Expr::Literal(value, metadata.clone())))
+        }
+        _ => Err(ours(Error::invalid("TRY_CAST of a text to binary or to a list").hint("write CAST"))),
+    }
+}
+
+/// Types as which a cast reads text otherwise than DataFusion's does.
+fn is_read(data_type: &Arrow) -> bool {
+    matches!(data_type, Arrow::Binary | Arrow::List(_))
 }
 
 fn is_text(data_type: &Arrow) -> bool {

@@ -78,7 +78,45 @@ pub(super) fn reword(text: &str) -> Option<Error> {
         let (sign, hint) = entry.map_or((found, ""), |(_, sign, hint)| (*sign, *hint));
         return Some(hinted(later(&format!("the operator `{sign}`")), hint));
     }
-    None
+    of_json(text).or_else(|| in_windows(text)).or_else(|| clause(text))
+}
+
+/// Operators that take json apart.
+fn of_json(text: &str) -> Option<Error> {
+    let physical = text.strip_prefix("Binary operator '").and_then(|rest| rest.split('\'').next());
+    let logical = || text.strip_prefix("Operator ")?.strip_suffix(" is not yet supported");
+    let sign = match physical.or_else(logical)? {
+        "AtArrow" => "@>",
+        "ArrowAt" => "<@",
+        sign => sign,
+    };
+    let error = later(&format!("the operator `{}`", name::printable(sign)));
+    Some(error.hint("json is kept as a text: store what is asked for in columns, or in a struct"))
+}
+
+fn in_windows(text: &str) -> Option<Error> {
+    if let Some((_, rest)) =
+        text.split_once("sliding accumulator because `retract_batch` is not implemented: ")
+    {
+        let function = rest.split('(').next().unwrap_or_default();
+        let error = later(&format!("`{}` over a frame that rows leave again", name::printable(function)));
+        return Some(error.hint("let the frame begin at UNBOUNDED PRECEDING"));
+    }
+    text.starts_with("There is only support Literal types for field at idx").then(|| {
+        later("an argument of a window function that differs by row, as in lag(a, b),")
+            .hint("write a constant: lag(a, 2)")
+    })
+}
+
+fn clause(text: &str) -> Option<Error> {
+    if text.starts_with("Unsupported LIMIT expression") || text.starts_with("Unsupported OFFSET expression") {
+        let clause = text.split(' ').nth(1).unwrap_or_default();
+        return Some(
+            later(&format!("{clause} by anything but a number"))
+                .hint(format!("write {clause} 10, or {clause} $1")),
+        );
+    }
+    (text == "ANY in LIKE expression").then(|| later("LIKE ANY").hint("write `a LIKE 'x%' OR a LIKE 'y%'`"))
 }
 
 /// A function in FROM that was given a column.
@@ -142,6 +180,23 @@ mod tests {
             ("Unsupported ast node in sqltorel: RLike { negated: false }", "RLIKE is not there yet"),
             ("Unsupported ast node Pivot { table: Table {", "PIVOT is not there yet"),
             ("Unsupported ast node in sqltorel: Prior(Id", "`Prior` in this place is not there yet"),
+            ("Operator -> is not yet supported", "the operator `->` is not there yet"),
+            (
+                "Binary operator 'AtArrow' is not supported in the physical expr",
+                "the operator `@>` is not there yet",
+            ),
+            (
+                "Aggregate can not be used as a sliding accumulator because `retract_batch` is not implemented: array_agg(v.x) ORDER BY [v.x ASC NULLS LAST]",
+                "`array_agg` over a frame that rows leave again is not there yet",
+            ),
+            (
+                "There is only support Literal types for field at idx: 1 in Window Function",
+                "an argument of a window function that differs by row, as in lag(a, b), is not there yet",
+            ),
+            (
+                "Unsupported LIMIT expression: Some(ScalarSubquery(<subquery>))",
+                "LIMIT by anything but a number is not there yet",
+            ),
         ] {
             assert_eq!(reword(theirs).map(|e| e.message().to_owned()).as_deref(), Some(ours), "{theirs}");
         }

@@ -3,6 +3,7 @@
 
 use types::{Error, name};
 
+use crate::ddl::later;
 use crate::names::near;
 
 const CAST: &str = "CAST one of them";
@@ -19,6 +20,13 @@ const WINDOW: [&str; 11] = [
     "first_value",
     "last_value",
     "nth_value",
+];
+
+/// What does the same as functions that are not there.
+const INSTEAD: [(&str, &str); 3] = [
+    ("div", "`a / b` of integers is a whole number; of others write `trunc(a / b)`"),
+    ("regexp_split_to_array", "string_to_array(text, ', ') splits at a text"),
+    ("to_number", "CAST the text to numeric"),
 ];
 
 /// Those that ask for memory, by how they begin.
@@ -111,6 +119,9 @@ fn function(text: &str) -> Option<Error> {
                 Error::invalid(format!("`{lower}` is a window function"))
                     .hint(format!("write `{lower}(…) OVER (ORDER BY …)`")),
             );
+        }
+        if let Some((_, hint)) = INSTEAD.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)) {
+            return Some(error.hint(*hint));
         }
         let suggested = rest.split('\'').nth(1).unwrap_or_default();
         return Some(match near(wanted, [suggested]).as_slice() {
@@ -205,6 +216,13 @@ fn clause(text: &str) -> Option<Error> {
         let (what, given) = (name::printable(what), type_name(given));
         return Some(Error::invalid(format!("WHERE wants a condition; `{what}` is of type {given}")));
     }
+    // DataFusion looked at its own plan.
+    if text.starts_with("Plan: [") && text.contains(" does not satisfy ") {
+        return Some(
+            Error::invalid("no plan was found in which all rows come in the order that is wanted of them")
+                .hint("compute one window function after the other, each in a query of its own"),
+        );
+    }
     if text.starts_with("Substring without for/from is not valid") {
         return Some(Error::invalid("`substr` wants a place to begin at").hint("write `substr(text, 1, 3)`"));
     }
@@ -214,6 +232,14 @@ fn clause(text: &str) -> Option<Error> {
     }
     if let Some(given) = text.strip_prefix("Expected LIMIT to be an integer or null, but got ") {
         return Some(Error::invalid(format!("LIMIT is a whole number, {} was given", type_name(given))));
+    }
+    if let Some(rest) = text.strip_prefix("Unsupported Value '") {
+        let (what, hint) = match rest.split('(').next().unwrap_or_default() {
+            "UnicodeStringLiteral" => ("text as U&'…'", "write its signs as they are, or as E'\\u00e9'"),
+            "SingleQuotedByteStringLiteral" => ("bits as b'…'", "write bytes as X'05'"),
+            _ => ("a literal of this kind", "write a number, or a text in single quotes"),
+        };
+        return Some(later(what).hint(hint));
     }
     if text.starts_with("Negation only supports") {
         return Some(Error::invalid("`-` takes a number, an interval or a timestamp"));
@@ -331,6 +357,10 @@ mod tests {
             (
                 "There isn't a common type to coerce Int64 and Utf8 in LIKE expression",
                 "`LIKE` does not take int64 and string",
+            ),
+            (
+                "Plan: [\"BoundedWindowAggExec: mode=[Sorted]\"] does not satisfy order requirements: [a@1 NA]. Child-0 order: []",
+                "no plan was found in which all rows come in the order that is wanted of them",
             ),
             (
                 "Cannot create filter with non-boolean predicate 't.a' returning Int64",

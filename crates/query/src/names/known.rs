@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::{Ident, Query, Statement, TableAlias, Visit
 use types::name;
 
 use super::Named;
+use super::scope::Names;
 
 /// The names of one statement, wherever they stand in it.
 #[derive(Default)]
@@ -20,7 +21,7 @@ pub(super) struct Known {
     pub columns: BTreeSet<String>,
     pub namespaces: BTreeSet<String>,
     /// The columns of tables (not of subqueries or CTEs) by the name that `bind` gave them.
-    pub by_name: BTreeMap<String, BTreeSet<String>>,
+    pub by_name: BTreeMap<String, Names>,
     /// The names of fields by where they are: a column, and the fields within it. Columns of one name share an entry.
     pub fields: BTreeMap<Vec<String>, BTreeSet<String>>,
     /// Of all structs: what a column may have that came through an alias.

@@ -18,16 +18,23 @@ pub(super) fn name(projection: &mut [SelectItem]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for item in projection {
         let SelectItem::UnnamedExpr(expr) = item else { continue };
-        let text = match &expr {
-            // A field of a struct is named by DataFusion.
-            Expr::CompoundIdentifier(_) | Expr::Identifier(_) => continue,
-            Expr::Subquery(_) => "subquery".to_owned(),
-            other => other.to_string().chars().take(NAME_CHARS_MAX).collect(),
-        };
+        // A field of a struct is named by DataFusion.
+        if matches!(expr, Expr::CompoundIdentifier(_) | Expr::Identifier(_)) {
+            continue;
+        }
+        let text = called(expr);
         let count = seen.entry(text.clone()).or_default();
         *count += 1;
         let alias = if *count == 1 { text } else { format!("{text}_{count}") };
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+    }
+}
+
+/// What an expression is called that has no name.
+pub(super) fn called(expr: &Expr) -> String {
+    match expr {
+        Expr::Subquery(_) => "subquery".to_owned(),
+        other => other.to_string().chars().take(NAME_CHARS_MAX).collect(),
     }
 }
 
@@ -95,7 +102,9 @@ pub(super) fn name_recursive(query: &mut Query) {
                 let first = std::mem::replace(other, SetExpr::Values(NO_ROWS));
                 let name = Ident::with_quote('"', "polynya first");
                 let columns = cte.alias.columns.clone();
-                *other = all_of(bare(first), TableAlias { explicit: true, name, columns });
+                let alias = Some(TableAlias { explicit: true, name, columns });
+                let subquery = Box::new(bare(first));
+                *other = all_of(TableFactor::Derived { lateral: false, subquery, alias, sample: None });
             }
         }
     }
@@ -111,7 +120,7 @@ fn is_listed(projection: &[SelectItem], count: usize) -> bool {
 }
 
 /// A query that is nothing but this.
-fn bare(body: SetExpr) -> Query {
+pub(super) fn bare(body: SetExpr) -> Query {
     Query {
         with: None,
         body: Box::new(body),
@@ -126,10 +135,8 @@ fn bare(body: SetExpr) -> Query {
     }
 }
 
-/// `SELECT * FROM (query) AS alias`.
-fn all_of(query: Query, alias: TableAlias) -> SetExpr {
-    let relation =
-        TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None };
+/// `SELECT * FROM relation`.
+pub(super) fn all_of(relation: TableFactor) -> SetExpr {
     SetExpr::Select(Box::new(Select {
         select_token: AttachedToken::empty(),
         optimizer_hint: None,

@@ -2,7 +2,7 @@
 //! a column further out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, ExcludeSelectItem, Expr, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select,
@@ -10,10 +10,52 @@ use datafusion::sql::sqlparser::ast::{
     VisitMut, VisitorMut,
 };
 
-use super::{Known, pick};
+use super::{Known, output, pick, wildcard};
 
 /// Names of columns; `None` where they are not known, as of a table function.
-pub(super) type Columns = Option<BTreeSet<String>>;
+pub(super) type Columns = Option<Names>;
+
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    all: BTreeSet<String>,
+    in_order: Vec<String>,
+    /// Whether these are all there are, and in their order.
+    whole: bool,
+}
+
+impl Names {
+    /// All, in their order, if that is known.
+    pub fn in_order(&self) -> Option<&[String]> {
+        self.whole.then_some(self.in_order.as_slice())
+    }
+
+    fn insert(&mut self, name: String) {
+        // A second column of one name is called something else.
+        self.whole &= self.all.insert(name.clone());
+        self.in_order.push(name);
+    }
+
+    fn append(&mut self, others: &Names) {
+        others.in_order.iter().cloned().for_each(|name| self.insert(name));
+        self.whole &= others.whole;
+    }
+}
+
+impl FromIterator<String> for Names {
+    fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
+        let mut all = Names { all: BTreeSet::new(), in_order: Vec::new(), whole: true };
+        names.into_iter().for_each(|name| all.insert(name));
+        all
+    }
+}
+
+impl Deref for Names {
+    type Target = BTreeSet<String>;
+
+    fn deref(&self) -> &BTreeSet<String> {
+        &self.all
+    }
+}
 
 /// What the FROM and the SELECT of one query introduce; of a UNION, all of its SELECTs.
 #[derive(Clone, Debug, Default)]
@@ -46,18 +88,32 @@ impl Scope {
     }
 
     fn add(&mut self, factor: &TableFactor, known: &Known, outer: &[Scope]) {
+        if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
+            return self.add_from(std::slice::from_ref(table_with_joins), known, outer);
+        }
+        let (called, columns) = self.relation_of(factor, known, outer);
+        self.columns.extend(columns.iter().flat_map(|names| names.iter()).cloned());
+        if let Some(called) = called {
+            self.relations.insert(called, columns);
+        }
+    }
+
+    /// What a relation is called, if it has a name, and its columns.
+    pub fn relation_of(
+        &self,
+        factor: &TableFactor,
+        known: &Known,
+        outer: &[Scope],
+    ) -> (Option<String>, Columns) {
         let (called, columns) = match factor {
             TableFactor::Table { name, alias, args: None, .. } => {
-                let Some(ObjectNamePart::Identifier(last)) = name.0.last() else { return };
+                let Some(ObjectNamePart::Identifier(last)) = name.0.last() else { return (None, None) };
                 (Some((last.value.clone(), alias.as_ref())), self.table(name, known, outer))
             }
             TableFactor::Derived { subquery, alias, .. } => (
                 alias.as_ref().map(|a| (a.name.value.clone(), Some(a))),
                 outputs(subquery, known, &self.seen(outer)),
             ),
-            TableFactor::NestedJoin { table_with_joins, alias: None } => {
-                return self.add_from(std::slice::from_ref(table_with_joins), known, outer);
-            }
             TableFactor::NestedJoin { alias, .. }
             | TableFactor::Table { alias, .. }
             | TableFactor::TableFunction { alias, .. }
@@ -67,13 +123,12 @@ impl Scope {
             }
             _ => (None, None),
         };
-        let Some((name, alias)) = called else {
-            self.columns.extend(columns.unwrap_or_default());
-            return;
-        };
-        let columns = renamed(columns, alias);
-        self.columns.extend(columns.iter().flatten().cloned());
-        self.relations.insert(alias.map_or(name, |alias| alias.name.value.clone()), columns);
+        match called {
+            Some((name, alias)) => {
+                (Some(alias.map_or(name, |alias| alias.name.value.clone())), renamed(columns, alias))
+            }
+            None => (None, columns),
+        }
     }
 
     fn table(&self, name: &ObjectName, known: &Known, outer: &[Scope]) -> Columns {
@@ -112,7 +167,7 @@ impl Scope {
         }
         if let SetExpr::Select(select) = body {
             let names = select_outputs(select, &self.ctes, known, outer);
-            self.aliases.extend(names.unwrap_or_default());
+            self.aliases.extend(names.iter().flat_map(|names| names.iter()).cloned());
         }
     }
 
@@ -132,7 +187,7 @@ impl Scope {
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), options) => {
                 let Some(ObjectNamePart::Identifier(ident)) = object.0.last() else { return BTreeSet::new() };
                 let relation = self.relation(ident).and_then(|(_, columns)| columns.clone());
-                (relation.unwrap_or_default(), options)
+                (relation.map(|names| names.all).unwrap_or_default(), options)
             }
             _ => return BTreeSet::new(),
         };
@@ -153,6 +208,11 @@ impl Scope {
     /// Whether a table, or what is called as one, has this name.
     pub fn has(&self, ident: &Ident) -> bool {
         self.relation(ident).is_some()
+    }
+
+    /// Whether a name without a qualifier may be one of this query, and is none of those around it.
+    pub fn binds(&self, ident: &Ident) -> bool {
+        pick(ident, &self.columns).is_some() || pick(ident, &self.aliases).is_some() || self.has(ident)
     }
 
     fn knows(&self, ident: &Ident) -> bool {
@@ -201,7 +261,7 @@ fn select_outputs(
     outer: &[Scope],
 ) -> Columns {
     let scope = Scope::of_select(select, ctes, known, outer);
-    let mut names = BTreeSet::new();
+    let mut names = Names::from_iter([]);
     for item in &select.projection {
         match item {
             SelectItem::ExprWithAlias { alias, .. } => {
@@ -213,19 +273,29 @@ fn select_outputs(
             SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
                 let last = parts.last()?;
                 let relation = scope.relation(&parts[0]).and_then(|(_, columns)| columns.as_ref());
-                let among = relation.unwrap_or(&scope.columns);
+                let among = relation.map_or(&scope.columns, |names| &names.all);
                 names.insert(pick(last, among).unwrap_or(&last.value).clone());
             }
-            SelectItem::UnnamedExpr(_) => {}
-            SelectItem::Wildcard(_) => {
+            SelectItem::UnnamedExpr(expr) => names.insert(output::called(expr)),
+            SelectItem::Wildcard(options) => {
                 if scope.relations.values().any(Option::is_none) {
                     return None;
                 }
-                names.extend(scope.columns.iter().cloned());
+                match scope.relations.values().next() {
+                    Some(Some(only)) if scope.relations.len() == 1 && only.len() == scope.columns.len() => {
+                        names.append(only);
+                    }
+                    _ => {
+                        scope.columns.iter().cloned().for_each(|name| names.insert(name));
+                        names.whole = false;
+                    }
+                }
+                names.whole &= wildcard::plain(options);
             }
-            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), _) => {
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), options) => {
                 let Some(ObjectNamePart::Identifier(ident)) = object.0.last() else { return None };
-                names.extend(scope.relation(ident)?.1.clone()?);
+                names.append(scope.relation(ident)?.1.as_ref()?);
+                names.whole &= wildcard::plain(options);
             }
             _ => return None,
         }
@@ -254,6 +324,13 @@ pub(super) fn of_query(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
             _ => {}
         }
     }
+    scope
+}
+
+/// The scope of a query with the names of its answers, by which it may call them itself.
+pub(super) fn with_outputs(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
+    let mut scope = of_query(query, known, outer);
+    scope.add_outputs(&query.body, known, outer);
     scope
 }
 
@@ -297,7 +374,8 @@ impl Rename<'_> {
         match found {
             Some((relation, columns)) => {
                 if parts.len() > 1 {
-                    self.known.rename(&mut parts[1], columns.as_ref().unwrap_or(&self.known.columns));
+                    let among = columns.as_ref().map_or(&self.known.columns, |names| &names.all);
+                    self.known.rename(&mut parts[1], among);
                 }
                 parts[0].value.clone_from(relation);
                 self.known.rename_fields(&mut parts[1..]);

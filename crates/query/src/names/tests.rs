@@ -62,7 +62,7 @@ fn aliases_and_ctes_are_names_too() {
     );
     assert_eq!(
         bound("select * from events join users using (ID)"),
-        r#"SELECT "Events".id AS "id", "Events".* EXCLUDE (id), "users".* EXCLUDE (id) FROM "Events" JOIN "users" USING(id)"#
+        r#"SELECT "Events"."id", "Events".* EXCLUDE ("id"), "users".* EXCLUDE ("id") FROM "Events" JOIN "users" ON "Events"."id" = "users"."id""#
     );
     assert_eq!(bound("select 1, 1, count(*)"), r#"SELECT 1 AS "1", 1 AS "1_2", count(*) AS "count(*)""#);
     // The CTE hides the table of the same name; the table is still there under its full name.

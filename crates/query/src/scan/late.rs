@@ -83,7 +83,7 @@ impl Scan {
                 let how = if rows.is_empty() { "nothing is wanted" } else { how };
                 return Some((how.to_owned(), vec![Part::Rows(rows)]));
             }
-            let found = by_index::find(&table.snapshot, table.indexes.as_ref()?, &tests)?;
+            let found = by_index::find(table, &tests)?;
             let parts = found_parts(&table.snapshot, &found, &tests, self.parts.len());
             Some((format!("index={}", found.name), parts))
         });

@@ -143,6 +143,8 @@ fn first_rows_and_joins_are_advised_for_too() {
     assert_eq!(advised(), ["x"]);
     database.query("select id from n where kind = 'kind 3' order by x, id limit 3");
     assert_eq!(advised(), ["kind, x, id", "x"]);
+    database.query("select max(x) from n where kind = 'kind 3'");
+    assert_eq!(advised(), ["kind, x", "kind, x, id", "x"]);
     database.execute("create index on n (x)");
     database.execute("create index on n (kind, x, id)");
     database.wait_for_indexes("n");

@@ -2,6 +2,7 @@
 
 use testkit::Rng;
 
+use crate::advice::{analyzed, figure};
 use crate::database::{Database, open};
 use crate::indexes::{COLUMNS, INDEXES, NAMES, condition, insert, one_of, value};
 
@@ -13,8 +14,9 @@ fn plan(database: &Database, text: &str) -> String {
 /// A filter that an index may know all of, or part of.
 fn filter(rng: &mut Rng) -> String {
     let pick = |rng: &mut Rng| rng.below(NAMES.len() as u64) as usize;
-    match rng.below(6) {
+    match rng.below(8) {
         0 | 1 => "true".into(),
+        6 | 7 => behind(rng),
         2 => condition(rng, 1),
         3 => {
             let column = pick(rng);
@@ -22,6 +24,20 @@ fn filter(rng: &mut Rng) -> String {
         }
         4 => format!("b = {}", value(rng, 1)),
         _ => format!("ok = {}", one_of(rng, &["true", "false"])),
+    }
+}
+
+/// What comes behind a row in some order, in both ways to say so.
+fn behind(rng: &mut Rng) -> String {
+    let pairs = [[1, 2], [4, 0], [7, 8], [8, 5], [3, 6], [0, 1]];
+    let pair = pairs[rng.below(pairs.len() as u64) as usize];
+    let [a, b] = pair.map(|column| NAMES[column]);
+    let [x, y] = pair.map(|column| value(rng, column));
+    let is = one_of(rng, &["<", "<=", ">", ">="]);
+    match rng.below(3) {
+        0 => format!("{a} {} {x} or ({a} = {x} and {b} {is} {y})", &is[..1]),
+        1 => format!("({a}, {b}) {is} ({x}, {y}) and ok = {}", one_of(rng, &["true", "false"])),
+        _ => format!("({a}, {b}) {is} ({x}, {y})"),
     }
 }
 
@@ -163,4 +179,79 @@ fn the_first_of_an_order_are_looked_up() {
     assert_eq!(database.query("select id from n order by id desc limit 2"), [["70000"], ["59989"]]);
     assert_eq!(database.query("select id, x from n order by x limit 1"), [["70000", "-1"]]);
     assert_eq!(database.query("select count(*) from n where id > 59980"), [["10"]]);
+}
+
+/// A page begins where the one before it ended, however many rows have the first value of that place.
+#[test]
+fn a_page_behind_a_row_is_looked_up() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 60_000, false);
+    database.execute("insert into n values (60000, null, 5), (60001, null, null), (60002, 'kind 4', null)");
+    database.execute("create index on n (kind, x, id)");
+    database.wait_for_indexes("n");
+    let rows = |text: &str| {
+        let plan = analyzed(&database, text);
+        assert!(plan.contains("index=n_kind_x_id_idx"), "{text}: {plan}");
+        assert_eq!(figure(&plan, "rows_scanned"), 0.0, "{text}: {plan}");
+        assert!(figure(&plan, "rows_looked_up") <= 4.0, "{text}: {plan}");
+        database.query(text)
+    };
+    // 7 × id ends in the digit of 7 × the kind's, so of `kind 4` x ends in 8.
+    let expected = [["kind 4", "488", "57784"], ["kind 4", "488", "58784"], ["kind 4", "488", "59784"]];
+    for behind in [
+        "(kind, x, id) > ('kind 4', 488, 56784)",
+        "kind > 'kind 4' or kind = 'kind 4' and (x > 488 or x = 488 and id > 56784)",
+        "kind = 'kind 4' and (x, id) > (488, 56784)",
+    ] {
+        let text = format!("select kind, x, id from n where {behind} order by kind, x, id limit 3");
+        assert_eq!(rows(&text), expected, "{behind}");
+    }
+    let expected = [["kind 4", "488", "784"], ["kind 4", "478", "59354"], ["kind 4", "478", "58354"]];
+    for before in [
+        "(kind, x, id) < ('kind 4', 488, 1784)",
+        "kind < 'kind 4' or kind = 'kind 4' and (x < 488 or x = 488 and id < 1784)",
+    ] {
+        let text =
+            format!("select kind, x, id from n where {before} order by kind desc, x desc, id desc limit 3");
+        assert_eq!(rows(&text), expected, "{before}");
+    }
+    // A null is neither before nor behind, where it decides.
+    let text =
+        "select kind, x, id from n where (kind, x, id) > ('kind 9', 993, 59000) order by kind, x, id limit 3";
+    assert_eq!(rows(text), [["kind 9", "993", "59999"]]);
+    let text = "select kind, x, id from n where (kind, x) >= ('kind 4', 998) order by kind, x, id limit 2";
+    assert_eq!(rows(text), [["kind 4", "998", "714"], ["kind 4", "998", "1714"]]);
+}
+
+/// Each side by what knows it: an index, the key, the row's id.
+#[test]
+fn the_sides_of_an_or_are_looked_up_by_index_key_and_row_id() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table n (x int, y int, a int, b int, primary key (x, y))");
+    database.execute(
+        "insert into n select i / 300, i % 300, i % 1000, i % 5 from generate_series(0, 59999) g(i)",
+    );
+    let ids = |text: &str, looked_up: f64| {
+        let text = format!("select x * 300 + y as i from n where {text} order by i");
+        let plan = analyzed(&database, &text);
+        assert_eq!(figure(&plan, "rows_scanned"), 0.0, "{text}: {plan}");
+        assert_eq!(figure(&plan, "rows_looked_up"), looked_up, "{text}: {plan}");
+        database.query(&text).concat()
+    };
+    assert_eq!(ids("x = 5 and y = 7 or x = 6 and y = 8", 2.0), ["1507", "1808"]);
+    assert_eq!(ids("_row_id = 3 or x = 6 and y = 8 or _row_id in (5, 1000000)", 3.0).len(), 3);
+    database.execute("create index on n (a)");
+    database.wait_for_indexes("n");
+    assert_eq!(ids("a = 5 or x = 5 and y = 7", 61.0).len(), 61);
+    assert_eq!(ids("a = 5 or x = 5 and y = 7 or a = 6", 121.0).len(), 121);
+    assert_eq!(ids("(a = 5 or x = 5 and y = 7) and b = 2", 61.0), ["1507"]);
+    assert_eq!(ids("a = 507 or x = 5 and y = 7", 60.0).len(), 60);
+    // What came since stands in the tail.
+    database.execute("insert into n values (900, 1, 5, 0), (900, 2, 6, 0)");
+    database.execute("delete from n where x = 0 and y = 5");
+    let found =
+        database.query("select x, y from n where (a = 5 or x = 900 and y = 2) and x > 190 order by x, y");
+    assert_eq!(found, [["193", "105"], ["196", "205"], ["900", "1"], ["900", "2"]]);
 }

@@ -49,6 +49,45 @@ fn a_parameter_stands_wherever_a_value_does() {
     }
 }
 
+/// As drivers pass lists: over HTTP as JSON, by others as PostgreSQL's text.
+#[test]
+fn a_list_of_values_is_given_as_one_parameter() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.numbers("n", 1_000, true);
+    let rows = |text: &str, list: Value| {
+        database.try_query(text, vec![list]).unwrap_or_else(|e| panic!("{text}: {e}")).concat().join(",")
+    };
+    let text = |t: &str| Value::String(t.into());
+    let numbers = Value::List(vec![Value::Int64(5), Value::Int64(7), Value::Null]);
+    for list in [numbers.clone(), Value::Json("[5,\"7\",null]".into()), text("{5,7,NULL}"), text("[5,7]")] {
+        assert_eq!(rows("select id from n where id = any($1) order by id", list), "5,7");
+    }
+    // Other values, and other lengths, with the same text.
+    let other = Value::Json("[1]".into());
+    assert_eq!(rows("select id from n where id = any($1) order by id", other.clone()), "1");
+    assert_eq!(rows("select id from n where id = any($1)", Value::List(vec![])), "");
+    assert_eq!(rows("select id from n where id = any($1)", Value::Null), "");
+    assert_eq!(rows("select count(*) from n where id <> all($1)", other.clone()), "999");
+    assert_eq!(rows("select count(*) from n where id <> all($1)", numbers.clone()), "0");
+    assert_eq!(rows("select count(*) from n where id < any($1)", numbers.clone()), "7");
+    assert_eq!(rows("select count(*) from n where id = any($1::bigint[])", numbers.clone()), "2");
+    assert_eq!(
+        rows(
+            "select id from n where kind = any($1) and id < 9",
+            Value::List(vec![text("kind 7"), text("x")])
+        ),
+        "7"
+    );
+    let two = Value::Json("[5,7]".into());
+    let plan = rows("explain select kind from n where id = any($1)", two);
+    assert!(plan.contains("lookup=2 rows"), "{plan}");
+    for wrong in [text("5"), Value::Json("[[5]]".into()), Value::Json("{\"a\":5}".into())] {
+        let error = database.try_query("select id from n where id = any($1)", vec![wrong]).unwrap_err();
+        assert!(matches!(error.kind(), Kind::Invalid | Kind::Schema), "{error}");
+    }
+}
+
 #[test]
 fn the_same_text_with_other_values_gives_other_rows() {
     let _limit = testkit::limit(120);

@@ -44,6 +44,9 @@ macro_rules! files {
 
 files!(
     select,
+    merged_columns,
+    sets,
+    grouping_sets,
     row_values,
     same_names,
     data_types,
@@ -59,6 +62,7 @@ files!(
     errors,
     information,
     comparing,
+    constants,
     guards,
     nulls,
     indexes,
@@ -71,6 +75,9 @@ files!(
     time,
     far_times,
     patterns,
+    lists,
+    bytes,
+    standard,
     unique,
     zeros
 );

@@ -36,6 +36,7 @@ pub async fn ready(State(app): State<Shared>) -> Response {
         "oldest_seconds": status.oldest_root_age.as_secs_f64(),
         "held_bytes": status.held_bytes,
     });
+    let damaged = app.engine.root().damaged_segments();
     let free = app.engine.env().disk.free_bytes(app.engine.dir()).ok();
     let disk_ok = free.is_some_and(|free| free >= DISK_FREE_MIN);
     let sql = app.sql.status();
@@ -48,6 +49,8 @@ pub async fn ready(State(app): State<Shared>) -> Response {
             "engine": part(engine_ok, engine),
             "disk": part(disk_ok, json!({ "free_bytes": free })),
             "derived": derived(&app),
+            // The rest of them is served.
+            "tables": part(damaged == 0, json!({ "damaged_segments": damaged })),
             // Old ones cost room, and are no reason not to be ready.
             "snapshots": part(true, snapshots),
             "sql": part(true, json!({ "running": sql.running, "waiting": sql.waiting, "oldest_seconds": sql.oldest.as_secs_f64() })),
