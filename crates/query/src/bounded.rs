@@ -10,6 +10,7 @@
 mod bytes;
 pub(crate) mod concat;
 pub(crate) mod constant;
+mod replace;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -260,6 +261,9 @@ impl ScalarUDFImpl for Bounded {
             Grows::Compares | Grows::ComparesOrLooksUp => check_pairs(self.name(), bytes::pairs(&args)?)?,
             grows => check(self.name(), grows, &args, self.bytes(&args)?)?,
         }
-        self.inner.invoke_with_args(args)
+        match self.grows {
+            Grows::Replaces => replace::invoke(&self.inner, args),
+            _ => self.inner.invoke_with_args(args),
+        }
     }
 }

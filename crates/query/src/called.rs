@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CastKind, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Statement, Subscript,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, CastKind, CharacterLength, DataType as SqlType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Statement,
+    Subscript, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 use types::{Error, Result, name};
 
@@ -67,16 +67,39 @@ impl VisitorMut for Spell {
             {
                 *expr = first_of(call("regexp_match", vec![(**text).clone(), (**pattern).clone()]));
             }
-            Expr::Cast { kind, expr: inner, data_type: SqlType::JSON | SqlType::JSONB, .. }
-                if matches!(kind, CastKind::Cast | CastKind::DoubleColon) =>
-            {
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon,
+                expr: inner,
+                data_type: SqlType::JSON | SqlType::JSONB,
+                ..
+            } => {
                 if let Err(error) = check_json(inner) {
                     return ControlFlow::Break(error);
+                }
+            }
+            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => {
+                if let Some(length) = length_of(data_type) {
+                    *data_type = SqlType::Text;
+                    let length = Expr::Value(Value::Number(length.to_string(), false).into());
+                    *expr = call("left", vec![expr.clone(), length]);
                 }
             }
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// To how many characters a cast cuts a text.
+fn length_of(data_type: &SqlType) -> Option<u64> {
+    match data_type {
+        SqlType::Varchar(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::CharacterVarying(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::CharVarying(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::Char(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::Character(Some(CharacterLength::IntegerLength { length, .. })) => Some(*length),
+        SqlType::Char(None) | SqlType::Character(None) => Some(1),
+        _ => None,
     }
 }
 
@@ -124,23 +147,23 @@ fn function_of(function: &mut Function) -> Option<Expr> {
             Some(first_of(call("regexp_match", vec![text.clone(), group])))
         }
         ("quote_literal", [value]) => Some(quote_literal(value.clone())),
+        // Of integers it would be a float32.
+        ("atan2", [y, x]) => Some(call("atan2", [y, x].map(|arg| cast(arg.clone(), SqlType::Float8)).into())),
         _ => None,
     }
 }
 
 /// In quotes, those in it doubled; with backslashes in it, which are doubled too, as `E'…'`.
 fn quote_literal(value: Expr) -> Expr {
-    let text = Expr::Cast {
-        kind: CastKind::Cast,
-        expr: Box::new(value),
-        data_type: SqlType::Text,
-        array: false,
-        format: None,
-    };
+    let text = cast(value, SqlType::Text);
     let doubled = |text: Expr, sign: &str| call("replace", vec![text, quoted(sign), quoted(&sign.repeat(2))]);
     let inside = doubled(doubled(text, "'"), "\\");
     let whole = concat(concat(quoted("'"), inside), quoted("'"));
     call("regexp_replace", vec![whole, quoted(r"(?s)^(.*\\)"), quoted(r"E\1")])
+}
+
+fn cast(expr: Expr, data_type: SqlType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
 fn first_of(list: Expr) -> Expr {

@@ -5,14 +5,17 @@
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr};
+use types::Error;
 
 #[derive(Debug)]
 pub(crate) struct NamedCasts;
 
 impl ExprPlanner for NamedCasts {
     fn plan_aggregate(&self, mut raw: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
+        refuse_several(raw.func.name(), &raw.args)?;
         // These arguments are looked for in GROUP BY, and in ORDER BY of the call.
         if raw.func.name() != "grouping" && raw.order_by.is_empty() {
             raw.args = named(raw.args)?;
@@ -21,9 +24,20 @@ impl ExprPlanner for NamedCasts {
     }
 
     fn plan_window(&self, mut raw: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
+        refuse_several(raw.func_def.name(), &raw.args)?;
         raw.args = named(raw.args)?;
         Ok(PlannerResult::Original(raw))
     }
+}
+
+/// `count(a, b)`, which DataFusion has and SQL has not.
+fn refuse_several(name: &str, args: &[Expr]) -> Result<()> {
+    if name != "count" || args.len() < 2 {
+        return Ok(());
+    }
+    let hint = "write `count(DISTINCT (a, b))`, or `count(*) FILTER (WHERE a IS NOT NULL AND b IS NOT NULL)`";
+    let error = Error::invalid(format!("`count` takes 1 argument, {} were given", args.len())).hint(hint);
+    Err(DataFusionError::External(Box::new(error)))
 }
 
 fn named(args: Vec<Expr>) -> Result<Vec<Expr>> {

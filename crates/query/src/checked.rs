@@ -2,7 +2,7 @@
 //! DataFusion's operators would give one. This rule runs after types were coerced and puts checked functions in their
 //! place, early enough for what is folded into a constant. Division and remainder are checked by themselves. So that the
 //! plan is gone over once, it does the same for functions whose answers are to be [`bounded`](crate::bounded), and for
-//! casts of decimals [to floats](crate::to_float).
+//! casts of decimals [to floats](crate::to_float), [to integers](crate::whole), and those that [lose](crate::opaque) digits.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use types::Error;
 
 use crate::bounded::Bounds;
 use crate::coerce::calculates;
-use crate::{float_keys, to_float};
+use crate::{float_keys, opaque, to_float, whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -184,7 +184,11 @@ impl CheckedArithmetic {
                 Some(bounded) => call(bounded, function.args),
                 None => Transformed::no(Expr::ScalarFunction(function)),
             },
-            other => return to_float::rewrite(other, schema),
+            other => {
+                let cast = to_float::rewrite(other, schema)?;
+                let cast = if cast.transformed { cast } else { whole::rewrite(cast.data, schema) };
+                return Ok(if cast.transformed { cast } else { opaque::lossy(cast.data, schema) });
+            }
         })
     }
 }

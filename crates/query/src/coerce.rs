@@ -60,6 +60,7 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     literals::floats_in_values(statement);
     literals::floats_that_no_decimal_holds(statement);
     text::spell_out_distinct(statement);
+    times::spell_precision(statement);
     times::spell_out(statement)
 }
 

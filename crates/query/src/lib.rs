@@ -18,7 +18,7 @@
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `names/views.rs`, `names/reads.rs`, `views.rs`, `alter.rs` | views are opened before names are bound, and read the columns that they were made of; ALTER TABLE |
-//! | `asof_join.rs`, `latest.rs` | ASOF JOIN; max_by and min_by |
+//! | `asof_join.rs`, `latest.rs`, `ntile.rs` | ASOF JOIN; max_by and min_by; groups of rows |
 //! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order; which index is missing |
 //! | `tell.rs` | what one side of a join tells the other: which values there are |
 //! | `casts.rs` | aggregates that differ only in a cast |
@@ -26,9 +26,10 @@
 //! | `interval.rs`, `ordered.rs` | an interval times a number; a UNION ALL that is in an order |
 //! | `forget.rs` | constants, equal columns and orders that end at an outer join or at grouping sets |
 //! | `simplify.rs`, `membership.rs`, `apart.rs`, `distinct.rs`, `float_keys.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
+//! | `dependent.rs`, `single.rs` | queries that depend on the rows outside; queries for a value |
 //! | `sets.rs`, `grouping_sets.rs` | INTERSECT ALL and EXCEPT ALL count; totals of no rows, sets that stand twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
-//! | `to_float.rs` | decimals as floats, rounded once |
+//! | `to_float.rs`, `whole.rs` | decimals as floats, rounded once; decimals and floats as integers |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
 //! | `search.rs` | keyword search over a view: tables, filter, fusion, snippets |
 //! | `sql/jobs.rs` | what search runs among the statements |
@@ -86,6 +87,7 @@ mod compact;
 mod convert;
 mod ddl;
 mod deadline;
+mod dependent;
 mod direct;
 mod distinct;
 mod error;
@@ -106,6 +108,7 @@ mod memory;
 mod names;
 mod narrow;
 mod not_in;
+mod ntile;
 mod nullif;
 mod one_type;
 mod opaque;
@@ -136,6 +139,7 @@ mod uuid;
 mod views;
 mod watchdog;
 mod weight;
+mod whole;
 mod write;
 
 pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};

@@ -40,11 +40,9 @@ impl For {
 /// The plan, with what is said above written out.
 pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let exact = plan.transform_up_with_subqueries(|plan| {
-        let LogicalPlan::Filter(mut filter) = plan else { return Ok(Transformed::no(plan)) };
-        let valued = filter.predicate.transform_up(|expr| Ok(as_value(expr)))?;
-        filter.predicate = valued.data;
+        let LogicalPlan::Filter(filter) = plan else { return Ok(Transformed::no(plan)) };
         if !has_membership(&filter.predicate)? {
-            return Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), valued.transformed));
+            return Ok(Transformed::no(LogicalPlan::Filter(filter)));
         }
         let parts = split_conjunction_owned(filter.predicate).into_iter();
         let schema = filter.input.schema();
@@ -62,28 +60,21 @@ pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(exact.data)
 }
 
-/// IN of an aggregate that depends on the rows outside is `=`: there is one row, where nothing is found too. DataFusion makes
-/// groups of it, of which nothing has none.
-fn as_value(expr: Expr) -> Transformed<Expr> {
-    match expr {
-        Expr::InSubquery(found)
-            if !found.subquery.outer_ref_columns.is_empty() && is_aggregate(&found.subquery.subquery) =>
-        {
-            let op = if found.negated { Operator::NotEq } else { Operator::Eq };
-            let value = Box::new(Expr::ScalarSubquery(found.subquery));
-            Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(found.expr, op, value)))
-        }
-        other => Transformed::no(other),
+/// The query with a name for its value that nothing else has, if it is called by no table: DataFusion finds a mark's columns by
+/// their names alone.
+fn named(found: InSubquery) -> Result<Expr> {
+    let query = &found.subquery;
+    let head = query.subquery.head_output_expr()?;
+    let schema = query.subquery.schema();
+    let is_bare = |column: &&Column| column.relation.is_none() && schema.has_column(column);
+    let bare = head.as_ref().is_some_and(|head| head.column_refs().iter().any(is_bare));
+    if !bare || !query.outer_ref_columns.is_empty() {
+        return Ok(Expr::InSubquery(found));
     }
-}
-
-/// Whether a query is an aggregate over all of its rows.
-fn is_aggregate(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Projection(projection) => is_aggregate(&projection.input),
-        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
-        _ => false,
-    }
+    let value = Expr::Column(Column::from(schema.qualified_field(0))).alias("value of the query");
+    let plan = LogicalPlanBuilder::new_from_arc(query.subquery.clone()).project([value])?.build()?;
+    let subquery = query.with_plan(Arc::new(plan));
+    Ok(Expr::InSubquery(InSubquery { subquery, ..found }))
 }
 
 fn has_membership(expr: &Expr) -> Result<bool> {
@@ -146,7 +137,7 @@ fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
             // The mark is false for null, and its opposite true.
             let mark = if found.negated { For::True } else { For::False };
             if null_is == mark && !selects_outer(&found.subquery)? {
-                Ok(Expr::InSubquery(found))
+                named(found)
             } else {
                 written_out(found, schema)
             }
@@ -183,8 +174,10 @@ fn written_out(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let any_null = rows.any(Some(rows.value.clone().is_null()), &[])?;
     let unknown = any_null.or(expr.as_ref().clone().is_null().and(any));
     // NOT of IN would be a join by several keys: DataFusion has none that looks at nulls.
-    let is_in = is_in
-        .unwrap_or_else(|| Expr::InSubquery(InSubquery { expr, subquery: subquery.clone(), negated: false }));
+    let is_in = match is_in {
+        Some(is_in) => is_in,
+        None => named(InSubquery { expr, subquery, negated: false })?,
+    };
     when(is_in, lit(!negated)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(negated))
 }
 

@@ -4,19 +4,22 @@
 //! `cast(f AS int) = 3` that `f` is 3, of `f + 1e16 = 1e16` that `f` is 0, and leaves columns out of an ORDER BY that seem to
 //! have one value. So in the optimized plan `as_is(x)` takes the place of what a filter computes of columns before it compares
 //! it: the same value, of whose origin nothing is known. Columns that are compared themselves stay as they are.
+//!
+//! Its simplifier moves a cast from one side of a comparison to the other, also one that loses digits or may fail: of
+//! `1.996::numeric(9, 2) = 2` it made `1.996 = 2.000`. So such casts are hidden before it sees them.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType as Arrow, Field, FieldRef};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use crate::coerce::compares;
@@ -63,6 +66,55 @@ pub(crate) fn greatest(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let name = names.save(&expr);
         let hidden = ScalarFunction::new_udf(FUNCTION.clone(), vec![expr.unalias()]);
         Ok(Transformed::yes(name.restore(Expr::ScalarFunction(hidden))))
+    })
+}
+
+/// A cast that is not the same value in other words, hidden.
+pub(crate) fn lossy(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let loses = match &expr {
+        Expr::Cast(Cast { expr: of, data_type: to }) | Expr::TryCast(TryCast { expr: of, data_type: to }) => {
+            // What becomes of a literal is known at once.
+            !matches!(**of, Expr::Literal(..)) && of.get_type(schema).is_ok_and(|from| loses(&from, to))
+        }
+        _ => false,
+    };
+    if !loses {
+        return Transformed::no(expr);
+    }
+    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), vec![expr])))
+}
+
+/// Whether two values may become one, or one may not fit, among the types that the simplifier takes casts from. It cuts a literal
+/// to the unit of a timestamp, so that none of another may meet it.
+fn loses(from: &Arrow, to: &Arrow) -> bool {
+    if let (Arrow::Timestamp(own, _), Arrow::Timestamp(unit, _)) = (from, to) {
+        return own != unit;
+    }
+    match (digits(from), digits(to)) {
+        (Some((before, after)), Some((most_before, most_after))) => {
+            // As many digits are not the same numbers here.
+            let others = from.is_decimal() || from.is_signed_integer() != to.is_signed_integer();
+            before > most_before || after > most_after || to.is_integer() && others
+        }
+        _ => false,
+    }
+}
+
+/// How many digits the numbers of a type have before the point and behind it.
+fn digits(data_type: &Arrow) -> Option<(i16, i16)> {
+    Some(match data_type {
+        Arrow::Int8 | Arrow::UInt8 => (3, 0),
+        Arrow::Int16 | Arrow::UInt16 => (5, 0),
+        Arrow::Int32 | Arrow::UInt32 => (10, 0),
+        Arrow::Int64 => (19, 0),
+        Arrow::UInt64 => (20, 0),
+        Arrow::Decimal32(precision, scale)
+        | Arrow::Decimal64(precision, scale)
+        | Arrow::Decimal128(precision, scale)
+        | Arrow::Decimal256(precision, scale) => {
+            (i16::from(*precision) - i16::from(*scale), i16::from(*scale))
+        }
+        _ => return None,
     })
 }
 

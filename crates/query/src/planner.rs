@@ -48,6 +48,7 @@ use crate::called;
 use crate::casts::NamedCasts;
 use crate::checked::CheckedArithmetic;
 use crate::coerce::{self, ReadAs, TextReader};
+use crate::dependent;
 use crate::direct::{Caller, Direct};
 use crate::distinct;
 use crate::error::from_datafusion;
@@ -81,7 +82,7 @@ use crate::times;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
-use crate::{float_keys, floats, opaque, sum};
+use crate::{float_keys, floats, ntile, opaque, sum};
 
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
@@ -238,6 +239,7 @@ impl Planner {
         for function in floats::functions().into_iter().chain([sum::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
+        state.register_udwf(ntile::function()).expect("the registry takes functions");
         let bounds = Bounds::register(&mut state).expect("these functions are there");
         state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
         state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
@@ -488,9 +490,11 @@ impl Planner {
             .and_then(sets::counted)
             .and_then(grouping_sets::checked)
             .and_then(row_values::checked)
+            .and_then(dependent::exact)
             .and_then(single::rows)
             .and_then(apart::values)
             .and_then(membership::exact)
+            .and_then(dependent::joined)
             .and_then(asof_join::nodes)
             .map_err(from_datafusion);
         tables.passing |= catalog.stands_in_time.get();

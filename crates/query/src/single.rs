@@ -15,8 +15,8 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Expr, LogicalPlan, LogicalPlanBuilder, Signature, Subquery,
-    Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Signature,
+    Subquery, Volatility,
 };
 use types::Error;
 
@@ -41,7 +41,7 @@ pub(crate) fn rows(plan: LogicalPlan) -> Result<LogicalPlan> {
 /// Whether it is left as it is: it gives one row at most, or DataFusion says itself that it cannot be done.
 fn gives_one(query: &Subquery) -> bool {
     let plan = &query.subquery;
-    let at_most_one = plan.max_rows().is_some_and(|rows| rows <= 1);
+    let at_most_one = rows_max(plan).is_some_and(|rows| rows <= 1);
     let is_correlated = !query.outer_ref_columns.is_empty();
     if !is_correlated {
         return at_most_one;
@@ -49,6 +49,47 @@ fn gives_one(query: &Subquery) -> bool {
     // By a key it gives one row for each outer row, and DataFusion wants an aggregate all the same. What it does not
     // join at all, such as a limit in a correlated query, it refuses.
     is_aggregated(plan) || has_limit(plan)
+}
+
+/// How many rows a plan gives at most. DataFusion, which knows it of a table, counts no row for one of constants, and one for a
+/// FULL JOIN of two.
+fn rows_max(plan: &LogicalPlan) -> Option<usize> {
+    match plan {
+        LogicalPlan::EmptyRelation(empty) => Some(usize::from(empty.produce_one_row)),
+        LogicalPlan::Projection(projection) => rows_max(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => rows_max(&alias.input),
+        LogicalPlan::Window(window) => rows_max(&window.input),
+        LogicalPlan::Distinct(distinct) => rows_max(distinct.input()),
+        LogicalPlan::Filter(filter) => match rows_max(&filter.input) {
+            // By a key: of anything else it would know where the rows come from.
+            None if filter.input.max_rows().is_none() => plan.max_rows(),
+            rows => rows,
+        },
+        LogicalPlan::Sort(sort) => match (sort.fetch, rows_max(&sort.input)) {
+            (Some(fetch), Some(rows)) => Some(rows.min(fetch)),
+            (fetch, rows) => fetch.or(rows),
+        },
+        LogicalPlan::Aggregate(aggregate) if !aggregate.group_expr.is_empty() => {
+            let has_sets = aggregate.group_expr.iter().any(|expr| matches!(expr, Expr::GroupingSet(_)));
+            if has_sets { None } else { rows_max(&aggregate.input) }
+        }
+        LogicalPlan::Union(union) => {
+            union.inputs.iter().try_fold(0_usize, |sum, part| sum.checked_add(rows_max(part)?))
+        }
+        LogicalPlan::Join(join) => {
+            let (left, right) = (rows_max(&join.left), rows_max(&join.right));
+            let both = || left?.checked_mul(right?);
+            match join.join_type {
+                JoinType::Inner => both(),
+                JoinType::Left => both().map(|rows| rows.max(left.unwrap_or(0))),
+                JoinType::Right => both().map(|rows| rows.max(right.unwrap_or(0))),
+                JoinType::Full => Some(both()?.max(left?.checked_add(right?)?)),
+                JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => left,
+                JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right,
+            }
+        }
+        other => other.max_rows(),
+    }
 }
 
 fn is_aggregated(plan: &LogicalPlan) -> bool {

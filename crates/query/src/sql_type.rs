@@ -2,7 +2,7 @@
 
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, GeometricTypeKind, ObjectNamePart, TimezoneInfo,
+    ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, GeometricTypeKind, ObjectNamePart,
 };
 use types::{ColumnId, DataType, Error, Field, Result, name};
 
@@ -113,10 +113,12 @@ fn timestamp(precision: Option<u64>, sql: &SqlType) -> Result<DataType> {
 /// UTC whether or not a zone is mentioned, and our own types exist. `None` leaves it to DataFusion.
 pub(crate) fn cast_target(sql: &SqlType) -> Option<Arrow> {
     match sql {
-        SqlType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
-        | SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
-        | SqlType::Datetime(None) => Some(DataType::Timestamp.to_arrow()),
-        SqlType::Float(_) | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Interval { .. } => None,
+        // PostgreSQL takes more digits for six.
+        SqlType::Timestamp(None | Some(6..), _) | SqlType::Datetime(None) => {
+            Some(DataType::Timestamp.to_arrow())
+        }
+        SqlType::Float(_) => from_sql(sql).ok().map(|data_type| data_type.to_arrow()),
+        SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Interval { .. } => None,
         SqlType::Custom(name, zone) => {
             times::type_in(name, zone).or_else(|| from_sql(sql).ok().map(|data_type| data_type.to_arrow()))
         }
@@ -128,6 +130,21 @@ pub(crate) fn cast_target(sql: &SqlType) -> Option<Arrow> {
             from_sql(sql).ok().map(|data_type| data_type.to_arrow())
         }
         _ => None,
+    }
+}
+
+/// Refuses a text of limited length where nothing would cut it; [`crate::called`] spells out the casts that do.
+pub(crate) fn refuse_length(sql: &SqlType) -> Result<()> {
+    match sql {
+        SqlType::Varchar(Some(_))
+        | SqlType::CharacterVarying(Some(_))
+        | SqlType::CharVarying(Some(_))
+        | SqlType::Char(Some(_))
+        | SqlType::Character(Some(_)) => {
+            Err(Error::invalid(format!("`{sql}` is not there yet but in `CAST(x AS {sql})`"))
+                .hint("write `left(x, n)`"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@
 mod calendar;
 mod moment;
 mod part;
+mod precision;
 pub(crate) mod series;
 mod zone;
 
@@ -31,6 +32,7 @@ use calendar::{DAY, Unit};
 use zone::Zone;
 
 pub(crate) use part::Extract;
+pub(crate) use precision::spell_precision;
 pub(crate) use zone::{in_zone, spell_out, type_in};
 
 const INTERVAL: Arrow = Arrow::Interval(IntervalUnit::MonthDayNano);
@@ -48,6 +50,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry, extract: &Extract) -
     }
     part::register(registry)?;
     moment::register(registry)?;
+    precision::register(registry)?;
     extract.becomes_registered(registry)
 }
 
@@ -148,6 +151,9 @@ impl ScalarUDFImpl for OfTimes {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let name = self.name();
         if self.what == What::Other {
+            if let [_, pattern] = args.args.as_slice() {
+                has_fields(name, pattern)?;
+            }
             return self.inner.invoke_with_args(args);
         }
         let ([first, time] | [first, time, _]) = args.args.as_slice() else { return Err(missing(name)) };
@@ -189,6 +195,25 @@ impl ScalarUDFImpl for OfTimes {
                 each(time, |time| begin(time).ok_or_else(|| out_of_range(name)))
             }
         }
+    }
+}
+
+/// Refuses patterns of PostgreSQL, as `YYYY-MM-DD`: they would be written as they stand.
+fn has_fields(name: &str, pattern: &ColumnarValue) -> Result<()> {
+    let check = |pattern: &str| {
+        if pattern.is_empty() || pattern.contains('%') {
+            return Ok(());
+        }
+        let message = format!("`{}` has no field that `{name}` knows", types::name::printable(pattern));
+        let hint = "its patterns are those of strftime: '%Y-%m-%d %H:%M:%S' for 'YYYY-MM-DD HH24:MI:SS'";
+        Err(ours(Error::invalid(message).hint(hint)))
+    };
+    match pattern {
+        ColumnarValue::Scalar(pattern) => pattern.try_as_str().flatten().map_or(Ok(()), check),
+        ColumnarValue::Array(patterns) => match patterns.as_string_opt::<i32>() {
+            Some(patterns) => patterns.iter().flatten().try_for_each(check),
+            None => Ok(()),
+        },
     }
 }
 

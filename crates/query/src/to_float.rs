@@ -48,18 +48,7 @@ fn with_floats(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<Array
         return Ok(None);
     }
     if let Some(to) = item(to) {
-        let lists = array.to_data();
-        let Some(items) = lists.child_data().first() else { return Ok(None) };
-        let Some(floats) = with_floats(&make_array(items.clone()), to)? else { return Ok(None) };
-        let item = Arc::new(Field::new("item", floats.data_type().clone(), true));
-        let data_type = match from {
-            Arrow::List(_) => Arrow::List(item),
-            Arrow::LargeList(_) => Arrow::LargeList(item),
-            Arrow::FixedSizeList(_, len) => Arrow::FixedSizeList(item, *len),
-            _ => return Ok(None),
-        };
-        let lists = lists.into_builder().data_type(data_type).child_data(vec![floats.to_data()]).build()?;
-        return Ok(Some(make_array(lists)));
+        return of_items(array, |items| with_floats(items, to));
     }
     Ok(match (from, to) {
         (Arrow::Decimal128(_, scale), Arrow::Float64) => {
@@ -86,6 +75,25 @@ fn with_floats(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<Array
     })
 }
 
+/// The lists with what becomes of their items; `None` if nothing does.
+pub(crate) fn of_items(
+    array: &ArrayRef,
+    convert: impl Fn(&ArrayRef) -> std::result::Result<Option<ArrayRef>, ArrowError>,
+) -> std::result::Result<Option<ArrayRef>, ArrowError> {
+    let lists = array.to_data();
+    let Some(items) = lists.child_data().first() else { return Ok(None) };
+    let Some(items) = convert(&make_array(items.clone()))? else { return Ok(None) };
+    let item = Arc::new(Field::new("item", items.data_type().clone(), true));
+    let data_type = match array.data_type() {
+        Arrow::List(_) => Arrow::List(item),
+        Arrow::LargeList(_) => Arrow::LargeList(item),
+        Arrow::FixedSizeList(_, len) => Arrow::FixedSizeList(item, *len),
+        _ => return Ok(None),
+    };
+    let lists = lists.into_builder().data_type(data_type).child_data(vec![items.to_data()]).build()?;
+    Ok(Some(make_array(lists)))
+}
+
 /// Whether decimals become floats by a cast.
 fn rounds(from: &Arrow, to: &Arrow) -> bool {
     match (item(from), item(to)) {
@@ -96,7 +104,7 @@ fn rounds(from: &Arrow, to: &Arrow) -> bool {
 }
 
 /// What the items of a list are.
-fn item(data_type: &Arrow) -> Option<&Arrow> {
+pub(crate) fn item(data_type: &Arrow) -> Option<&Arrow> {
     match data_type {
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => Some(item.data_type()),
         _ => None,

@@ -34,7 +34,7 @@ use crate::forget::Forget;
 use crate::ordered::Ordered;
 use crate::scan::Scan;
 use crate::tell::Tell;
-use crate::{float_keys, opaque, to_float};
+use crate::{float_keys, opaque, to_float, whole};
 
 /// What a light statement may cost, in units of about a nanosecond.
 const LIGHT: f64 = 8e6;
@@ -250,7 +250,7 @@ fn of_expression(expression: &Arc<dyn PhysicalExpr>, row_bytes: f64) -> Option<f
         if function.name() == float_keys::NAME {
             return Some(SIMPLE + of_expression(function.args().first()?, row_bytes)?);
         }
-        if to_float::is_function(function.fun()) {
+        if to_float::is_function(function.fun()) || whole::is_function(function.fun()) {
             FUNCTION
         } else if FUNCTIONS.contains(&function.name()) {
             FUNCTION + text

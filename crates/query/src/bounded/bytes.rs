@@ -207,12 +207,11 @@ pub(super) fn matches_replaced(
 fn replaced(text: &str, from: &str, to: &str) -> u128 {
     const COUNTED_FROM: usize = 256;
     let (len, new) = (text.len() as u128, to.len() as u128);
-    if to.len() <= from.len() {
+    if from.is_empty() || to.len() <= from.len() {
         return len;
     }
     if text.len() < COUNTED_FROM {
-        // An empty text stands between all characters.
-        return len + (len / from.len().max(1) as u128 + 1) * new;
+        return len + (len / from.len() as u128 + 1) * new;
     }
     len + text.matches(from).count() as u128 * (new - from.len() as u128)
 }

@@ -76,6 +76,13 @@ impl TreeNodeRewriter for Settle<'_> {
             Expr::Cast(Cast { expr: inner, .. }) if matches!(inner.as_ref(), Expr::Literal(..)) => {
                 Mode::Exact
             }
+            // A half is rounded otherwise than that of a float.
+            Expr::Cast(Cast { data_type, .. }) if data_type.is_integer() => {
+                match calculated(&expr, self.schema)? {
+                    Mode::Plain => Mode::Exact,
+                    known => known,
+                }
+            }
             Expr::BinaryExpr(BinaryExpr { op, .. }) if compares(*op) => compared(&expr, self.schema)?,
             Expr::Between(_) | Expr::InList(_) => compared(&expr, self.schema)?,
             Expr::BinaryExpr(BinaryExpr { op, .. }) if calculates(*op) => match mode {

@@ -28,6 +28,7 @@ use crate::error::from_datafusion;
 use crate::names::{Named, Tables, Written};
 use crate::provider::{Provider, Table};
 use crate::sql_type;
+use crate::whole;
 
 use super::Planner;
 
@@ -204,6 +205,7 @@ pub(super) struct OurTypes;
 
 impl TypePlanner for OurTypes {
     fn plan_type(&self, sql: &SqlType) -> DfResult<Option<Arrow>> {
+        sql_type::refuse_length(sql).map_err(|error| DataFusionError::External(Box::new(error)))?;
         Ok(sql_type::cast_target(sql))
     }
 }
@@ -243,7 +245,9 @@ impl ContextProvider for Catalog<'_> {
         let schema = DFSchema::empty();
         let fold = |arg: Expr| -> DfResult<Expr> {
             let simplifier = ExprSimplifier::new(self.moment.clone());
-            simplifier.simplify(simplifier.coerce(arg, &schema)?)
+            let arg =
+                simplifier.coerce(arg, &schema)?.transform_up(|expr| Ok(whole::rewrite(expr, &schema)))?;
+            simplifier.simplify(arg.data)
         };
         for arg in &args {
             arg.apply(|expr| {

@@ -352,7 +352,7 @@ fn rows_are_in_order_where_a_filter_computes_of_what_they_are_ordered_by() {
         ("select id from t where id / 7 = 23 order by cast(id as text) desc", "166 165 164 161"),
         ("select id from t where id / 7 >= 23 and id / 7 <= 23 order by id desc", "166 165 164 161"),
         ("select n from t where 3 = n / 1 order by n, id desc", "3 3"),
-        ("select f from t where cast(f as int) = 3 order by f desc", "3.4 3.0"),
+        ("select f from t where cast(f as int) = 3 order by f desc", "3.4 3.0 2.9"),
         ("select f from t where f + 1e16 = 1e16 order by f desc", "1.0 0.0"),
         ("select max(id) from t where id / 7 = 23", "166"),
         ("select id from t where id / 7 = 23 order by n, id desc", "161 166 164 165"),

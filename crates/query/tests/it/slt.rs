@@ -69,6 +69,7 @@ files!(
     overflow,
     recursive,
     values_of_queries,
+    dependent_queries,
     scopes,
     shapes,
     series,
@@ -77,6 +78,8 @@ files!(
     patterns,
     lists,
     bytes,
+    casts,
+    misread,
     standard,
     unique,
     zeros
