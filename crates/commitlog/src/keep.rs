@@ -212,7 +212,7 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
         shared.counters.archive_files.store(kept as u64, Ordering::Relaxed);
         let entries: Vec<_> = state.files.drain(..gone - kept).collect();
         state.leftovers.extend(entries.into_iter().map(Leftover::of));
-        shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
+        shared.counters.files(&state.files);
     }
     clear_leftovers(shared)
 }

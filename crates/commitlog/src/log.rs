@@ -3,7 +3,6 @@
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use types::{Error, Kind, Lsn, Result};
@@ -196,5 +195,5 @@ fn adopt(shared: &Shared, walk: &Walk) {
             }
         }
     }
-    shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
+    shared.counters.files(&state.files);
 }

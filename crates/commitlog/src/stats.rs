@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use types::Lsn;
 
+use crate::shared::Entry;
+
 /// Buckets per doubling of the duration.
 const STEPS: u64 = 8;
 /// Microseconds up to 2^40, about 12 days.
@@ -66,6 +68,10 @@ pub struct Stats {
     pub rotations: u64,
     /// Log files in use, spares and those kept for an archive excluded.
     pub files: u64,
+    /// The last lsn of the oldest file, if another follows it; else 0.
+    pub oldest_file_lsn: Lsn,
+    /// Whether the disk had no room for another file the last time one was to be made.
+    pub no_room: bool,
     /// Log files kept only because an archive lacks them, as of the last trim.
     pub archive_files: u64,
     /// Duration of each fsync, [`crate::Options::sync_delay`] included.
@@ -80,6 +86,7 @@ pub(crate) struct Counters {
     pub syncs: AtomicU64,
     pub rotations: AtomicU64,
     pub files: AtomicU64,
+    pub oldest_file_lsn: AtomicU64,
     pub archive_files: AtomicU64,
     sync_latency: Box<[AtomicU64]>,
 }
@@ -92,6 +99,7 @@ impl Default for Counters {
             syncs: AtomicU64::default(),
             rotations: AtomicU64::default(),
             files: AtomicU64::default(),
+            oldest_file_lsn: AtomicU64::default(),
             archive_files: AtomicU64::default(),
             sync_latency: (0..BUCKETS).map(|_| AtomicU64::default()).collect(),
         }
@@ -108,7 +116,14 @@ impl Counters {
         Counters::add(&self.sync_latency[bucket(took)], 1);
     }
 
-    pub(crate) fn read(&self, appended_lsn: Lsn, durable_lsn: Lsn) -> Stats {
+    /// Which files are in use.
+    pub(crate) fn files(&self, files: &[Entry]) {
+        self.files.store(files.len() as u64, Ordering::Relaxed);
+        let oldest = files.split_last().and_then(|(_, older)| older.first());
+        self.oldest_file_lsn.store(oldest.map_or(0, |entry| entry.last_lsn.0), Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self, appended_lsn: Lsn, durable_lsn: Lsn, no_room: bool) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             appended_lsn,
@@ -118,6 +133,8 @@ impl Counters {
             syncs: get(&self.syncs),
             rotations: get(&self.rotations),
             files: get(&self.files).saturating_sub(get(&self.archive_files)),
+            oldest_file_lsn: Lsn(get(&self.oldest_file_lsn)),
+            no_room,
             archive_files: get(&self.archive_files),
             sync_latency: Latency { buckets: self.sync_latency.iter().map(get).collect() },
         }
@@ -161,11 +178,11 @@ mod tests {
     fn counts_of_an_interval_are_a_difference() {
         let counters = Counters::default();
         counters.synced(Duration::from_micros(10));
-        let before = counters.read(Lsn(1), Lsn(1)).sync_latency;
+        let before = counters.read(Lsn(1), Lsn(1), false).sync_latency;
         for us in 1..=100 {
             counters.synced(Duration::from_micros(us * 1000));
         }
-        let interval = counters.read(Lsn(1), Lsn(1)).sync_latency.since(&before);
+        let interval = counters.read(Lsn(1), Lsn(1), false).sync_latency.since(&before);
         assert_eq!(interval.count(), 100);
         let p50 = interval.quantile(0.5);
         assert!(p50 >= Duration::from_millis(50) && p50 <= Duration::from_millis(57), "{p50:?}");

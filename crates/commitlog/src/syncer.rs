@@ -75,6 +75,7 @@ impl Syncer {
 
     /// Reads counters; never waits.
     pub fn stats(&self) -> Stats {
-        self.shared.counters.read(self.shared.appended_lsn(), self.shared.durable_lsn())
+        let no_room = self.shared.no_room.load(Ordering::Acquire);
+        self.shared.counters.read(self.shared.appended_lsn(), self.shared.durable_lsn(), no_room)
     }
 }

@@ -286,7 +286,7 @@ impl Writer {
             state.dirty.push(Arc::clone(&spare.file));
             state.dir_dirty = true;
         }
-        self.shared.counters.files.store(state.files.len() as u64, Ordering::Relaxed);
+        self.shared.counters.files(&state.files);
         self.current = Some(Current {
             file: spare.file,
             epoch: header.epoch,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use table::segment::Form;
 use table::{compaction, past, segment};
@@ -155,6 +155,28 @@ pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
     Ok(manifest.replay_from)
 }
 
+/// Waits, at most `patience`, for the seals that a log of too many files is due, so that the manifest of a closing database
+/// lets go of them: short commands one after another would each leave a file behind.
+pub(crate) fn await_short_log(shared: &Shared, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    let due = |background: &Background| {
+        let (root, log) = (shared.root.load(), shared.syncer.stats());
+        let now = shared.env.clock.monotonic();
+        let mut idle = root.tables().filter(|t| t.head_rows() > 0).map(|t| What::Table(t.def().id));
+        log.files > shared.options.log_files_max
+            && log.oldest_file_lsn >= Manifest::replay_from(&root)
+            && shared.write_error.load().is_none()
+            && idle.any(|what| background.may(what, now) || background.is_running(what))
+    };
+    let mut background = shared.background.lock();
+    while due(&background) && Instant::now() < deadline {
+        drop(background);
+        shared.wake_background();
+        background = shared.background.lock();
+        shared.background_left.wait_for(&mut background, Duration::from_millis(10));
+    }
+}
+
 /// Refuses what is made beside the rows while the disk has little room: that is for the log, and for what makes more.
 pub(crate) fn check_room(shared: &Shared) -> Result<()> {
     let wanted = 2 * shared.options.log.file_bytes;
@@ -236,7 +258,7 @@ fn next(shared: &Shared) -> Option<Task> {
 }
 
 /// The table whose head should go first: the largest one that is full, the largest one at all while the debt is high,
-/// or the one whose rows hold back a log that has grown too long.
+/// or the one whose rows hold back a log that has grown too long, or may not grow.
 fn sealable(
     shared: &Shared,
     root: &Root,
@@ -255,7 +277,9 @@ fn sealable(
     if let Some(long) = idle().find(|t| t.head_rows() >= options.seal_rows) {
         return Some(long.clone());
     }
-    if shared.syncer.stats().files <= options.log_files_max {
+    let log = shared.syncer.stats();
+    let holds_room = log.no_room && log.files > 1;
+    if log.files <= options.log_files_max && !holds_room {
         return None;
     }
     idle().min_by_key(|t| t.head_first_lsn()).cloned()
@@ -263,10 +287,18 @@ fn sealable(
 
 /// A manifest pays off once it lets go of a log file, or of replaced segments: at once where the log grows, else a little later.
 fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Duration) -> bool {
+    let stats = shared.syncer.stats();
+    // Files that nothing needs any more go at once, once each: an archive may keep them after all.
+    let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
+    if stats.oldest_file_lsn > Lsn(0)
+        && stats.oldest_file_lsn >= asked
+        && stats.oldest_file_lsn < Manifest::replay_from(root)
+    {
+        return true;
+    }
     if shared.manifest_covers(root.lsn()) {
         return false;
     }
-    let stats = shared.syncer.stats();
     let written = stats.bytes_written.saturating_sub(background.manifest_log_bytes);
     let waited = background.obsolete_since.is_some_and(|since| now >= since + OBSOLETE_WAIT);
     written >= shared.options.log.file_bytes

@@ -179,10 +179,11 @@ impl Core {
         self.begin_sync()
     }
 
-    /// Ends the log cleanly after everything was answered.
-    pub fn close(self) -> Result<()> {
+    /// Ends the log cleanly after everything was answered, without what the last manifest does not need.
+    pub fn close(self, below: Lsn) -> Result<()> {
         debug_assert!(self.waiting.is_empty() && self.in_flight.is_none(), "everything was answered");
-        self.log.close()
+        let trimmed = self.log.trim(below);
+        self.log.close().and(trimmed)
     }
 
     /// Builds the root that the next sync makes true. False if nothing was written since the last, or if one runs.

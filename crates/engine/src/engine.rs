@@ -447,6 +447,9 @@ impl Inner {
         let Some(running) = self.running.lock().take() else { return Ok(()) };
         let core = self.stepped.lock().take();
         let shared = self.shared.clone();
+        if running.threads.as_ref().is_some_and(|threads| !threads.is_current()) {
+            background::await_short_log(&shared, CLOSE_PATIENCE);
+        }
         shared.closing.store(true, Ordering::Release);
         shared.transactions.close();
         shared.arrivals.tell();
@@ -490,7 +493,7 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
     };
     let result = match core {
         Some(core) if shared.write_error.load().is_none() => {
-            background::write_manifest(shared).and_then(|_| core.close())
+            background::write_manifest(shared).and_then(|below| core.close(below))
         }
         _ => Ok(()),
     };

@@ -59,18 +59,20 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// From where the log is needed beside a manifest of this root: the oldest row that is in no segment.
+    pub(crate) fn replay_from(root: &Root) -> Lsn {
+        let heads = root.tables().filter_map(|table| table.head_first_lsn());
+        heads.fold(root.lsn.next(), Lsn::min)
+    }
+
     pub(crate) fn of(root: &Root, next_segment: SegmentId) -> Manifest {
-        let mut replay_from = root.lsn.next();
-        for snapshot in root.tables() {
-            replay_from = snapshot.head_first_lsn().map_or(replay_from, |lsn| lsn.min(replay_from));
-        }
         let checkpoint = |((name, table), c): (&(String, TableId), &Checkpoint)| {
             (name.clone(), *table, c.row, c.lsn, c.state.clone())
         };
         Manifest {
             lsn: root.lsn,
             time: root.time,
-            replay_from,
+            replay_from: Manifest::replay_from(root),
             next_table: root.meta.next_table,
             next_segment,
             keys: root.meta.keys.clone(),

@@ -295,7 +295,8 @@ fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
         commits += 1;
         assert!(commits < 100_000, "the disk is full, and the log takes more and more");
     }
-    assert!(run.engine.status().log.rotations >= rotated + 4, "the files that waited were used first");
+    // But for the last file, which is kept for what makes room.
+    assert!(run.engine.status().log.rotations >= rotated + 3, "the files that waited were used first");
     assert!(run.engine.status().write_error.is_none());
     machine.disk.set_free_bytes(None);
     assert!(!refused(&mut run, &mut rng), "writes resume by themselves");

@@ -236,6 +236,77 @@ fn a_full_disk_takes_what_makes_room_and_nothing_else() {
     assert!(engine.root().table("main.t").is_none());
 }
 
+/// Rows that were in no segment when their table was dropped left no file behind for a manifest to let go of, so none was
+/// written, and the log kept the disk full: also after a clean stop, whose manifest needed none of it.
+#[test]
+fn a_disk_that_the_log_alone_fills_has_room_again_once_its_rows_are_gone() {
+    let _limit = testkit::limit(120);
+    for restart in [false, true] {
+        let machine = sim::SimEnv::new(2);
+        let log = commitlog::Options { file_bytes: 32 << 10, spare_files: 2, ..Default::default() };
+        let options = Options { log, ..Options::default() };
+        let mut engine = Engine::open_stepped(machine.env(), Path::new("db"), options.clone()).unwrap();
+        let settle = |engine: &Engine| {
+            use crate::Step::{Background, Commit, Sync};
+            for _ in 0..10 {
+                while engine.step(Background) | engine.step(Commit) | engine.step(Sync) {}
+                machine.clock.advance(std::time::Duration::from_secs(60));
+            }
+        };
+        let commit = |engine: &Engine, ops| {
+            let outcome = Arc::new(std::sync::Mutex::new(None));
+            let answer = outcome.clone();
+            engine.submit(&Principal::local(), Transaction::new(ops), move |result| {
+                *answer.lock().unwrap() = Some(result.map_err(|e| e.kind()));
+            });
+            settle(engine);
+            outcome.lock().unwrap().take().expect("answered")
+        };
+        let rows = |first: i64| batch(&(first..first + 100).map(|id| (id, id)).collect::<Vec<_>>());
+        // Its first row is older than all of the log that fills the disk.
+        commit(&engine, vec![create(plain("old")), create(plain("t"))]).unwrap();
+        commit(&engine, vec![insert("old", rows(0), Mode::Append)]).unwrap();
+        machine.disk.set_free_bytes(Some(256 << 10));
+        let refused = (0..).find_map(|i| commit(&engine, vec![insert("t", rows(i), Mode::Append)]).err());
+        assert_eq!(refused, Some(Kind::DiskFull));
+        commit(&engine, vec![Op::DropTable { table: "t".into(), if_exists: false }]).unwrap();
+        if restart {
+            engine.close().unwrap();
+            drop(engine);
+            engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+        }
+        settle(&engine);
+        for i in 0..20 {
+            commit(&engine, vec![insert("old", rows(100 * i), Mode::Append)]).unwrap();
+        }
+        assert!(engine.status().log.files <= 3, "{:?}", engine.status().log);
+    }
+}
+
+/// Each opening begins a new file of the log, and once none of them went before 64 MiB were written.
+#[test]
+fn opening_and_closing_again_and_again_leaves_few_log_files() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let log_bytes = || -> u64 {
+        let files = std::fs::read_dir(dir.path().join("log")).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    };
+    let log = commitlog::Options { file_bytes: 64 << 10, spare_files: 1, ..Default::default() };
+    let options = || Options { log: log.clone(), log_files_max: 3, ..Options::default() };
+    for round in 0..30 {
+        let engine = Engine::open(Env::real(), dir.path(), options()).unwrap();
+        if round == 0 {
+            commit(&engine, vec![create(plain("t"))]).unwrap();
+        }
+        commit(&engine, vec![insert("t", batch(&[(round, round)]), Mode::Append)]).unwrap();
+        engine.close().unwrap();
+        assert!(log_bytes() <= 8 * (64 << 10), "{} bytes of log after {} rounds", log_bytes(), round + 1);
+    }
+    let engine = Engine::open(Env::real(), dir.path(), options()).unwrap();
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 30);
+}
+
 /// A restart once gave the file that is kept for what makes room to whoever came.
 #[test]
 fn a_restart_on_a_full_disk_keeps_what_is_left_for_what_makes_room() {
