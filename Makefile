@@ -30,6 +30,7 @@ fmt-check:      ## fail where code is not formatted
 
 lint:           ## fail on any warning
 	cargo clippy --workspace --exclude polynya-compare --exclude polynya-python --all-targets --locked -- -D warnings
+	cargo clippy -p polynya --lib --no-default-features --locked -- -D warnings
 
 docs-check:     ## links, repository rules, documentation of the crates
 	cargo test --locked -p polynya-repo

@@ -1,7 +1,9 @@
 //! Transactions that are open for a while.
 
 use arrow::array::RecordBatch;
-use engine::{Mode, Op, OpenTransaction, Outcome, Transaction, Written};
+#[cfg(feature = "sql")]
+use engine::Transaction;
+use engine::{Mode, Op, OpenTransaction, Outcome, Written};
 use types::{Lsn, Result, Value};
 
 use crate::database::{Database, to_batch};
