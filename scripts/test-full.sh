@@ -55,6 +55,7 @@ seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index, against BM25 ove
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text index and tail, against a fresh index" run_seeds polynya-index 25 index_and_tail_answer_as_a_fresh_index
 seeds=$((seeds / 4)) phase "$((seeds / 4)) seeds: table, against a model" run_seeds polynya-table 25 tests::model
 
+phase "package" scripts/package.sh
 phase "comparison: lint" cargo clippy --locked --quiet -p polynya-compare --all-targets -- -D warnings
 phase "comparison: tests" cargo test --locked --quiet -p polynya-compare
 phase "Python package: lint" cargo clippy --locked --quiet -p polynya-python -- -D warnings

@@ -315,6 +315,10 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.equal(await page.textContent('#indexes-count'), '2');
     // One press says what the next one does.
     const drop = line.nth(1).locator('button');
+    await page.setViewportSize({ width: 360, height: 900 });
+    const { width, height } = await drop.boundingBox();
+    assert.ok(width >= 40 && height >= 40, `a finger hits ${width} by ${height}`);
+    await page.setViewportSize({ width: 1280, height: 900 });
     await drop.click();
     assert.equal(await drop.textContent(), 'Drop it?');
     assert.equal(await line.count(), 2);

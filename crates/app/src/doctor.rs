@@ -2,17 +2,18 @@
 //!
 //! It reads like recovery does, but with its own eyes ([`replay`]): what it finds does not depend on the code that
 //! opens the directory having refused or repaired something first. A finding names the file or table and, where there
-//! is one, the cure. Beside a running server [`examine_running`] looks at the same from inside.
+//! is one, the cure. Beside a running server [`examine_running`] looks at the same from inside. A backup is told from a data
+//! directory and examined as what it is.
 
 mod replay;
 mod running;
 mod table;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::table::segment;
 use commitlog::FileState;
-use engine::manifest;
+use engine::{backup, manifest};
 use serde::{Deserialize, Serialize};
 use types::{Error, Kind, Lsn, Result};
 use vfs::Env;
@@ -20,10 +21,10 @@ use vfs::Env;
 use replay::Replay;
 pub use running::examine_running;
 
-/// Something that is not as it should be.
 /// Of the manifest and its copy.
 const ONE_IS_WHOLE: &str = "of the manifest and its copy the other one can be read: opening writes both anew";
 
+/// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -42,6 +43,9 @@ pub enum Severity {
 /// What was examined and what was found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Examination {
+    /// It is a backup, and no data directory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backup: bool,
     pub lsn: u64,
     pub tables: Vec<TableReport>,
     pub log_files: usize,
@@ -81,7 +85,11 @@ impl Examination {
 pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     let listed = |error| Error::io(format!("reading {}", dir.display()), error);
     let exists = |name: &str| env.disk.exists(&dir.join(name)).map_err(listed);
-    if !exists("log")? && !exists("tables")? {
+    if backup::is_backup(env, dir)? {
+        return examine_backup(env, dir, progress);
+    }
+    let has_log = exists("log")?;
+    if !has_log && !exists("tables")? && !manifest::is_there(env, dir) {
         return Err(Error::not_found(format!("{} is no data directory of Polynya", dir.display()))
             .hint("name one: `polynya doctor ./polynya-data`"));
     }
@@ -96,6 +104,12 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     progress("manifest");
     let manifest = match manifest::read(env, dir) {
         Ok(Some(manifest)) => manifest,
+        Ok(None) if !has_log && exists("manifest")? => {
+            examination.damage(
+                "this is a backup that was interrupted: `BACKUP` is missing, which is written last, so it cannot be restored; use another one",
+            );
+            return Ok(examination);
+        }
         Ok(None) => {
             examination.damage(
                 "there is no manifest, nor its copy, and nothing can be read without: restore a backup",
@@ -121,16 +135,59 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     progress("log");
     let mut replay = Replay::new(env, dir, &manifest, &mut examination);
     let log = dir.join("log");
-    let report =
-        commitlog::verify(env, &log, manifest.replay_from, manifest.lsn, &mut |frame| replay.frame(frame))?;
+    let report = has_log.then(|| {
+        commitlog::verify(env, &log, manifest.replay_from, manifest.lsn, &mut |frame| replay.frame(frame))
+    });
+    let report = report.transpose()?;
     let Replay { tips, keys, problems, .. } = replay;
-    examination.log_frames = report.frames;
-    examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
-    examination.log_bytes = report.files.iter().map(|file| file.bytes).sum();
     examination.keys = keys;
     for problem in problems {
         examination.damage(problem);
     }
+    match report {
+        Some(report) => tell_log(report, &manifest, &mut examination),
+        None => examination.damage(format!(
+            "the folder `log` is missing, and with it every commit from lsn {} on whose rows are in no segment: put it back, or \
+             restore a backup",
+            manifest.replay_from
+        )),
+    }
+
+    let tips = tips.into_values().collect();
+    let known = check_tables(tips, progress, &mut examination);
+    check_files(env, dir, &known, &mut examination)?;
+    Ok(examination)
+}
+
+/// A backup, of which a restore checks the files and the next server the rows: both at once.
+fn examine_backup(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Examination> {
+    let mut examination = Examination { backup: true, ..Examination::default() };
+    let verified = match backup::verify(env, dir, progress) {
+        Ok(verified) => verified,
+        Err(error) if error.kind() == Kind::Damaged => {
+            examination.damage(format!("{error}; it cannot be restored: use another backup"));
+            return Ok(examination);
+        }
+        Err(error) => return Err(error),
+    };
+    examination.lsn = verified.backup.lsn.0;
+    for error in verified.wrong {
+        examination.damage(error.to_string());
+    }
+    let Some(manifest) = verified.manifest else { return Ok(examination) };
+    for state in &manifest.tables {
+        table::check_state(state, manifest.next_segment, &mut examination);
+    }
+    let Replay { tips, keys, .. } = Replay::new(env, dir, &manifest, &mut examination);
+    examination.keys = keys;
+    check_tables(tips.into_values().collect(), progress, &mut examination);
+    Ok(examination)
+}
+
+fn tell_log(report: commitlog::Report, manifest: &manifest::Manifest, examination: &mut Examination) {
+    examination.log_frames = report.frames;
+    examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
+    examination.log_bytes = report.files.iter().map(|file| file.bytes).sum();
     if let Some(damage) = report.damage {
         examination.damage(format!("{damage}; commits after lsn {} cannot be read", report.last_lsn));
     } else if report.last_lsn < manifest.lsn {
@@ -146,10 +203,16 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
         ));
     }
     examination.lsn = examination.lsn.max(report.last_lsn.0);
+}
 
+/// Every table, and the files below the directory that they name.
+fn check_tables(
+    mut tips: Vec<::table::Tip>,
+    progress: &mut dyn FnMut(&str),
+    examination: &mut Examination,
+) -> Vec<PathBuf> {
     let lsn = Lsn(examination.lsn);
     let mut known = Vec::new();
-    let mut tips: Vec<_> = tips.into_values().collect();
     tips.sort_by(|a, b| a.def().name.cmp(&b.def().name));
     for tip in tips {
         let snapshot = tip.snapshot(lsn);
@@ -162,20 +225,14 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
                 .flat_map(|s| segment::file_names(s.id()))
                 .map(|name| table_dir.join(name)),
         );
-        let report = table::check(&snapshot, &|segment| segment.verify(), &mut examination);
+        let report = table::check(&snapshot, &|segment| segment.verify(), examination);
         examination.tables.push(report);
     }
-    check_files(env, dir, &known, &mut examination)?;
-    Ok(examination)
+    known
 }
 
 /// Files of segments that nothing names: left by an interrupted seal, or by a compaction whose inputs were still read.
-fn check_files(
-    env: &Env,
-    dir: &Path,
-    known: &[std::path::PathBuf],
-    examination: &mut Examination,
-) -> Result<()> {
+fn check_files(env: &Env, dir: &Path, known: &[PathBuf], examination: &mut Examination) -> Result<()> {
     let list = |path: &Path| {
         env.disk.list(path).map_err(|error| Error::io(format!("listing {}", path.display()), error))
     };

@@ -1,13 +1,46 @@
 //! How a command reaches the data: through the running server of its directory, else by opening the directory and
 //! serving itself. Either way it speaks HTTP, so that a command does the same with and without a server.
 
+use std::path::Path;
+
 use types::{Error, Result};
+use vfs::Env;
 
 use crate::cli::Reach;
 use crate::client::Client;
 use crate::config::Config;
 use crate::running::Running;
 use crate::service::Service;
+
+/// Why nothing can be read from a directory that has no log.
+fn without_log(data: &Path) -> Error {
+    let place = data.display();
+    let env = Env::real();
+    if let Err(error) = refuse_backup(data) {
+        return error;
+    }
+    if engine::manifest::is_there(&env, data) {
+        return Error::damaged(format!("{place} lacks its folder `log`, which holds the newest commits")).hint(
+            format!(
+                "put it back, or restore a backup with `polynya restore BACKUP NEW_DIRECTORY`; `polynya doctor {place}` says what \
+                 is left"
+            ),
+        );
+    }
+    Error::not_found(format!("there is no data in {place}"))
+        .hint("`polynya demo` or `polynya ingest FILE` makes some; --data names another directory")
+}
+
+/// A backup is not opened: it would be changed by that.
+pub fn refuse_backup(data: &Path) -> Result<()> {
+    let place = data.display();
+    match engine::backup::is_backup(&Env::real(), data) {
+        Ok(true) => Err(Error::invalid(format!("{place} is a backup, and no data directory")).hint(format!(
+            "make one out of it: `polynya restore {place} NEW_DIRECTORY`; `polynya doctor {place}` checks it"
+        ))),
+        _ => Ok(()),
+    }
+}
 
 pub struct Door {
     client: Client,
@@ -23,8 +56,7 @@ impl Door {
     pub async fn open(config: &Config, reach: &Reach) -> Result<Self> {
         let data = &config.server.data;
         if reach.url.is_none() && !data.join("log").is_dir() {
-            return Err(Error::not_found(format!("there is no data in {}", data.display()))
-                .hint("`polynya demo` or `polynya ingest FILE` makes some; --data names another directory"));
+            return Err(without_log(data));
         }
         Self::open_or_create(config, reach).await
     }

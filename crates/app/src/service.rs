@@ -45,9 +45,14 @@ impl Service {
     /// For others: listens where the settings say, and says so in the data directory.
     pub fn start(config: &Config) -> Result<Self> {
         crate::port::check(config.server.listen)?;
-        let mut service = Service::open(config, config.server.listen, false)?;
-        let url = service.url();
         let data = &config.server.data;
+        let is_new = is_new(data);
+        let mut service = Service::open(config, config.server.listen, false)?;
+        // A folder whose name was mistyped would look like one that has lost everything.
+        if is_new {
+            tracing::info!("there was no database in {}: made a new one", data.display());
+        }
+        let url = service.url();
         service.running = match Running::here(url, service.secret.clone()).write(data) {
             Ok(file) => Some(file),
             // Rows can be read without room on the disk, and that comes first.
@@ -176,6 +181,15 @@ impl Service {
     }
 }
 
+/// Whether nothing of a database is in the folder, or there is no folder.
+fn is_new(data: &Path) -> bool {
+    let is_ours = |name: &str| name == "LOCK" || name == "log" || name.starts_with("manifest-");
+    let entries = std::fs::read_dir(data);
+    !entries.is_ok_and(|mut entries| {
+        entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(is_ours)))
+    })
+}
+
 fn engine_options(config: &Config) -> Result<engine::Options> {
     let mut options = match config.profile {
         ProfileName::Server => engine::Options::default(),
@@ -250,6 +264,7 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
 /// Opens a data directory; what may go wrong is said in one sentence with its cure.
 pub fn open_engine(data: &Path, options: engine::Options) -> Result<Engine> {
     let since = Instant::now();
+    crate::door::refuse_backup(data)?;
     loop {
         match Engine::open(Env::real(), data, options.clone()) {
             // A process that was killed holds the directory until the kernel has taken back its memory.
@@ -293,6 +308,10 @@ fn explain(data: &Path, error: Error) -> Error {
         Kind::Io if is_io(std::io::ErrorKind::NotADirectory) || is_io(std::io::ErrorKind::AlreadyExists) => {
             Error::invalid(format!("{place} is no directory")).hint("name another one with --data")
         }
+        // The manifest and its copy, without which nothing can be read.
+        Kind::Damaged if error.hint_text().is_none() => error.hint(format!(
+            "`polynya doctor {place}` says what is damaged; `polynya restore BACKUP NEW_DIRECTORY` makes a directory out of a backup"
+        )),
         _ => error,
     }
 }

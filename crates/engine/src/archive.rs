@@ -32,6 +32,7 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The name of the file with the archive id.
 const ID_NAME: &str = "archive-id";
+const PROBE_NAME: &str = "probe.tmp";
 
 /// How the archive is doing.
 #[derive(Clone, Debug)]
@@ -168,9 +169,10 @@ impl Archive {
 
 /// The thread's work until the database closes.
 pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
-    let mut delay = None;
+    let mut delay: Option<Duration> = None;
+    // At once, so that a folder that cannot be written to is told before there is anything to write.
+    let mut goes_on = true;
     loop {
-        let goes_on = archive.wait(delay);
         let outcome = loop {
             match keeper.step(shared, archive) {
                 Ok(true) => {}
@@ -185,6 +187,7 @@ pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
             Ok(()) => None,
             Err(_) => Some(delay.map_or(RETRY_FIRST, |delay| (delay * 2).min(RETRY_MAX))),
         };
+        goes_on = archive.wait(delay);
     }
 }
 
@@ -205,7 +208,13 @@ impl Keeper {
         let outcome = self.try_step(shared, archive);
         // After a failure the folder may be another one: it is looked at anew.
         self.opened &= outcome.is_ok();
-        archive.error.store(outcome.as_ref().err().map(|error| Arc::new(error.clone())));
+        let before = archive.error.swap(outcome.as_ref().err().map(|error| Arc::new(error.clone())));
+        // Once each: it is tried again and again meanwhile.
+        match (&before, &outcome) {
+            (None, Err(error)) => tracing::warn!("the log is not archived: {error}"),
+            (Some(_), Ok(_)) => tracing::info!("the log is archived again in {}", archive.dir.display()),
+            _ => {}
+        }
         outcome
     }
 
@@ -236,6 +245,7 @@ impl Keeper {
     fn open(&mut self, shared: &Shared, archive: &Archive) -> Result<()> {
         let (env, dir) = (&shared.env, &archive.dir);
         open::make_dir(env, dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
+        probe(env, dir)?;
         let last = pieces(env, dir)?.into_iter().map(|(_, last, _)| last).max();
         let next = last.map_or_else(|| self.archiver.oldest(), Lsn::next);
         let durable = shared.syncer.durable_lsn();
@@ -311,6 +321,21 @@ fn store(env: &Env, dir: &Path, piece: &Piece) -> Result<()> {
     })
 }
 
+/// Whether the folder can be written to, so that this is known before the first piece is.
+fn probe(env: &Env, dir: &Path) -> Result<()> {
+    let path = dir.join(PROBE_NAME);
+    let write = || -> std::io::Result<()> {
+        if !env.disk.exists(&path)? {
+            env.disk.create(&path)?;
+        }
+        env.disk.remove(&path)
+    };
+    write().map_err(|e| {
+        Error::io(format!("writing into the archive {}", dir.display()), e)
+            .hint("writes go on; the archive goes on by itself once it can be written to")
+    })
+}
+
 /// The id of a database's archive, made if it has none.
 fn archive_id(env: &Env, data: &Path) -> Result<u64> {
     let path = data.join(ID_NAME);
@@ -319,11 +344,13 @@ fn archive_id(env: &Env, data: &Path) -> Result<u64> {
         let file = env.disk.open(&path, Access::Read).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_at(&mut bytes, 0).map_err(failed)?;
-        let id = std::str::from_utf8(&bytes).ok().and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-        return id.ok_or_else(|| {
-            Error::new(Kind::Damaged, "the archive id cannot be read")
+        return std::str::from_utf8(&bytes).ok().and_then(decode_id).ok_or_else(|| {
+            Error::new(Kind::Damaged, "the archive id is not what was written")
                 .with("file", path.display())
-                .hint("remove it: an archive is begun anew then, and a new backup is needed")
+                .hint(
+                    "write the name of this database's folder in the archive into it, as its only line; or \
+                       remove it: an archive is begun anew then, and a new backup is needed",
+                )
         });
     }
     let id = env.random.next_u64();
@@ -333,11 +360,28 @@ fn archive_id(env: &Env, data: &Path) -> Result<u64> {
             env.disk.remove(&temporary)?;
         }
         let file = env.disk.create(&temporary)?;
-        file.write_at(&[IoSlice::new(format!("{}\n", folder(id)).as_bytes())], 0)?;
+        file.write_at(&[IoSlice::new(encode_id(id).as_bytes())], 0)?;
         file.sync()?;
         env.disk.rename(&temporary, &path)?;
         env.disk.sync_dir(data)
     };
     write().map_err(|e| Error::io(format!("writing {}", path.display()), e))?;
     Ok(id)
+}
+
+/// The id, then the checksum of that line: another id would be another database's archive.
+fn encode_id(id: u64) -> String {
+    let line = format!("{}\n", folder(id));
+    let crc = crc32c::crc32c(line.as_bytes());
+    format!("{line}crc {crc:08x}\n")
+}
+
+/// Earlier versions wrote no checksum, and a person who puts the id back writes none.
+fn decode_id(text: &str) -> Option<u64> {
+    let (line, rest) = match text.split_once('\n') {
+        Some((line, rest)) => (line, rest),
+        None => (text, ""),
+    };
+    let id = u64::from_str_radix(line.trim_end(), 16).ok()?;
+    (rest.trim().is_empty() || text == encode_id(id)).then_some(id)
 }

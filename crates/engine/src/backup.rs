@@ -13,6 +13,7 @@ mod copy;
 mod forward;
 mod marker;
 mod restore;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use copy::{Made, copy, read_crc};
 use marker::{Listed, Marker};
 
 pub use restore::{Restore, Restored, Target, restore};
+pub use verify::{Verified, is_backup, verify};
 
 /// The manifest's name in a backup: another than in a data directory, so that none is opened and changed by mistake.
 pub(crate) const MANIFEST_NAME: &str = "manifest";
@@ -74,19 +76,40 @@ pub(crate) fn take(
         return Err(Error::invalid(format!("{} lies in the data directory itself", dest.display()))
             .hint("name a folder elsewhere, best on another disk"));
     }
+    if let Some(database) = database_around(&shared.env, dest) {
+        return Err(Error::invalid(format!(
+            "{} lies in a data directory, {}",
+            dest.display(),
+            database.display()
+        ))
+        .hint("name a folder elsewhere, best on another disk"));
+    }
     let mut made = Made::claim(&shared.env, dest)?;
     match write(shared, dest, &mut made, progress) {
         Ok(backup) => Ok(backup),
         Err(error) => {
             made.remove(&shared.env);
             Err(match error.kind() {
-                Kind::Damaged => error.hint(
+                Kind::Damaged if error.hint_text().is_none() => error.hint(
                     "no backup was taken of damaged data: restore the table from an earlier backup, or drop it",
                 ),
                 _ => error,
             })
         }
     }
+}
+
+/// The data directory that a folder lies in, if it does, also by a link.
+fn database_around(env: &vfs::Env, dest: &Path) -> Option<PathBuf> {
+    let exists = |path: PathBuf| env.disk.exists(&path).unwrap_or(false);
+    let is_database = |dir: &&Path| {
+        exists(dir.join("log")) && exists(dir.join("tables")) && crate::manifest::is_there(env, dir)
+    };
+    let whole = std::path::absolute(dest).unwrap_or_else(|_| dest.to_owned());
+    let real = whole.ancestors().find_map(|dir| dir.canonicalize().ok());
+    let around =
+        dest.ancestors().chain(whole.ancestors()).chain(real.iter().flat_map(|real| real.ancestors()));
+    around.filter(|dir| !dir.as_os_str().is_empty()).find(is_database).map(Path::to_owned)
 }
 
 fn write(
@@ -157,7 +180,10 @@ fn write(
         // The copy is checked, so what was damaged before is noticed now and not when it is needed.
         let copied = Segment::open(env, &to_dir, &held.def, held.segment.meta().clone());
         let checked = copied.verify_checksums(&mut |_| tick(0));
-        checked.map_err(|e| e.with("table", &held.def.name).with("copied from", from_dir.display()))?;
+        checked.map_err(|error| match error.kind() {
+            Kind::Damaged => blame(shared, &held, &from_dir, error, &mut tick),
+            _ => error,
+        })?;
     }
     let bytes = manifest.encode();
     let path = made.file(dest.join(MANIFEST_NAME));
@@ -173,6 +199,36 @@ fn write(
     let archive = shared.archive.as_ref().map(|archive| archive.id);
     Marker { lsn, time, rows, tables: tables as u64, archive, files }.write(env, dest, made)?;
     Ok(backup)
+}
+
+/// Which of a segment's files is damaged if its copy is: that of the database as a rule, else the copy itself.
+fn blame(
+    shared: &Arc<Shared>,
+    held: &Held,
+    from_dir: &Path,
+    error: Error,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Error {
+    let source = Segment::open(&shared.env, from_dir, &held.def, held.segment.meta().clone());
+    let found = match source.verify_checksums(&mut |_| tick(0)) {
+        Err(found) if found.kind() == Kind::Damaged => found,
+        Err(found) => return found,
+        Ok(()) => {
+            return error.with("table", &held.def.name).hint(
+                "the database's own file is whole, so what is written there does not stay as it is: check that disk, or name a \
+                 folder on another one",
+            );
+        }
+    };
+    let found = found.with("table", &held.def.name);
+    if !source.is_mendable(&mut |_| tick(0)) {
+        return found;
+    }
+    held.segment.write_anew();
+    shared.wake_background();
+    found.hint(
+        "no rows are lost: that file is being made anew out of them, in the background; take the backup again in a moment",
+    )
 }
 
 /// Writes the head of a table as a segment of the backup.
@@ -191,13 +247,16 @@ fn seal_head(
 
 /// Reads what a backup says it holds, without reading its files.
 pub fn describe(env: &vfs::Env, dir: &Path) -> Result<Backup> {
-    let marker = Marker::read(env, dir)?;
-    Ok(Backup {
+    Marker::read(env, dir).map(|marker| describe_marker(&marker))
+}
+
+fn describe_marker(marker: &Marker) -> Backup {
+    Backup {
         lsn: marker.lsn,
         time: marker.time,
         tables: marker.tables as usize,
         rows: marker.rows,
         files: marker.files.len(),
         bytes: marker.files.iter().map(|file| file.bytes).sum(),
-    })
+    }
 }

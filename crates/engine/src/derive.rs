@@ -184,7 +184,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
         }
         Err(error) => {
             if error.kind() != Kind::Closed {
-                shared.note_failure(pair.0, pair.1, &error);
+                shared.note_failure(task.snapshot.def(), pair.1, &error);
             }
             if error.kind() == Kind::Damaged {
                 shared.background.lock().rebuild.insert(pair);

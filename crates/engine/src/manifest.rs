@@ -223,6 +223,13 @@ fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
     }
 }
 
+/// Whether a directory has a manifest or its copy, whatever is in them.
+pub fn is_there(env: &Env, dir: &Path) -> bool {
+    [PREFIX, COPY_PREFIX]
+        .into_iter()
+        .any(|prefix| list(env, dir, prefix).is_ok_and(|found| !found.is_empty()))
+}
+
 fn read_file(env: &Env, path: &Path) -> Result<Manifest> {
     let read = || -> std::io::Result<Vec<u8>> {
         let file = env.disk.open(path, Access::Read)?;

@@ -109,6 +109,9 @@ impl Shared {
         let known = self.notes.load().get(&pair).cloned().unwrap_or_default();
         let steady = caught_up || known.steady && !begun_anew;
         if known.error.is_some() || known.steady != steady {
+            if known.error.is_some() {
+                tracing::info!("`{}` of table {} goes on", pair.1, name::short_table_name(&table.def().name));
+            }
             let note = Note { steady, error: None, ..known };
             self.change_notes(|notes| drop(notes.insert(pair, note.clone())));
         }
@@ -116,7 +119,17 @@ impl Shared {
 
     /// What fails follows no longer: its lag may grow for ever, and writers must not wait for it. Until it has caught up
     /// again it is as during a first build.
-    pub fn note_failure(&self, table: TableId, materializer: &'static str, error: &Error) {
+    pub fn note_failure(&self, table: &TableDef, materializer: &'static str, error: &Error) {
+        let known = self.notes.load().get(&(table.id, materializer)).and_then(|note| note.error.clone());
+        // Once for all attempts, unless something else is wrong by now.
+        if known.is_none_or(|known| known.kind() != error.kind()) {
+            let place = name::short_table_name(&table.name);
+            match error.kind() {
+                Kind::DiskFull => tracing::warn!("`{materializer}` of table {place} waits for room: {error}"),
+                _ => tracing::warn!("`{materializer}` of table {place} failed and is tried again: {error}"),
+            }
+        }
+        let table = table.id;
         self.change_notes(|notes| {
             let failures = notes.get(&(table, materializer)).map_or(0, |note| note.failures) + 1;
             let note = Note { steady: false, error: Some(error.clone()), failures };

@@ -20,4 +20,5 @@ mod schema;
 mod shapes;
 mod simulated;
 mod support;
+mod told;
 mod ttl;

@@ -26,7 +26,7 @@ pub struct IndexStatus {
     pub unique: bool,
     /// `building`, `ready`; of a unique one also `checking`, and `failed` where rows were equal before.
     pub state: &'static str,
-    /// Why it failed.
+    /// Why it failed, or what it waits for.
     pub error: Option<String>,
 }
 
@@ -89,12 +89,16 @@ impl Database {
         let view = self.engine.view(&self.principal)?;
         let snapshot = view.table(table)?;
         let def = snapshot.def();
+        let standing = self.engine.standing(&snapshot);
         let status = |index: &types::IndexDef| {
             let position = view.derived(index::materializer(&index.kind)?, &snapshot);
             let at = index::progress(def, index, position.as_deref())?;
             let column = |id: &types::ColumnId| def.schema.column(*id).map(|column| column.name.clone());
             let missing_rows = (snapshot.next_row().0 - 1).saturating_sub(at.reached.0);
             let (state, error) = index::state(index, missing_rows);
+            let materializer = index::materializer(&index.kind);
+            let waits = standing.iter().find(|standing| Some(standing.materializer) == materializer);
+            let waits = waits.and_then(|standing| standing.error.as_ref()).map(Error::to_string);
             Some(IndexStatus {
                 name: index.name.clone(),
                 kind: index.kind.clone(),
@@ -103,7 +107,7 @@ impl Database {
                 bytes: at.bytes,
                 unique: index.unique.is_some(),
                 state,
-                error: error.map(str::to_owned),
+                error: error.map(str::to_owned).or(waits),
             })
         };
         Ok(def.indexes.iter().filter_map(status).collect())

@@ -2,6 +2,7 @@ mod cold;
 #[cfg(feature = "sql")]
 mod copy;
 mod edge;
+mod held;
 #[cfg(feature = "sql")]
 mod prepared;
 mod unique;

@@ -269,7 +269,7 @@ fn a_row_is_written_a_bounded_number_of_times() {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let mut factors = Vec::new();
+    let mut points = Vec::new();
     let mut inserted = 0;
     let mut first = 0;
     for size in [80_000, 320_000, 640_000] {
@@ -283,7 +283,7 @@ fn a_row_is_written_a_bounded_number_of_times() {
         // Until compactions have nothing left to do either.
         until(&|status| status.compactions > 0);
         let mut last = (0, Instant::now());
-        while last.1.elapsed() < Duration::from_millis(700) {
+        while last.1.elapsed() < Duration::from_millis(1_500) {
             let written = db.status().background_bytes;
             if written != last.0 {
                 last = (written, Instant::now());
@@ -291,12 +291,16 @@ fn a_row_is_written_a_bounded_number_of_times() {
             std::thread::sleep(Duration::from_millis(20));
         }
         let status = db.status();
-        factors.push((status.log.bytes_written + status.background_bytes) as f64 / inserted as f64);
+        let written = status.log.bytes_written + status.background_bytes;
+        points.push((size as f64, written as f64 / inserted as f64));
     }
-    println!("bytes written per byte inserted at 80, 320 and 640 thousand rows: {factors:.2?}");
+    let exponent = exponent(&points);
+    println!("bytes written per byte inserted: {points:.2?}, grows with the power {exponent:.2}");
     // Once to the log, once sealed, and once for each class of segments, four times as large as the one before.
-    assert!(factors.iter().all(|factor| *factor < 8.0), "{factors:?}");
-    assert!(factors[2] < factors[1] + 2.0, "{factors:?}");
+    assert!(points.iter().all(|(_, factor)| *factor < 8.0), "{points:?}");
+    // The number of classes grows like the logarithm: over these sizes with a power of 0.15 to 0.3, whatever the seals come to.
+    // If each merge took all that is there it would be 0.65 and more.
+    assert!(exponent < 0.5, "{points:?} grows with the power {exponent:.2}");
 }
 
 /// How often two readers of warm data waited for the disk while all kinds of background work went on.
@@ -340,23 +344,66 @@ fn waits_beside_work(db: &Database, count: i64, round: i64, backup: &std::path::
     db.status().read_major_faults - before.read_major_faults
 }
 
-/// Seals, merges, a build and a backup read and write everything, and no reader of warm data ever waits for the disk.
+/// Seals, merges, a build and a backup read and write everything, and readers of warm data do not wait for the disk.
 #[test]
 fn background_work_makes_no_reader_of_warm_data_wait_for_the_disk() {
     let _limit = testkit::limit(240);
     let dir = testkit::temp_dir("gates");
-    let mut options = Options::default();
-    options.engine.seal_rows = 10_000;
-    let db = Database::open_with(dir.join("db"), options).unwrap();
-    let count = 100_000;
+    let data = dir.join("db");
+    let open = || {
+        let mut options = Options::default();
+        options.engine.seal_rows = 6_000;
+        Database::open_with(&data, options).unwrap()
+    };
+    let db = open();
+    let count = 60_000;
     orders(&db, count);
-    // Some machines take memory back of their own accord, which is not what is measured: one quiet round is enough.
-    let rounds =
-        (0..4).map(|round| waits_beside_work(&db, count, round, &dir.join(format!("backup-{round}"))));
-    let mut waits = Vec::new();
-    assert!(
-        rounds.inspect(|faults| waits.push(*faults)).any(|faults| faults == 0),
-        "a reader of warm data waited for the disk: {waits:?}"
-    );
-    // That what is counted is a wait for the disk, the tests of vfs show.
+    // Some machines take memory back of their own accord, which is not what is measured: so the median counts.
+    let mut waits: Vec<u64> = Vec::new();
+    let quiet = |waits: &[u64]| waits.iter().filter(|faults| **faults == 0).count();
+    while quiet(&waits) < 3 {
+        assert!(waits.len() < 5, "a reader of warm data waited for the disk: {waits:?} times in each round");
+        let round = waits.len() as i64;
+        waits.push(waits_beside_work(&db, count, round, &dir.join(format!("backup-{round}"))));
+    }
+    println!("waits of each round: {waits:?}");
+    // That such a wait is counted: the same reads, of what nobody has in memory.
+    db.close().unwrap();
+    drop(db);
+    let mut tried = 0;
+    for _ in 0..5 {
+        // Somebody may hold on to the files for a moment.
+        std::thread::sleep(Duration::from_millis(50));
+        if !are_cooled(&data.join("tables")) {
+            continue;
+        }
+        tried += 1;
+        let db = open();
+        let before = db.status().read_major_faults;
+        (0..count).step_by(100).for_each(|id| get(&db, id));
+        let faults = db.status().read_major_faults - before;
+        println!("{faults} waits for what was not in memory");
+        if faults > 0 {
+            return;
+        }
+    }
+    assert_eq!(tried, 0, "readers of cold data waited, and no wait was counted");
+    println!("this file system keeps all in memory: what a wait counts as was not seen");
+}
+
+/// Asks the kernel to let go of all files below the directory, and says whether it did.
+fn are_cooled(dir: &std::path::Path) -> bool {
+    let is_cooled = |path: std::path::PathBuf| {
+        if path.is_dir() {
+            return are_cooled(&path);
+        }
+        vfs::Disk::open(&vfs::RealDisk, &path, vfs::Access::Read).unwrap().set_aside();
+        let file = std::fs::File::open(&path).unwrap();
+        let mut byte = [0];
+        let parts = &mut [std::io::IoSliceMut::new(&mut byte)];
+        let read = rustix::io::preadv2(&file, parts, 0, rustix::io::ReadWriteFlags::NOWAIT);
+        matches!(read, Ok(0) | Err(rustix::io::Errno::AGAIN))
+    };
+    let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.map(is_cooled).fold(true, |all, one| all & one)
 }

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray,
 use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
-use engine::View;
+use engine::{Engine, View};
 use table::Snapshot;
 use types::{Column, ColumnId, DataType, Error, Result, TableDef, ViewDef};
 
@@ -26,8 +26,11 @@ pub(crate) const COLUMNS: &str = "information_schema.columns";
 pub(crate) type TypesOf<'a> = &'a dyn Fn(&ViewDef) -> Vec<DataType>;
 
 /// The information table of this name, if it is one.
+///
+/// Without an engine it is not known why an index waits.
 pub(crate) fn information(
     view: &View,
+    engine: Option<&Engine>,
     advice: &Advice,
     written: &Written,
 ) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
@@ -35,7 +38,7 @@ pub(crate) fn information(
     let name = written.table.0.to_ascii_lowercase();
     if namespace.eq_ignore_ascii_case(types::name::RESERVED_NAMESPACE) {
         let rows = match name.as_str() {
-            INDEXES => indexes(view)?,
+            INDEXES => indexes(view, engine)?,
             ADVICE => advised(view, advice)?,
             HISTORY => history(view)?,
             _ => return Ok(None),
@@ -345,7 +348,7 @@ fn history(view: &View) -> Result<RecordBatch> {
 }
 
 /// How far each declared index has come. Rows that an index lacks are found all the same.
-fn indexes(view: &View) -> Result<RecordBatch> {
+fn indexes(view: &View, engine: Option<&Engine>) -> Result<RecordBatch> {
     let (mut namespaces, mut tables, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kinds, mut columns) = (Vec::new(), Vec::new());
     let (mut states, mut missing, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
@@ -353,8 +356,17 @@ fn indexes(view: &View) -> Result<RecordBatch> {
     for snapshot in view.tables() {
         let def = snapshot.def();
         let (namespace, table) = split(&snapshot);
+        let standing = engine.filter(|_| !def.indexes.is_empty()).map(|engine| engine.standing(&snapshot));
         for index in &def.indexes {
             let materializer = index::materializer(&index.kind);
+            let of_index = |standing: &&engine::Standing| Some(standing.materializer) == materializer;
+            let failed =
+                standing.iter().flatten().find(of_index).and_then(|standing| standing.error.as_ref());
+            // Paths are for those who may see everything.
+            let failed = failed.map(|error| match view.sees_all() {
+                true => error.to_string(),
+                false => error.kind().name().to_owned(),
+            });
             let position = materializer.and_then(|name| view.derived(name, &snapshot));
             let progress = index::progress(def, index, position.as_deref());
             let lacks = progress.map(|at| (snapshot.next_row().0 - 1).saturating_sub(at.reached.0) as i64);
@@ -366,7 +378,7 @@ fn indexes(view: &View) -> Result<RecordBatch> {
             columns.push(index.columns.iter().filter_map(column).collect::<Vec<_>>().join(", "));
             let state = lacks.map(|rows| index::state(index, rows as u64));
             states.push(state.map(|(state, _)| state.to_owned()));
-            errors.push(state.and_then(|(_, error)| error).map(str::to_owned));
+            errors.push(state.and_then(|(_, error)| error).map(str::to_owned).or(failed));
             uniques.push(index.unique.is_some());
             missing.push(lacks);
             bytes.push(progress.map(|at| at.bytes as i64));

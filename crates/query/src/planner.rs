@@ -33,7 +33,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{Query, Statement, Visit, Visitor};
-use engine::View;
+use engine::{Engine, View};
 use table::Snapshot;
 use types::{DataType, Result, SchemaVersion, TableId, ViewDef};
 
@@ -99,6 +99,7 @@ pub(crate) struct Planner {
     /// Of light statements: with memory of their own.
     light: Arc<TaskContext>,
     pub advice: Arc<Advice>,
+    pub engine: Engine,
     /// Looked up without a lock.
     plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
     text_bytes_max: usize,
@@ -164,7 +165,7 @@ pub(crate) enum Joins {
 
 impl Planner {
     /// `light` is where light statements are executed, `heavy` where all others are.
-    pub fn new(options: &Options, light: Arc<RuntimeEnv>, heavy: Arc<RuntimeEnv>) -> Self {
+    pub fn new(engine: Engine, options: &Options, light: Arc<RuntimeEnv>, heavy: Arc<RuntimeEnv>) -> Self {
         let mut config = SessionConfig::new()
             .with_target_partitions(options.threads.max(1))
             .with_batch_size(batch_rows(options.memory_bytes))
@@ -249,7 +250,15 @@ impl Planner {
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
         let light = Arc::new(TaskContext::from(&state).with_runtime(light).with_session_config(config));
         let text_bytes_max = options.text_bytes_max;
-        Planner { state, context, light, advice: Arc::default(), plans: ArcSwap::default(), text_bytes_max }
+        Planner {
+            state,
+            context,
+            light,
+            advice: Arc::default(),
+            engine,
+            plans: ArcSwap::default(),
+            text_bytes_max,
+        }
     }
 
     pub fn context(&self) -> Arc<TaskContext> {

@@ -156,9 +156,9 @@ impl Sql {
         let runtimes = Runtimes::start(options.threads.max(1))?;
         let closed = Arc::new(AtomicBool::new(false));
         let shared = Shared {
+            planner: Planner::new(engine.clone(), &options, light, heavy),
             engine,
             closed: closed.clone(),
-            planner: Planner::new(&options, light, heavy),
             lanes: runtimes.lanes(),
             light_places: Arc::new(Semaphore::new(LIGHT_PLACES)),
             planning: Arc::new(Semaphore::new(options.threads.max(1))),

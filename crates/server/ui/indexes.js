@@ -5,6 +5,7 @@ import { $, el, showError, text } from './dom.js';
 import { bytes, count, plural, short, tableIdentifier } from './format.js';
 
 const ANSWER_MS_MAX = 10_000;
+const HELD = 'Rows in its files. Those deleted since are among them until a merge leaves them out.';
 // A drop is asked twice: the button says so for this long.
 const SURE_MS = 4_000;
 
@@ -79,7 +80,7 @@ function make(name) {
   const part = (tag, attributes) => el(tag, attributes);
   const line = {
     kind: part('span', { class: 'tag' }), of: part('span', { class: 'of' }), state: part('span', { class: 'stage' }),
-    bar: part('progress', { max: '1', 'aria-label': `How far ${name} is built` }), size: part('span', {}), error: part('p', { class: 'why' }),
+    bar: part('progress', { max: '1', 'aria-label': `How far ${name} is built` }), size: part('span', { title: HELD }), error: part('p', { class: 'why' }),
   };
   const drop = el('button', { type: 'button', 'aria-label': `Drop index ${name}` }, 'Drop');
   let sure;

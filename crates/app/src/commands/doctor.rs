@@ -23,13 +23,14 @@ use crate::units::{ByteSize, counted, grouped};
     long_about = "Check every checksum and invariant of a data directory: the log, the manifest, every segment, the order \
                   of row ids, deletes, keys, counts, and that everything named exists. Changes nothing. Where a server \
                   is running it examines its own directory, at the lowest priority, beside its readers and \
-                  writers.\n\nExit code 0: sound. 1: damage was found. 2: it \
+                  writers.\n\nA backup is checked as one: every file against its checksum, as a restore does, and every row; \
+                  nothing is written into it.\n\nExit code 0: sound. 1: damage was found. 2: it \
                   could not be checked.",
-    after_help = "Examples:\n  polynya doctor                    check ./polynya-data\n  polynya doctor /backup/polynya    \
-                  check a copy\n  polynya doctor --json | jq .findings"
+    after_help = "Examples:\n  polynya doctor                       check ./polynya-data\n  polynya doctor /mnt/copy/polynya     \
+                  check a copy\n  polynya doctor /mnt/backups/monday   check a backup\n  polynya doctor --json | jq .findings"
 )]
 pub struct Options {
-    /// Data directory [default: that of the settings]
+    /// Data directory, or a backup [default: that of the settings]
     dir: Option<PathBuf>,
     /// Print what was found as JSON
     #[arg(long)]
@@ -101,16 +102,21 @@ fn report(examination: &Examination, took: Duration) -> String {
         out += &format!("{mark}: {}\n", finding.what);
     }
     let damages = examination.findings.iter().filter(|f| f.severity == Severity::Damage).count() as u64;
-    let verdict = match damages {
-        0 => "Sound".to_owned(),
-        count => format!("{} found", counted(count, "damage")),
+    let verdict = match (damages, examination.backup) {
+        (0, false) => "Sound".to_owned(),
+        (0, true) => "This is a backup, and it is sound".to_owned(),
+        (count, false) => format!("{} found", counted(count, "damage")),
+        (count, true) => format!("This is a backup, and {} found in it", counted(count, "damage")),
+    };
+    let size = match examination.backup {
+        true => ByteSize(examination.tables.iter().map(|table| table.segment_bytes).sum()).to_string(),
+        false => format!("{} of log", ByteSize(examination.log_bytes)),
     };
     out += &format!(
-        "{verdict}: lsn {}, {} in {}, {} of log, {}, checked in {:.1} s\n",
+        "{verdict}: lsn {}, {} in {}, {size}, {}, checked in {:.1} s\n",
         examination.lsn,
         counted(examination.tables.iter().map(|t| t.rows).sum(), "row"),
         counted(examination.tables.len() as u64, "table"),
-        ByteSize(examination.log_bytes),
         counted(examination.keys as u64, "key"),
         took.as_secs_f64()
     );

@@ -221,3 +221,106 @@ fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only
     assert_eq!(status, 200, "{said}");
     assert!(server.stop().success());
 }
+
+/// It was called damaged for what a backup does not have, and a file was left in it.
+#[test]
+fn a_backup_is_examined_as_one_and_not_opened() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("t.csv", "a,b\n1,x\n2,y\n");
+    place.ok(&["ingest", "t.csv"]);
+    place.ok(&["backup", "kept"]);
+    let names = || {
+        let entries = std::fs::read_dir(place.path("kept")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let said = place.ok(&["doctor", "kept"]);
+    assert!(said.contains("This is a backup, and it is sound") && said.contains(" t "), "{said}");
+    assert_eq!(json(&place, &["doctor", "kept", "--json"])["backup"], true);
+    for args in
+        [&["sql", "--data", "kept", "SELECT 1"][..], &["serve", "--data", "kept", "--listen", "127.0.0.1:0"]]
+    {
+        let said = place.fails(args);
+        assert!(said.contains("kept is a backup") && said.contains("polynya restore kept"), "{said}");
+    }
+    assert_eq!(names(), before, "nothing was written into it");
+
+    let segment = std::fs::read_dir(place.path("kept/tables"))
+        .unwrap()
+        .flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .find(|path| path.extension().is_some_and(|ending| ending == "arrow"))
+        .unwrap();
+    let whole = std::fs::read(&segment).unwrap();
+    let found = || {
+        let output = place.run(&["doctor", "kept"]);
+        assert_eq!(output.status.code(), Some(1));
+        crate::polynya::text(&output.stdout)
+    };
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&segment, &bytes).unwrap();
+    assert!(found().contains("is not what was written"), "{}", found());
+    std::fs::remove_file(&segment).unwrap();
+    assert!(found().contains("a file of the backup is missing"), "{}", found());
+    std::fs::write(&segment, &whole).unwrap();
+    place.ok(&["doctor", "kept"]);
+    std::fs::remove_file(place.path("kept/BACKUP")).unwrap();
+    assert!(found().contains("a backup that was interrupted"), "{}", found());
+}
+
+/// The backup became a part of the other database's directory.
+#[test]
+fn a_backup_in_a_data_directory_is_refused_also_through_a_link() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("t.csv", "a,b\n1,x\n");
+    place.ok(&["ingest", "t.csv"]);
+    place.ok(&["ingest", "t.csv", "--data", "other"]);
+    std::os::unix::fs::symlink(place.path("other/tables"), place.path("link")).unwrap();
+    for dest in ["other/kept", "other/tables/deep/kept", "link/kept"] {
+        let said = place.fails(&["backup", dest]);
+        assert!(said.contains("lies in a data directory") && said.contains("other"), "{said}");
+        assert!(!place.path(dest).exists());
+    }
+    place.ok(&["backup", "kept"]);
+}
+
+/// For more than a minute nothing said so, and then not where or why.
+#[test]
+fn an_archive_that_cannot_be_written_is_told_at_once_and_once() {
+    let _limit = testkit::limit(180);
+    let place = Place::new();
+    // To a folder that is not there.
+    std::os::unix::fs::symlink(place.path("disk"), place.path("archive")).unwrap();
+    let mut server = place.serve(&["serve", "--set", "log.archive=archive"]);
+    let archive_when = |is_failing: bool| {
+        let started = std::time::Instant::now();
+        loop {
+            let (_, ready) = server.ask("GET", "/ready", &[], "");
+            let mut ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+            let archive = ready["parts"]["archive"].take();
+            if archive["ok"] == !is_failing {
+                return archive["detail"].clone();
+            }
+            assert!(started.elapsed().as_secs() < 45, "{archive}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let told = archive_when(true);
+    assert!(told["path"].as_str().unwrap().contains("/archive/"), "{told}");
+    assert!(told["reason"].as_str().unwrap().contains("failed"), "{told}");
+    std::fs::create_dir(place.path("disk")).unwrap();
+    assert_eq!(archive_when(false)["reason"], serde_json::Value::Null);
+    let mut stderr = server.child.stderr.take().unwrap();
+    assert!(server.stop().success());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    for line in ["the log is not archived: ", "the log is archived again"] {
+        assert_eq!(said.matches(line).count(), 1, "{said}");
+    }
+}

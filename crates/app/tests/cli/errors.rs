@@ -106,3 +106,42 @@ fn a_value_that_no_machine_can_serve_is_refused_before_it_is_tried() {
         assert!(said.contains("whole number from 1 on"), "{said}");
     }
 }
+
+/// It was called a directory without data, and could not be checked.
+#[test]
+fn a_directory_that_lost_its_log_says_so_and_what_to_do() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("t.csv", "a,b\n1,x\n");
+    place.ok(&["ingest", "t.csv"]);
+    std::fs::remove_dir_all(place.path("polynya-data/log")).unwrap();
+    let output = place.run(&["doctor"]);
+    let said = crate::polynya::text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("DAMAGE: the folder `log` is missing"), "{said}");
+    let said = place.fails(&["sql", "SELECT 1"]);
+    assert!(said.contains("lacks its folder `log`") && said.contains("polynya doctor"), "{said}");
+    assert!(said.contains("polynya restore"), "{said}");
+    assert!(!place.path("polynya-data/log").exists(), "asking makes nothing");
+}
+
+#[test]
+fn a_directory_without_a_readable_manifest_says_what_to_do() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("t.csv", "a,b\n1,x\n");
+    place.ok(&["ingest", "t.csv"]);
+    for entry in std::fs::read_dir(place.path("polynya-data")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("manifest") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+    for args in [&["serve", "--listen", "127.0.0.1:0"][..], &["sql", "SELECT 1"]] {
+        let said = place.fails(args);
+        assert!(said.contains("polynya doctor ./polynya-data") && said.contains("polynya restore"), "{said}");
+    }
+}

@@ -37,6 +37,25 @@ fn a_killed_server_is_not_looked_for() {
     assert!(server.stop().success());
 }
 
+/// A mistyped folder looked like one that had lost its rows.
+#[test]
+fn a_server_says_that_it_made_a_new_database_and_only_then() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    let log = || {
+        let mut server = place.serve_in("new/data", &["serve", "--data", "new/data"]);
+        let mut stderr = server.child.stderr.take().unwrap();
+        assert!(server.stop().success());
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+        said
+    };
+    let first = log();
+    assert!(first.contains("no database in new/data: made a new one"), "{first}");
+    let second = log();
+    assert!(second.contains("stopped") && !second.contains("made a new one"), "{second}");
+}
+
 #[test]
 fn a_log_of_json_lines_is_json() {
     let _limit = testkit::limit(120);

@@ -151,7 +151,7 @@ fn write(
     Ok(restored)
 }
 
-fn check_file(src: &Path, file: &Listed, (bytes, crc): (u64, u32)) -> Result<()> {
+pub(super) fn check_file(src: &Path, file: &Listed, (bytes, crc): (u64, u32)) -> Result<()> {
     if (bytes, crc) == (file.bytes, file.crc) {
         return Ok(());
     }
@@ -160,7 +160,7 @@ fn check_file(src: &Path, file: &Listed, (bytes, crc): (u64, u32)) -> Result<()>
         .hint("use another backup"))
 }
 
-fn read_manifest(env: &Env, src: &Path, listed: &Listed) -> Result<Manifest> {
+pub(super) fn read_manifest(env: &Env, src: &Path, listed: &Listed) -> Result<Manifest> {
     let path = src.join(&listed.path);
     let read = || -> std::io::Result<Vec<u8>> {
         let file = env.disk.open(&path, Access::Read)?;
@@ -179,7 +179,7 @@ fn read_manifest(env: &Env, src: &Path, listed: &Listed) -> Result<Manifest> {
 }
 
 /// Everything that the manifest names is listed, so it was copied.
-fn check_complete(src: &Path, manifest: &Manifest, marker: &Marker) -> Result<()> {
+pub(super) fn check_complete(src: &Path, manifest: &Manifest, marker: &Marker) -> Result<()> {
     let listed: BTreeSet<&Path> = marker.files.iter().map(|file| file.path.as_path()).collect();
     for state in &manifest.tables {
         let dir = segment::table_dir(Path::new(""), state.def.id);

@@ -304,3 +304,33 @@ fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
     assert!(run.engine.status().archive.unwrap().gaps > 0, "and the archive says what it lacks");
     check(&run.engine.root(), run.at(run.engine.root().lsn()), "after a full disk");
 }
+
+/// It passed for another id, of an archive that does not exist, and every backup could no longer be carried forward.
+#[test]
+fn an_archive_id_that_is_not_what_was_written_is_refused_and_old_ones_are_read() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(1);
+    let folder = |machine: &SimEnv| open(machine).status().archive.unwrap().dir;
+    let engine = open(&machine);
+    let made = engine.status().archive.unwrap().dir;
+    engine.close().unwrap();
+    drop(engine);
+    let path = Path::new(DIR).join("archive-id");
+    let file = machine.disk.files().into_iter().find(|file| file.ends_with("archive-id")).unwrap();
+    let text = machine.disk.contents(&file).unwrap();
+    for byte in 0..text.len() as u64 {
+        let copy = machine.kill();
+        copy.disk.flip_bit(&file, byte);
+        let error = Engine::open_stepped(copy.env(), Path::new(DIR), archiving()).err();
+        let error = error.unwrap_or_else(|| panic!("byte {byte} is not missed"));
+        assert_eq!(error.kind(), Kind::Damaged, "byte {byte}: {error}");
+        assert!(error.to_string().contains("archive-id") && error.hint_text().is_some(), "{error}");
+    }
+    // Without a checksum, as earlier versions wrote it.
+    let copy = machine.kill();
+    let disk = copy.env().disk;
+    disk.remove(&path).unwrap();
+    let old = disk.create(&path).unwrap();
+    old.write_at(&[std::io::IoSlice::new(&text[..17])], 0).unwrap();
+    assert_eq!(folder(&copy), made);
+}

@@ -351,3 +351,86 @@ fn backups_beside_writers_hold_a_prefix_of_what_was_written() {
     });
     engine.close().unwrap();
 }
+
+/// A database of one keyed table in one segment, and the segment's files without their endings.
+fn one_segment(machine: &SimEnv) -> (Engine, String) {
+    let options = crate::Options { seal_rows: 100, zstd_after: None, ..options() };
+    let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
+    let write = |op| {
+        let transaction = crate::Transaction::new(vec![op]);
+        engine.submit(&types::Principal::local(), transaction, |result| assert!(result.is_ok()));
+        settle(&engine);
+    };
+    write(crate::Op::CreateTable { def: super::support::keyed("t"), if_absent: false });
+    let rows: Vec<(i64, i64)> = (0..500).map(|id| (id, id)).collect();
+    let batch = super::support::batch(&rows);
+    write(crate::Op::Insert { table: "t".into(), batch, mode: crate::Mode::Append });
+    let root = engine.root();
+    let table = root.table("main.t").unwrap();
+    assert_eq!((table.segments().count(), table.head_rows()), (1, 0));
+    let segment = table.segments().next().unwrap().id();
+    (engine.clone(), format!("{DIR}/tables/{}/{segment}", table.def().id))
+}
+
+fn settle(engine: &Engine) {
+    use crate::Step;
+    while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
+}
+
+/// It said that the table had to be restored or dropped, and named the file of the backup.
+#[test]
+fn a_backup_that_meets_a_damaged_key_run_has_it_made_anew() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(4);
+    let (engine, segment) = one_segment(&machine);
+    let sidecar = Path::new(&segment).with_extension("meta");
+    let bytes = machine.disk.contents(&sidecar).unwrap();
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // The directory's entries of 24 bytes: tag, checksum, offset, length.
+    let entry = (0..bytes[12] as usize).map(|i| 16 + 24 * i).find(|at| bytes[*at] == 6).unwrap();
+    machine.disk.flip_bit(&sidecar, number(entry + 8) + number(entry + 16) / 2);
+    let error = engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap_err();
+    let said = error.to_string();
+    assert_eq!(error.kind(), Kind::Damaged, "{said}");
+    assert!(said.contains("the checksum of the key run does not match"), "{said}");
+    assert!(said.contains(sidecar.to_str().unwrap()) && !said.contains(DEST), "{said}");
+    assert!(said.contains("made anew") && !said.contains("drop it"), "{said}");
+    settle(&engine);
+    let taken = engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
+    assert_eq!(taken.rows, 500);
+}
+
+#[test]
+fn a_copy_that_is_not_what_was_read_is_not_blamed_on_the_database() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(5);
+    let (engine, segment) = one_segment(&machine);
+    let copied = Path::new(DEST).join(Path::new(&segment).strip_prefix(DIR).unwrap()).with_extension("arrow");
+    let mut hit = false;
+    let error = engine.backup(Path::new(DEST), &mut |_| {
+        if !hit && let Some(bytes) = machine.disk.contents(&copied) {
+            machine.disk.flip_bit(&copied, bytes.len() as u64 / 2);
+            hit = true;
+        }
+        Ok(())
+    });
+    let said = error.unwrap_err().to_string();
+    assert!(said.contains(copied.to_str().unwrap()) && said.contains("own file is whole"), "{said}");
+    assert!(!said.contains("drop it"), "{said}");
+}
+
+#[test]
+fn a_folder_in_a_data_directory_is_no_place_for_a_backup() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(6);
+    let (engine, _) = one_segment(&machine);
+    let other = Engine::open_stepped(machine.env(), Path::new("dbs/other"), options()).unwrap();
+    let mut ignore = |_| Ok(());
+    for dest in ["dbs/other/backup", "dbs/other/tables/1/backup"] {
+        let error = engine.backup(Path::new(dest), &mut ignore).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(error.to_string().contains("lies in a data directory, dbs/other"), "{error}");
+    }
+    engine.backup(Path::new("dbs/backup"), &mut ignore).unwrap();
+    drop(other);
+}

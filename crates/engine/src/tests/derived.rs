@@ -20,7 +20,7 @@ use crate::{Engine, Mode, Op, Options, Root, State, Transaction};
 
 /// Keeps each live row's `v` by row id, as a file that is written anew by each step.
 #[derive(Default)]
-struct Listing {
+pub struct Listing {
     /// What it must not do and does, to see whether the contract notices.
     fault: Option<Fault>,
     files: AtomicU64,
@@ -31,7 +31,7 @@ struct Listing {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Fault {
+pub enum Fault {
     ForgetsDeletes,
     SkipsARow,
     KeepsWhatWasDropped,

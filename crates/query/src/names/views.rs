@@ -181,7 +181,7 @@ impl Qualify<'_> {
         let written = Written::of(object)?;
         let full_name = match self.view.view(&written.text()).filter(|def| written.admits(&def.name)) {
             Some(def) => def.name.clone(),
-            None if crate::catalog::information(self.view, &Advice::default(), &written)?.is_some() => {
+            None if crate::catalog::information(self.view, None, &Advice::default(), &written)?.is_some() => {
                 return Ok(());
             }
             None => {

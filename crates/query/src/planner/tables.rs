@@ -63,12 +63,14 @@ impl<'a> ViewTables<'a> {
 }
 
 impl ViewTables<'_> {
+    fn information(&self, written: &Written) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
+        catalog::information(self.view, Some(&self.planner.engine), &self.planner.advice, written)
+    }
+
     fn table_then(&mut self, written: &Written, lsn: Lsn) -> Result<(String, Vec<Named>)> {
         // What is read at a point that one statement names is read by no other.
         self.passing = true;
-        if self.extras.iter().any(|extra| extra.is(written))
-            || catalog::information(self.view, &self.planner.advice, written)?.is_some()
-        {
+        if self.extras.iter().any(|extra| extra.is(written)) || self.information(written)?.is_some() {
             return Err(Error::invalid(format!(
                 "`{}` shows the present and has no past",
                 types::name::printable(&written.text())
@@ -111,7 +113,7 @@ impl Tables for ViewTables<'_> {
             self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));
             return Ok((extra.full_name.clone(), extra.columns.clone()));
         }
-        if let Some((full_name, provider)) = catalog::information(self.view, &self.planner.advice, written)? {
+        if let Some((full_name, provider)) = self.information(written)? {
             self.passing = true;
             let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
             self.found.insert(full_name.clone(), Found::Information(provider));

@@ -4,7 +4,7 @@ use query::{Answer, Limits};
 use testkit::Rng;
 use types::Value;
 
-use crate::database::{Database, open};
+use crate::database::{Database, open, open_on};
 
 pub const COLUMNS: &str = "(id bigint, i int, b bigint, t text, f double, r real, d decimal(12, 2), at timestamp, day date, ok boolean)";
 pub const INDEXES: [&str; 9] = ["i", "b, t", "t", "f", "r, i", "d", "at", "day, ok", "ok, d"];
@@ -263,4 +263,29 @@ fn indexes_are_listed_with_how_far_they_have_come() {
     assert_eq!(database.query(text), [["main", "n", "by_x", "column", "x, kind", "ready", "0"]]);
     let bytes: i64 = database.query("select bytes from polynya.indexes")[0][0].parse().unwrap();
     assert!((100_000..2_000_000).contains(&bytes), "{bytes}");
+}
+
+/// That it waited was said nowhere where indexes are listed.
+#[test]
+fn an_index_that_waits_for_room_says_so() {
+    let _limit = testkit::limit(120);
+    let machine = sim::SimEnv::new(1);
+    let env = vfs::Env { disk: machine.env().disk, ..vfs::Env::real() };
+    let database = open_on(env, engine::Options::default(), |_| ());
+    database.numbers("n", 30_000, true);
+    machine.disk.set_free_bytes(Some(100 << 20));
+    database.execute("create index by_x on n (x)");
+    let until = |condition: &str| {
+        let started = std::time::Instant::now();
+        let text = format!("select count(*) from polynya.indexes where index_name = 'by_x' and {condition}");
+        while database.query(&text)[0][0] != "1" {
+            let now = database.query("select * from polynya.indexes");
+            assert!(started.elapsed() < std::time::Duration::from_secs(60), "{condition}: {now:?}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    until("state = 'building' and error like '100 MiB of the disk are free%128 MiB%'");
+    machine.disk.set_free_bytes(None);
+    database.wait_for_indexes("n");
+    until("state = 'ready' and error is null");
 }

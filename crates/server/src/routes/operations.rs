@@ -11,6 +11,8 @@ use types::{Principal, Scope, TableSet};
 
 use super::json;
 use crate::app::Shared;
+use crate::auth;
+use crate::connection::Connection;
 use crate::failure::Result;
 use crate::metrics as figures;
 
@@ -20,7 +22,9 @@ pub async fn health() -> Response {
 }
 
 /// Whether every part can do its work: 200 if all can, else 503 and which cannot.
-pub async fn ready(State(app): State<Shared>) -> Response {
+///
+/// Needs no key; paths are told to admins, and on this machine while there are no keys.
+pub async fn ready(State(app): State<Shared>, request: http::request::Parts) -> Response {
     let status = app.engine.status();
     let part = |ok: bool, detail: Json| json!({ "ok": ok, "detail": detail });
     let log_ok = status.write_error.is_none();
@@ -59,15 +63,17 @@ pub async fn ready(State(app): State<Shared>) -> Response {
     });
     if let Some(archive) = &status.archive {
         // One that is away stops nothing.
-        body["parts"]["archive"] = part(
-            archive.error.is_none(),
-            json!({
-                "lsn": archive.lsn.0,
-                "files_waiting": archive.files_waiting,
-                "gaps": archive.gaps,
-                "error": archive.error.as_ref().map(|error| error.kind().name()),
-            }),
-        );
+        let mut detail = json!({
+            "lsn": archive.lsn.0,
+            "files_waiting": archive.files_waiting,
+            "gaps": archive.gaps,
+            "error": archive.error.as_ref().map(|error| error.kind().name()),
+        });
+        if is_admin(&app, &request) {
+            detail["path"] = json!(archive.dir.display().to_string());
+            detail["reason"] = json!(archive.error.as_ref().map(ToString::to_string));
+        }
+        body["parts"]["archive"] = part(archive.error.is_none(), detail);
     }
     for other in &app.options.parts {
         let report = other.report();
@@ -75,6 +81,14 @@ pub async fn ready(State(app): State<Shared>) -> Response {
     }
     let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, json(&body)).into_response()
+}
+
+/// Whether a request that needs no key comes from an admin all the same.
+fn is_admin(app: &Shared, request: &http::request::Parts) -> bool {
+    let Some(connection) = request.extensions.get::<Arc<Connection>>() else { return false };
+    let root = app.engine.root();
+    auth::principal(root.keys(), app.options.owner_hash, connection.peer, request)
+        .is_ok_and(|admitted| admitted.principal.require(Scope::Admin).is_ok())
 }
 
 /// What derives from tables, in all: names are for those who may see the tables. Never a reason not to be ready: readers take

@@ -137,7 +137,7 @@ impl Sidecar {
         };
         let bytes = self.bytes.slice(range.clone());
         if crc32c(&bytes) != *crc {
-            return Err(Error::damaged(format!("the {} do not match their checksum", tag.name()))
+            return Err(Error::damaged(format!("the checksum of the {} does not match", tag.name()))
                 .with("offset", range.start)
                 .with("bytes", range.len()));
         }

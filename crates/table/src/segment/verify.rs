@@ -2,23 +2,51 @@
 
 use types::{Error, Result};
 
-use super::{Need, Segment, key_run, zones};
+use super::{Body, Need, Segment, Tag, key_run, zones};
 
 impl Segment {
     /// Compares every byte that counts with its checksum, without making anything of it: for copies. The first thing
     /// that is wrong is the error. `tick` is called after every block with its bytes; an error from it ends the work.
     pub fn verify_checksums(&self, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
-        use super::Tag;
         let body = self.body()?;
-        let keyed = !body.layout.key.is_empty();
-        let more = [
-            keyed.then_some(Tag::Keys),
-            (!body.in_row_order).then_some(Tag::Order),
-            body.packed.is_some().then_some(Tag::Packed),
-        ];
-        for tag in [Tag::LsnRuns, Tag::RowIds, Tag::Zones].into_iter().chain(more.into_iter().flatten()) {
-            body.sidecar.section(tag).map_err(|e| self.in_sidecar(e))?;
+        self.check_stored_once(body)?;
+        self.check_places(body)?;
+        self.check_blocks(body, tick)
+    }
+
+    /// Whether nothing of it is damaged but what its sidecar says of where its rows are, which they say too.
+    pub fn is_mendable(&self, tick: &mut dyn FnMut(u64) -> Result<()>) -> bool {
+        let Ok(body) = self.body() else { return false };
+        self.check_places(body).is_err()
+            && self.check_stored_once(body).is_ok()
+            && self.check_blocks(body, tick).is_ok()
+    }
+
+    /// Has it written anew, also if its damage was not met by a reader.
+    pub fn write_anew(&self) {
+        if let Ok(body) = &self.body {
+            body.rebuilt.store(true, std::sync::atomic::Ordering::Relaxed);
         }
+    }
+
+    /// What the sidecar alone says.
+    fn check_stored_once(&self, body: &Body) -> Result<()> {
+        let packed = body.packed.is_some().then_some(Tag::Packed);
+        self.check_sections(body, [Tag::LsnRuns, Tag::Zones].into_iter().chain(packed))
+    }
+
+    /// What the rows say too.
+    fn check_places(&self, body: &Body) -> Result<()> {
+        let keys = (!body.layout.key.is_empty()).then_some(Tag::Keys);
+        let order = (!body.in_row_order).then_some(Tag::Order);
+        self.check_sections(body, [Tag::RowIds].into_iter().chain(keys).chain(order))
+    }
+
+    fn check_sections(&self, body: &Body, mut tags: impl Iterator<Item = Tag>) -> Result<()> {
+        tags.try_for_each(|tag| body.sidecar.section(tag).map(drop).map_err(|e| self.in_sidecar(e)))
+    }
+
+    fn check_blocks(&self, body: &Body, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         for (number, block) in body.table.blocks.iter().enumerate() {
             let start = block.offset as usize;
             if crc32c::crc32c(&body.arrow[start..start + block.len() as usize]) != block.crc {
@@ -41,7 +69,7 @@ impl Segment {
         let mut row_ids = roaring::RoaringTreemap::new();
         let mut ordinals = Vec::new();
         let mut keys = Vec::new();
-        let read_zones = body.sidecar.section(super::Tag::Zones);
+        let read_zones = body.sidecar.section(Tag::Zones);
         let all_zones = read_zones.and_then(|bytes| zones::decode(&bytes, body.table.blocks.len()));
         let all_zones = all_zones.map_err(|e| wrong.push(self.in_sidecar(e))).ok();
         for block in 0..body.table.blocks.len() {

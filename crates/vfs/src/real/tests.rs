@@ -220,6 +220,7 @@ fn a_reader_that_waits_for_the_disk_is_counted_also_once_it_is_gone() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("faults");
     let Some(path) = cold_file(&dir, 4 << 20) else { return eprintln!("this file system is memory") };
+    // The count before and after a thread touched the whole file.
     let touch = |reads: bool| {
         let path = path.clone();
         thread::spawn(move || {
@@ -235,16 +236,23 @@ fn a_reader_that_waits_for_the_disk_is_counted_also_once_it_is_gone() {
         .join()
         .unwrap()
     };
-    let (before, meanwhile) = touch(true);
-    let after = crate::read_major_faults();
-    assert!(meanwhile > before, "{before} and {meanwhile}");
-    assert!(after >= meanwhile, "it ended, its faults did not: {meanwhile} and {after}");
-    // What is there costs nobody a fault, and who reads nothing is not counted.
-    let (before, after) = touch(true);
-    assert_eq!(before, after);
-    RealDisk.open(&path, Access::Read).unwrap().set_aside();
-    let (before, after) = touch(false);
-    assert_eq!(before, after);
+    let cool = || RealDisk.open(&path, Access::Read).unwrap().set_aside();
+    let round = |nth| {
+        cool();
+        let cold = touch(true);
+        let after = crate::read_major_faults();
+        assert!(after >= cold.1, "it ended, its faults did not: {} and {after}", cold.1);
+        let warm = touch(true);
+        cool();
+        let unread = touch(false);
+        eprintln!(
+            "round {nth}, before and after: cold {cold:?}, warm {warm:?}, by who reads nothing {unread:?}"
+        );
+        // What is there costs nobody a fault, and who reads nothing is not counted.
+        cold.1 > cold.0 && warm.1 == warm.0 && unread.1 == unread.0
+    };
+    // The kernel may take a page back in between, and may not let one go.
+    assert!((0..4).any(round), "no round of four went as it should");
 }
 
 /// The kernel's word for it: pages that were touched lately are *referenced*; these are the last to go.

@@ -1,0 +1,69 @@
+//! Reads all of a backup as a restore does, and writes nothing: for `doctor`.
+
+use std::path::Path;
+
+use types::{Error, Result};
+use vfs::Env;
+
+use super::copy::read_crc;
+use super::marker::{self, Marker};
+use super::restore::{check_complete, check_file, read_manifest};
+use super::{Backup, MANIFEST_NAME, describe_marker};
+use crate::manifest::{self, Manifest};
+
+/// A backup, as found.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    /// What it says that it holds.
+    pub backup: Backup,
+    /// `None` if it cannot be read.
+    pub manifest: Option<Manifest>,
+    /// Everything for which a restore would refuse it.
+    pub wrong: Vec<Error>,
+}
+
+/// Whether a folder is a backup, whole or damaged, and no data directory: that has a manifest under another name.
+pub fn is_backup(env: &Env, dir: &Path) -> Result<bool> {
+    let path = dir.join(marker::NAME);
+    let is_marked = env.disk.exists(&path);
+    let is_marked = is_marked.map_err(|e| Error::io(format!("looking for {}", path.display()), e))?;
+    Ok(is_marked && !manifest::is_there(env, dir))
+}
+
+/// Compares every file with its checksum. [`types::Kind::Damaged`] if not even `BACKUP` can be read; `progress` hears what is looked
+/// at.
+pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Verified> {
+    let marker = Marker::read(env, dir)?;
+    let (mut manifest, mut wrong) = (None, Vec::new());
+    let mut note = |outcome: Result<()>| match outcome {
+        Err(error) if error.kind() == types::Kind::Damaged => {
+            wrong.push(error);
+            Ok(())
+        }
+        outcome => outcome,
+    };
+    for file in &marker.files {
+        progress(&file.path.display().to_string());
+        if file.path == Path::new(MANIFEST_NAME) {
+            let read = read_manifest(env, dir, file).and_then(|read| {
+                let complete = check_complete(dir, &read, &marker);
+                manifest = Some(read);
+                complete
+            });
+            note(read)?;
+            continue;
+        }
+        let path = dir.join(&file.path);
+        let is_there = env.disk.exists(&path);
+        if is_there.map_err(|e| Error::io(format!("looking for {}", path.display()), e))? {
+            let read = read_crc(env, dir, &file.path)?;
+            note(check_file(dir, file, (read.bytes, read.crc)))?;
+        } else {
+            note(Err(Error::damaged("a file of the backup is missing").with("file", path.display())))?;
+        }
+    }
+    if !marker.files.iter().any(|file| file.path == Path::new(MANIFEST_NAME)) {
+        note(Err(Error::damaged("the backup lists no manifest").with("backup", dir.display())))?;
+    }
+    Ok(Verified { backup: describe_marker(&marker), manifest, wrong })
+}
