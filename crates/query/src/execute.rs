@@ -76,23 +76,46 @@ pub(crate) fn stream_or_sorted(
         return Ok(advice.watching(&plan, stream(context, plan.clone())?));
     }
     let (counting, memory) = counted(&context);
-    let mut first = advice.watching(&plan, stream(counting, plan.clone())?);
+    let first = advice.watching(&plan, stream(counting, plan.clone())?);
     let advice = advice.clone();
+    let second = async move {
+        drop(plan);
+        memory.all_gone().await;
+        let plan = compacted(sorted.await.map_err(|e| DataFusionError::External(Box::new(e)))?)?;
+        Ok(advice.watching(&plan, execute_stream(plan.clone(), context)?))
+    };
+    Ok(or_instead(first, second))
+}
+
+/// The same for a plan that was thought to be light, in the memory of light statements. If that is too little for it, the
+/// stream that `heavy` makes takes its place.
+pub(crate) fn stream_or_heavy(
+    context: Arc<TaskContext>,
+    plan: Arc<dyn ExecutionPlan>,
+    advice: &Arc<Advice>,
+    heavy: impl Future<Output = Result<SendableRecordBatchStream>> + Send + 'static,
+) -> Result<SendableRecordBatchStream> {
+    let first = advice.watching(&plan, stream(context, plan.clone())?);
+    let second = async move { heavy.await.map_err(|e| DataFusionError::External(Box::new(e))) };
+    Ok(or_instead(first, second))
+}
+
+/// A stream, or the one that `second` makes where it runs out of memory before its first row. It is gone by then.
+fn or_instead(
+    mut first: SendableRecordBatchStream,
+    second: impl Future<Output = std::result::Result<SendableRecordBatchStream, DataFusionError>> + Send + 'static,
+) -> SendableRecordBatchStream {
     let schema = first.schema();
     let batches = async move {
         match first.next().await {
             Some(Err(error)) if is_out_of_memory(&error) => {
-                drop((first, plan));
-                memory.all_gone().await;
-                let plan = compacted(sorted.await.map_err(|e| DataFusionError::External(Box::new(e)))?)?;
-                let second = advice.watching(&plan, execute_stream(plan.clone(), context)?);
-                Ok::<_, DataFusionError>(second.left_stream())
+                drop(first);
+                Ok::<_, DataFusionError>(second.await?.left_stream())
             }
             next => Ok(futures::stream::iter(next).chain(first).right_stream()),
         }
     };
-    let batches = futures::stream::once(batches).try_flatten();
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(batches).try_flatten()))
 }
 
 /// A context of one plan, which tells when the plan holds nothing any more.

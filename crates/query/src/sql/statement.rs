@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::{Committed, Op, OpenTransaction, Transaction, View};
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
 
@@ -118,7 +121,7 @@ impl Job {
     }
 
     /// `None` if it is no light work.
-    async fn begin_if_light(&self) -> Result<Option<Begun>> {
+    async fn begin_if_light(self: &Arc<Self>) -> Result<Option<Begun>> {
         if self.deadline.has_passed() {
             return Err(self.deadline.passed());
         }
@@ -218,23 +221,17 @@ impl Job {
     }
 
     /// Starts what was understood, on the threads where this is called, with the memory of that lane.
-    async fn begin(&self, work: Work, lane: Lane) -> Result<Begun> {
+    async fn begin(self: &Arc<Self>, work: Work, lane: Lane) -> Result<Begun> {
         let planner = &self.shared.planner;
         match work {
             Work::Query { plan, planned, lsn } => {
                 let advice = &planner.advice;
                 let stream = match lane {
                     Lane::Light => {
-                        advice.watching(&plan, execute::stream(planner.light_context(), plan.clone())?)
+                        let heavy = self.clone().begin_again(planned, plan.schema());
+                        execute::stream_or_heavy(planner.light_context(), plan, advice, heavy)?
                     }
-                    Lane::Heavy => {
-                        let (shared, cancel, long) = (self.shared.clone(), self.cancel.clone(), self.long());
-                        let sorted = async move {
-                            execute::physical(&shared.planner, &planned, Joins::BySorting, &cancel, long)
-                                .await
-                        };
-                        execute::stream_or_sorted(planner.context(), plan, advice, sorted)?
-                    }
+                    Lane::Heavy => self.heavy_stream(plan, planned)?,
                 };
                 Ok(Begun::Rows(stream, lsn))
             }
@@ -243,6 +240,52 @@ impl Job {
                 self.command(&statement, &params, &view).await.map(Begun::Done)
             }
         }
+    }
+
+    fn heavy_stream(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        planned: Box<Planned>,
+    ) -> Result<SendableRecordBatchStream> {
+        let (shared, cancel, long) = (self.shared.clone(), self.cancel.clone(), self.long());
+        let sorted = async move {
+            execute::physical(&shared.planner, &planned, Joins::BySorting, &cancel, long).await
+        };
+        let planner = &self.shared.planner;
+        execute::stream_or_sorted(planner.context(), plan, &planner.advice, sorted)
+    }
+
+    /// What was little work and still too much for the memory of light statements, once more: in its turn among the heavy
+    /// ones, on their threads, over the same snapshot.
+    async fn begin_again(
+        self: Arc<Self>,
+        planned: Box<Planned>,
+        schema: SchemaRef,
+    ) -> Result<SendableRecordBatchStream> {
+        let shared = &self.shared;
+        shared.planner.weighed(&self.text, &Params::new(self.params.clone()), false);
+        shared.heavy.fetch_add(1, Ordering::Relaxed);
+        let place = shared.admit(&shared.permits).await?;
+        let heavy = shared.lanes.heavy.clone();
+        let mut stream = RecordBatchReceiverStream::builder(schema, WAITING_BATCHES_MAX);
+        let batches = stream.tx();
+        let work = async move {
+            let _place = place;
+            let begun = async {
+                let (planner, long) = (&self.shared.planner, self.long());
+                let plan = execute::physical(planner, &planned, Joins::ByHash, &self.cancel, long).await?;
+                self.heavy_stream(plan, planned)
+            };
+            let mut rows = begun.await.map_err(|e| DataFusionError::External(Box::new(e)))?;
+            while let Some(batch) = rows.next().await {
+                if batches.send(batch).await.is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        stream.spawn_on(work, &heavy);
+        Ok(stream.build())
     }
 
     /// Parses and plans, over the newest view.

@@ -1,5 +1,7 @@
 //! What cannot be seen from outside: who holds which memory.
 
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use datafusion::execution::memory_pool::MemoryConsumer;
 
 use super::*;
@@ -37,6 +39,46 @@ fn what_heavy_statements_hold_is_not_taken_from_light_ones() {
     assert_eq!(sql.status().spilled_bytes, 0);
     drop(held);
     assert_eq!(run(heavy).unwrap(), 5_000);
+    sql.close();
+    engine.close().unwrap();
+}
+
+/// Such a statement was refused though it had run among the heavy ones: a small machine leaves light ones 2 MiB.
+#[test]
+fn what_is_light_but_for_its_memory_runs_among_the_heavy_ones() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("sql-memory");
+    let engine = Engine::open(vfs::Env::real(), &dir.join("data"), engine::Options::default()).unwrap();
+    let mut options = Options::new(dir.join("spill"));
+    options.memory_bytes = 16 << 20;
+    let sql = Sql::new(engine.clone(), options).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let run = |text: &str| -> Result<Vec<i64>> {
+        let principal = Principal::local();
+        let answer = runtime.block_on(sql.run(&principal, text, Vec::new(), Limits::default()))?;
+        let Answer::Rows(mut rows) = answer else { return Ok(Vec::new()) };
+        let batches = runtime.block_on(rows.collect())?;
+        let ids =
+            batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec());
+        Ok(ids.collect())
+    };
+    run("create table n (id bigint primary key, s text)").unwrap();
+    run(
+        "insert into n select i, lpad((i * 7 % 2000)::text, 2000, '0') from generate_series(0, 1999) as g(i)",
+    )
+    .unwrap();
+    // What it keeps ten rows of, it holds whole: 4 MB.
+    let text = "select id, s from n order by s limit 10";
+    let wanted: Vec<i64> =
+        (0..10).map(|place| (0..2_000).find(|id| id * 7 % 2_000 == place).unwrap()).collect();
+    for round in 1..4 {
+        assert_eq!(run(text).unwrap(), wanted);
+        assert_eq!(
+            sql.status().heavy,
+            round,
+            "begun as a light one at first, known as a heavy one from then on"
+        );
+    }
     sql.close();
     engine.close().unwrap();
 }
