@@ -107,7 +107,11 @@ fn or_instead(
 ) -> SendableRecordBatchStream {
     let schema = first.schema();
     let batches = async move {
-        match first.next().await {
+        let mut next = first.next().await;
+        while matches!(&next, Some(Ok(batch)) if batch.num_rows() == 0) {
+            next = first.next().await;
+        }
+        match next {
             Some(Err(error)) if is_out_of_memory(&error) => {
                 drop(first);
                 Ok::<_, DataFusionError>(second.await?.left_stream())
