@@ -10,6 +10,7 @@
 mod bytes;
 pub(crate) mod concat;
 pub(crate) mod constant;
+mod overlay;
 mod replace;
 
 use std::any::Any;
@@ -55,8 +56,10 @@ enum Grows {
     Encodes,
     /// `string_to_array(text, between[, null])`.
     Splits,
-    /// `concat(text, …)`, `overlay`, `array_concat`: one behind the other.
+    /// `concat(text, …)`, `array_concat`: one behind the other.
     Joins,
+    /// `overlay(text placing new from start)`: no more than both.
+    Overlays,
     /// `concat_ws(between, text, …)`.
     JoinsWith,
     /// `struct(value, …)`: columns beside each other, copied later if at all.
@@ -86,7 +89,7 @@ const FUNCTIONS: [(&str, Grows); 25] = [
     ("string_to_array", Grows::Splits),
     ("concat", Grows::Joins),
     ("concat_ws", Grows::JoinsWith),
-    ("overlay", Grows::Joins),
+    ("overlay", Grows::Overlays),
     ("struct", Grows::Holds),
     ("named_struct", Grows::Holds),
     ("make_array", Grows::Joins),
@@ -195,6 +198,7 @@ fn check(name: &str, grows: Grows, args: &ScalarFunctionArgs, bytes: u128) -> Re
         | Grows::Encodes
         | Grows::Splits
         | Grows::Joins
+        | Grows::Overlays
         | Grows::JoinsWith => {
             let half_more = bytes::largest_column(args)? * 3 / 2;
             half_more.clamp(BATCH_BYTES_MAX, HANDED_ON_BYTES_MAX)
@@ -263,6 +267,7 @@ impl ScalarUDFImpl for Bounded {
         }
         match self.grows {
             Grows::Replaces => replace::invoke(&self.inner, args),
+            Grows::Overlays => overlay::invoke(args),
             _ => self.inner.invoke_with_args(args),
         }
     }

@@ -15,7 +15,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, JoinConstraint, Result, ScalarValue};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -27,7 +27,7 @@ use types::Error;
 
 use crate::bounded::Bounds;
 use crate::coerce::calculates;
-use crate::{float_keys, opaque, to_float, whole};
+use crate::{float_keys, opaque, quotient, to_float, whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -145,6 +145,7 @@ pub(crate) struct CheckedArithmetic {
     subtract: Arc<ScalarUDF>,
     multiply: Arc<ScalarUDF>,
     negate: Arc<ScalarUDF>,
+    divide: Arc<ScalarUDF>,
 }
 
 impl CheckedArithmetic {
@@ -155,6 +156,7 @@ impl CheckedArithmetic {
             subtract: Checked::make(Kind::Subtract),
             multiply: Checked::make(Kind::Multiply),
             negate: Checked::make(Kind::Negate),
+            divide: quotient::function(),
         }
     }
 
@@ -174,7 +176,21 @@ impl CheckedArithmetic {
                     _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
                 }
             }
-            Expr::Negative(inner) if counts(&inner) => call(&self.negate, vec![*inner]),
+            Expr::Negative(inner) => match inner.get_type(schema).unwrap_or(Arrow::Null) {
+                // As `row_number()` gives them, and lengths of lists.
+                own if own.is_unsigned_integer() => {
+                    let signed = Expr::Cast(Cast::new(inner, Arrow::Int64));
+                    call(&self.negate, vec![signed])
+                }
+                // DataFusion has no answer for a decimal that is null.
+                own if own.is_integer() || own.is_decimal() => call(&self.negate, vec![*inner]),
+                _ => Transformed::no(Expr::Negative(inner)),
+            },
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right })
+                if quotient::takes(&left, &right, schema) =>
+            {
+                call(&self.divide, vec![*left, *right])
+            }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
                 if is_text(&right, schema) =>
             {

@@ -36,8 +36,10 @@ use types::{Error, Result};
 
 use crate::arrays;
 use crate::error::from_datafusion;
+use crate::interval;
 use crate::nullif;
 use crate::one_type;
+use crate::round;
 use crate::times;
 use compare::binary;
 use text::{refuse_beside, untyped};
@@ -83,8 +85,15 @@ fn node(plan: LogicalPlan, needs_values: &mut bool) -> DfResult<Transformed<Logi
                 refuse_beside(left, right, &schema)?;
                 pass.as_floats(&mut [left, right]);
                 meet::as_times(&mut [left, right], &schema);
+                interval::as_lengths(&mut [left, right], &schema);
             }
             LogicalPlan::Join(join)
+        }
+        LogicalPlan::Sort(mut sort) => {
+            for by in &mut sort.expr {
+                interval::as_lengths(&mut [&mut by.expr], &schema);
+            }
+            LogicalPlan::Sort(sort)
         }
         other => other,
     };
@@ -131,6 +140,7 @@ impl Pass<'_> {
                 let (mut left, mut right) = self.read_each_other(*left, *right)?;
                 refuse_beside(&left, &right, self.schema)?;
                 meet::as_times(&mut [&mut left, &mut right], self.schema);
+                interval::as_lengths(&mut [&mut left, &mut right], self.schema);
                 if let (Some(Arrow::List(own)), Some(Arrow::List(other))) =
                     (self.type_of(&left), self.type_of(&right))
                 {
@@ -151,6 +161,9 @@ impl Pass<'_> {
                 Transformed::yes(binary(left, op, right))
             }
             Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if calculates(op) => {
+                if let Some(time) = interval::beside_time(&left, op, &right, self.schema) {
+                    return Ok(Transformed::yes(time));
+                }
                 meet::sides(&mut left, op, &mut right, self.schema)?;
                 Transformed::yes(binary(*left, op, *right))
             }
@@ -162,6 +175,7 @@ impl Pass<'_> {
                 refuse_beside(&expr, &low, self.schema)?;
                 refuse_beside(&expr, &high, self.schema)?;
                 meet::as_times(&mut [&mut expr, &mut low, &mut high], self.schema);
+                interval::as_lengths(&mut [&mut expr, &mut low, &mut high], self.schema);
                 Transformed::yes(self.between(expr, negated, low, high))
             }
             Expr::InList(InList { mut expr, list, negated }) => {
@@ -173,8 +187,9 @@ impl Pass<'_> {
                     refuse_beside(&expr, &item, self.schema)?;
                     read.push(item);
                 }
-                let all = std::iter::once(expr.as_mut()).chain(&mut read);
-                meet::as_times(&mut all.collect::<Vec<_>>(), self.schema);
+                let mut all: Vec<_> = std::iter::once(expr.as_mut()).chain(&mut read).collect();
+                meet::as_times(&mut all, self.schema);
+                interval::as_lengths(&mut all, self.schema);
                 Transformed::yes(self.in_list(*expr, read, negated))
             }
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
@@ -209,6 +224,9 @@ impl Pass<'_> {
             }
             Expr::ScalarFunction(function) if function.func.name() == arrays::EQUALS_ANY => {
                 Transformed::yes(self.equals_any(function)?)
+            }
+            Expr::ScalarFunction(function) if round::takes(&function) => {
+                Transformed::yes(round::settle_digits(function, self.needs_values))
             }
             Expr::ScalarFunction(_) => {
                 self.look(&expr);

@@ -1,25 +1,32 @@
-//! An interval times a number, and divided by one, as PostgreSQL has it: `i * interval '1 minute'`. DataFusion has neither.
+//! What PostgreSQL has of intervals and DataFusion has not: an interval times a number, and divided by one
+//! (`i * interval '1 minute'`), a time of day and an interval, and which of two intervals is longer.
 //!
-//! What a part comes to that is not whole goes into the next: a month is 30 days then, a day 24 hours.
+//! What a part comes to that is not whole goes into the next: a month is 30 days then, a day 24 hours. So it is where they are
+//! compared.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, IntervalMonthDayNanoArray};
+use arrow::compute::kernels::arity;
 use arrow::datatypes::{
-    DataType as Arrow, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    DataType as Arrow, Decimal128Type, Float64Type, Int64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit, Time64NanosecondType, TimeUnit,
 };
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 use types::Error;
 
 const INTERVAL: Arrow = Arrow::Interval(IntervalUnit::MonthDayNano);
 const DAYS_OF_MONTH: f64 = 30.0;
 const NANOS_OF_DAY: f64 = 86_400e9;
+const TIME: Arrow = Arrow::Time64(TimeUnit::Nanosecond);
+const LENGTH: Arrow = Arrow::Decimal128(38, 0);
 
 /// `interval * number`, in either order, and `interval / number`; `None` if it is neither.
 pub(crate) fn times(left: &Expr, divides: bool, right: &Expr, schema: &DFSchema) -> Option<Expr> {
@@ -34,6 +41,123 @@ pub(crate) fn times(left: &Expr, divides: bool, right: &Expr, schema: &DFSchema)
     let function = Arc::new(ScalarUDF::new_from_impl(Times::new(divides)));
     let args = vec![interval.clone(), number.clone()];
     is_number(number).then(|| Expr::ScalarFunction(ScalarFunction::new_udf(function, args)))
+}
+
+/// A time of day plus an interval or minus one, in either order where that has a meaning; `None` if it is none of these.
+pub(crate) fn beside_time(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let theirs = right.get_type(schema).ok()?;
+    if !matches!(theirs, Arrow::Interval(_) | Arrow::Time64(_) | Arrow::Time32(_)) {
+        return None;
+    }
+    let (time, interval) = match (left.get_type(schema).ok()?, theirs, op) {
+        (Arrow::Time64(_) | Arrow::Time32(_), Arrow::Interval(_), Operator::Plus | Operator::Minus) => {
+            (left, right)
+        }
+        (Arrow::Interval(_), Arrow::Time64(_) | Arrow::Time32(_), Operator::Plus) => (right, left),
+        _ => return None,
+    };
+    let signature = Signature::exact(vec![TIME, INTERVAL], Volatility::Immutable);
+    let clock = Clock { back: op == Operator::Minus, signature };
+    let args = vec![time.clone(), interval.clone()];
+    Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(clock)), args)))
+}
+
+/// Of expressions that are compared the intervals as how long they are.
+pub(crate) fn as_lengths(exprs: &mut [&mut Expr], schema: &DFSchema) {
+    static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+        let signature = Signature::exact(vec![INTERVAL], Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(Length { signature }))
+    });
+    for expr in exprs {
+        if matches!(expr.get_type(schema), Ok(Arrow::Interval(_))) {
+            let args = vec![std::mem::take(*expr)];
+            **expr = Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), args));
+        }
+    }
+}
+
+/// What clocks show an interval later, or before: months and days come to whole days.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Clock {
+    back: bool,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Clock {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        if self.back { "time_before" } else { "time_after" }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[Arrow]) -> Result<Arrow> {
+        Ok(TIME)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let sign = if self.back { -1 } else { 1 };
+        let shown = |time: i64, interval: IntervalMonthDayNano| {
+            let day = NANOS_OF_DAY as i128;
+            (i128::from(time) + sign * i128::from(interval.nanoseconds)).rem_euclid(day) as i64
+        };
+        by_row(&args, |rows| {
+            let times = args.args[0].to_array(rows)?;
+            let intervals = args.args[1].to_array(rows)?;
+            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+            let times = times.as_primitive::<Time64NanosecondType>();
+            Ok(Arc::new(arity::binary::<_, _, _, Time64NanosecondType>(times, intervals, shown)?))
+        })
+    }
+}
+
+/// How long an interval is, in nanoseconds.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Length {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Length {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        "interval_length"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[Arrow]) -> Result<Arrow> {
+        Ok(LENGTH)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let length = |interval: IntervalMonthDayNano| {
+            let days = i128::from(interval.months) * DAYS_OF_MONTH as i128 + i128::from(interval.days);
+            days * NANOS_OF_DAY as i128 + i128::from(interval.nanoseconds)
+        };
+        by_row(&args, |rows| {
+            let intervals = args.args[0].to_array(rows)?;
+            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+            Ok(Arc::new(intervals.unary::<_, Decimal128Type>(length).with_data_type(LENGTH)))
+        })
+    }
+}
+
+/// What a function gives for so many rows: for one where all its arguments are constant.
+fn by_row(args: &ScalarFunctionArgs, give: impl FnOnce(usize) -> Result<ArrayRef>) -> Result<ColumnarValue> {
+    if args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
+        return ScalarValue::try_from_array(&give(1)?, 0).map(ColumnarValue::Scalar);
+    }
+    give(args.number_rows).map(ColumnarValue::Array)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -75,13 +199,10 @@ impl ScalarUDFImpl for Times {
         let [interval, number] = args.args.as_slice() else {
             return Err(DataFusionError::Internal("an interval is multiplied by one number".into()));
         };
-        let is_constant = [interval, number].iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let rows = if is_constant { 1 } else { args.number_rows };
-        let product = product(&interval.to_array(rows)?, &number.to_array(rows)?, self.divides)?;
-        match is_constant {
-            true => ScalarValue::try_from_array(&product, 0).map(ColumnarValue::Scalar),
-            false => Ok(ColumnarValue::Array(Arc::new(product))),
-        }
+        by_row(&args, |rows| {
+            let product = product(&interval.to_array(rows)?, &number.to_array(rows)?, self.divides)?;
+            Ok(Arc::new(product))
+        })
     }
 }
 

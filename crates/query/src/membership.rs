@@ -251,6 +251,9 @@ impl Rows {
         }
         if !self.is_correlated() {
             plan = plan.limit(0, Some(1))?;
+        } else if self.is_selected {
+            // Nothing but what it is joined by goes up: two columns of a join may have one name, by which DataFusion finds them.
+            plan = plan.project([lit(true).alias("found row")])?;
         }
         let mut any = exists(Arc::new(plan.build()?));
         if let Expr::Exists(exists) = &mut any {

@@ -314,6 +314,7 @@ impl VisitorMut for CollectAliases<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        output::name_column(factor);
         match factor {
             TableFactor::Table { alias: Some(alias), .. }
             | TableFactor::Derived { alias: Some(alias), .. }

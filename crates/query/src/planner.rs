@@ -82,7 +82,7 @@ use crate::times;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
-use crate::{float_keys, floats, ntile, opaque, sum};
+use crate::{float_keys, floats, matches, moving_min, ntile, opaque, sum, windows};
 
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
@@ -227,9 +227,8 @@ impl Planner {
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
-        for function in
-            [UuidFunction::from_text(), UuidFunction::to_text(), nullif::function(), asof_join::marker()]
-        {
+        let own = [nullif::function(), matches::function(), asof_join::marker()];
+        for function in own.into_iter().chain([UuidFunction::from_text(), UuidFunction::to_text()]) {
             state.register_udf(function).expect("the registry takes functions");
         }
         one_type::register(&mut state).expect("these functions are there");
@@ -237,7 +236,7 @@ impl Planner {
         bytes::register(&mut state).expect("these functions are there");
         times::register(&mut state, &extract).expect("these functions are there");
         times::series::register(&mut state).expect("these functions are there");
-        for function in floats::functions().into_iter().chain([sum::function()]) {
+        for function in floats::functions().into_iter().chain([sum::function(), moving_min::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
         state.register_udwf(ntile::function()).expect("the registry takes functions");
@@ -481,6 +480,7 @@ impl Planner {
         let system = names::bind(&mut statement, tables)?;
         asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);
+        windows::spell(&mut statement)?;
         called::spell(&mut statement)?;
         // What values stand in is not planned for others.
         tables.passing |= arrays::spell(&mut statement, &params.values)?;

@@ -1,6 +1,7 @@
-//! A query that stands for a value gives one row at most, or the statement fails: DataFusion would answer once for each.
+//! A query that stands for a value: of no row it is null, of more than one the statement fails. DataFusion would answer once
+//! for each.
 //!
-//! Where a plan does not show that there is one at most, its rows go through an aggregate that takes one and refuses a
+//! Where a plan does not show that there is exactly one, its rows go through an aggregate that takes one and refuses a
 //! second. A correlated query is then one that DataFusion can join, whatever it selects.
 
 use std::any::Any;
@@ -8,19 +9,20 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, UInt64Type};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::error::DataFusionError;
+use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Signature,
-    Subquery, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
+    Signature, Subquery, Volatility,
 };
 use types::Error;
 
-/// The plan, with every query in it that stands for a value made to give one row at most.
+/// The plan, with every query in it that stands for a value made to give one row.
 pub(crate) fn rows(plan: LogicalPlan) -> Result<LogicalPlan> {
     let guarded = plan.transform_up_with_subqueries(|plan| {
         let names = NamePreserver::new(&plan);
@@ -30,65 +32,76 @@ pub(crate) fn rows(plan: LogicalPlan) -> Result<LogicalPlan> {
                 Expr::ScalarSubquery(query) if !gives_one(&query) => {
                     Ok(Transformed::yes(Expr::ScalarSubquery(one_of(query)?)))
                 }
+                Expr::ScalarSubquery(query) if !query.outer_ref_columns.is_empty() => {
+                    let plan = query.subquery.as_ref().clone().transform_down(typed)?.data;
+                    Ok(Transformed::yes(Expr::ScalarSubquery(query.with_plan(Arc::new(plan)))))
+                }
                 other => Ok(Transformed::no(other)),
             })?;
             Ok(if guarded.transformed { guarded.update_data(|expr| name.restore(expr)) } else { guarded })
         })
     })?;
-    Ok(guarded.data)
+    if !guarded.transformed {
+        return Ok(guarded.data);
+    }
+    // What may be null by now may be null in what is made of it.
+    let known = guarded.data.transform_up_with_subqueries(|plan| match plan {
+        LogicalPlan::Values(_) => Ok(Transformed::no(plan)),
+        other => other.recompute_schema().map(Transformed::yes),
+    })?;
+    Ok(known.data)
 }
 
-/// Whether it is left as it is: it gives one row at most, or DataFusion says itself that it cannot be done.
+/// What is made of aggregates in a correlated query, of aggregates that keep their types: to see what it gives where there is no row
+/// DataFusion puts NULL in their place, and of `max(x) - min(x)` it has no answer for two that are of no type.
+fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Projection(projection) = plan else {
+        let goes_on = matches!(plan, LogicalPlan::SubqueryAlias(_));
+        let next = if goes_on { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop };
+        return Ok(Transformed::new(plan, false, next));
+    };
+    let schema = projection.input.schema().clone();
+    let plan = LogicalPlan::Projection(projection);
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        if matches!(expr, Expr::Column(_))
+            || matches!(&expr, Expr::Alias(alias) if matches!(*alias.expr, Expr::Column(_)))
+        {
+            return Ok(Transformed::no(expr));
+        }
+        let name = names.save(&expr);
+        let typed = expr.transform_up(|expr| match expr {
+            Expr::Column(_) => {
+                let own = expr.get_type(&schema)?;
+                Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(expr), own))))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(typed.update_data(|expr| name.restore(expr)))
+    })
+}
+
+/// Whether it is left as it is: it gives one row, or DataFusion says itself that it cannot be done.
+///
+/// One at most is not enough. DataFusion takes such a query for a value that is never null if its column never is, and beside no
+/// other relation it joins its row instead of the value: without one there is no row of the statement.
 fn gives_one(query: &Subquery) -> bool {
     let plan = &query.subquery;
-    let at_most_one = rows_max(plan).is_some_and(|rows| rows <= 1);
-    let is_correlated = !query.outer_ref_columns.is_empty();
-    if !is_correlated {
-        return at_most_one;
+    if query.outer_ref_columns.is_empty() {
+        return gives_exactly_one(plan);
     }
     // By a key it gives one row for each outer row, and DataFusion wants an aggregate all the same. What it does not
     // join at all, such as a limit in a correlated query, it refuses.
     is_aggregated(plan) || has_limit(plan)
 }
 
-/// How many rows a plan gives at most. DataFusion, which knows it of a table, counts no row for one of constants, and one for a
-/// FULL JOIN of two.
-fn rows_max(plan: &LogicalPlan) -> Option<usize> {
+fn gives_exactly_one(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::EmptyRelation(empty) => Some(usize::from(empty.produce_one_row)),
-        LogicalPlan::Projection(projection) => rows_max(&projection.input),
-        LogicalPlan::SubqueryAlias(alias) => rows_max(&alias.input),
-        LogicalPlan::Window(window) => rows_max(&window.input),
-        LogicalPlan::Distinct(distinct) => rows_max(distinct.input()),
-        LogicalPlan::Filter(filter) => match rows_max(&filter.input) {
-            // By a key: of anything else it would know where the rows come from.
-            None if filter.input.max_rows().is_none() => plan.max_rows(),
-            rows => rows,
-        },
-        LogicalPlan::Sort(sort) => match (sort.fetch, rows_max(&sort.input)) {
-            (Some(fetch), Some(rows)) => Some(rows.min(fetch)),
-            (fetch, rows) => fetch.or(rows),
-        },
-        LogicalPlan::Aggregate(aggregate) if !aggregate.group_expr.is_empty() => {
-            let has_sets = aggregate.group_expr.iter().any(|expr| matches!(expr, Expr::GroupingSet(_)));
-            if has_sets { None } else { rows_max(&aggregate.input) }
-        }
-        LogicalPlan::Union(union) => {
-            union.inputs.iter().try_fold(0_usize, |sum, part| sum.checked_add(rows_max(part)?))
-        }
-        LogicalPlan::Join(join) => {
-            let (left, right) = (rows_max(&join.left), rows_max(&join.right));
-            let both = || left?.checked_mul(right?);
-            match join.join_type {
-                JoinType::Inner => both(),
-                JoinType::Left => both().map(|rows| rows.max(left.unwrap_or(0))),
-                JoinType::Right => both().map(|rows| rows.max(right.unwrap_or(0))),
-                JoinType::Full => Some(both()?.max(left?.checked_add(right?)?)),
-                JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => left,
-                JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right,
-            }
-        }
-        other => other.max_rows(),
+        LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::Projection(projection) => gives_exactly_one(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => gives_exactly_one(&alias.input),
+        _ => false,
     }
 }
 

@@ -130,7 +130,7 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
             };
             (0..rows).map(|row| text.text(row).len() as u128 + items(row) as u128 * EACH).sum()
         }
-        (Grows::Joins | Grows::Holds, arguments) => {
+        (Grows::Joins | Grows::Overlays | Grows::Holds, arguments) => {
             return Ok(arguments.iter().map(of_all).sum());
         }
         (Grows::JoinsWith, [between, arguments @ ..]) => {

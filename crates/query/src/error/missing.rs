@@ -35,7 +35,7 @@ const OPERATORS: [(&str, &str, &str); 10] = [
 ];
 
 /// Of an expression that was still there when nothing but values was expected.
-const UNPLANNED: [(&str, &str, &str); 5] = [
+const UNPLANNED: [(&str, &str, &str); 6] = [
     (
         "OuterReferenceColumn",
         "a query in FROM that reads what stands before it (LATERAL)",
@@ -51,6 +51,11 @@ const UNPLANNED: [(&str, &str, &str); 5] = [
         "InSubquery",
         "IN with a query outside of WHERE, or with LIMIT while it depends on the rows outside,",
         "join with the query",
+    ),
+    (
+        "WindowFunction",
+        "ORDER BY a window function that is not in the SELECT",
+        "name it there: SELECT …, rank() OVER (…) AS place … ORDER BY place",
     ),
     ("AggregateFunction", "GROUP BY ALL beside such an aggregate", "name what is grouped by: GROUP BY 1, 2"),
 ];

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, Ident, Query, Select, SelectFlavor, SelectItem, SetExpr, TableAlias, TableFactor,
-    TableWithJoins, Values, WildcardAdditionalOptions,
+    Expr, GroupByExpr, Ident, Query, Select, SelectFlavor, SelectItem, SetExpr, TableAlias,
+    TableAliasColumnDef, TableFactor, TableWithJoins, Values, WildcardAdditionalOptions,
 };
 
 use super::scope::Scope;
@@ -64,6 +64,22 @@ pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
         }
+    }
+}
+
+/// `FROM generate_series(1, 3) AS i`: the alias of a function that has one column is its name too.
+pub(super) fn name_column(factor: &mut TableFactor) {
+    let alias = match factor {
+        TableFactor::Table { name, args: Some(_), alias: Some(alias), .. }
+            if matches!(name.to_string().to_lowercase().as_str(), "generate_series" | "range") =>
+        {
+            alias
+        }
+        TableFactor::UNNEST { array_exprs, alias: Some(alias), .. } if array_exprs.len() == 1 => alias,
+        _ => return,
+    };
+    if alias.columns.is_empty() {
+        alias.columns = vec![TableAliasColumnDef { name: alias.name.clone(), data_type: None }];
     }
 }
 

@@ -69,6 +69,7 @@ files!(
     overflow,
     recursive,
     values_of_queries,
+    windows,
     dependent_queries,
     scopes,
     shapes,

@@ -1,0 +1,103 @@
+//! `regexp_match(text, pattern[, flags])`: what its groups matched, null for one that took no part. DataFusion's leaves those out,
+//! so that `[1]` would be another group.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType as Arrow, Field};
+use arrow::error::ArrowError;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use regex::Regex;
+use types::Error;
+
+/// In place of DataFusion's.
+pub(crate) fn function() -> Arc<ScalarUDF> {
+    let texts = |count| TypeSignature::String(count);
+    let signature = Signature::one_of(vec![texts(2), texts(3)], Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Matches { signature }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Matches {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Matches {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        "regexp_match"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[Arrow]) -> Result<Arrow> {
+        Ok(Arrow::List(Arc::new(Field::new_list_field(Arrow::Utf8, true))))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { args.number_rows };
+        let text = |arg: &ColumnarValue| Ok(cast(&arg.to_array(rows)?, &Arrow::Utf8)?);
+        let texts = args.args.iter().map(text).collect::<Result<Vec<ArrayRef>>>()?;
+        let groups = groups(&texts, rows)?;
+        match is_constant {
+            true => ScalarValue::try_from_array(&groups, 0).map(ColumnarValue::Scalar),
+            false => Ok(ColumnarValue::Array(groups)),
+        }
+    }
+}
+
+fn groups(arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+    let texts = arguments[0].as_string::<i32>();
+    let patterns = arguments[1].as_string::<i32>();
+    let flags = arguments.get(2).map(|flags| flags.as_string::<i32>());
+    let mut found = ListBuilder::new(StringBuilder::new());
+    // That of the row before, which mostly has the same.
+    let mut last: Option<((&str, &str), Regex)> = None;
+    for row in 0..rows {
+        let flags = flags.map_or(Some(""), |flags| flags.is_valid(row).then(|| flags.value(row)));
+        let (true, true, Some(flags)) = (texts.is_valid(row), patterns.is_valid(row), flags) else {
+            found.append_null();
+            continue;
+        };
+        let wanted = (patterns.value(row), flags);
+        if last.as_ref().is_none_or(|(own, _)| *own != wanted) {
+            last = Some((wanted, compiled(wanted.0, wanted.1)?));
+        }
+        let captures = last.as_ref().and_then(|(_, pattern)| pattern.captures(texts.value(row)));
+        let Some(captures) = captures else {
+            found.append_null();
+            continue;
+        };
+        // Without groups it is the whole.
+        let skipped = usize::from(captures.len() > 1);
+        for group in captures.iter().skip(skipped) {
+            found.values().append_option(group.map(|group| group.as_str()));
+        }
+        found.append(true);
+    }
+    Ok(Arc::new(found.finish()))
+}
+
+fn compiled(pattern: &str, flags: &str) -> Result<Regex> {
+    if flags.contains('g') {
+        let error = Error::invalid("`regexp_match` gives the first match: it does not take the flag `g`");
+        return Err(DataFusionError::External(Box::new(error)));
+    }
+    let whole = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
+    Regex::new(&whole).map_err(|error| {
+        let text = format!("Regular expression did not compile: {error:?}");
+        ArrowError::ComputeError(text).into()
+    })
+}
