@@ -177,7 +177,7 @@ impl CheckedArithmetic {
                 }
             }
             Expr::Negative(inner) => match inner.get_type(schema).unwrap_or(Arrow::Null) {
-                // As `row_number()` gives them, and lengths of lists.
+                // As of `approx_distinct`.
                 own if own.is_unsigned_integer() => {
                     let signed = Expr::Cast(Cast::new(inner, Arrow::Int64));
                     call(&self.negate, vec![signed])

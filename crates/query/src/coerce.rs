@@ -27,7 +27,7 @@ use arrow::datatypes::{DataType as Arrow, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result as DfResult};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::{Between, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, Cast, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator};
@@ -63,6 +63,7 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     literals::floats_that_no_decimal_holds(statement);
     text::spell_out_distinct(statement);
     times::spell_precision(statement);
+    times::spell_intervals(statement);
     times::spell_out(statement)
 }
 
@@ -165,7 +166,7 @@ impl Pass<'_> {
                     return Ok(Transformed::yes(time));
                 }
                 meet::sides(&mut left, op, &mut right, self.schema)?;
-                Transformed::yes(binary(*left, op, *right))
+                Transformed::yes(binary(self.signed(*left), op, self.signed(*right)))
             }
             Expr::Between(Between { expr, negated, low, high }) => {
                 let own = self.type_of(&expr);
@@ -209,8 +210,9 @@ impl Pass<'_> {
             Expr::SetComparison(set) => Transformed::yes(self.set_comparison(set)?),
             Expr::Case(mut case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
-                let results = results.chain(case.else_expr.as_deref_mut());
-                meet::as_times(&mut results.collect::<Vec<_>>(), self.schema);
+                let mut results: Vec<_> = results.chain(case.else_expr.as_deref_mut()).collect();
+                self.as_floats(&mut results);
+                meet::as_times(&mut results, self.schema);
                 Transformed::yes(match case.expr.take() {
                     Some(operand) => self.case(*operand, case)?,
                     None => Expr::Case(case),
@@ -230,10 +232,27 @@ impl Pass<'_> {
             }
             Expr::ScalarFunction(_) => {
                 self.look(&expr);
-                Transformed::no(expr)
+                // Lengths and places: beside an int64 they would be decimals.
+                match self.type_of(&expr) {
+                    Some(Arrow::UInt64) => {
+                        Transformed::yes(Expr::Cast(Cast::new(Box::new(expr), Arrow::Int64)))
+                    }
+                    _ => Transformed::no(expr),
+                }
             }
             other => Transformed::no(other),
         })
+    }
+
+    /// What DataFusion counts without a sign, as the length of a list: beside an int64 it would be a decimal.
+    fn signed(&self, expr: Expr) -> Expr {
+        match &expr {
+            Expr::Literal(..) => expr,
+            other if self.type_of(other) == Some(Arrow::UInt64) => {
+                Expr::Cast(Cast::new(Box::new(expr), Arrow::Int64))
+            }
+            _ => expr,
+        }
     }
 
     /// The type of an expression that has one of its own.
@@ -259,7 +278,9 @@ impl Pass<'_> {
         let own = time.or(typed.first());
         let mut args: Vec<Expr> =
             args.into_iter().map(|arg| self.read_as(arg, own)).collect::<DfResult<_>>()?;
-        meet::as_times(&mut args.iter_mut().collect::<Vec<_>>(), self.schema);
+        let mut all: Vec<_> = args.iter_mut().collect();
+        self.as_floats(&mut all);
+        meet::as_times(&mut all, self.schema);
         Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
     }
 

@@ -16,10 +16,10 @@ use arrow::datatypes::DataType as Arrow;
 use datafusion::common::cast::as_uint64_array;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, Subquery};
+use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder, Subquery};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -59,6 +59,50 @@ pub(crate) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
         })
     })?;
     Ok(plan)
+}
+
+/// What sets group by, computed below them: a set names its expressions, and names change where arithmetic is checked.
+pub(crate) fn computed(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|plan| match plan {
+        LogicalPlan::Aggregate(aggregate) => below(aggregate),
+        other => Ok(Transformed::no(other)),
+    })
+    .data()
+}
+
+fn below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    let [Expr::GroupingSet(sets)] = aggregate.group_expr.as_slice() else {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    };
+    let is_made =
+        |expr: &&Expr| !matches!(expr, Expr::Column(_) | Expr::Literal(..) | Expr::OuterReferenceColumn(..));
+    let mut made: Vec<Expr> = Vec::new();
+    for expr in sets.distinct_expr().into_iter().filter(is_made) {
+        if !made.contains(expr) {
+            made.push(expr.clone());
+        }
+    }
+    if made.is_empty() {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    }
+    let name = |expr: &Expr| expr.schema_name().to_string();
+    let columns = aggregate.input.schema().columns().into_iter().map(Expr::Column);
+    let values = columns.chain(made.iter().map(|expr| expr.clone().alias(name(expr))));
+    let input = LogicalPlanBuilder::new_from_arc(aggregate.input).project(values)?.build()?;
+    let read = |expr: Expr| {
+        let read = expr.transform_down(|expr| {
+            if !made.contains(&expr) {
+                return Ok(Transformed::no(expr));
+            }
+            let column = Expr::Column(Column::new_unqualified(name(&expr)));
+            Ok(Transformed::new(column, true, TreeNodeRecursion::Jump))
+        });
+        read.data()
+    };
+    let group_expr = aggregate.group_expr.into_iter().map(read).collect::<Result<_>>()?;
+    let aggr_expr = aggregate.aggr_expr.into_iter().map(read).collect::<Result<_>>()?;
+    let aggregate = Aggregate::try_new(Arc::new(input), group_expr, aggr_expr)?;
+    Ok(Transformed::yes(LogicalPlan::Aggregate(aggregate)))
 }
 
 fn refuse_dependent(query: &Subquery) -> Result<()> {

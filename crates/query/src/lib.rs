@@ -124,6 +124,7 @@ mod provider;
 mod prune;
 mod pushdown;
 mod quotient;
+mod ranks;
 mod recursive;
 mod round;
 mod row_values;

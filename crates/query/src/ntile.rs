@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, UInt64Array, new_null_array};
+use arrow::array::{ArrayRef, Int64Array, new_null_array};
 use arrow::datatypes::{DataType as Arrow, Field, FieldRef};
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
@@ -39,7 +39,7 @@ impl WindowUDFImpl for Ntile {
     }
 
     fn field(&self, args: WindowUDFFieldArgs<'_>) -> Result<FieldRef> {
-        Ok(Arc::new(Field::new(args.name(), Arrow::UInt64, true)))
+        Ok(Arc::new(Field::new(args.name(), Arrow::Int64, true)))
     }
 
     fn partition_evaluator(&self, args: PartitionEvaluatorArgs<'_>) -> Result<Box<dyn PartitionEvaluator>> {
@@ -65,7 +65,7 @@ struct Evaluator {
 
 impl PartitionEvaluator for Evaluator {
     fn evaluate_all(&mut self, _: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
-        let Some(groups) = self.groups else { return Ok(new_null_array(&Arrow::UInt64, rows)) };
+        let Some(groups) = self.groups else { return Ok(new_null_array(&Arrow::Int64, rows)) };
         let (least, more) = (rows as u64 / groups, rows as u64 % groups);
         // The groups that have one more row.
         let longer = more * (least + 1);
@@ -73,6 +73,6 @@ impl PartitionEvaluator for Evaluator {
             None => row / (least + 1),
             Some(rest) => more + rest / least.max(1),
         };
-        Ok(Arc::new(UInt64Array::from_iter_values((0..rows as u64).map(|row| group(row) + 1))))
+        Ok(Arc::new(Int64Array::from_iter_values((0..rows as u64).map(|row| group(row) as i64 + 1))))
     }
 }

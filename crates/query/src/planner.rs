@@ -82,7 +82,7 @@ use crate::times;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
-use crate::{float_keys, floats, matches, moving_min, ntile, opaque, sum, windows};
+use crate::{float_keys, floats, matches, moving_min, ntile, opaque, ranks, sum, windows};
 
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
@@ -239,7 +239,9 @@ impl Planner {
         for function in floats::functions().into_iter().chain([sum::function(), moving_min::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
-        state.register_udwf(ntile::function()).expect("the registry takes functions");
+        for function in ranks::functions().into_iter().chain([ntile::function()]) {
+            state.register_udwf(function).expect("the registry takes functions");
+        }
         let bounds = Bounds::register(&mut state).expect("these functions are there");
         state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
         state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
@@ -498,6 +500,7 @@ impl Planner {
             .sql_statement_to_plan_with_context(statement, &mut context)
             .and_then(sets::counted)
             .and_then(grouping_sets::checked)
+            .and_then(grouping_sets::computed)
             .and_then(row_values::checked)
             .and_then(dependent::exact)
             .and_then(single::rows)

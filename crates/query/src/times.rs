@@ -5,6 +5,7 @@
 //! have a fraction, a time before 1970 lies in the step that begins before it, and no step has a width of nothing or less.
 
 mod calendar;
+mod duration;
 mod moment;
 mod part;
 mod precision;
@@ -31,6 +32,7 @@ use crate::one_type::is_text;
 use calendar::{DAY, Unit};
 use zone::Zone;
 
+pub(crate) use duration::spell_intervals;
 pub(crate) use part::Extract;
 pub(crate) use precision::spell_precision;
 pub(crate) use zone::{in_zone, spell_out, type_in};

@@ -66,6 +66,9 @@ pub(super) fn reword(text: &str) -> Option<Error> {
         let found = head(rest);
         return Some(known(&UNPLANNED, found).unwrap_or_else(|| later(&format!("`{found}` in this place"))));
     }
+    if text.starts_with("Correlated scalar subquery can only be used in ") {
+        return known(&UNPLANNED, "ScalarSubquery");
+    }
     let node = text
         .strip_prefix("Unsupported ast node in sqltorel: ")
         .or_else(|| text.strip_prefix("Unsupported ast node "));
@@ -179,6 +182,10 @@ mod tests {
     #[test]
     fn what_is_missing_is_called_by_its_name() {
         for (theirs, ours) in [
+            (
+                "Correlated scalar subquery can only be used in Projection, Filter, Aggregate plan nodes",
+                "a query for a value within an aggregate function or ORDER BY, or one that depends on the rows outside by anything but `=`, is not there yet",
+            ),
             ("Unsupported binary operator: PGExp", "the operator `^` is not there yet"),
             ("Unsupported binary operator: Custom(\"<->\")", "the operator `<->` is not there yet"),
             ("Unsupported SQL unary operator BitwiseNot", "the operator `~` is not there yet"),

@@ -241,6 +241,12 @@ fn clause(text: &str) -> Option<Error> {
         };
         return Some(later(what).hint(hint));
     }
+    if text.starts_with("Cannot access field at argument") {
+        let error = Error::invalid("what stands before a point is no struct, and has no fields");
+        return Some(
+            error.hint("`FROM generate_series(1, 3) AS g` calls its column `g`: write `g`, or `g.g`"),
+        );
+    }
     if text.starts_with("Negation only supports") {
         return Some(Error::invalid("`-` takes a number, an interval or a timestamp"));
     }
