@@ -13,6 +13,7 @@
 
 mod ctes;
 mod known;
+mod order;
 mod output;
 mod reads;
 mod scope;
@@ -368,6 +369,7 @@ impl Rewrite<'_> {
             Rename { known: self.known, scope: &scope, outer: &self.scopes, place: Place::Last, depth: 0 };
         let _ = order_by.visit(&mut rename);
         using::merge_order(query, &shown, &scope, self.known, &self.scopes);
+        order::read_columns(query, &scope);
     }
 
     fn hide_system(&self, select: &mut Select) {

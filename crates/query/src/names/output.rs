@@ -126,7 +126,7 @@ pub(super) fn name_recursive(query: &mut Query) {
     }
 }
 
-const NO_ROWS: Values = Values { explicit_row: false, value_keyword: false, rows: Vec::new() };
+pub(super) const NO_ROWS: Values = Values { explicit_row: false, value_keyword: false, rows: Vec::new() };
 
 /// Whether a SELECT has so many columns, and each is written.
 fn is_listed(projection: &[SelectItem], count: usize) -> bool {

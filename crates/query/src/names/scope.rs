@@ -215,6 +215,11 @@ impl Scope {
         pick(ident, &self.columns).is_some() || pick(ident, &self.aliases).is_some() || self.has(ident)
     }
 
+    /// Whether a relation is known to have a column of this name.
+    pub fn has_column(&self, name: &str) -> bool {
+        self.columns.contains(name)
+    }
+
     fn knows(&self, ident: &Ident) -> bool {
         self.columns.contains(&ident.value) || self.aliases.contains(&ident.value)
     }

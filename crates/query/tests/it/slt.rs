@@ -70,6 +70,7 @@ files!(
     recursive,
     values_of_queries,
     windows,
+    order_by,
     dependent_queries,
     scopes,
     shapes,
