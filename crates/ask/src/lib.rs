@@ -1,10 +1,10 @@
 //! Questions in plain words over this server's own tables, notes and metrics. No language model: what a question means
 //! follows from a small vocabulary and from the names that exist.
 //!
-//! 1. [`split`] and [`words`] take the text apart; [`understand`] finds in it a time ([`time`]), a comparison ([`compare`]), names of
-//!    tables and columns ([`lexicon`]) and the words of [`vocabulary`], and makes tasks of them: which source is asked, and
+//! 1. `split` and `words` take the text apart; `understand` finds in it a time (`time`), a comparison (`compare`), names of
+//!    tables and columns (`lexicon`) and the words of `vocabulary`, and makes tasks of them: which source is asked, and
 //!    what.
-//! 2. [`evaluate`] asks the sources ([`sources`]) concurrently over one view until a deadline. What they read goes through
+//! 2. `evaluate` asks the sources (`sources`) concurrently over one view until a deadline. What they read goes through
 //!    `query`, SQL and search, values as parameters.
 //! 3. [`Ask`] keeps answers and lets equal questions share one evaluation.
 //!

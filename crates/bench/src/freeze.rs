@@ -6,7 +6,7 @@
 //! again, all of them at once.
 //!
 //! Every answer is checked: rows derive from their number and come in order, so an answer must be the rows 1 to n that match,
-//! at an n between what was acknowledged before the question and what was begun when it was answered ([`products`]). A scan
+//! at an n between what was acknowledged before the question and what was begun when it was answered (`products`). A scan
 //! of every table at the end shows that the rows are what the check takes them for.
 
 mod products;

@@ -2,7 +2,7 @@
 //! acknowledged row exactly once, and with unacknowledged batches once or not at all, never in part (L1, L2).
 //!
 //! Each client has one batch in flight and numbers its batches from 0, so what it was acknowledged is a prefix, and a
-//! few aggregates per client prove the whole: see [`Found::judge`]. All earlier rounds are checked again after every
+//! few aggregates per client prove the whole: see `Found::judge`. All earlier rounds are checked again after every
 //! restart. Sometimes the server is killed while it recovers, too.
 
 use std::collections::BTreeMap;

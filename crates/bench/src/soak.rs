@@ -2,13 +2,13 @@
 //! Memory, handles, mappings, threads and files must be as many, too, and no answer may be wrong.
 //!
 //! A server of its own with small heads and small log files, so that seals, merges and trims happen all the time. Each
-//! part ([`Actor`]) is a thread that asks and changes at its own modest pace: a table with a key and a model of every row
-//! ([`orders`]), transactions of several writers ([`accounts`]), rows over time that end by themselves ([`events`]), a unique
-//! index that comes and goes ([`members`]), tables and columns that do ([`shapes`]), a search index ([`articles`]), and beside
-//! them indexes, a change feed, slow readers, nonsense and backups ([`beside`]).
+//! part (`Actor`) is a thread that asks and changes at its own modest pace: a table with a key and a model of every row
+//! (`orders`), transactions of several writers (`accounts`), rows over time that end by themselves (`events`), a unique
+//! index that comes and goes (`members`), tables and columns that do (`shapes`), a search index (`articles`), and beside
+//! them indexes, a change feed, slow readers, nonsense and backups (`beside`).
 //!
-//! Once a minute the process and its directory are measured ([`sample`]); at the end the slope of each figure over the
-//! later three quarters is judged ([`verdict`]). Then the server is killed with -9 under load, its directory examined,
+//! Once a minute the process and its directory are measured (`sample`); at the end the slope of each figure over the
+//! later three quarters is judged (`verdict`). Then the server is killed with -9 under load, its directory examined,
 //! and a new one must have everything that was acknowledged.
 
 mod accounts;

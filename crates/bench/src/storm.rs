@@ -6,12 +6,12 @@
 //! the server seals, merges and lands in the lake by itself. Then it is killed with -9 under load and started again, and
 //! everything that was acknowledged must be there, in SQL and in the lake.
 //!
-//! Every answer is checked ([`expect`]): each states something that must hold whatever happens meanwhile, such as *not
+//! Every answer is checked (`expect`): each states something that must hold whatever happens meanwhile, such as *not
 //! older than what was acknowledged before the question*. Latency counts from the moment at which a question should have
 //! been sent, so that a stall is charged to all that it delayed.
 //!
-//! Reading order: [`options`], [`corpus`] (what is written), [`ledger`] (what is known of it), [`expect`] and [`readers`],
-//! [`writers`], [`disturb`], [`verify`] (after the kill), [`outcome`].
+//! Reading order: `options`, `corpus` (what is written), `ledger` (what is known of it), `expect` and `readers`,
+//! `writers`, `disturb`, `verify` (after the kill), `outcome`.
 
 mod clock;
 mod corpus;

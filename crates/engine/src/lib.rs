@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The heavy part of a write (bringing rows to the schema, looking keys up) happens in the caller's thread against a
-//! snapshot ([`mod@prepare`]). The commit thread ([`mod@core`]) re-checks only what changed since, writes one frame for
+//! snapshot (`mod@prepare`). The commit thread (`mod@core`) re-checks only what changed since, writes one frame for
 //! all transactions that wait, applies them to the tips, and once the frame is durable publishes a new [`Root`] and
 //! answers. A reader loads the root, one atomic pointer, and waits for nobody.
 //!

@@ -2,7 +2,7 @@
 //!
 //! One thread for all folders. Where the kernel tells of changes (inotify) it sleeps until something happens, and looks
 //! at everything once a minute; elsewhere it looks at everything every 300 ms, less often where a look takes longer
-//! than a twentieth of that. [`tree`] says what changed, [`rows`] writes it: first what is private, then what is
+//! than a twentieth of that. `tree` says what changed, `rows` writes it: first what is private, then what is
 //! published, then removals, in commits of at most 2,000 rows and 16 MiB. Nothing but the table remembers anything: a
 //! start compares files with rows by size, time and content.
 //!

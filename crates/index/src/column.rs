@@ -1,7 +1,7 @@
 //! Indexes over columns: which rows have a value, or one between two.
 //!
 //! An index is a list of immutable *runs* in row-id order, each the entries of the rows that it covers, sorted, in one
-//! file ([`run`]). Deletes write nothing: a row that has died is found still, and the table's snapshot leaves it out.
+//! file (`run`). Deletes write nothing: a row that has died is found still, and the table's snapshot leaves it out.
 //! Rows that no run covers yet are the *tail*: whoever looks for rows compares them all, as without an index. So what a
 //! reader finds never depends on how far the index has come (M2).
 //!

@@ -1,7 +1,7 @@
 //! What Polynya derives from a table so that it is found quickly: indexes, each a
 //! [`table::materializer::Materializer`] with its readers.
 //!
-//! Here are [`text`], keyword search, and [`column`], rows by the values of columns. Vector and space indexes will stand
+//! Here are [`text`], keyword search, and [`mod@column`], rows by the values of columns. Vector and space indexes will stand
 //! beside them.
 //!
 //! Not here: threads (the engine calls), truth (the table; everything here can be rebuilt), principals (`engine` says
@@ -13,7 +13,7 @@
 //! - R1: a search takes no lock that a writer or the background can hold.
 //! - G1: a file is removed only when no reader holds it.
 //!
-//! Start at [`column`], the simpler one, or at [`text`].
+//! Start at [`mod@column`], the simpler one, or at [`text`].
 
 #![deny(unsafe_code)]
 

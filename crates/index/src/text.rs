@@ -1,9 +1,9 @@
 //! Keyword search: BM25 over the columns that a table declares `text`.
 //!
-//! An index is a list of immutable *pieces*, each a tantivy segment in one file ([`bundle`]), in row-id order. Deletes
+//! An index is a list of immutable *pieces*, each a tantivy segment in one file (`bundle`), in row-id order. Deletes
 //! write nothing: a piece keeps what it was built from, and the table's snapshot says which of its rows are dead
-//! ([`dead`]). Rows that no piece holds yet are the *tail*: readers index them in memory, once for all ([`tail`], [`fresh`]). A
-//! search goes over pieces and tail with one statistic of the live rows ([`search`]), and adds up a row's score in the
+//! (`dead`). Rows that no piece holds yet are the *tail*: readers index them in memory, once for all (`tail`, `fresh`). A
+//! search goes over pieces and tail with one statistic of the live rows (`search`), and adds up a row's score in the
 //! order of the query, never of the pieces. So neither order nor score tells how the rows are divided (M2).
 //!
 //! - [`Text`] is the materializer, and makes a [`Searcher`] of a snapshot with its position.
@@ -12,7 +12,7 @@
 //! - [`check`] tells a table's maker what is wrong with an index definition; [`fields`] what is indexed, and how.
 //!
 //! tantivy builds, merges and reads the segments; it starts no thread, takes no lock file and sees no file system
-//! ([`files`]). Its query evaluation is not used: it sums scores in an order that depends on the segment, and the
+//! (`files`). Its query evaluation is not used: it sums scores in an order that depends on the segment, and the
 //! averages it estimates after a merge with deletes are not those of a fresh index.
 //!
 //! ## An index definition

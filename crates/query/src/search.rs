@@ -3,7 +3,7 @@
 //! The index does the searching (`index::text`); here is what lies around it. A [`Request`] is understood against one
 //! view (S2): its tables, their text index and position, what the principal may see of them (A1). Its filter is an SQL
 //! predicate and runs as a statement over the same view. Then one piece of work without a lock finds, fuses, fetches and
-//! marks ([`Job`]).
+//! marks (`Job`).
 //!
 //! ## Who works where (R3)
 //! A search in an index begins on threads of class `Interactive` that do nothing else; one that turns out to be much work

@@ -1,7 +1,7 @@
 //! Unique indexes: which live row has a value.
 //!
 //! What a table has in memory of a unique index is a map from the hashes of values to rows, for the rows from some id on
-//! ([`Recent`]). Rows before it are found by what was published of the index ([`Lookup`]); the map forgets what the index
+//! (`Recent`). Rows before it are found by what was published of the index ([`Lookup`]); the map forgets what the index
 //! has taken in. Rows that neither knows are the *gap*: there is one until an index has been built over the rows that were
 //! there before it, and while a damaged one is built anew.
 //!

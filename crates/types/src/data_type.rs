@@ -101,7 +101,7 @@ impl DataType {
         Ok(parsed)
     }
 
-    /// Whether this is a type that storage reads back: nested at most [`NESTING_MAX`] deep, decimals and vectors within
+    /// Whether this is a type that storage reads back: nested at most `NESTING_MAX` deep, decimals and vectors within
     /// their bounds. Whatever puts a type into a definition asks this first, since a definition that was logged and
     /// cannot be decoded would keep the whole database from opening.
     pub fn check(&self) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! The reader of `arrow` validates offsets and text, but it trusts the lengths that messages claim: it allocates what
 //! a compressed buffer says it holds, and a dictionary of one large string can stand for any number of them. So the
-//! messages are walked first ([`check_messages`]), and what a cast would make is counted before it is made.
+//! messages are walked first (`check_messages`), and what a cast would make is counted before it is made.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
