@@ -15,7 +15,7 @@ use arrow::datatypes::{
 };
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -62,17 +62,25 @@ pub(crate) fn beside_time(left: &Expr, op: Operator, right: &Expr, schema: &DFSc
     Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(clock)), args)))
 }
 
-/// Of expressions that are compared the intervals as how long they are.
+/// Of expressions that are compared the intervals as how long they are, and what lies between two times beside them.
 pub(crate) fn as_lengths(exprs: &mut [&mut Expr], schema: &DFSchema) {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
         let signature = Signature::exact(vec![INTERVAL], Volatility::Immutable);
         Arc::new(ScalarUDF::new_from_impl(Length { signature }))
     });
-    for expr in exprs {
-        if matches!(expr.get_type(schema), Ok(Arrow::Interval(_))) {
-            let args = vec![std::mem::take(*expr)];
-            **expr = Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), args));
-        }
+    let types: Vec<Option<Arrow>> = exprs.iter().map(|expr| expr.get_type(schema).ok()).collect();
+    if !types.iter().any(|own| matches!(own, Some(Arrow::Interval(_)))) {
+        return;
+    }
+    for (expr, own) in exprs.iter_mut().zip(types) {
+        let interval = match own {
+            Some(INTERVAL) => std::mem::take(*expr),
+            Some(Arrow::Interval(_) | Arrow::Duration(_)) => {
+                Expr::Cast(Cast::new(Box::new(std::mem::take(*expr)), INTERVAL))
+            }
+            _ => continue,
+        };
+        **expr = Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), vec![interval]));
     }
 }
 
