@@ -5,10 +5,15 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array};
+use arrow::compute::cast;
 use arrow::compute::kernels::cast_utils::IntervalUnit;
 use arrow::compute::kernels::temporal::{DatePart, date_part};
-use arrow::datatypes::{DataType as Arrow, Field, FieldRef, Int32Type, IntervalMonthDayNanoType};
+use arrow::datatypes::{
+    DataType as Arrow, DurationMicrosecondType, Field, FieldRef, Float64Type, Int32Type,
+    IntervalMonthDayNano, IntervalMonthDayNanoType, TimeUnit,
+};
 use datafusion::common::{Result, ScalarValue};
+use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
@@ -19,10 +24,11 @@ use datafusion::logical_expr::{
     Signature,
 };
 
-use super::{INTERVAL, is_clock, missing, of_time, own_types, refused};
+use super::{INTERVAL, is_clock, missing, of_time, out_of_range, own_types, refused};
 
 const NAME: &str = "date_part";
 const NANOS: i64 = 1_000_000_000;
+const MICROS_OF_DAY: i64 = 86_400_000_000;
 
 pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     let function = Part { inner: registry.udf(NAME)?, signature: own_types() };
@@ -61,17 +67,20 @@ enum Ours {
     Seconds(i64),
     /// Monday is 1, Sunday 7.
     IsoDay,
+    /// All of an interval in seconds.
+    Epoch,
 }
 
 /// What a part of something is here.
 fn ours(part: &str, of: &Arrow) -> Option<Ours> {
     let part = part.trim_matches(['\'', '"']);
     match IntervalUnit::from_str(part) {
-        // All of its seconds, those of its minutes too.
-        _ if matches!(of, Arrow::Duration(_)) => None,
         Ok(IntervalUnit::Second) => Some(Ours::Seconds(NANOS)),
         Ok(IntervalUnit::Millisecond) => Some(Ours::Seconds(1_000_000)),
         _ if part.eq_ignore_ascii_case("isodow") => Some(Ours::IsoDay),
+        _ if part.eq_ignore_ascii_case("epoch") && matches!(of, Arrow::Interval(_) | Arrow::Duration(_)) => {
+            Some(Ours::Epoch)
+        }
         _ => None,
     }
 }
@@ -124,19 +133,30 @@ impl ScalarUDFImpl for Part {
         })
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [ColumnarValue::Scalar(part), time] = args.args.as_slice() else { return Err(missing(NAME)) };
         let of = time.data_type();
-        let Some(ours) = part.try_as_str().flatten().and_then(|part| ours(part, &of)) else {
-            return self.inner.invoke_with_args(args);
-        };
+        let ours = part.try_as_str().flatten().and_then(|part| ours(part, &of));
         let is_constant = matches!(time, ColumnarValue::Scalar(_));
-        let times = time.to_array(if is_constant { 1 } else { args.number_rows })?;
+        let mut times = time.to_array(if is_constant { 1 } else { args.number_rows })?;
+        if matches!(of, Arrow::Duration(_)) {
+            times = days_apart(&times)?;
+            args.args[1] = match is_constant {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&times, 0)?),
+                false => ColumnarValue::Array(times.clone()),
+            };
+            args.arg_fields[1] = Arc::new(Field::clone(&args.arg_fields[1]).with_data_type(INTERVAL));
+        }
+        let Some(ours) = ours else { return self.inner.invoke_with_args(args) };
         let parts: ArrayRef = match ours {
             Ours::Seconds(one) => Arc::new(seconds(&times, one)?),
             Ours::IsoDay => {
                 let days = date_part(&times, DatePart::DayOfWeekMonday0)?;
                 Arc::new(days.as_primitive::<Int32Type>().unary::<_, Int32Type>(|day| day + 1))
+            }
+            Ours::Epoch => {
+                let intervals = times.as_primitive::<IntervalMonthDayNanoType>();
+                Arc::new(intervals.unary::<_, Float64Type>(epoch))
             }
         };
         match is_constant {
@@ -152,6 +172,25 @@ impl ScalarUDFImpl for Part {
     fn documentation(&self) -> Option<&Documentation> {
         self.inner.documentation()
     }
+}
+
+/// What lies between two times, as PostgreSQL parts it: days, and what is left of the last one.
+fn days_apart(spans: &ArrayRef) -> Result<ArrayRef> {
+    let micros = cast(spans, &Arrow::Duration(TimeUnit::Microsecond))?;
+    let micros = micros.as_primitive::<DurationMicrosecondType>();
+    let parted = |span: i64| {
+        let days = i32::try_from(span / MICROS_OF_DAY).map_err(|_| out_of_range(NAME))?;
+        Ok::<_, DataFusionError>(IntervalMonthDayNano::new(0, days, span % MICROS_OF_DAY * 1_000))
+    };
+    Ok(Arc::new(micros.try_unary::<_, IntervalMonthDayNanoType, _>(parted)?))
+}
+
+/// As PostgreSQL counts: a year has 365.25 days, a month of none 30.
+fn epoch(interval: IntervalMonthDayNano) -> f64 {
+    let (years, months) = (interval.months / 12, interval.months % 12);
+    let hours = i128::from(years) * 8_766 + i128::from(months) * 720 + i128::from(interval.days) * 24;
+    let nanos = hours * 3_600 * i128::from(NANOS) + i128::from(interval.nanoseconds);
+    nanos as f64 / NANOS as f64
 }
 
 /// What is beyond whole minutes, in units of so many nanoseconds.
