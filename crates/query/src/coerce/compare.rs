@@ -104,7 +104,18 @@ impl Pass<'_> {
             return if negated { always(expr) } else { never(expr) };
         }
         self.as_floats(&mut std::iter::once(&mut expr).chain(&mut kept).collect::<Vec<_>>());
-        Expr::InList(InList { expr: Box::new(expr), list: kept, negated })
+        if !kept.iter().any(is_made) {
+            return Expr::InList(InList { expr: Box::new(expr), list: kept, negated });
+        }
+        // DataFusion tries a list on no rows to see whether it is constant, and takes a CASE for it.
+        let (made, constant): (Vec<Expr>, Vec<Expr>) = kept.into_iter().partition(varies);
+        let mut found: Vec<Expr> =
+            made.into_iter().map(|item| binary(expr.clone(), Operator::Eq, item)).collect();
+        if !constant.is_empty() {
+            found.push(Expr::InList(InList { expr: Box::new(expr), list: constant, negated: false }));
+        }
+        let found = any_of(found);
+        if negated { Expr::Not(Box::new(found)) } else { found }
     }
 
     pub(super) fn in_subquery(&mut self, expr: Expr, subquery: Subquery, negated: bool) -> DfResult<Expr> {
@@ -189,6 +200,42 @@ impl Pass<'_> {
         }
         Ok(Expr::Case(Case { expr: None, when_then_expr, else_expr: case.else_expr }))
     }
+}
+
+/// Whether an item of a list may differ by row.
+fn varies(item: &Expr) -> bool {
+    let differs = |expr: &Expr| {
+        Ok(expr.is_volatile_node()
+            || matches!(
+                expr,
+                Expr::Column(_)
+                    | Expr::OuterReferenceColumn(..)
+                    | Expr::ScalarSubquery(_)
+                    | Expr::AggregateFunction(_)
+            ))
+    };
+    item.exists(differs).unwrap_or(true)
+}
+
+/// One that does, and is no column.
+fn is_made(item: &Expr) -> bool {
+    !matches!(item, Expr::Column(_) | Expr::OuterReferenceColumn(..)) && varies(item)
+}
+
+/// Their OR, of little depth however many they are.
+fn any_of(mut conditions: Vec<Expr>) -> Expr {
+    while conditions.len() > 1 {
+        let mut pairs = Vec::with_capacity(conditions.len().div_ceil(2));
+        let mut left = conditions.into_iter();
+        while let Some(first) = left.next() {
+            pairs.push(match left.next() {
+                Some(second) => binary(first, Operator::Or, second),
+                None => first,
+            });
+        }
+        conditions = pairs;
+    }
+    conditions.pop().unwrap_or_else(|| Expr::Literal(ScalarValue::Boolean(Some(false)), None))
 }
 
 pub(super) fn is_float(data_type: &Arrow) -> bool {
