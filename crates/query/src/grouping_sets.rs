@@ -1,5 +1,5 @@
 //! GROUPING SETS, CUBE and ROLLUP: the empty set gives a row where there are none to group, and a set that stands twice gives its
-//! rows twice.
+//! rows twice. GROUP BY a constant gives none of none.
 //!
 //! DataFusion groups each row once for each set, under the set's number. So of no rows nothing comes, and equal sets, whose
 //! numbers are equal, become one that counts every row twice. Here each set is grouped by once, and what comes out is filled
@@ -148,6 +148,37 @@ impl OptimizerRule for KeepTotals {
             LogicalPlan::Aggregate(aggregate) if has_total(aggregate) => Ok(Transformed::no(plan)),
             _ => self.0.rewrite(plan, config),
         }
+    }
+}
+
+/// Keeps DataFusion from leaving out constants where nothing else is grouped by: of no rows there is no group then, and without
+/// a group one row.
+pub(crate) fn keep_constants(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
+    let rule = rules.iter_mut().find(|rule| rule.name() == "eliminate_group_by_constant");
+    let rule = rule.expect("DataFusion has this rule");
+    *rule = Arc::new(KeepConstants(rule.clone()));
+}
+
+#[derive(Debug)]
+struct KeepConstants(Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for KeepConstants {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Aggregate(aggregate) = &plan else { return self.0.rewrite(plan, config) };
+        let varies = aggregate.group_expr.iter().any(Expr::any_column_refs);
+        if varies { self.0.rewrite(plan, config) } else { Ok(Transformed::no(plan)) }
     }
 }
 

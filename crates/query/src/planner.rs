@@ -195,6 +195,7 @@ impl Planner {
         let mut optimizer = guard::optimizer_rules();
         recursive::keep_columns(&mut optimizer);
         grouping_sets::keep_totals(&mut optimizer);
+        grouping_sets::keep_constants(&mut optimizer);
         marks::end(&mut optimizer);
         simplify::simplify_exactly(&mut optimizer);
         let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
