@@ -219,6 +219,38 @@ fn a_unique_index_that_comes_by_altering_has_its_rows_in_memory_from_then_on() {
     assert!(owners.complete);
 }
 
+/// A trial entered them where the table itself then found them, each equal to itself: with that the database closed.
+#[test]
+fn rows_that_come_between_are_adopted_by_a_trial_and_then_by_the_table() {
+    let mut tip = Tip::new(def());
+    append(&mut tip, 1, &[(1, "a")]);
+    let mut changed = def();
+    changed.indexes.push(types::IndexDef {
+        name: "texts".into(),
+        kind: types::INDEX_COLUMN.into(),
+        columns: vec![changed.schema.columns[1].id],
+        options: Vec::new(),
+        unique: Some(types::Unique::Enforced),
+    });
+    let key = crate::unique::Key::of(&changed, &changed.indexes[0]).unwrap();
+    let entered = tip.snapshot(Lsn(1)).enter(&changed, key.clone()).unwrap().unwrap();
+    append(&mut tip, 2, &[(2, "b")]);
+    let mut trial = tip.clone();
+    trial.alter(changed.clone(), Lsn(3)).unwrap();
+    assert!(trial.adopt(entered.clone()).unwrap().is_none());
+    tip.alter(changed, Lsn(3)).unwrap();
+    assert!(tip.adopt(entered.clone()).unwrap().is_none());
+    let asked = rows(&def(), &[(7, "a"), (8, "b"), (9, "c")]);
+    let keys = key.encode(&asked).unwrap();
+    let owners = tip.snapshot(Lsn(3)).owners(&key, None, &asked, &keys).unwrap().unwrap();
+    assert_eq!(owners.rows, [Some(RowId(1)), Some(RowId(2)), None]);
+    // Of two that are equal both hear.
+    append(&mut trial, 4, &[(3, "a")]);
+    let mut again = trial.clone();
+    assert_eq!(trial.adopt(entered.clone()).unwrap(), Some((RowId(1), RowId(3))));
+    assert_eq!(again.adopt(entered).unwrap(), Some((RowId(1), RowId(3))));
+}
+
 /// Each index that came or went began a batch of the head anew and was one of the few former definitions that a table
 /// keeps: reads grew slower and the past shorter with each.
 #[test]

@@ -456,7 +456,9 @@ impl Tip {
     /// Goes on from rows that the maker of an index entered, if its definition is in place: the rows since come after
     /// them. The two that are equal, if there are such.
     pub fn adopt(&mut self, entered: Entered) -> Result<Option<(RowId, RowId)>> {
-        let Entered { key, map, next_row, .. } = entered;
+        let Entered { key, mut map, next_row, .. } = entered;
+        // Others may adopt the same: what is entered here is not theirs.
+        map.keep_apart();
         let mut uniques = self.parts.uniques.to_vec();
         let Some(at) = uniques.iter().position(|recent| recent.key == key) else { return Ok(None) };
         (uniques[at].first, uniques[at].map) = (0, map);
