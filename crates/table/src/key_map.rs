@@ -133,11 +133,12 @@ impl KeyMap {
         self.generations.retain(|g| g.end > row);
     }
 
-    /// [`KeyMap::drop_below`] that tells from which row on entries are left, if it forgot some.
+    /// [`KeyMap::drop_below`] that tells from which row on all that was entered is left, if it forgot some.
     pub fn forget_below(&mut self, row: u64) -> Option<u64> {
         let before = self.generations.len();
         self.drop_below(row);
-        let first = self.generations.first().map_or(row, |g| g.first);
+        // Rows between `row` and the first that is left were never entered.
+        let first = self.generations.first().map_or(row, |g| g.first.min(row));
         (self.generations.len() < before).then_some(first)
     }
 
@@ -337,6 +338,19 @@ mod tests {
         assert!(slots < 64_000, "{slots}");
         assert_eq!(map.forget_below(500 * step), Some(map.generations[0].first));
         assert!((500..1_000).all(|n| found(&map, hash(n)).contains(&(n * step))));
+    }
+
+    /// What was asked from a row on was not known any more if the rows after it have a null, and are not entered.
+    #[test]
+    fn rows_that_were_never_entered_are_not_taken_for_forgotten() {
+        let mut map = KeyMap::default();
+        (0..10).for_each(|row| map.insert(hash(row), row, |_| false));
+        map.keep_apart();
+        map.insert(hash(15), 15, |_| false);
+        assert_eq!(map.forget_below(9), None);
+        assert_eq!(map.forget_below(12), Some(12));
+        assert!(found(&map, hash(3)).is_empty() && found(&map, hash(15)) == [15]);
+        assert_eq!(map.forget_below(20), Some(20));
     }
 
     #[test]
