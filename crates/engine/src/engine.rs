@@ -180,8 +180,34 @@ impl Engine {
         transaction: Transaction,
         done: impl FnOnce(Result<Committed>) + Send + 'static,
     ) {
+        self.submit_at(&self.shared().root.load_full(), principal, transaction, done);
+    }
+
+    /// [`Engine::submit`] of what follows from what was read in `view`: what it names is what the view shows by that name.
+    /// [`Kind::Conflict`] if a table that it writes has gone since and another one is called so, or if its columns are
+    /// others by now.
+    pub fn submit_read(
+        &self,
+        view: &View,
+        principal: &Principal,
+        transaction: Transaction,
+        done: impl FnOnce(Result<Committed>) + Send + 'static,
+    ) {
+        match view.present() {
+            Some(root) => self.submit_at(root, principal, transaction, done),
+            None => done(Err(Error::invalid("rows are written to the present, not to an earlier point"))),
+        }
+    }
+
+    fn submit_at(
+        &self,
+        root: &Arc<Root>,
+        principal: &Principal,
+        transaction: Transaction,
+        done: impl FnOnce(Result<Committed>) + Send + 'static,
+    ) {
         let ack = transaction.ack;
-        let prepared = match self.prepare(principal, transaction) {
+        let prepared = match self.prepare(root, principal, transaction) {
             Ok(prepared) => prepared,
             Err(error) => return done(Err(error)),
         };
@@ -206,7 +232,7 @@ impl Engine {
         if transaction.ack == Ack::Memory {
             self.submit(principal, transaction, done);
         } else {
-            let prepared = self.prepare(principal, transaction)?;
+            let prepared = self.prepare(&self.shared().root.load_full(), principal, transaction)?;
             let _waits = Committer::of(&self.0.shared);
             let request = Request::Write { prepared, done: Box::new(done) };
             let left = match &self.0.seat {
@@ -220,17 +246,17 @@ impl Engine {
         receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
     }
 
-    fn prepare(&self, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
+    fn prepare(&self, root: &Arc<Root>, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
         self.admit()?;
         let shared = &self.0.shared;
-        let root = shared.root.load_full();
+        let newest = shared.root.load();
         for op in &transaction.ops {
             if let Op::Insert { table, .. } | Op::Update { table, .. } = op {
-                self.check_lag(&root, table)?;
+                self.check_lag(&newest, table)?;
             }
         }
         let materializers = shared.materializers.load();
-        prepare::prepare(&root, principal, &materializers, shared.options.unique_at_once_rows, transaction)
+        prepare::prepare(root, principal, &materializers, shared.options.unique_at_once_rows, transaction)
     }
 
     /// Hands it to the commit thread, or refuses it.

@@ -48,7 +48,12 @@ impl View {
 
     /// Whether it looks at this very root.
     pub(crate) fn is_of(&self, root: &Arc<Root>) -> bool {
-        Arc::ptr_eq(&self.root, root) && self.then.is_none()
+        self.present().is_some_and(|own| Arc::ptr_eq(own, root))
+    }
+
+    /// The root that it looks at; `None` if it looks at an earlier point.
+    pub(crate) fn present(&self) -> Option<&Arc<Root>> {
+        self.then.is_none().then_some(&self.root)
     }
 
     pub fn lsn(&self) -> Lsn {

@@ -1,9 +1,11 @@
 //! Running a plan: a stream of batches within limits, and all of it at once for statements that write.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayData, ArrayRef, RecordBatch};
+use arrow::buffer::Buffer;
 use arrow::compute::concat_batches;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -27,7 +29,7 @@ use crate::memory::Counted;
 use crate::options::Overflow;
 use crate::planner::{Joins, Planned, Planner};
 
-/// What a statement that writes may hold in memory before it commits; it is one transaction.
+/// Rows that a statement may write: it is one transaction, and holds them until it commits.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 20;
 
 /// Statements of longer texts may take long to parse and plan.
@@ -193,15 +195,15 @@ async fn collect_plan(
     let plan = compacted(plan).map_err(from_datafusion)?;
     let mut stream = stream(context, plan)?;
     let schema = stream.schema();
-    let (mut batches, mut rows_bytes) = (Vec::new(), 0);
+    let (mut batches, mut rows_bytes, mut held) = (Vec::new(), 0, HashSet::new());
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(|e| match is_out_of_memory(&e) {
             true => Stopped::OutOfMemory(from_datafusion(e)),
             false => Stopped::Other(from_datafusion(e)),
         })?;
         rows_bytes += own_bytes(&batch);
-        memory.try_grow(batch.get_array_memory_size()).map_err(from_datafusion)?;
-        if memory.size() > WRITE_BYTES_MAX {
+        memory.try_grow(newly_held(&batch, &mut held)).map_err(from_datafusion)?;
+        if rows_bytes > WRITE_BYTES_MAX {
             let error = Error::new(
                 Kind::TooLarge,
                 format!("the statement writes more than {} MiB in one transaction", WRITE_BYTES_MAX >> 20),
@@ -238,6 +240,18 @@ fn own_bytes(batch: &RecordBatch) -> usize {
         array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
     };
     batch.columns().iter().map(bytes).sum()
+}
+
+/// Bytes of the buffers that a batch holds and none before it did: batches of one table are often parts of the same.
+fn newly_held(batch: &RecordBatch, held: &mut HashSet<usize>) -> usize {
+    fn of(data: &ArrayData, held: &mut HashSet<usize>) -> usize {
+        let nulls = data.nulls().map(|nulls| nulls.buffer());
+        let own = data.buffers().iter().chain(nulls);
+        let new = own.filter(|buffer| held.insert(buffer.data_ptr().as_ptr() as usize));
+        let own: usize = new.map(Buffer::capacity).sum();
+        own + data.child_data().iter().map(|child| of(child, held)).sum::<usize>()
+    }
+    batch.columns().iter().map(|array| of(&array.to_data(), held)).sum()
 }
 
 /// Where an answer's rows go.

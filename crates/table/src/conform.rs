@@ -4,15 +4,16 @@ mod nan;
 mod nested;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeBinaryBuilder, RecordBatch, RecordBatchOptions, make_array,
-    new_null_array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, FixedSizeBinaryBuilder, RecordBatch, RecordBatchOptions,
+    make_array, new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType as Arrow, Decimal128Type, DecimalType, SchemaRef, TimeUnit, TimestampMicrosecondType,
+    DataType as Arrow, Date32Type, Decimal128Type, DecimalType, SchemaRef, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::util::display::array_value_to_string;
 use types::name::{printable, resolve, short_table_name};
@@ -20,6 +21,10 @@ use types::{Column, DataType, Error, Kind, Result, TableDef, Value};
 
 use crate::layout::repeat;
 use crate::memory;
+
+/// The days from 0001-01-01 to 9999-12-31, since 1970-01-01, and the microseconds in them: what every format can say.
+const DAYS: RangeInclusive<i32> = -719_162..=2_932_896;
+const MICROS: RangeInclusive<i64> = -62_135_596_800_000_000..=253_402_300_799_999_999;
 
 /// Orders the columns of `batch` as the table does, adds the missing ones (default, else null), casts what can be cast
 /// without losing a value, and checks NOT NULL. The result has the schema `def.schema.to_arrow_user()`.
@@ -167,7 +172,7 @@ impl Misfit {
 fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result::Result<ArrayRef, Misfit> {
     use Arrow::*;
     let from = array.data_type();
-    if from == arrow {
+    if from == arrow && !has_bounds_within(data_type) {
         return fitting(array);
     }
     let integer = from.is_integer();
@@ -195,12 +200,11 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
             DataType::Decimal { scale: to, .. },
         ) if *scale <= *to as i8 => cast(array, arrow),
         (Utf8 | LargeUtf8 | Utf8View, DataType::String | DataType::Json) => cast(array, arrow),
-        (Utf8 | LargeUtf8 | Utf8View, DataType::Date) => cast(array, arrow),
-        (Utf8 | LargeUtf8 | Utf8View | Timestamp(..), DataType::Timestamp) => timestamps(array),
+        (Utf8 | LargeUtf8 | Utf8View | Date64, DataType::Date) => fitting(&cast(array, arrow)?),
+        (Utf8 | LargeUtf8 | Utf8View | Timestamp(..), DataType::Timestamp) => fitting(&timestamps(array)?),
         (Utf8 | LargeUtf8 | Utf8View, DataType::Uuid) => uuids(&cast(array, &Utf8)?),
         (LargeBinary | BinaryView | FixedSizeBinary(_), DataType::Binary) => cast(array, arrow),
         (Binary | LargeBinary | BinaryView, DataType::Uuid) => cast(&cast(array, &Binary)?, arrow),
-        (Date64, DataType::Date) => cast(array, arrow),
         (_, DataType::List(item)) if nested::is_list(from) => nested::list(array, item, arrow),
         (_, DataType::Vector(len)) if nested::is_list(from) => nested::vector(array, *len, arrow),
         (Struct(_), DataType::Struct(fields)) => nested::structure(array, fields, arrow),
@@ -210,19 +214,51 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
     }
 }
 
-/// An array of the right type; a decimal is also checked for its digits, which arithmetic does not.
-fn fitting(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
-    if let Arrow::Decimal128(precision, _) = array.data_type() {
-        let values = array.as_primitive::<Decimal128Type>();
-        let over = |row: &usize| {
-            values.is_valid(*row)
-                && !Decimal128Type::is_valid_decimal_precision(values.value(*row), *precision)
-        };
-        if let Some(row) = (0..values.len()).find(over) {
-            return Err(Misfit::new(row, format!("a number has more than {precision} digits")));
-        }
+/// Whether there are items or fields of a type that not every value of its array fits.
+fn has_bounds_within(data_type: &DataType) -> bool {
+    let has = |data_type: &DataType| {
+        matches!(data_type, DataType::Decimal { .. } | DataType::Date | DataType::Timestamp)
+            || has_bounds_within(data_type)
+    };
+    match data_type {
+        DataType::List(item) => has(&item.data_type),
+        DataType::Struct(fields) => fields.iter().any(|field| has(&field.data_type)),
+        _ => false,
     }
-    Ok(array.clone())
+}
+
+/// An array of the right type. Arithmetic asks neither for the digits that a decimal may have nor for the years of a time.
+fn fitting(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
+    let bad = match array.data_type() {
+        Arrow::Decimal128(precision, _) => {
+            let fits = |value| Decimal128Type::is_valid_decimal_precision(value, *precision);
+            let what = || format!("a number has more than {precision} digits");
+            first_not::<Decimal128Type>(array, fits).map(|row| (row, what()))
+        }
+        Arrow::Date32 => {
+            let what = || "a date lies beyond the years 1 to 9999".to_owned();
+            first_not::<Date32Type>(array, |day| DAYS.contains(&day)).map(|row| (row, what()))
+        }
+        Arrow::Timestamp(TimeUnit::Microsecond, _) => {
+            let what = || "a time lies beyond the years 1 to 9999".to_owned();
+            first_not::<TimestampMicrosecondType>(array, |at| MICROS.contains(&at)).map(|row| (row, what()))
+        }
+        _ => None,
+    };
+    match bad {
+        Some((row, what)) => Err(Misfit::new(row, what)),
+        None => Ok(array.clone()),
+    }
+}
+
+/// The first value that is not so.
+fn first_not<T: ArrowPrimitiveType>(array: &ArrayRef, fits: impl Fn(T::Native) -> bool) -> Option<usize> {
+    let values = array.as_primitive::<T>();
+    // Below a null anything may stand.
+    if values.values().iter().all(|value| fits(*value)) {
+        return None;
+    }
+    (0..values.len()).find(|row| values.is_valid(*row) && !fits(values.value(*row)))
 }
 
 /// An Arrow cast that fails, naming the row, where a value would become null.

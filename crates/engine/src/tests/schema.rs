@@ -75,6 +75,71 @@ fn a_table_is_known_by_its_newest_name_and_the_old_one_is_free() {
     assert_eq!(by_id(held.table("main.a").unwrap()), [(1, 1)].into(), "S1");
 }
 
+/// Rows were found by the names of their columns, in whatever table and columns were called so by then: values changed
+/// places, or came back from a column, or a table, that had been dropped.
+#[test]
+fn what_was_read_is_not_written_to_what_has_taken_its_name() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = open(dir.path());
+    let local = Principal::local();
+    let alter = |changes: Vec<Change>| commit(&engine, vec![Op::AlterTable { table: "t".into(), changes }]);
+    let renamed = |from: &str, to: &str| Change::RenameColumn { from: from.into(), to: to.into() };
+    let dropped = |name: &str| Change::DropColumn { name: name.into(), if_exists: false };
+    let added = |name: &str| Change::AddColumn {
+        name: name.into(),
+        data_type: types::DataType::Int64,
+        nullable: true,
+        default: Some(types::Value::Int64(9)),
+        if_absent: false,
+    };
+    let make_again = || {
+        commit(&engine, vec![Op::DropTable { table: "t".into(), if_exists: true }]);
+        commit(&engine, vec![create(plain("t")), insert("t", 1), insert("t", 2)]);
+    };
+    let update =
+        |to: i64| Op::Update { table: "t".into(), old: vec![types::RowId(1)], batch: batch(&[(1, to)]) };
+    let delete = || Op::Delete { table: "t".into(), rows: vec![types::RowId(1)], must_exist: false };
+    let send = |view: &crate::View, op: Op| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        engine.submit_read(view, &local, Transaction::new(vec![op]), move |result| {
+            sender.send(result.map(drop).map_err(|e| e.kind())).unwrap();
+        });
+        receiver.recv().unwrap()
+    };
+    let changes: [(&str, &dyn Fn()); 4] = [
+        ("exchanged", &|| alter(vec![renamed("id", "x"), renamed("v", "id"), renamed("x", "v")])),
+        ("dropped and added", &|| alter(vec![dropped("v"), added("v")])),
+        ("dropped", &|| alter(vec![dropped("v")])),
+        ("made again", &make_again),
+    ];
+    for (what, change) in changes {
+        for op in [update(5), insert("t", 5), delete()] {
+            make_again();
+            let view = engine.view(&local).unwrap();
+            change();
+            let columns = |view: &crate::View| view.table("t").unwrap().def().schema.columns.len();
+            let now = engine.view(&local).unwrap();
+            let is_row_alone = matches!(op, Op::Delete { .. }) && what != "made again";
+            let expected = if is_row_alone { Ok(()) } else { Err(Kind::Conflict) };
+            let is_narrower = columns(&now) < columns(&view);
+            assert_eq!(send(&view, op), expected, "{what}");
+            let rows = engine.root().table("main.t").unwrap().rows();
+            assert_eq!(rows, if is_row_alone { 1 } else { 2 }, "{what}");
+            assert_eq!(is_narrower, what == "dropped");
+        }
+    }
+    // What leaves its columns as they are is in nobody's way.
+    make_again();
+    let view = engine.view(&local).unwrap();
+    alter(vec![added("w")]);
+    commit(&engine, vec![insert("t", 3)]);
+    assert_eq!(send(&view, update(5)), Ok(()));
+    assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, 5), (2, 2), (3, 3)].into());
+    let past = engine.view(&local).unwrap().at(view.lsn()).unwrap();
+    assert_eq!(send(&past, insert("t", 4)), Err(Kind::Invalid));
+}
+
 #[test]
 fn views_are_kept_and_go() {
     let _limit = testkit::limit(60);

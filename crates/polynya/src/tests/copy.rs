@@ -57,6 +57,24 @@ fn rows_come_back_from_csv_and_ndjson_as_they_were() {
     db.close().unwrap();
 }
 
+/// Who reads a file takes it for the mark of its encoding.
+#[test]
+fn a_value_that_a_file_begins_with_comes_back_whole() {
+    let _limit = testkit::limit(120);
+    let (dir, db) = open();
+    db.sql("CREATE TABLE t (s text)", &[]).unwrap();
+    db.sql("INSERT INTO t VALUES (chr(65279) || 'x'), (chr(65279))", &[]).unwrap();
+    for (name, how) in [("a.csv", "(FORMAT csv)"), ("b.csv", "(FORMAT csv, HEADER)"), ("c.ndjson", "")] {
+        let path = dir.join(name).display().to_string();
+        db.sql(&format!("COPY (SELECT s FROM t ORDER BY _row_id) TO '{path}' {how}"), &[]).unwrap();
+        db.sql("CREATE TABLE back (s text)", &[]).unwrap();
+        db.sql(&format!("COPY back FROM '{path}' {how}"), &[]).unwrap();
+        let same = "SELECT 1 FROM t JOIN back USING (s)";
+        assert_eq!(db.sql(same, &[]).unwrap().count, 2, "{name}");
+        db.sql("DROP TABLE back", &[]).unwrap();
+    }
+}
+
 #[test]
 fn nested_values_go_through_ndjson() {
     let _limit = testkit::limit(120);

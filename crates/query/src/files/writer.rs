@@ -5,6 +5,7 @@ use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type, SchemaRef};
 use types::{DataType, Error, Kind, Result, name};
 use wire::out::json;
 
+use super::ndjson::BOM;
 use super::{Copy, Format};
 use crate::convert;
 
@@ -17,6 +18,8 @@ enum Form {
         null: String,
         /// The first line, until it was written.
         header: Option<Vec<String>>,
+        /// Whether something was written.
+        begun: bool,
     },
     Ndjson(json::Writer),
     #[cfg(feature = "parquet")]
@@ -32,6 +35,7 @@ impl Writer {
                     delimiter: copy.delimiter as u8,
                     null: copy.null.clone(),
                     header: copy.header.then(names),
+                    begun: false,
                 }
             }
             Format::Ndjson => Form::Ndjson(json::Writer::exact(schema)),
@@ -44,8 +48,8 @@ impl Writer {
 
     pub fn batch(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
         match &mut self.0 {
-            Form::Csv { delimiter, null, header } => {
-                let texts = texts(batch, null)?;
+            Form::Csv { delimiter, null, header, begun } => {
+                let (texts, start) = (texts(batch, null)?, out.len());
                 let mut writer = csv_writer(*delimiter, out);
                 if let Some(names) = header.take() {
                     writer.write_record(names).map_err(csv_failed)?;
@@ -57,7 +61,10 @@ impl Writer {
                     });
                     writer.write_record(cells).map_err(csv_failed)?;
                 }
-                writer.flush().map_err(|e| csv_failed(e.into()))
+                writer.flush().map_err(|e| csv_failed(e.into()))?;
+                drop(writer);
+                mark(begun, start, out);
+                Ok(())
             }
             Form::Ndjson(writer) => {
                 for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
@@ -78,11 +85,14 @@ impl Writer {
     /// What stands behind the rows.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         match &mut self.0 {
-            Form::Csv { delimiter, header, .. } => {
-                let Some(names) = header.take() else { return Ok(()) };
+            Form::Csv { delimiter, header, begun, .. } => {
+                let (Some(names), start) = (header.take(), out.len()) else { return Ok(()) };
                 let mut writer = csv_writer(*delimiter, out);
                 writer.write_record(names).map_err(csv_failed)?;
-                writer.flush().map_err(|e| csv_failed(e.into()))
+                writer.flush().map_err(|e| csv_failed(e.into()))?;
+                drop(writer);
+                mark(begun, start, out);
+                Ok(())
             }
             Form::Ndjson(_) => Ok(()),
             #[cfg(feature = "parquet")]
@@ -100,6 +110,14 @@ impl std::fmt::Debug for Writer {
             Form::Parquet(_) => "a writer of Parquet",
         })
     }
+}
+
+/// Who reads a file leaves out a byte order mark that it begins with: before one that belongs to a value stands another.
+fn mark(begun: &mut bool, start: usize, out: &mut Vec<u8>) {
+    if !*begun && out[start..].starts_with(BOM) {
+        out.splice(start..start, BOM.iter().copied());
+    }
+    *begun |= out.len() > start;
 }
 
 fn csv_writer(delimiter: u8, out: &mut Vec<u8>) -> csv::Writer<&mut Vec<u8>> {

@@ -435,7 +435,7 @@ impl Job {
                 Some(transaction) => transaction
                     .apply_read(&view, change.ops)
                     .map(|written| as_committed(&written, view.lsn())),
-                None => self.commit(change.ops).await,
+                None => self.commit(&view, change.ops).await,
             };
             drop(change.memory);
             match committed {
@@ -490,9 +490,10 @@ impl Job {
         Ok(Answer::Rows(Rows::whole(rows, done.lsn, rows_max, memory)))
     }
 
-    async fn commit(&self, ops: Vec<Op>) -> Result<Committed> {
+    /// Commits what was made over a view.
+    async fn commit(&self, view: &View, ops: Vec<Op>) -> Result<Committed> {
         let (sender, receiver) = oneshot::channel();
-        self.shared.engine.submit(&self.principal, Transaction::new(ops), move |result| {
+        self.shared.engine.submit_read(view, &self.principal, Transaction::new(ops), move |result| {
             // Nobody waits any more if the statement was cancelled.
             let _ = sender.send(result);
         });

@@ -56,3 +56,16 @@ fn rows_to_be_written_count_towards_the_memory_of_all_statements() {
     assert!(matches!(copy(&large).unwrap(), Answer::Done(done) if done.count == 100_000));
     assert_eq!(large.sql.status().memory_bytes, 0, "it is given back with the commit");
 }
+
+/// Each part of a batch was counted as the whole of it.
+#[test]
+fn all_rows_that_one_statement_wrote_can_be_changed_by_another() {
+    let _limit = testkit::limit(120);
+    let database = open_with(|_| ());
+    database.execute("create table t (id bigint primary key, k int, s text)");
+    database
+        .execute("insert into t select g, g, repeat('v', 40) || g from generate_series(1, 300000) as s(g)");
+    assert_eq!(database.execute("update t set k = -k"), 300_000);
+    assert_eq!(database.query("select sum(k), count(*) from t"), [["-45000150000", "300000"]]);
+    assert_eq!(database.sql.status().memory_bytes, 0);
+}

@@ -108,3 +108,45 @@ fn writers_go_on_while_a_table_is_altered() {
     let sums = database.query("select count(*), sum(n), count(distinct note) from t");
     assert_eq!(sums, [[count.to_string(), (count * (count - 1) / 2).to_string(), "1".to_owned()]]);
 }
+
+/// Rows that were read under the old names were written by the new ones.
+#[test]
+fn updates_beside_columns_that_exchange_their_names_leave_each_value_in_its_column() {
+    let _limit = testkit::limit(240);
+    let database = open();
+    database.execute("create table t (id bigint primary key, n int, a int, b int)");
+    database.execute("insert into t select g, 0, 1, 2 from generate_series(1, 20) as s(g)");
+    let (stop, changed) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let write = |upsert: bool| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let (principal, mut id) = (Principal::local(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                id = id % 20 + 1;
+                let text = match upsert {
+                    true => {
+                        format!("insert into t (id) values ({id}) on conflict (id) do update set n = t.n + 1")
+                    }
+                    false => format!("update t set n = n + 1 where id = {id}"),
+                };
+                let run = database.sql.run(&principal, &text, vec![], Limits::default());
+                match runtime.block_on(run) {
+                    Ok(_) => _ = changed.fetch_add(1, Ordering::Relaxed),
+                    Err(error) => assert_eq!(error.kind(), Kind::Conflict, "{error}"),
+                }
+            }
+        };
+        scope.spawn(move || write(false));
+        scope.spawn(move || write(true));
+        for _ in 0..60 {
+            database.execute("alter table t rename a to x, rename b to a, rename x to b, add column y int");
+            thread::sleep(std::time::Duration::from_millis(5));
+            database.execute("alter table t drop column y");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let changed = changed.load(Ordering::Relaxed);
+    assert!(changed > 20, "{changed}");
+    let rows = database.query("select min(a), max(a), min(b), max(b), count(*), sum(n) from t");
+    assert_eq!(rows, [["1", "1", "2", "2", "20", &changed.to_string()]]);
+}

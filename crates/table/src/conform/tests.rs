@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array,
-    LargeStringArray, ListArray, StringArray, StringViewArray, StructArray, TimestampNanosecondArray,
-    UInt64Array,
+    ArrayRef, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int32Array,
+    Int64Array, LargeStringArray, ListArray, StringArray, StringViewArray, StructArray,
+    TimestampMicrosecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt64Array,
 };
 use arrow::datatypes::{Field as ArrowField, Float64Type, Int32Type};
 use types::{ColumnId, TableId};
@@ -83,6 +83,38 @@ fn values_that_fit_are_cast() {
     let field = |name: &str| Arc::new(ArrowField::new(name, Arrow::Float64, true));
     let point = StructArray::from(vec![(field("lat"), float(2.0)), (field("lon"), float(1.0))]);
     assert_eq!(one("point", point).unwrap(), [Value::Point([1.0, 2.0])]);
+}
+
+/// Arithmetic makes them, and neither CSV nor JSON reads them again.
+#[test]
+fn times_beyond_the_years_that_every_format_can_say_are_refused() {
+    let days = |days: Vec<Option<i32>>| one("date", Date32Array::from(days));
+    assert_eq!(days(vec![Some(-719_162), None, Some(2_932_896)]).unwrap().len(), 3);
+    for day in [-719_163, 2_932_897] {
+        let error = days(vec![None, Some(day)]).unwrap_err().to_string();
+        assert!(error.contains("row 2, column `x`: a date lies beyond the years 1 to 9999"), "{error}");
+    }
+    let (first, last) = (-62_135_596_800_000_000, 253_402_300_799_999_999);
+    let micros = |value| one("timestamp", TimestampMicrosecondArray::from(vec![value]).with_timezone("UTC"));
+    let seconds = |value| one("timestamp", TimestampSecondArray::from(vec![value]));
+    assert!(micros(first).is_ok() && micros(last).is_ok() && seconds(last / 1_000_000).is_ok());
+    for outside in [micros(first - 1), micros(last + 1), seconds(last / 1_000_000 + 1), seconds(i64::MAX)] {
+        assert!(outside.is_err());
+    }
+    // What stands below a null is nobody's value.
+    let nulls = arrow::buffer::NullBuffer::from(vec![false, true]);
+    let below = Date32Array::new(vec![i32::MAX, 1].into(), Some(nulls));
+    assert_eq!(one("date", below).unwrap(), [Value::Null, Value::Date(1)]);
+    let items =
+        |day| ListArray::from_iter_primitive::<Date32Type, _, _>([Some(vec![Some(1)]), Some(vec![day])]);
+    assert!(one("list<date>", items(None)).is_ok());
+    let error = one("list<date>", items(Some(2_932_897))).unwrap_err().to_string();
+    assert!(error.contains("row 2, column `x[]`"), "{error}");
+    let within = StructArray::from(vec![(
+        Arc::new(ArrowField::new("d", Arrow::Date32, true)),
+        Arc::new(Date32Array::from(vec![-719_163])) as ArrayRef,
+    )]);
+    assert!(one("struct<d: date>", within).is_err());
 }
 
 #[test]
