@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use commitlog::edit::ApiKey;
 use table::materializer::Materializer;
-use types::{Error, Kind, Lsn, Principal, Result, TableId};
+use types::{Error, Kind, Lsn, Principal, Result, TableId, name};
 use vfs::{Env, Lock, Mutex, Rank};
 
 use crate::archive::{self, Archive};
@@ -193,9 +193,26 @@ impl Engine {
         transaction: Transaction,
         done: impl FnOnce(Result<Committed>) + Send + 'static,
     ) {
-        match view.present() {
-            Some(root) => self.submit_at(root, principal, transaction, done),
-            None => done(Err(Error::invalid("rows are written to the present, not to an earlier point"))),
+        match self.root_for(view, &transaction) {
+            Ok(root) => self.submit_at(&root, principal, transaction, done),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    /// What to prepare against for what was read in `view`: the newest root where the tables that are written are what they
+    /// were, so that little is left for the commit thread to look at again; else the view's own, and the commit refuses it.
+    fn root_for(&self, view: &View, transaction: &Transaction) -> Result<Arc<Root>> {
+        let Some(read) = view.present() else {
+            return Err(Error::invalid("rows are written to the present, not to an earlier point"));
+        };
+        let newest = self.shared().root.load_full();
+        let known = |root: &Root, table: &str| {
+            root.table(&name::qualified(table)).map(|t| (t.def().id, t.def().schema.version))
+        };
+        let mut tables = transaction.ops.iter().filter_map(Op::table);
+        match Arc::ptr_eq(read, &newest) || tables.all(|t| known(read, t) == known(&newest, t)) {
+            true => Ok(newest),
+            false => Ok(read.clone()),
         }
     }
 
@@ -223,6 +240,25 @@ impl Engine {
     /// [`Engine::submit`], waiting for the answer. A small transaction that finds the commit thread asleep is committed by
     /// the caller's own thread. Not for a thread that serves readers.
     pub fn commit(&self, principal: &Principal, transaction: Transaction) -> Result<Committed> {
+        self.commit_at(&self.shared().root.load_full(), principal, transaction)
+    }
+
+    /// [`Engine::submit_read`], waiting for the answer as [`Engine::commit`] does.
+    pub fn commit_read(
+        &self,
+        view: &View,
+        principal: &Principal,
+        transaction: Transaction,
+    ) -> Result<Committed> {
+        self.commit_at(&self.root_for(view, &transaction)?, principal, transaction)
+    }
+
+    fn commit_at(
+        &self,
+        root: &Arc<Root>,
+        principal: &Principal,
+        transaction: Transaction,
+    ) -> Result<Committed> {
         assert!(!self.0.shared.stepped, "a database without threads answers only when it is stepped");
         let (sender, receiver) = mpsc::channel();
         let done = move |result| {
@@ -230,9 +266,9 @@ impl Engine {
             let _ = sender.send(result);
         };
         if transaction.ack == Ack::Memory {
-            self.submit(principal, transaction, done);
+            self.submit_at(root, principal, transaction, done);
         } else {
-            let prepared = self.prepare(&self.shared().root.load_full(), principal, transaction)?;
+            let prepared = self.prepare(root, principal, transaction)?;
             let _waits = Committer::of(&self.0.shared);
             let request = Request::Write { prepared, done: Box::new(done) };
             let left = match &self.0.seat {

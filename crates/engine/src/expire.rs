@@ -14,7 +14,7 @@ use types::{DataType, Error, Micros, Principal, ROW_ID, Result, RowId, TableId};
 
 use crate::background::Under;
 use crate::inbox::Request;
-use crate::prepare;
+use crate::prepare::{self, PreparedOp};
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 use crate::transaction::{Op, Transaction};
@@ -84,13 +84,18 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     let transaction = Transaction::new(vec![op]).internal();
     let prepared =
         prepare::prepare(&task.root, &Principal::local(), &shared.materializers.load(), 0, transaction);
-    let prepared = match prepared {
+    let mut prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             under.end(true);
             return Err(error);
         }
     };
+    for op in &mut prepared.ops {
+        if let PreparedOp::Delete { target, rows, .. } = op {
+            *op = PreparedOp::Expire(target.clone(), std::mem::take(rows));
+        }
+    }
     let done = Box::new(move |result: Result<_>| under.end(result.is_err()));
     if let Err((request, error)) = shared.inbox.push(Request::Write { prepared, done }) {
         request.refuse(error.clone());

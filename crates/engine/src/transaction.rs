@@ -92,6 +92,24 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The table that it writes or changes, as it is named.
+    pub fn table(&self) -> Option<&str> {
+        match self {
+            Op::CreateTable { def, .. } => Some(&def.name),
+            Op::DropTable { table, .. }
+            | Op::AddColumns { table, .. }
+            | Op::AlterTable { table, .. }
+            | Op::AlterIndexes { table, .. }
+            | Op::Insert { table, .. }
+            | Op::Delete { table, .. }
+            | Op::DeleteKeys { table, .. }
+            | Op::Update { table, .. } => Some(table),
+            Op::PutView { .. } | Op::DropView { .. } | Op::PutKey(_) | Op::RemoveKey { .. } => None,
+        }
+    }
+}
+
 /// What an insert does when a row of the same key exists. A table without a key takes `Append` and `Upsert` alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {

@@ -45,8 +45,9 @@ impl Database {
         let input = files::open(path)?;
         let def = snapshot.def().clone();
         drop(snapshot);
-        let loaded = files::read(copy, &def, columns, input)
-            .and_then(|rows| files::load(rows, |batch| self.insert(&def.name, batch)));
+        let loaded = files::read(copy, &def, columns, input).and_then(|rows| {
+            files::load(rows, |batch| files::commit(&self.engine, &self.principal, &def, batch))
+        });
         loaded.map(|loaded| loaded.count).map_err(|error| error.with("file", path))
     }
 }

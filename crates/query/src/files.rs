@@ -26,7 +26,7 @@ use crate::session::first_word;
 
 pub use draft::Draft;
 pub use input::{Input, failed as read_failed};
-pub use load::{Loaded, PIECE_BYTES, load};
+pub use load::{Loaded, PIECE_BYTES, commit, load};
 pub use rows::{Batches, Lines, open, read};
 pub use writer::Writer;
 

@@ -79,7 +79,8 @@ impl Sql {
                 inferred: ArcSwapOption::empty(),
                 lookup: ArcSwapOption::empty(),
             }));
-            prepared.infer()?;
+            let view = prepared.0.sql.view(&prepared.0.principal)?;
+            prepared.infer(&view)?;
             Ok(prepared)
         };
         // Text of any depth is read on threads whose stack is made for it.
@@ -168,13 +169,13 @@ impl Prepared {
         Ok(answer)
     }
 
-    /// The values that [`Prepared::run`] gives the statement.
-    pub(crate) async fn values(&self, values: &[Value]) -> Result<Vec<Value>> {
+    /// The values that [`Prepared::run`] gives the statement, over the tables of `view`.
+    pub(crate) async fn values(&self, values: &[Value], view: &View) -> Result<Vec<Value>> {
         let inner = &self.0;
         if values.len() != inner.parameters {
             return Err(params::count_differs("statement", inner.parameters, values.len()));
         }
-        self.read(values, &inner.sql.view(&inner.principal)?).await
+        self.read(values, view).await
     }
 
     async fn read(&self, values: &[Value], view: &View) -> Result<Vec<Value>> {
@@ -182,8 +183,11 @@ impl Prepared {
         let inferred = match inner.inferred.load_full().filter(|inferred| inferred.holds(view)) {
             Some(inferred) => inferred,
             None => {
-                let prepared = self.clone();
-                inner.sql.blocking(Deadline::after(inner.sql.deadline()), move || prepared.infer()).await?
+                let (prepared, view) = (self.clone(), view.clone());
+                inner
+                    .sql
+                    .blocking(Deadline::after(inner.sql.deadline()), move || prepared.infer(&view))
+                    .await?
             }
         };
         let read =
@@ -191,15 +195,14 @@ impl Prepared {
         values.iter().zip(&inferred.types).enumerate().map(read).collect()
     }
 
-    /// What is known of the parameters over the newest tables.
-    fn infer(&self) -> Result<Arc<Inferred>> {
+    /// What is known of the parameters over the tables of `view`.
+    fn infer(&self, view: &View) -> Result<Arc<Inferred>> {
         let inner = &self.0;
-        let view = inner.sql.view(&inner.principal)?;
         let unknown = || Inferred { types: vec![None; inner.parameters], tables: Vec::new() };
         let inferred = match &*inner.statement {
             Statement::Query(query) if parse::reads_only(query) => {
                 let long = inner.text.len() > LONG_TEXT_BYTES;
-                heavy(long, || inner.sql.infer(&inner.statement, inner.parameters, &view))?
+                heavy(long, || inner.sql.infer(&inner.statement, inner.parameters, view))?
             }
             _ => unknown(),
         };

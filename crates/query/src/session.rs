@@ -156,7 +156,7 @@ impl Session {
                 match &self.open {
                     None => kept.prepared.run(&values, limits).await,
                     Some(open) => {
-                        let values = kept.prepared.values(&values).await?;
+                        let values = kept.prepared.values(&values, &open.transaction.view()?).await?;
                         open.run(&self.sql, kept.prepared.text(), values, limits).await
                     }
                 }

@@ -4,7 +4,6 @@ mod nan;
 mod nested;
 
 use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -17,14 +16,10 @@ use arrow::datatypes::{
 };
 use arrow::util::display::array_value_to_string;
 use types::name::{printable, resolve, short_table_name};
-use types::{Column, DataType, Error, Kind, Result, TableDef, Value};
+use types::{Column, DATES, DataType, Error, Kind, Result, TIMES, TableDef, Value};
 
 use crate::layout::repeat;
 use crate::memory;
-
-/// The days from 0001-01-01 to 9999-12-31, since 1970-01-01, and the microseconds in them: what every format can say.
-const DAYS: RangeInclusive<i32> = -719_162..=2_932_896;
-const MICROS: RangeInclusive<i64> = -62_135_596_800_000_000..=253_402_300_799_999_999;
 
 /// Orders the columns of `batch` as the table does, adds the missing ones (default, else null), casts what can be cast
 /// without losing a value, and checks NOT NULL. The result has the schema `def.schema.to_arrow_user()`.
@@ -42,9 +37,12 @@ pub fn conform(batch: &RecordBatch, def: &TableDef) -> Result<RecordBatch> {
 /// [`conform`] with `schema`, which must be `def.schema.to_arrow_user()`.
 pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRef) -> Result<RecordBatch> {
     if Arc::ptr_eq(batch.schema_ref(), schema) || batch.schema_ref() == schema {
-        // The schema itself says nothing of nulls that are refused since lately.
-        for (at, column) in def.schema.columns.iter().enumerate().filter(|(_, c)| c.refuses_null) {
-            refuse_null(batch.column(at), column, def)?;
+        // The schema itself says nothing of nulls that are refused since lately, nor of what arithmetic makes.
+        for (array, column) in batch.columns().iter().zip(&def.schema.columns) {
+            if column.refuses_null {
+                refuse_null(array, column, def)?;
+            }
+            check(array, &column.data_type).map_err(|misfit| misfit.error(&column.name, def))?;
         }
         return nan::of_rows(batch);
     }
@@ -172,8 +170,8 @@ impl Misfit {
 fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result::Result<ArrayRef, Misfit> {
     use Arrow::*;
     let from = array.data_type();
-    if from == arrow && !has_bounds_within(data_type) {
-        return fitting(array);
+    if from == arrow {
+        return checked(array.clone(), data_type);
     }
     let integer = from.is_integer();
     match (from, data_type) {
@@ -200,8 +198,10 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
             DataType::Decimal { scale: to, .. },
         ) if *scale <= *to as i8 => cast(array, arrow),
         (Utf8 | LargeUtf8 | Utf8View, DataType::String | DataType::Json) => cast(array, arrow),
-        (Utf8 | LargeUtf8 | Utf8View | Date64, DataType::Date) => fitting(&cast(array, arrow)?),
-        (Utf8 | LargeUtf8 | Utf8View | Timestamp(..), DataType::Timestamp) => fitting(&timestamps(array)?),
+        (Utf8 | LargeUtf8 | Utf8View | Date64, DataType::Date) => checked(cast(array, arrow)?, data_type),
+        (Utf8 | LargeUtf8 | Utf8View | Timestamp(..), DataType::Timestamp) => {
+            checked(timestamps(array)?, data_type)
+        }
         (Utf8 | LargeUtf8 | Utf8View, DataType::Uuid) => uuids(&cast(array, &Utf8)?),
         (LargeBinary | BinaryView | FixedSizeBinary(_), DataType::Binary) => cast(array, arrow),
         (Binary | LargeBinary | BinaryView, DataType::Uuid) => cast(&cast(array, &Binary)?, arrow),
@@ -214,41 +214,65 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
     }
 }
 
-/// Whether there are items or fields of a type that not every value of its array fits.
-fn has_bounds_within(data_type: &DataType) -> bool {
-    let has = |data_type: &DataType| {
-        matches!(data_type, DataType::Decimal { .. } | DataType::Date | DataType::Timestamp)
-            || has_bounds_within(data_type)
-    };
+/// Whether not every value of an array of this type is one of the type.
+fn has_bounds(data_type: &DataType) -> bool {
     match data_type {
-        DataType::List(item) => has(&item.data_type),
-        DataType::Struct(fields) => fields.iter().any(|field| has(&field.data_type)),
+        DataType::Decimal { .. } | DataType::Date | DataType::Timestamp => true,
+        DataType::List(item) => has_bounds(&item.data_type),
+        DataType::Struct(fields) => fields.iter().any(|field| has_bounds(&field.data_type)),
         _ => false,
     }
 }
 
-/// An array of the right type. Arithmetic asks neither for the digits that a decimal may have nor for the years of a time.
-fn fitting(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
-    let bad = match array.data_type() {
-        Arrow::Decimal128(precision, _) => {
+fn checked(array: ArrayRef, data_type: &DataType) -> std::result::Result<ArrayRef, Misfit> {
+    check(&array, data_type).map(|()| array)
+}
+
+/// Refuses what an array of the right type can hold and the type cannot: arithmetic asks neither for the digits that a
+/// decimal may have nor for the years of a time. What no row shows is nobody's value.
+fn check(array: &ArrayRef, data_type: &DataType) -> std::result::Result<(), Misfit> {
+    let bad = match data_type {
+        DataType::Decimal { precision, .. } => {
             let fits = |value| Decimal128Type::is_valid_decimal_precision(value, *precision);
             let what = || format!("a number has more than {precision} digits");
             first_not::<Decimal128Type>(array, fits).map(|row| (row, what()))
         }
-        Arrow::Date32 => {
+        DataType::Date => {
             let what = || "a date lies beyond the years 1 to 9999".to_owned();
-            first_not::<Date32Type>(array, |day| DAYS.contains(&day)).map(|row| (row, what()))
+            first_not::<Date32Type>(array, |day| DATES.contains(&day)).map(|row| (row, what()))
         }
-        Arrow::Timestamp(TimeUnit::Microsecond, _) => {
+        DataType::Timestamp => {
             let what = || "a time lies beyond the years 1 to 9999".to_owned();
-            first_not::<TimestampMicrosecondType>(array, |at| MICROS.contains(&at)).map(|row| (row, what()))
+            first_not::<TimestampMicrosecondType>(array, |at| TIMES.contains(&at)).map(|row| (row, what()))
+        }
+        DataType::List(item) if has_bounds(&item.data_type) => {
+            let lists = array.as_list::<i32>();
+            if check(lists.values(), &item.data_type).is_ok() {
+                return Ok(());
+            }
+            let shown = (0..lists.len()).filter(|row| lists.is_valid(*row));
+            for row in shown {
+                check(&lists.value(row), &item.data_type).map_err(|misfit| misfit.within("[]", |_| row))?;
+            }
+            None
+        }
+        DataType::Struct(fields) => {
+            let rows = array.as_struct();
+            for (field, values) in fields.iter().zip(rows.columns()) {
+                if check(values, &field.data_type).is_ok() {
+                    continue;
+                }
+                let step = format!(".{}", field.name);
+                for row in (0..rows.len()).filter(|row| rows.is_valid(*row)) {
+                    check(&values.slice(row, 1), &field.data_type)
+                        .map_err(|misfit| misfit.within(&step, |_| row))?;
+                }
+            }
+            None
         }
         _ => None,
     };
-    match bad {
-        Some((row, what)) => Err(Misfit::new(row, what)),
-        None => Ok(array.clone()),
-    }
+    bad.map_or(Ok(()), |(row, what)| Err(Misfit::new(row, what)))
 }
 
 /// The first value that is not so.

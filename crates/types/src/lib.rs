@@ -32,5 +32,5 @@ pub use schema::{
     Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME,
     TIME_NAME, TableDef, TableOptions, Unique,
 };
-pub use value::Value;
+pub use value::{DATES, TIMES, Value};
 pub use view_def::{ViewColumn, ViewDef, ViewRead};

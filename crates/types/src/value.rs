@@ -1,5 +1,6 @@
 //! Single values: defaults, keys, rows given one by one.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -68,10 +69,24 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
+/// The days from 0001-01-01 to 9999-12-31, since 1970-01-01: what every format can say.
+pub const DATES: RangeInclusive<i32> = -719_162..=2_932_896;
+/// The microseconds in them.
+pub const TIMES: RangeInclusive<i64> = -62_135_596_800_000_000..=253_402_300_799_999_999;
+
 impl Value {
     /// Fails with [`Kind::Schema`] unless this can stand in a column of `data_type` (null can in any).
     pub fn check(&self, data_type: &DataType) -> Result<()> {
-        self.clone().cast(data_type).map(|_| ())
+        let value = self.clone().cast(data_type)?;
+        let fits = match value {
+            Value::Date(day) => DATES.contains(&day),
+            Value::Timestamp(time) => TIMES.contains(&time),
+            _ => true,
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Schema, "it lies beyond the years 1 to 9999")),
+        }
     }
 
     /// This value as one of `data_type`, where no information is lost: integers widen, an integer becomes a float or

@@ -8,7 +8,7 @@
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use bytes::Bytes;
-use engine::{Engine, Mode, NewColumn, Op, Transaction};
+use engine::{Engine, Mode, NewColumn, Op, Transaction, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use types::{DataType, Error, Kind, Principal, Result, RowId, TableDef, TableId, key, name};
@@ -75,9 +75,10 @@ const COLUMNS: [(&str, DataType); 11] = [
 
 /// Where a file stands.
 pub fn find(engine: &Engine, id: &str) -> Result<Value> {
-    let mark = read(engine, id)?;
+    let view = engine.view(&Principal::local())?;
+    let mark = read(&view, id)?;
     let version = mark.as_ref().map_or(0, |mark| mark.row.0);
-    let position = mark.filter(|mark| mark.is_current(engine)).map(|mark| mark.position);
+    let position = mark.filter(|mark| mark.is_current(&view)).map(|mark| mark.position);
     Ok(json!(Standing { position, version }))
 }
 
@@ -109,9 +110,12 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
 }
 
 fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: &str) -> Result<Value> {
-    let mark = read(engine, id)?;
+    let local = Principal::local();
+    // Mark, table and rows are of one view, or the commit is refused.
+    let view = engine.view(&local)?;
+    let mark = read(&view, id)?;
     let current =
-        mark.as_ref().filter(|mark| mark.is_current(engine) && mark.position.head == piece.after.head);
+        mark.as_ref().filter(|mark| mark.is_current(&view) && mark.position.head == piece.after.head);
     let stands_at = current.map_or(0, |mark| mark.position.position);
     match piece.anew {
         Some(version) if version != mark.as_ref().map_or(0, |mark| mark.row.0) => {
@@ -128,8 +132,6 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
         }
         _ => {}
     }
-    let local = Principal::local();
-    let view = engine.view(&local)?;
     let snapshot = view.find(full_name);
     let def = snapshot.as_ref().map(|snapshot| snapshot.def().as_ref());
     let target = wire::json::Target { table: name::short_table_name(full_name), def, may_add_columns: true };
@@ -176,7 +178,7 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     let mark = to_batch(id, def.id, &after, engine.env().clock.now())?;
     // The mark decides: of two commands that send the same piece one finds it changed.
     ops.push(Op::Insert { table: TABLE.into(), batch: mark, mode: Mode::CompareAndSet(vec![expected]) });
-    engine.commit(&local, Transaction::new(ops).internal())?;
+    engine.commit_read(&view, &local, Transaction::new(ops).internal())?;
     Ok(json!({ "count": rows, "position": position }))
 }
 
@@ -198,15 +200,14 @@ struct Mark {
 
 impl Mark {
     /// Whether the table is still the one that the rows went to.
-    fn is_current(&self, engine: &Engine) -> bool {
+    fn is_current(&self, view: &View) -> bool {
         let full_name = name::full_table_name(&self.position.table).unwrap_or_default();
-        engine.root().table(&full_name).is_some_and(|table| table.def().id == self.table_id)
+        view.find(&full_name).is_some_and(|table| table.def().id == self.table_id)
     }
 }
 
-fn read(engine: &Engine, id: &str) -> Result<Option<Mark>> {
-    let root = engine.root();
-    let Some(snapshot) = root.table(TABLE) else { return Ok(None) };
+fn read(view: &View, id: &str) -> Result<Option<Mark>> {
+    let Some(snapshot) = view.find(TABLE) else { return Ok(None) };
     let bytes = key::encode_values(&[DataType::String], &[types::Value::String(id.to_owned())])?;
     let Some(row) = snapshot.find(&bytes)? else { return Ok(None) };
     let batch = snapshot.fetch(&[row], snapshot.all_columns())?;

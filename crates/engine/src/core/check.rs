@@ -77,6 +77,15 @@ impl Core {
                     let deletes = self.check_live(table, &target, rows, must_exist)?;
                     actions.push(self.deletes(table, deletes));
                 }
+                PreparedOp::Expire(target, rows) => {
+                    let table = self.check_target(&defs, &target)?;
+                    let now = self.def_in(&defs, &target.table)?;
+                    let then = target.base.as_ref().map(|base| (base.def().options.ttl, base.def().time));
+                    if then == Some((now.options.ttl, now.time)) {
+                        let deletes = self.check_live(table, &target, rows, false)?;
+                        actions.push(self.deletes(table, deletes));
+                    }
+                }
                 PreparedOp::DeleteKeys { target, keys } => {
                     let table = self.check_target(&defs, &target)?;
                     let mut deletes = Vec::with_capacity(keys.len());

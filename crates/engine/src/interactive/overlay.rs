@@ -36,7 +36,7 @@ pub(super) struct Overlay {
     tables: BTreeMap<TableId, Changed>,
     /// Bytes written, those that were ended again included.
     written: u64,
-    /// Oldest first. Each holds those before it, too.
+    /// Oldest first.
     savepoints: Vec<Savepoint>,
     /// Bytes that the savepoints hold at most.
     kept: u64,
@@ -44,7 +44,8 @@ pub(super) struct Overlay {
 
 #[derive(Clone)]
 struct Savepoint {
-    name: String,
+    name: Arc<str>,
+    /// Without savepoints of its own: those before this one are still listed when it is gone back to.
     overlay: Arc<Overlay>,
 }
 
@@ -241,7 +242,8 @@ impl Overlay {
             .hint("release those that are not needed any more"));
         }
         let mut next = self.clone();
-        next.savepoints.push(Savepoint { name: name.to_owned(), overlay: Arc::new(self.clone()) });
+        let overlay = Arc::new(Overlay { savepoints: Vec::new(), ..self.clone() });
+        next.savepoints.push(Savepoint { name: name.into(), overlay });
         next.kept = kept;
         Ok(next)
     }
@@ -251,7 +253,7 @@ impl Overlay {
         let Savepoint { overlay, .. } = &self.savepoints[at];
         let mut next = (**overlay).clone();
         // It stays, and may be gone back to again.
-        next.savepoints.push(self.savepoints[at].clone());
+        next.savepoints = self.savepoints[..=at].to_vec();
         next.kept = overlay.kept + overlay.written;
         Ok(next)
     }
@@ -268,7 +270,7 @@ impl Overlay {
     fn position(&self, name: &str) -> Result<usize> {
         self.savepoints
             .iter()
-            .rposition(|savepoint| savepoint.name == name)
+            .rposition(|savepoint| *savepoint.name == *name)
             .ok_or_else(|| Error::not_found(format!("there is no savepoint `{}`", name::printable(name))))
     }
 

@@ -44,7 +44,7 @@ impl Registry {
 
     /// [`Kind::Busy`] if so many bytes more are too many for all transactions together.
     pub fn check_room(&self, more: u64, limits: &Limits) -> Result<()> {
-        if more > 0 && self.bytes.load(Ordering::Relaxed).saturating_add(more) > limits.bytes_of_all_max {
+        if more > 0 && self.bytes().saturating_add(more) > limits.bytes_of_all_max {
             return Err(Error::new(
                 Kind::Busy,
                 format!(
@@ -73,7 +73,8 @@ impl Registry {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        // What ends a transaction may be quicker than what counts its last change.
+        (self.bytes.load(Ordering::Relaxed) as i64).max(0) as u64
     }
 
     pub fn expired_count(&self) -> u64 {

@@ -585,3 +585,16 @@ fn closing_the_database_ends_what_is_open() {
     let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
     assert!(newest(&engine, "k").is_empty());
 }
+
+/// Its end may be counted before its last change is: what is open then seemed to hold all the memory there is.
+#[test]
+fn what_ends_at_once_leaves_room_for_others() {
+    let registry = crate::interactive::Registry::default();
+    registry.resize(1_000, 0);
+    assert_eq!(registry.bytes(), 0);
+    registry.check_room(1_000, &crate::Limits::default()).unwrap();
+    registry.resize(0, 1_000);
+    assert_eq!(registry.bytes(), 0);
+    registry.resize(0, 7);
+    assert_eq!(registry.bytes(), 7);
+}

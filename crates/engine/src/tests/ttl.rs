@@ -222,3 +222,34 @@ fn a_time_to_live_may_come_and_go() {
     settle(&engine);
     assert!(live(&engine, "main.p").is_empty());
 }
+
+/// Whoever was told that rows are kept for longer, or by another time, keeps them.
+#[test]
+fn nothing_is_deleted_by_a_time_to_live_that_is_gone() {
+    let _limit = testkit::limit(60);
+    let changes = [
+        Change::SetTtl { to: None },
+        Change::SetTtl { to: Some(1_000 * SECOND) },
+        Change::SetTime { to: None },
+    ];
+    for change in changes.map(Some).into_iter().chain([None]) {
+        let machine = SimEnv::new(1);
+        let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
+        create(&engine);
+        let old = machine.env().clock.now() - 500 * SECOND;
+        let ids = Value::to_array(&[Value::Int64(1)], &DataType::Int64).unwrap();
+        let times = Value::to_array(&[Value::Timestamp(old)], &DataType::Timestamp).unwrap();
+        let batch = RecordBatch::try_from_iter([("id", ids), ("at", times)]).unwrap();
+        submit(&engine, vec![Op::Insert { table: "k".into(), batch, mode: Mode::Upsert }]);
+        commit(&engine);
+        machine.clock.advance(Duration::from_secs(20));
+        if let Some(change) = &change {
+            submit(&engine, vec![Op::AlterTable { table: "k".into(), changes: vec![change.clone()] }]);
+        }
+        // Looks at the table as it was before, and comes to the commit thread behind the change.
+        while engine.step(Step::Background) {}
+        commit(&engine);
+        let left = engine.root().table("main.k").unwrap().rows();
+        assert_eq!(left, u64::from(change.is_some()), "{change:?}");
+    }
+}

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use engine::Committed;
-use types::{Error, Kind, Lsn, Result};
+use engine::{Committed, Engine, Mode, Transaction};
+use types::{Error, Kind, Lsn, Principal, Result, TableDef, name};
 
 use super::rows::{Batches, Lines};
 
@@ -53,6 +53,32 @@ fn told(error: Error, loaded: Loaded) -> Error {
     error.with("rows committed before", loaded.count).hint(hint)
 }
 
+/// Inserts rows that were read for the columns of `def`: [`Kind::Conflict`] once its table is another one, or a column of
+/// the rows is. Waits as writers are asked to.
+pub fn commit(
+    engine: &Engine,
+    principal: &Principal,
+    def: &TableDef,
+    batch: RecordBatch,
+) -> Result<Committed> {
+    std::thread::sleep(engine.pace_of(&def.name));
+    let view = engine.view(principal)?;
+    let now = view.table(&def.name)?;
+    let id_in = |def: &TableDef, name: &str| {
+        def.schema.columns.iter().find(|column| column.name == *name).map(|column| column.id)
+    };
+    let schema = batch.schema();
+    let is_same = |name: &String| id_in(def, name) == id_in(now.def(), name);
+    if now.def().id != def.id || !schema.fields().iter().map(|field| field.name()).all(is_same) {
+        return Err(Error::conflict(format!(
+            "table `{}` was altered while the file was read",
+            name::short_table_name(&def.name)
+        ))
+        .hint("copy the file again"));
+    }
+    engine.commit_read(&view, principal, Transaction::insert(&def.name, batch, Mode::Append))
+}
+
 /// Rows that are to be committed at once.
 #[derive(Default)]
 struct Piece {
@@ -86,7 +112,7 @@ impl Piece {
         let mut changes = 0;
         let committed = loop {
             match commit(whole.clone()) {
-                // The table's columns were changed meanwhile: those of the rows are found by their names.
+                // The table was altered just now: whether that concerns these rows is seen by another try.
                 Err(error)
                     if changes < ATTEMPTS_MAX
                         && error.kind() == Kind::Conflict

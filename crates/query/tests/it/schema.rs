@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use arrow::array::RecordBatch;
 use query::Limits;
 use types::{Kind, Principal, Scope, TableSet, Value};
 
@@ -149,4 +150,42 @@ fn updates_beside_columns_that_exchange_their_names_leave_each_value_in_its_colu
     assert!(changed > 20, "{changed}");
     let rows = database.query("select min(a), max(a), min(b), max(b), count(*), sum(n) from t");
     assert_eq!(rows, [["1", "1", "2", "2", "20", &changed.to_string()]]);
+}
+
+/// A file is read for minutes: its rows went to the columns, or to the table, that had taken the names meanwhile.
+#[test]
+fn a_file_is_copied_to_the_table_and_columns_that_it_was_read_for() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    let local = Principal::local();
+    let column = |value: i64| Value::to_array(&[Value::Int64(value)], &types::DataType::Int64).unwrap();
+    let rows = RecordBatch::try_from_iter([("a", column(1)), ("b", column(2))]).unwrap();
+    for (change, is_taken) in [
+        ("alter table t add column c int default 5", true),
+        ("create index on t (a)", true),
+        ("alter table t rename a to x, rename b to a, rename x to b", false),
+        ("alter table t drop column b, add column b bigint", false),
+        ("alter table t drop column b", false),
+        ("drop table t", false),
+    ] {
+        database.execute("create table if not exists t (a bigint, b bigint)");
+        let def = database.engine.view(&local).unwrap().table("t").unwrap().def().clone();
+        let commit = || query::files::commit(&database.engine, &local, &def, rows.clone());
+        commit().unwrap();
+        database.execute(change);
+        if change == "drop table t" {
+            assert_eq!(commit().unwrap_err().kind(), Kind::NotFound);
+            database.execute("create table t (a bigint, b bigint)");
+        }
+        match commit() {
+            Ok(_) => assert!(is_taken, "{change}"),
+            Err(error) => {
+                assert!(!is_taken && error.kind() == Kind::Conflict, "{change}: {error}");
+                assert!(error.message().contains("altered while the file was read"), "{error}");
+            }
+        }
+        let expected = if change == "drop table t" { 0 } else { 1 + u64::from(is_taken) };
+        assert_eq!(database.query("select count(*) from t"), [[expected.to_string()]], "{change}");
+        database.execute("drop table t");
+    }
 }

@@ -123,6 +123,25 @@ fn a_prepared_statement_runs_in_the_open_transaction() {
     assert_eq!(database.query("select id from t order by id"), [["1"], ["3"]]);
 }
 
+/// It was planned over the newest tables, and failed for what others had renamed since.
+#[test]
+fn a_prepared_statement_in_a_transaction_knows_the_tables_of_its_beginning() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (id bigint primary key, n int)");
+    database.execute("insert into t values (1, 10)");
+    let mut client = Client::new(&database);
+    client.run("prepare all_of_it as select n from t");
+    client.run("prepare one as select n from t where n = $1");
+    client.run("begin");
+    assert_eq!(client.run("execute all_of_it"), [["10"]]);
+    database.execute("alter table t rename n to m");
+    assert_eq!(client.run("execute all_of_it"), [["10"]]);
+    assert_eq!(client.run("execute one('10')"), [["10"]]);
+    client.run("commit");
+    client.fails("execute all_of_it", Kind::Invalid, "n");
+}
+
 #[test]
 fn without_a_session_nothing_is_kept_by_name() {
     let _limit = testkit::limit(120);

@@ -11,8 +11,8 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use bytes::Bytes;
+use engine::Engine;
 use engine::threads::Class;
-use engine::{Engine, Mode, Transaction};
 use http::{Request, header};
 use http_body_util::BodyExt;
 use query::files::{self, Copy, Format, Input, Loaded, Place, What};
@@ -248,12 +248,7 @@ impl Job {
             Format::Csv | Format::Ndjson => Input::Stream(plain),
         };
         let rows = files::read(&self.copy, &self.def, columns, input)?;
-        let table = &self.def.name;
-        files::load(rows, |batch| {
-            // Writers slow down before they are refused.
-            std::thread::sleep(self.engine.pace_of(table));
-            self.engine.commit(&self.principal, Transaction::insert(table, batch, Mode::Append))
-        })
+        files::load(rows, |batch| files::commit(&self.engine, &self.principal, &self.def, batch))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::{NewColumn, Op, Standing, Transaction};
+use engine::{NewColumn, Op, Standing, Transaction, View};
 use http::{Request, StatusCode};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
@@ -233,10 +233,32 @@ pub async fn commit(
     principal: &Principal,
     transaction: Transaction,
 ) -> types::Result<engine::Committed> {
+    let (sender, outcome) = outcome();
+    app.engine.submit(principal, transaction, sender);
+    outcome.await
+}
+
+/// [`commit`] of what follows from what was read in `view`.
+pub async fn commit_read(
+    app: &Shared,
+    view: &View,
+    principal: &Principal,
+    transaction: Transaction,
+) -> types::Result<engine::Committed> {
+    let (sender, outcome) = outcome();
+    app.engine.submit_read(view, principal, transaction, sender);
+    outcome.await
+}
+
+type Outcome = types::Result<engine::Committed>;
+
+/// What to tell the outcome of a transaction, and who hears it.
+fn outcome() -> (impl FnOnce(Outcome) + Send + 'static, impl Future<Output = Outcome>) {
     let (sender, receiver) = oneshot::channel();
-    app.engine.submit(principal, transaction, move |result| {
+    let tell = move |result| {
         // The client may be gone; what was committed stays.
         let _ = sender.send(result);
-    });
-    receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database is closing")))
+    };
+    let closing = |_| Err(Error::new(Kind::Closed, "the database is closing"));
+    (tell, async move { receiver.await.unwrap_or_else(closing) })
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use types::{Error, Kind, Principal, RowId, TableDef, TableId, name};
 
-use super::define::{RETRIES, commit, newer_root};
+use super::define::{RETRIES, commit_read, newer_root};
 use super::json;
 use crate::app::Shared;
 use crate::asked;
@@ -350,7 +350,8 @@ pub async fn delete(
     Path((table, key)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let snapshot = app.engine.view(&principal)?.table(&table)?;
+    let view = app.engine.view(&principal)?;
+    let snapshot = view.table(&table)?;
     let def = snapshot.def();
     let row = super::read::find(&snapshot, &key)?.ok_or_else(|| super::read::no_row(def, &key))?;
     let expected = match headers.get(header::IF_MATCH) {
@@ -370,6 +371,6 @@ pub async fn delete(
         }
         None => Op::Delete { table: def.name.clone(), rows: vec![row], must_exist: false },
     };
-    let committed = commit(&app, &principal, Transaction::new(vec![op])).await?;
+    let committed = commit_read(&app, &view, &principal, Transaction::new(vec![op])).await?;
     Ok(json(&json!({ "count": committed.deleted, "lsn": committed.lsn.0 })))
 }

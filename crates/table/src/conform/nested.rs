@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float32Builder, ListArray, StructArray,
-    new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, Float32Array, Float32Builder, ListArray,
+    StructArray, new_null_array,
 };
 use arrow::buffer::OffsetBuffer;
+use arrow::compute::nullif;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Float32Type};
 use types::{DataType, Field};
 
@@ -18,13 +19,22 @@ pub(super) fn is_list(from: &Arrow) -> bool {
     matches!(from, Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..))
 }
 
-/// Any list as one with 32-bit offsets, its items as they are.
+/// Any list as one with 32-bit offsets, its items as they are, none of them beyond its rows.
 fn plain_list(array: &ArrayRef) -> Result<ListArray, Misfit> {
     let item = match array.data_type() {
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => item.clone(),
         other => return Err(Misfit::of_column(format!("a list expected, {other} found"))),
     };
-    Ok(cast(array, &Arrow::List(item))?.as_list::<i32>().clone())
+    let lists = cast(array, &Arrow::List(item.clone()))?.as_list::<i32>().clone();
+    let (first, last) = (lists.offsets()[0], lists.offsets()[lists.len()]);
+    let items = (last - first) as usize;
+    if items == lists.values().len() {
+        return Ok(lists);
+    }
+    let values = lists.values().slice(first as usize, items);
+    let offsets = OffsetBuffer::new(lists.offsets().iter().map(|offset| offset - first).collect());
+    ListArray::try_new(item, offsets, values, lists.nulls().cloned())
+        .map_err(|e| Misfit::of_column(e.to_string()))
 }
 
 /// The row of a list whose items include the one at `item`.
@@ -94,7 +104,7 @@ pub(super) fn structure(array: &ArrayRef, fields: &[Field], arrow: &Arrow) -> Fi
         let at = at.or_else(|| given.fields().iter().position(|f| same(&field.name, f)));
         let step = format!(".{}", field.name);
         let column = match at {
-            Some(at) => to_type(given.column(at), &field.data_type, wanted.data_type())
+            Some(at) => to_type(&shown(given, at)?, &field.data_type, wanted.data_type())
                 .map_err(|misfit| misfit.within(&step, |row| row))?,
             None => new_null_array(wanted.data_type(), given.len()),
         };
@@ -107,6 +117,14 @@ pub(super) fn structure(array: &ArrayRef, fields: &[Field], arrow: &Arrow) -> Fi
     }
     let made = StructArray::try_new(wanted.clone(), columns, given.nulls().cloned());
     made.map(|s| Arc::new(s) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))
+}
+
+/// The values of a field, without what stands below a null.
+fn shown(rows: &StructArray, at: usize) -> Fit {
+    let values = rows.column(at);
+    let Some(nulls) = rows.nulls() else { return Ok(values.clone()) };
+    let is_hidden = BooleanArray::new(!nulls.inner(), None);
+    nullif(values, &is_hidden).map_err(|e| Misfit::of_column(e.to_string()))
 }
 
 /// `names`: per coordinate the field names that are understood.

@@ -115,6 +115,35 @@ fn times_beyond_the_years_that_every_format_can_say_are_refused() {
         Arc::new(Date32Array::from(vec![-719_163])) as ArrayRef,
     )]);
     assert!(one("struct<d: date>", within).is_err());
+    // Nor is what lies beyond a slice, or below a struct that is null.
+    let lists =
+        ListArray::from_iter_primitive::<Date32Type, _, _>([Some(vec![Some(i32::MAX)]), Some(vec![Some(1)])]);
+    assert_eq!(one("list<date>", lists.slice(1, 1)).unwrap().len(), 1);
+    let texts = StringArray::from(vec!["10000-01-01x", "2026-11-23"]);
+    let offsets = arrow::buffer::OffsetBuffer::new(vec![0, 1, 2].into());
+    let field = Arc::new(ArrowField::new("item", Arrow::Utf8, true));
+    let texts = ListArray::new(field, offsets, Arc::new(texts), None);
+    assert_eq!(one("list<date>", texts.slice(1, 1)).unwrap().len(), 1);
+    assert!(one("list<date>", texts).is_err());
+    let below = |data_type: Arrow, days: ArrayRef| {
+        let nulls = arrow::buffer::NullBuffer::from(vec![false, true]);
+        let fields = vec![ArrowField::new("d", data_type, true)].into();
+        StructArray::new(fields, vec![days], Some(nulls))
+    };
+    let days: ArrayRef = Arc::new(Date32Array::from(vec![i32::MAX, 1]));
+    assert!(one("struct<d: date>", below(Arrow::Date32, days)).is_ok());
+    let days: ArrayRef = Arc::new(StringArray::from(vec!["never", "2026-11-23"]));
+    assert!(one("struct<d: date>", below(Arrow::Utf8, days)).is_ok());
+    // Rows that have been brought to the table's columns may have been reckoned with.
+    let def = def(&[("x", "date", true)]);
+    let brought = |day| {
+        RecordBatch::try_new(
+            def.schema.to_arrow_user(),
+            vec![Arc::new(Date32Array::from(vec![day])) as ArrayRef],
+        )
+    };
+    assert!(conform(&brought(1).unwrap(), &def).is_ok());
+    assert!(conform(&brought(i32::MAX).unwrap(), &def).is_err());
 }
 
 #[test]
