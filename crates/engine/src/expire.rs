@@ -93,7 +93,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     };
     for op in &mut prepared.ops {
         if let PreparedOp::Delete { target, rows, .. } = op {
-            *op = PreparedOp::Expire(target.clone(), std::mem::take(rows));
+            *op = PreparedOp::Expire { target: target.clone(), rows: std::mem::take(rows) };
         }
     }
     let done = Box::new(move |result: Result<_>| under.end(result.is_err()));

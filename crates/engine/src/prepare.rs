@@ -48,7 +48,7 @@ impl Prepared {
             PreparedOp::AlterIndexes { add, .. } => add.is_empty(),
             PreparedOp::DropTable { .. }
             | PreparedOp::Delete { .. }
-            | PreparedOp::Expire(..)
+            | PreparedOp::Expire { .. }
             | PreparedOp::DeleteKeys { .. }
             | PreparedOp::DropView { .. }
             | PreparedOp::RemoveKey { .. }
@@ -78,50 +78,19 @@ pub(crate) const DELETE_BYTES: u64 = 10;
 
 #[derive(Debug)]
 pub(crate) enum PreparedOp {
-    CreateTable {
-        def: TableDef,
-        if_absent: bool,
-    },
-    DropTable {
-        table: String,
-        if_exists: bool,
-    },
-    AddColumns {
-        table: String,
-        base: SchemaVersion,
-        columns: Vec<NewColumn>,
-    },
+    CreateTable { def: TableDef, if_absent: bool },
+    DropTable { table: String, if_exists: bool },
+    AddColumns { table: String, base: SchemaVersion, columns: Vec<NewColumn> },
     AlterTable(Alter),
-    AlterIndexes {
-        table: String,
-        drop: Vec<String>,
-        add: Vec<NewIndex>,
-        entered: Vec<Entered>,
-    },
+    AlterIndexes { table: String, drop: Vec<String>, add: Vec<NewIndex>, entered: Vec<Entered> },
     Insert(Insert),
-    Delete {
-        target: Target,
-        rows: Vec<RowId>,
-        must_exist: bool,
-    },
-    /// Rows whose time was up under the definition of the target's base; none if another time counts by now.
-    Expire(Target, Vec<RowId>),
-    DeleteKeys {
-        target: Target,
-        keys: Vec<Key>,
-    },
-    PutView {
-        view: ViewDef,
-        replace: bool,
-    },
-    DropView {
-        name: String,
-        if_exists: bool,
-    },
+    Delete { target: Target, rows: Vec<RowId>, must_exist: bool },
+    Expire { target: Target, rows: Vec<RowId> },
+    DeleteKeys { target: Target, keys: Vec<Key> },
+    PutView { view: ViewDef, replace: bool },
+    DropView { name: String, if_exists: bool },
     PutKey(ApiKey),
-    RemoveKey {
-        name: String,
-    },
+    RemoveKey { name: String },
     Nothing,
 }
 

@@ -77,7 +77,8 @@ impl Core {
                     let deletes = self.check_live(table, &target, rows, must_exist)?;
                     actions.push(self.deletes(table, deletes));
                 }
-                PreparedOp::Expire(target, rows) => {
+                PreparedOp::Expire { target, rows } => {
+                    // Their time was up under the definition of the base; another time may count by now.
                     let table = self.check_target(&defs, &target)?;
                     let now = self.def_in(&defs, &target.table)?;
                     let then = target.base.as_ref().map(|base| (base.def().options.ttl, base.def().time));
