@@ -167,7 +167,6 @@ impl Rows {
 
 /// So much is read before objects are looked for.
 const FILL_BYTES: usize = 1 << 20;
-/// What some programs put before UTF-8.
 /// What some programs begin a file of text with: U+FEFF.
 pub(super) const BOM: &[u8] = b"\xef\xbb\xbf";
 
