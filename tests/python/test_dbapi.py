@@ -136,6 +136,14 @@ class Rows(Case):
         for cursor in kept:
             self.assertEqual(len(cursor.fetchall()), 29_909)
 
+    def test_a_large_batch_behind_a_small_one_is_read_from_its_beginning(self):
+        few, many = "SELECT g FROM generate_series(1, 7) AS t(g)", "SELECT g FROM generate_series(8, 5000) AS t(g)"
+        for parts in [(few, many), (many, few)] * 3:
+            cursor = self.db.execute(" UNION ALL ".join(parts))
+            rows = [cursor.fetchone()] + cursor.fetchmany(6) + cursor.fetchall()
+            self.assertEqual(sorted(n for (n,) in rows), list(range(1, 5001)))
+            self.assertEqual(cursor.rowcount, 5000)
+
     def test_executemany_sums_up_and_is_all_or_nothing(self):
         cursor = self.db.executemany("UPDATE t SET s = ? WHERE n < ?", [("a", 3), ("b", 5)])
         self.assertEqual(cursor.rowcount, 8)

@@ -70,15 +70,18 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Ingests one file. What was sent before an error is stored, and the same command goes on after it.
 pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
-    for _ in 0..BEGINNINGS {
+    let mut beginnings = 1;
+    loop {
         match attempt(door, job, bar).await {
             // The last piece of an interrupted command arrived after we asked where the file stands.
-            Err(Stopped { first: true, error }) if error.kind() == Kind::Conflict => {}
+            Err(Stopped { first: true, error })
+                if error.kind() == Kind::Conflict && beginnings < BEGINNINGS =>
+            {
+                beginnings += 1;
+            }
             outcome => return outcome.map_err(|stopped| stopped.error),
         }
     }
-    Err(Error::conflict(format!("another command is reading {} too", job.path.display()))
-        .hint("let it finish"))
 }
 
 /// Why a file was not read to its end.

@@ -25,7 +25,7 @@ use world::{Kind, TABLES, Table};
 
 /// What Polynya is known to refuse, beginnings of its messages. A refusal is no wrong answer; one that is not listed here fails
 /// the run, and so do too many.
-const REFUSED: &[&str] = &["not there yet:"];
+const REFUSED: &[&str] = &["not there yet:", "no plan was found in which all rows come in the order"];
 /// One in so many.
 const REFUSED_MOST: u64 = 50;
 

@@ -27,7 +27,7 @@ use crate::root::Root;
 use crate::seat::Seat;
 use crate::shared::{Committer, Shared, What};
 use crate::threads::Class;
-use crate::transaction::{Ack, Committed, Op, Transaction};
+use crate::transaction::{Ack, Committed, Mode, Op, Transaction};
 use crate::view::View;
 
 /// An open database. Clones are the same database; the last one to go closes it.
@@ -200,17 +200,32 @@ impl Engine {
     }
 
     /// What to prepare against for what was read in `view`: the newest root where the tables that are written are what they
-    /// were, so that little is left for the commit thread to look at again; else the view's own, and the commit refuses it.
+    /// were, so that little is left for the commit thread to look at again, or where rows that are inserted mean the same
+    /// in them; else the view's own, and the commit refuses it.
     fn root_for(&self, view: &View, transaction: &Transaction) -> Result<Arc<Root>> {
         let Some(read) = view.present() else {
             return Err(Error::invalid("rows are written to the present, not to an earlier point"));
         };
         let newest = self.shared().root.load_full();
-        let known = |root: &Root, table: &str| {
-            root.table(&name::qualified(table)).map(|t| (t.def().id, t.def().schema.version))
+        let is_same = |op: &Op| {
+            let Some(table) = op.table().map(name::qualified) else { return true };
+            let (then, now) = match (read.table(&table), newest.table(&table)) {
+                (Some(then), Some(now)) => (then.def(), now.def()),
+                (then, now) => return then.is_none() && now.is_none(),
+            };
+            let is_altered = then.schema.version != now.schema.version;
+            then.id == now.id
+                && match op {
+                    // New rows name the columns that they have values for; the others get their defaults.
+                    Op::Insert { batch, mode, .. }
+                        if is_altered && !matches!(mode, Mode::CompareAndSet(_)) =>
+                    {
+                        then.schema.names_the_same(&now.schema, batch.schema_ref())
+                    }
+                    _ => !is_altered,
+                }
         };
-        let mut tables = transaction.ops.iter().filter_map(Op::table);
-        match Arc::ptr_eq(read, &newest) || tables.all(|t| known(read, t) == known(&newest, t)) {
+        match Arc::ptr_eq(read, &newest) || transaction.ops.iter().all(is_same) {
             true => Ok(newest),
             false => Ok(read.clone()),
         }

@@ -185,9 +185,11 @@ impl Cursor {
     fn rows<'py>(&mut self, py: Python<'py>, most: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let mut rows = Vec::new();
         while rows.len() < most {
-            let from = self.at;
-            let Some(batch) = self.batch()? else { break };
-            let from = if from < batch.num_rows() { from } else { 0 };
+            // Afterwards `at` is within the first batch.
+            if self.batch()?.is_none() {
+                break;
+            }
+            let (from, Some(batch)) = (self.at, self.ahead.front()) else { break };
             let until = from + (batch.num_rows() - from).min(most - rows.len());
             for at in from..until {
                 rows.push(from_arrow::row(py, batch, at)?);

@@ -156,6 +156,12 @@ impl Schema {
         })
     }
 
+    /// Whether each name of `rows` is that of the same column here and in `other`, or of none in both.
+    pub fn names_the_same(&self, other: &Schema, rows: &ArrowSchema) -> bool {
+        let id = |schema: &Schema, name: &str| schema.column_named(name).map(|column| column.id);
+        rows.fields().iter().all(|field| id(self, field.name()) == id(other, field.name()))
+    }
+
     /// `_row_id`, `_time`, then the columns.
     pub fn to_arrow(&self) -> SchemaRef {
         let row_id = arrow_field(ROW_ID_NAME, &DataType::Int64, false, ROW_ID);

@@ -78,15 +78,12 @@ impl Value {
     /// Fails with [`Kind::Schema`] unless this can stand in a column of `data_type` (null can in any).
     pub fn check(&self, data_type: &DataType) -> Result<()> {
         let value = self.clone().cast(data_type)?;
-        let fits = match value {
-            Value::Date(day) => DATES.contains(&day),
-            Value::Timestamp(time) => TIMES.contains(&time),
-            _ => true,
+        let what = match value {
+            Value::Date(day) if !DATES.contains(&day) => "date",
+            Value::Timestamp(time) if !TIMES.contains(&time) => "time",
+            _ => return Ok(()),
         };
-        match fits {
-            true => Ok(()),
-            false => Err(Error::new(Kind::Schema, "it lies beyond the years 1 to 9999")),
-        }
+        Err(Error::new(Kind::Schema, format!("a {what} lies beyond the years 1 to 9999")))
     }
 
     /// This value as one of `data_type`, where no information is lost: integers widen, an integer becomes a float or

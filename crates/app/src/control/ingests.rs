@@ -5,6 +5,9 @@
 //! is killed whenever, each piece is in the table once. The position goes with the data: it is restored and dropped with
 //! it, and `SELECT * FROM polynya.ingests` shows it.
 
+use std::thread;
+use std::time::Duration;
+
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use bytes::Bytes;
@@ -21,6 +24,8 @@ const MOVED: &str = "moved";
 
 /// How often a piece is tried again because somebody else changed its table.
 const RETRIES: usize = 20;
+/// Between two of them at most.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// How far a file has come.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -99,10 +104,12 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
         return Err(Error::new(Kind::Forbidden, format!("`{full_name}` belongs to Polynya"))
             .hint("choose a name outside of the namespace `polynya`"));
     }
-    for _ in 0..RETRIES {
+    for retry in 0..RETRIES {
         match attempt(engine, id, &piece, payload, &full_name) {
-            // Its table or its mark changed while this was prepared.
-            Err(error) if matches!(error.kind(), Kind::Conflict | Kind::Exists) && !is_elsewhere(&error) => {}
+            // Its table or its mark changed while this was prepared. What others changed is there once it is durable.
+            Err(error) if error.kind() == Kind::Conflict && !is_elsewhere(&error) => {
+                thread::sleep(PAUSE_MAX.min(Duration::from_millis(1 << retry)));
+            }
             outcome => return outcome,
         }
     }
@@ -147,8 +154,11 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
         for column in &new_columns {
             def.add_column(&column.name, &column.data_type, true, None)?;
         }
-        engine.commit(&local, Transaction::new(vec![Op::CreateTable { def, if_absent: false }]))?;
-        return Err(Error::conflict("the table was just made"));
+        return match engine.commit(&local, Transaction::new(vec![Op::CreateTable { def, if_absent: false }]))
+        {
+            Err(error) if error.kind() != Kind::Exists => Err(error),
+            _ => Err(Error::conflict("the table was just made")),
+        };
     };
     let mut ops = Vec::new();
     if !new_columns.is_empty() {

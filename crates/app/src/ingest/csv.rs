@@ -13,7 +13,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::Date32Type;
 use csv::{ByteRecord, ReaderBuilder};
 use serde_json::json;
-use types::{ColumnId, DataType, Error, Kind, Result, name};
+use types::{ColumnId, DATES, DataType, Error, Kind, Result, TIMES, name};
 use wire::quotes::{Quotes, Unclosed};
 
 use crate::units::counted;
@@ -175,8 +175,15 @@ fn type_of(field: &[u8]) -> Option<DataType> {
         _ if begins_like_a_number && text.parse::<f64>().is_ok() => DataType::Float64,
         "NaN" | "inf" | "-inf" => DataType::Float64,
         _ if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") => DataType::Bool,
-        _ if text.len() == 10 && Date32Type::parse(text).is_some() => DataType::Date,
-        _ if text.len() > 10 && begins_like_a_number && string_to_datetime(&arrow_utc(), text).is_ok() => {
+        // What lies beyond the years that columns of times hold stays a text.
+        _ if text.len() == 10 && Date32Type::parse(text).is_some_and(|day| DATES.contains(&day)) => {
+            DataType::Date
+        }
+        _ if text.len() > 10
+            && begins_like_a_number
+            && string_to_datetime(&arrow_utc(), text)
+                .is_ok_and(|time| TIMES.contains(&time.timestamp_micros())) =>
+        {
             DataType::Timestamp
         }
         _ => DataType::String,

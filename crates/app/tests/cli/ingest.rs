@@ -30,6 +30,23 @@ fn a_file_is_read_once_however_often_the_command_is_given() {
     assert_eq!(place.number("SELECT count(*) FROM access"), 6);
 }
 
+/// Another command was said to read the file, after a hundred tries.
+#[test]
+fn a_row_that_a_unique_index_refuses_is_named() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("first.csv", "k,e\n1,x\n");
+    place.ok(&["ingest", "first.csv", "--table", "u"]);
+    place.ok(&["sql", "CREATE UNIQUE INDEX ON u (e)"]);
+    place.write("u.ndjson", "{\"k\":2,\"e\":\"x\"}\n");
+    let said = place.fails(&["ingest", "u.ndjson"]);
+    assert!(said.contains("e = 'x' exists already"), "{said}");
+    assert_eq!(place.number("SELECT count(*) FROM u"), 1);
+    place.write("u.ndjson", "{\"k\":2,\"e\":\"y\"}\n");
+    place.ok(&["ingest", "u.ndjson"]);
+    assert_eq!(place.number("SELECT count(*) FROM u"), 2);
+}
+
 #[test]
 fn standard_input_and_packed_files_come_in() {
     let _limit = testkit::limit(120);

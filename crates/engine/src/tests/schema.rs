@@ -136,6 +136,18 @@ fn what_was_read_is_not_written_to_what_has_taken_its_name() {
     commit(&engine, vec![insert("t", 3)]);
     assert_eq!(send(&view, update(5)), Ok(()));
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, 5), (2, 2), (3, 3)].into());
+    // New rows have values for some columns, and what becomes of the others is nothing to them.
+    make_again();
+    let view = engine.view(&local).unwrap();
+    let ids = batch(&[(4, 4)]).project(&[0]).unwrap();
+    let some = |mode: Mode| Op::Insert { table: "t".into(), batch: ids.clone(), mode };
+    alter(vec![renamed("v", "w")]);
+    assert_eq!(send(&view, some(Mode::Append)), Ok(()));
+    alter(vec![dropped("w")]);
+    assert_eq!(send(&view, some(Mode::Append)), Ok(()));
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 4);
+    alter(vec![renamed("id", "x")]);
+    assert_eq!(send(&view, some(Mode::Append)), Err(Kind::Conflict));
     let past = engine.view(&local).unwrap().at(view.lsn()).unwrap();
     assert_eq!(send(&past, insert("t", 4)), Err(Kind::Invalid));
 }

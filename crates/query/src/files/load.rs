@@ -49,7 +49,11 @@ fn told(error: Error, loaded: Loaded) -> Error {
         return error;
     }
     let next = "those before are there: copy the rest";
-    let hint = error.hint_text().map_or_else(|| next.to_owned(), |hint| format!("{hint}; {next}"));
+    // What would be tried again is the rest alone.
+    let hint = match error.hint_text() {
+        Some(hint) if error.kind() != Kind::Conflict => format!("{hint}; {next}"),
+        _ => next.to_owned(),
+    };
     error.with("rows committed before", loaded.count).hint(hint)
 }
 
@@ -61,20 +65,15 @@ pub fn commit(
     def: &TableDef,
     batch: RecordBatch,
 ) -> Result<Committed> {
-    std::thread::sleep(engine.pace_of(&def.name));
+    thread::sleep(engine.pace_of(&def.name));
     let view = engine.view(principal)?;
-    let now = view.table(&def.name)?;
-    let id_in = |def: &TableDef, name: &str| {
-        def.schema.columns.iter().find(|column| column.name == *name).map(|column| column.id)
-    };
-    let schema = batch.schema();
-    let is_same = |name: &String| id_in(def, name) == id_in(now.def(), name);
-    if now.def().id != def.id || !schema.fields().iter().map(|field| field.name()).all(is_same) {
-        return Err(Error::conflict(format!(
-            "table `{}` was altered while the file was read",
-            name::short_table_name(&def.name)
-        ))
-        .hint("copy the file again"));
+    let table = name::short_table_name(&def.name);
+    let now = view.find(&def.name).filter(|now| now.def().id == def.id).ok_or_else(|| {
+        Error::conflict(format!("table `{table}` was dropped or renamed while the file was read"))
+    })?;
+    if !def.schema.names_the_same(&now.def().schema, &batch.schema()) {
+        return Err(Error::conflict(format!("table `{table}` was altered while the file was read"))
+            .hint("copy the file again"));
     }
     engine.commit_read(&view, principal, Transaction::insert(&def.name, batch, Mode::Append))
 }
@@ -118,6 +117,8 @@ impl Piece {
                         && error.kind() == Kind::Conflict
                         && error.context().iter().any(|(key, _)| *key == "schema") =>
                 {
+                    // What others changed is there once it is durable.
+                    thread::sleep(Duration::from_millis(1 << changes));
                     changes += 1;
                 }
                 Err(error) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {

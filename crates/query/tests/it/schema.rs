@@ -166,6 +166,7 @@ fn a_file_is_copied_to_the_table_and_columns_that_it_was_read_for() {
         ("alter table t rename a to x, rename b to a, rename x to b", false),
         ("alter table t drop column b, add column b bigint", false),
         ("alter table t drop column b", false),
+        ("alter table t rename to t2", false),
         ("drop table t", false),
     ] {
         database.execute("create table if not exists t (a bigint, b bigint)");
@@ -173,19 +174,56 @@ fn a_file_is_copied_to_the_table_and_columns_that_it_was_read_for() {
         let commit = || query::files::commit(&database.engine, &local, &def, rows.clone());
         commit().unwrap();
         database.execute(change);
-        if change == "drop table t" {
-            assert_eq!(commit().unwrap_err().kind(), Kind::NotFound);
+        let is_gone = change == "drop table t" || change == "alter table t rename to t2";
+        if is_gone {
+            assert_eq!(commit().unwrap_err().kind(), Kind::Conflict);
             database.execute("create table t (a bigint, b bigint)");
         }
         match commit() {
             Ok(_) => assert!(is_taken, "{change}"),
             Err(error) => {
                 assert!(!is_taken && error.kind() == Kind::Conflict, "{change}: {error}");
-                assert!(error.message().contains("altered while the file was read"), "{error}");
+                assert!(error.message().contains("while the file was read"), "{error}");
             }
         }
-        let expected = if change == "drop table t" { 0 } else { 1 + u64::from(is_taken) };
+        let expected = if is_gone { 0 } else { 1 + u64::from(is_taken) };
         assert_eq!(database.query("select count(*) from t"), [[expected.to_string()]], "{change}");
         database.execute("drop table t");
     }
+}
+
+/// Who copied the file again had its beginning twice.
+#[test]
+fn what_is_left_of_a_file_is_what_its_error_tells_to_copy() {
+    let _limit = testkit::limit(120);
+    let database = open();
+    database.execute("create table t (s text)");
+    let local = Principal::local();
+    let def = database.engine.view(&local).unwrap().table("t").unwrap().def().clone();
+    let batch = |bytes: usize| {
+        let column = Value::to_array(&[Value::String("x".repeat(bytes))], &types::DataType::String).unwrap();
+        RecordBatch::try_from_iter([("s", column)]).unwrap()
+    };
+    let copy = |pieces: usize| {
+        let lines = |at: u64| query::files::Lines { first: at, last: at };
+        let rows = (1..=2).map(move |at| Ok((batch(query::files::PIECE_BYTES + 1), lines(at))));
+        let mut commits = 0;
+        query::files::load(Box::new(rows), |whole| {
+            assert!(whole.get_array_memory_size() > query::files::PIECE_BYTES);
+            if commits == pieces {
+                database.execute("alter table t rename column s to x");
+            }
+            commits += 1;
+            query::files::commit(&database.engine, &local, &def, batch(1))
+        })
+    };
+    let error = copy(1).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.hint_text()),
+        (Kind::Conflict, Some("those before are there: copy the rest"))
+    );
+    assert_eq!(database.query("select count(*) from t"), [["1"]]);
+    database.execute("alter table t rename column x to s");
+    let error = copy(0).unwrap_err();
+    assert_eq!((error.kind(), error.hint_text()), (Kind::Conflict, Some("copy the file again")));
 }

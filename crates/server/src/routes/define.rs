@@ -108,7 +108,7 @@ pub async fn put(
 }
 
 /// How often a definition is looked at anew after another writer changed it.
-pub const RETRIES: usize = 5;
+pub const RETRIES: usize = 20;
 
 /// Waits for a root beyond `seen`: what another writer changed is there to be looked at once it is durable, which on a
 /// slow disk takes a while. Gives up after some seconds; then the caller meets the conflict again.

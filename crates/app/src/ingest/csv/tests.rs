@@ -39,6 +39,15 @@ id,price,zip,flag,day,at,note,mixed,empty,big
     );
 }
 
+/// They were taken for times, which the table then refused.
+#[test]
+fn what_lies_beyond_the_years_of_times_is_a_text() {
+    for (first, last) in [("2024-01-01", "0000-01-01"), ("2024-01-01 00:00:00", "0000-12-31T23:59:59Z")] {
+        assert_eq!(types(&format!("id,d\n1,{first}\n2,{last}\n"))[1], "d:string");
+        assert_ne!(types(&format!("id,d\n1,{first}\n2,{}\n", last.replace("0000", "0001")))[1], "d:string");
+    }
+}
+
 #[test]
 fn the_delimiter_and_the_header_are_found() {
     assert_eq!(delimiter(b"a;b;c\n1,5;2;3\n"), Some(b';'));
