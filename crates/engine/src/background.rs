@@ -58,7 +58,7 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let now = shared.env.clock.monotonic();
         let failed = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
         let derive = derive::again(shared, &mut background, now);
-        let expire = expire::again(&shared.root.load(), &mut background, now);
+        let expire = expire::again(&shared.root.load(), &shared.options, &mut background, now);
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
         let obsolete = obsolete_again(&background, now);
@@ -238,7 +238,7 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(task.what());
             return Some(Task::Forget(task));
         }
-        if let Some(task) = expire::next(&root, &background, now) {
+        if let Some(task) = expire::next(&root, &shared.options, &background, now) {
             background.begin(task.what());
             return Some(Task::Expire(task));
         }
