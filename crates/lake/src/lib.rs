@@ -37,6 +37,7 @@ mod expiry;
 mod files;
 pub mod manifest;
 mod materializer;
+pub mod objects;
 pub mod metadata;
 mod options;
 pub mod reader;

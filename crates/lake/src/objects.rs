@@ -1,0 +1,381 @@
+//! Files of a warehouse in an object store: S3 and what speaks like it.
+//!
+//! Names take the place of directories and of renaming: a file appears whole, under its own name, or not at all. What must
+//! not replace anything is put on the condition that nothing is there (`If-None-Match: *`), which is what makes a commit
+//! atomic between machines (K1). A store that takes no notice of the condition is found out when it is connected to
+//! ([`Objects::check_conditions`]) and refused.
+//!
+//! Every call ends within [`Options::call_max`] and tells what became of it. Where the answer to a conditional put was lost,
+//! the object is read back: it is ours if it has our bytes.
+//!
+//! Synchronous: a small runtime of its own does the network. An exception to `vfs`, which is about this machine's files.
+
+mod connect;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path as Key;
+use object_store::{
+    Error as StoreError, GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload,
+};
+use tokio::runtime::Runtime;
+use types::{Error, Kind, Result};
+
+pub use connect::Options;
+
+/// A multipart upload's parts; the smallest that S3 takes are 5 MiB.
+const PART_BYTES: usize = 8 << 20;
+/// How often a put whose outcome is unknown is made again.
+const UNKNOWN_TRIES: usize = 3;
+/// What the probe of conditions is called.
+const PROBE: &str = "polynya-probe";
+
+/// A place in an object store, below which names are given.
+#[derive(Clone)]
+pub struct Objects {
+    runtime: Arc<Runtime>,
+    client: Arc<dyn ObjectStore>,
+    prefix: Key,
+    /// `s3://bucket/prefix`, as Iceberg names it.
+    uri: String,
+    call_max: Duration,
+}
+
+impl std::fmt::Debug for Objects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.uri)
+    }
+}
+
+/// Something that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Below the directory that was listed.
+    pub name: String,
+    pub bytes: u64,
+    pub is_dir: bool,
+}
+
+impl Objects {
+    /// Over any store; `uri` is what names the place in Iceberg's metadata.
+    pub fn new(client: Arc<dyn ObjectStore>, prefix: &str, uri: String, call_max: Duration) -> Result<Objects> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(2)
+            .thread_name("pn-objects")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::io("starting the thread of the object store", e))?;
+        let prefix = Key::parse(prefix.trim_matches('/'))
+            .map_err(|e| Error::invalid(format!("`{prefix}` is no place in an object store: {e}")))?;
+        Ok(Objects { runtime: Arc::new(runtime), client, prefix, uri, call_max })
+    }
+
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Refuses a store that puts an object over another one although it was asked not to: two servers would overwrite each
+    /// other's commits there.
+    pub fn check_conditions(&self, unique: u64) -> Result<()> {
+        let name = format!("{PROBE}-{unique:016x}");
+        let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
+        self.put_if_absent(&name, first.clone())?;
+        let again = self.put_if_absent(&name, second);
+        let found = self.get(&name);
+        // What is left of a probe is in nobody's way.
+        let _ = self.remove(&name);
+        match (again, found) {
+            (Err(error), Ok(found)) if error.kind() == Kind::Exists && found == first => Ok(()),
+            (Err(error), _) if error.kind() != Kind::Exists => Err(error),
+            (_, Err(error)) => Err(error),
+            _ => Err(Error::invalid(format!(
+                "the object store at {} puts objects over others although it is asked not to (If-None-Match)",
+                self.uri
+            ))
+            .hint("commits would not be safe there: use a store with conditional writes, or a local warehouse")),
+        }
+    }
+
+    /// Puts a new object. [`Kind::Exists`] if another one has the name.
+    pub fn put_if_absent(&self, name: &str, bytes: Bytes) -> Result<()> {
+        let key = self.key(name)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let put = self.client.put_opts(&key, PutPayload::from(bytes.clone()), options);
+            let failed = match self.call("writing", name, put) {
+                Ok(_) => return Ok(()),
+                Err(failed) => failed,
+            };
+            // Not there, or perhaps: an answer that was lost is no answer. What is there tells.
+            match self.get(name) {
+                Ok(found) if found == bytes => return Ok(()),
+                Ok(_) => {
+                    return Err(Error::new(Kind::Exists, format!("there is another {} already", self.named(name))));
+                }
+                Err(error) if is_missing(&error) && !failed.is_final() && tries < UNKNOWN_TRIES => {}
+                Err(error) if is_missing(&error) => return Err(failed.into()),
+                // Nobody knows.
+                Err(_) => return Err(failed.into()),
+            }
+        }
+    }
+
+    /// Puts an object, over another one if there is one.
+    pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
+        let key = self.key(name)?;
+        let put = self.client.put_opts(&key, PutPayload::from(bytes), PutOptions::default());
+        self.call("writing", name, put).map(drop).map_err(Error::from)
+    }
+
+    /// An object that is written from front to back, and appears when it is finished.
+    pub fn upload(&self, name: &str) -> Result<Upload> {
+        let key = self.key(name)?;
+        Ok(Upload { objects: self.clone(), key, name: name.to_owned(), buffer: Vec::new(), parts: None, bytes: 0 })
+    }
+
+    /// The whole object. The error's source is [`io::ErrorKind::NotFound`] if there is none.
+    pub fn get(&self, name: &str) -> Result<Bytes> {
+        let key = self.key(name)?;
+        let get = async { self.client.get(&key).await?.bytes().await };
+        self.call("reading", name, get).map_err(Error::from)
+    }
+
+    /// So many bytes from `offset` on, or as many as there are.
+    pub fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Bytes> {
+        let key = self.key(name)?;
+        let options =
+            GetOptions { range: Some(GetRange::Bounded(offset..offset + len)), ..GetOptions::default() };
+        let get = async { self.client.get_opts(&key, options).await?.bytes().await };
+        self.call("reading", name, get).map_err(Error::from)
+    }
+
+    /// Bytes of an object; `None` if there is none.
+    pub fn len(&self, name: &str) -> Result<Option<u64>> {
+        let key = self.key(name)?;
+        match self.call("looking for", name, self.client.head(&key)) {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(failed) if failed.is_missing() => Ok(None),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    /// Removes an object if it is there.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let key = self.key(name)?;
+        match self.call("removing", name, self.client.delete(&key)) {
+            Ok(()) => Ok(()),
+            Err(failed) if failed.is_missing() => Ok(()),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    /// What is directly below a directory, by name; nothing if there is no such directory.
+    pub fn list(&self, dir: &str) -> Result<Vec<Object>> {
+        let key = self.key(dir)?;
+        let list = self.client.list_with_delimiter(Some(&key));
+        let found = self.call("listing", dir, list).map_err(Error::from)?;
+        let last = |key: &Key| key.filename().unwrap_or_default().to_owned();
+        let dirs = found.common_prefixes.iter().map(|key| Object { name: last(key), bytes: 0, is_dir: true });
+        let files = found.objects.iter().map(|meta| Object {
+            name: last(&meta.location),
+            bytes: meta.size,
+            is_dir: false,
+        });
+        let mut all: Vec<Object> = dirs.chain(files).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// Names of all objects below a directory, however deep.
+    pub fn list_all(&self, dir: &str) -> Result<Vec<String>> {
+        let key = self.key(dir)?;
+        let list = self.client.list(Some(&key)).map_ok(|meta| meta.location).try_collect::<Vec<Key>>();
+        let found = self.call("listing", dir, list).map_err(Error::from)?;
+        let below = |found: &Key| {
+            let parts: Vec<_> = found.prefix_match(&self.prefix)?.map(|part| part.as_ref().to_owned()).collect();
+            Some(parts.join("/"))
+        };
+        Ok(found.iter().filter_map(below).collect())
+    }
+
+    fn key(&self, name: &str) -> Result<Key> {
+        let relative = Key::parse(name)
+            .map_err(|e| Error::invalid(format!("`{name}` is no name of an object: {e}")))?;
+        Ok(self.prefix.parts().chain(relative.parts()).collect())
+    }
+
+    fn named(&self, name: &str) -> String {
+        format!("{}/{name}", self.uri)
+    }
+
+    fn call<T>(
+        &self,
+        what: &'static str,
+        name: &str,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> std::result::Result<T, Failed> {
+        let limited = async { tokio::time::timeout(self.call_max, work).await };
+        let cause = match self.runtime.block_on(limited) {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => Cause::Store(error),
+            Err(_) => Cause::Late(self.call_max),
+        };
+        Err(Failed { what, named: self.named(name), cause })
+    }
+}
+
+/// A call that did not do what it should.
+struct Failed {
+    what: &'static str,
+    named: String,
+    cause: Cause,
+}
+
+enum Cause {
+    Store(StoreError),
+    Late(Duration),
+}
+
+impl Failed {
+    fn is_missing(&self) -> bool {
+        matches!(&self.cause, Cause::Store(StoreError::NotFound { .. }))
+    }
+
+    /// Whether the same call would fail again.
+    fn is_final(&self) -> bool {
+        matches!(
+            &self.cause,
+            Cause::Store(
+                StoreError::PermissionDenied { .. }
+                    | StoreError::Unauthenticated { .. }
+                    | StoreError::InvalidPath { .. }
+                    | StoreError::NotSupported { .. }
+                    | StoreError::NotImplemented { .. }
+            )
+        )
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Error {
+        let Failed { what, named, cause } = failed;
+        let (kind, text) = match &cause {
+            Cause::Late(after) => {
+                (io::ErrorKind::TimedOut, format!("no answer within {} s", after.as_secs_f32()))
+            }
+            Cause::Store(StoreError::NotFound { .. }) => (io::ErrorKind::NotFound, "there is none".to_owned()),
+            Cause::Store(error @ (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. })) => {
+                (io::ErrorKind::PermissionDenied, chain(error))
+            }
+            Cause::Store(error @ StoreError::AlreadyExists { .. }) => {
+                return Error::new(Kind::Exists, format!("{what} {named}: {}", chain(error)));
+            }
+            Cause::Store(error) => (io::ErrorKind::Other, chain(error)),
+        };
+        let error = Error::io(format!("{what} {named}"), io::Error::new(kind, text));
+        match kind {
+            io::ErrorKind::PermissionDenied => {
+                error.hint("check the store's key and what it may do: read, write, list and delete")
+            }
+            _ => error,
+        }
+    }
+}
+
+/// An error with what caused it, once each.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text += &format!(": {said}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Whether an error is of an object that is not there.
+fn is_missing(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// An object in the making. Dropped before it is finished it was never there.
+pub struct Upload {
+    objects: Objects,
+    key: Key,
+    name: String,
+    buffer: Vec<u8>,
+    /// Once there is more than one part.
+    parts: Option<Box<dyn MultipartUpload>>,
+    bytes: u64,
+}
+
+impl Upload {
+    /// Bytes given so far.
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        self.bytes += bytes.len() as u64;
+        if self.buffer.len() >= PART_BYTES { self.put_part() } else { Ok(()) }
+    }
+
+    fn put_part(&mut self) -> Result<()> {
+        if self.parts.is_none() {
+            let begin = self.objects.client.put_multipart(&self.key);
+            self.parts = Some(self.objects.call("writing", &self.name, begin)?);
+        }
+        let Some(parts) = &mut self.parts else { return Err(Error::internal("an upload was just begun")) };
+        let part = parts.put_part(PutPayload::from(std::mem::take(&mut self.buffer)));
+        self.objects.call("writing", &self.name, part).map_err(Error::from)
+    }
+
+    /// Makes it appear, whole and durable. Its name must be one that nobody else gives.
+    pub fn finish(mut self) -> Result<()> {
+        if self.parts.is_none() {
+            let bytes = Bytes::from(std::mem::take(&mut self.buffer));
+            return self.objects.put(&self.name, bytes);
+        }
+        if !self.buffer.is_empty() {
+            self.put_part()?;
+        }
+        let Some(mut parts) = self.parts.take() else { return Ok(()) };
+        let outcome = self.objects.call("writing", &self.name, parts.complete());
+        let Err(failed) = outcome else { return Ok(()) };
+        // The answer may have been lost, and an upload is completed once.
+        if self.objects.len(&self.name)? == Some(self.bytes) {
+            return Ok(());
+        }
+        let _ = self.objects.call("giving up", &self.name, parts.abort());
+        Err(failed.into())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // Its parts take room until they are given up; where that fails the store's own rules clear them away.
+        if let Some(mut parts) = self.parts.take() {
+            let _ = self.objects.call("giving up", &self.name, parts.abort());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Stores that lie, lose answers and stand still.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path as Key;
+use object_store::{
+    CopyOptions, Error as StoreError, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
+};
+use types::Kind;
+
+use super::{Objects, PART_BYTES};
+
+/// What goes wrong with puts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// Conditions are ignored.
+    Careless,
+    /// The object is written, and the answer is an error.
+    AnswerLost,
+    /// Nothing is written, and the answer is an error; so often.
+    Failing(usize),
+    /// No answer comes, and nothing is written.
+    Silent,
+    /// No answer comes, but it is written.
+    SilentAfter,
+}
+
+#[derive(Debug)]
+struct Faulty {
+    store: InMemory,
+    fault: Fault,
+    puts: AtomicUsize,
+}
+
+impl fmt::Display for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("faulty")
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::Generic { store: "faulty", source: "500 Internal Server Error".into() }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Faulty {
+    async fn put_opts(&self, key: &Key, payload: PutPayload, mut options: PutOptions) -> StoreResult<PutResult> {
+        let put = self.puts.fetch_add(1, Ordering::Relaxed);
+        match self.fault {
+            Fault::Careless => options.mode = PutMode::Overwrite,
+            Fault::Failing(times) if put < times => return Err(broken()),
+            Fault::Silent => std::future::pending::<()>().await,
+            _ => {}
+        }
+        let done = self.store.put_opts(key, payload, options).await?;
+        match self.fault {
+            Fault::AnswerLost => Err(broken()),
+            Fault::SilentAfter => std::future::pending().await,
+            _ => Ok(done),
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        key: &Key,
+        options: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(key, options).await
+    }
+
+    async fn get_opts(&self, key: &Key, options: GetOptions) -> StoreResult<GetResult> {
+        self.store.get_opts(key, options).await
+    }
+
+    async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
+        self.store.get_ranges(key, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        keys: BoxStream<'static, StoreResult<Key>>,
+    ) -> BoxStream<'static, StoreResult<Key>> {
+        self.store.delete_stream(keys)
+    }
+
+    fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Key>) -> StoreResult<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Key, to: &Key, options: CopyOptions) -> StoreResult<()> {
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+const CALL_MAX: Duration = Duration::from_millis(200);
+
+fn objects(fault: Fault) -> (Objects, Arc<Faulty>) {
+    let store = Arc::new(Faulty { store: InMemory::new(), fault, puts: AtomicUsize::new(0) });
+    let objects = Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX).unwrap();
+    (objects, store)
+}
+
+#[test]
+fn what_is_put_is_read_listed_and_removed() {
+    let _limit = testkit::limit(60);
+    let (objects, _) = objects(Fault::None);
+    objects.check_conditions(7).unwrap();
+    assert_eq!(objects.list("").unwrap(), [], "the probe leaves nothing");
+    objects.put_if_absent("main/t/metadata/v1.json", Bytes::from_static(b"one")).unwrap();
+    objects.put("main/t/metadata/hint", Bytes::from_static(b"1")).unwrap();
+    objects.put("main/t/metadata/hint", Bytes::from_static(b"2")).unwrap();
+    objects.put("main/u/x", Bytes::new()).unwrap();
+    assert_eq!(objects.get("main/t/metadata/hint").unwrap(), "2");
+    assert_eq!(objects.get_range("main/t/metadata/v1.json", 1, 2).unwrap(), "ne");
+    assert_eq!(objects.len("main/t/metadata/v1.json").unwrap(), Some(3));
+    assert_eq!(objects.len("main/t/metadata/v2.json").unwrap(), None);
+    let names = |dir: &str| objects.list(dir).unwrap().into_iter().map(|o| (o.name, o.is_dir)).collect::<Vec<_>>();
+    assert_eq!(names("main"), [("t".to_owned(), true), ("u".to_owned(), true)]);
+    assert_eq!(names("main/t/metadata"), [("hint".to_owned(), false), ("v1.json".to_owned(), false)]);
+    assert_eq!(names("nowhere"), []);
+    let mut all = objects.list_all("main").unwrap();
+    all.sort();
+    assert_eq!(all, ["main/t/metadata/hint", "main/t/metadata/v1.json", "main/u/x"]);
+    let missing = objects.get("main/none").unwrap_err();
+    assert!(super::is_missing(&missing), "{missing}");
+    objects.remove("main/u/x").unwrap();
+    objects.remove("main/u/x").unwrap();
+    assert_eq!(objects.len("main/u/x").unwrap(), None);
+    assert!(objects.get("../other").is_err(), "names stay below the place");
+}
+
+#[test]
+fn a_store_that_ignores_conditions_is_refused() {
+    let _limit = testkit::limit(60);
+    let (careless, _) = objects(Fault::Careless);
+    let error = careless.check_conditions(1).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.message().contains("If-None-Match"), "{error}");
+    let (silent, _) = objects(Fault::Silent);
+    assert_eq!(silent.check_conditions(1).unwrap_err().kind(), Kind::Io, "nobody knows what it would do");
+}
+
+#[test]
+fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
+    let _limit = testkit::limit(60);
+    for fault in [Fault::AnswerLost, Fault::SilentAfter, Fault::Failing(2)] {
+        let (objects, _) = objects(fault);
+        objects.put_if_absent("v1", Bytes::from_static(b"ours")).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
+        assert_eq!(objects.get("v1").unwrap(), "ours");
+    }
+    // Somebody else was faster: never taken for our own.
+    for fault in [Fault::None, Fault::AnswerLost, Fault::Failing(1)] {
+        let (objects, store) = objects(fault);
+        let key = Key::from("lake/v1");
+        let theirs = PutPayload::from_static(b"theirs");
+        objects.runtime.block_on(store.store.put_opts(&key, theirs, PutOptions::default())).unwrap();
+        let error = objects.put_if_absent("v1", Bytes::from_static(b"ours")).unwrap_err();
+        assert_eq!(error.kind(), Kind::Exists, "{fault:?}: {error}");
+        assert_eq!(objects.get("v1").unwrap(), "theirs");
+    }
+}
+
+#[test]
+fn a_store_that_fails_or_stands_still_is_given_up_after_its_time() {
+    let _limit = testkit::limit(60);
+    for fault in [Fault::Failing(usize::MAX), Fault::Silent] {
+        let (objects, store) = objects(fault);
+        let began = Instant::now();
+        let error = objects.put_if_absent("v1", Bytes::from_static(b"x")).unwrap_err();
+        assert_eq!(error.kind(), Kind::Io, "{error}");
+        assert!(began.elapsed() < CALL_MAX * 8, "{:?}", began.elapsed());
+        assert!((1..=super::UNKNOWN_TRIES).contains(&store.puts.load(Ordering::Relaxed)));
+        assert_eq!(objects.len("v1").unwrap(), None);
+    }
+}
+
+#[test]
+fn an_upload_appears_whole_when_it_is_finished_and_never_before() {
+    let _limit = testkit::limit(60);
+    let (objects, _) = objects(Fault::None);
+    for len in [0, 1, PART_BYTES - 1, PART_BYTES, 2 * PART_BYTES + 17] {
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
+        let name = format!("data/{len}");
+        let mut upload = objects.upload(&name).unwrap();
+        for part in bytes.chunks(1 << 20) {
+            upload.write(part).unwrap();
+        }
+        assert_eq!(upload.len(), len as u64);
+        assert_eq!(objects.len(&name).unwrap(), None, "not there yet");
+        upload.finish().unwrap();
+        assert_eq!(objects.get(&name).unwrap(), bytes);
+    }
+    let mut dropped = objects.upload("data/dropped").unwrap();
+    dropped.write(&vec![1; PART_BYTES + 1]).unwrap();
+    drop(dropped);
+    assert_eq!(objects.len("data/dropped").unwrap(), None);
+}
