@@ -13,6 +13,18 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// What a request's headers say. 415 for what cannot be undone.
+    pub fn of(headers: &http::HeaderMap) -> crate::failure::Result<Encoding> {
+        let said = headers.get(http::header::CONTENT_ENCODING);
+        let said = said.map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
+        Encoding::parse(said).ok_or_else(|| {
+            crate::failure::Failure::unsupported(
+                format!("`{}` cannot be undone", types::name::printable(said)),
+                "send gzip, zstd or neither",
+            )
+        })
+    }
+
     /// From the header's value; `None` if we do not know it.
     pub fn parse(header: &str) -> Option<Self> {
         match header.trim().to_ascii_lowercase().as_str() {

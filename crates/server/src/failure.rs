@@ -131,6 +131,14 @@ impl Failure {
         self
     }
 
+    /// For readers of plain text.
+    pub fn message_and_hint(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}: {hint}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -6,6 +6,7 @@ mod define;
 mod lake;
 mod near;
 mod operations;
+mod otlp;
 mod page;
 pub mod read;
 pub mod search;
@@ -92,6 +93,8 @@ pub const ROUTES: &[Route] = &[
     route(Method::POST, "/v1/sql", Class::Sql, Some(Scope::Read), true),
     route(Method::POST, "/v1/copy", Class::Write, Some(Scope::Write), true),
     route(Method::POST, "/v1/transactions", Class::Write, Some(Scope::Write), true),
+    // Where OpenTelemetry's exporters send logs.
+    route(Method::POST, "/v1/logs", Class::Write, Some(Scope::Write), true),
     // From this machine only.
     route(Method::POST, "/v1/storm", Class::Other, Some(Scope::Admin), false),
     route(Method::GET, "/v1/storm", Class::Other, Some(Scope::Admin), false),
@@ -112,7 +115,7 @@ pub const ROUTES: &[Route] = &[
 fn reads_query(route: &Route) -> bool {
     let is_get = route.method == Method::GET;
     match route.path {
-        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" => true,
+        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/logs" => true,
         "/v1/tables/{table}/tail" | "/v1/storm" => is_get,
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
@@ -143,6 +146,7 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/sql", post(sql::sql))
         .route("/v1/copy", post(copy::copy))
         .route("/v1/transactions", post(transactions::transactions))
+        .route("/v1/logs", post(otlp::logs))
         .route("/v1/storm", post(storm::start).get(storm::state).delete(storm::stop))
         .route("/health", get(operations::health))
         .route("/ready", get(operations::ready))

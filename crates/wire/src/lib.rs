@@ -2,7 +2,8 @@
 //!
 //! In: [`json`] (an object, an array, or one object after the other, which is NDJSON) and [`ipc`] (an Arrow stream)
 //! become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out: [`out`] writes any record
-//! batch as JSON, NDJSON, CSV or an Arrow stream. [`quotes`] watches over CSV that others read.
+//! batch as JSON, NDJSON, CSV or an Arrow stream. [`quotes`] watches over CSV that others read. Logs of
+//! OpenTelemetry are rows of columns of their own ([`otlp`]).
 //!
 //! Bytes from outside never panic and never make more memory than [`Limits`] allows.
 //!
@@ -31,6 +32,7 @@
 mod column;
 pub mod ipc;
 pub mod json;
+pub mod otlp;
 pub mod out;
 pub mod parser;
 pub mod quotes;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use engine::{Engine, Mode, NewColumn, Op, Transaction};
-use types::{DataType, Error, Kind, Principal, Result, TableDef, TableId, name};
+use engine::{Engine, Mode, Op, Transaction};
+use types::{DataType, Error, Kind, Principal, Result, name};
 
 use super::Counters;
 use super::frame::Frame;
@@ -136,42 +136,7 @@ impl Writer {
 
     /// What the table lacks to take such rows.
     fn definitions(&self) -> Result<Vec<Op>> {
-        let root = self.engine.root();
-        let Some(table) = root.table(&self.table) else {
-            let mut def = TableDef::new(TableId(0), &self.table);
-            for (name, data_type) in &COLUMNS {
-                def.add_column(name, data_type, true, None)?;
-            }
-            def.time = def.schema.column_named("time").map(|column| column.id);
-            return Ok(vec![Op::CreateTable { def, if_absent: true }]);
-        };
-        let mut columns = Vec::new();
-        for (name, data_type) in &COLUMNS {
-            match table.def().schema.column_named(name) {
-                None => columns.push(NewColumn {
-                    name: (*name).to_owned(),
-                    data_type: data_type.clone(),
-                    nullable: true,
-                    default: None,
-                }),
-                Some(column) if column.data_type == *data_type => {}
-                Some(column) => {
-                    let short = name::short_table_name(&self.table);
-                    return Err(Error::new(
-                        Kind::Schema,
-                        format!(
-                            "column `{name}` of `{short}` is {}, and syslog needs {data_type}",
-                            column.data_type
-                        ),
-                    )
-                    .hint("name another table: syslog.table"));
-                }
-            }
-        }
-        Ok(match columns.is_empty() {
-            true => Vec::new(),
-            false => vec![Op::AddColumns { table: self.table.clone(), columns }],
-        })
+        engine::lacking(&self.engine.root(), &self.table, &COLUMNS, "time", "syslog")
     }
 
     fn batch(&self) -> Result<RecordBatch> {

@@ -13,7 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use engine::Engine;
 use engine::threads::Class;
-use http::{Request, header};
+use http::Request;
 use http_body_util::BodyExt;
 use query::files::{self, Copy, Format, Input, Loaded, Place, What};
 use serde::Deserialize;
@@ -109,14 +109,7 @@ pub async fn copy(
     if let Place::File(_) = copy.place {
         return Err(files::forbidden().into());
     }
-    let encoding =
-        parts.headers.get(header::CONTENT_ENCODING).map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
-    let encoding = Encoding::parse(encoding).ok_or_else(|| {
-        Failure::unsupported(
-            format!("`{}` cannot be undone", types::name::printable(encoding)),
-            "send gzip, zstd or neither",
-        )
-    })?;
+    let encoding = Encoding::of(&parts.headers)?;
     let def = app.engine.view(&principal)?.table(table)?.def().clone();
     let place = place(&app.copies.within).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);

@@ -197,13 +197,7 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, principal: &Pri
             }
         },
     };
-    let encoding = text(header::CONTENT_ENCODING).unwrap_or("");
-    let encoding = Encoding::parse(encoding).ok_or_else(|| {
-        Failure::unsupported(
-            format!("`{}` cannot be undone", name::printable(encoding)),
-            "send gzip, zstd or neither",
-        )
-    })?;
+    let encoding = Encoding::of(headers)?;
     let condition = match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (None, None) => Condition::None,
         (Some(version), None) => Condition::Version(version_of(version)?),
