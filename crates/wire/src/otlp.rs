@@ -128,7 +128,7 @@ fn batch(rows: &[Row<'_>]) -> Result<RecordBatch> {
 
 /// Nanoseconds as microseconds; 0 means unknown.
 fn micros(nanos: u64) -> Option<i64> {
-    (nanos > 0).then(|| (nanos / 1_000) as i64)
+    (nanos > 0).then_some((nanos / 1_000) as i64)
 }
 
 /// The word for a number of severity: four numbers each.

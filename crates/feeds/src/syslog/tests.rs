@@ -104,7 +104,7 @@ fn many_connections_lose_nothing_and_keep_their_order() {
             scope.spawn(move || {
                 let mut stream = TcpStream::connect(address).unwrap();
                 for n in 0..MESSAGES {
-                    write!(stream, "<13>1 - h s{sender} - - - {n}\n").unwrap();
+                    writeln!(stream, "<13>1 - h s{sender} - - - {n}").unwrap();
                 }
             });
         }

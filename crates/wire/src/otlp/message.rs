@@ -83,6 +83,7 @@ pub mod any_value {
     use super::{ArrayValue, KeyValueList};
 
     #[derive(Clone, PartialEq, prost::Oneof)]
+    #[allow(clippy::enum_variant_names, reason = "the protocol's names")]
     pub enum Kind {
         #[prost(string, tag = "1")]
         StringValue(String),
