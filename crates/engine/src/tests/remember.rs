@@ -12,6 +12,8 @@ use vfs::Env;
 use super::support::{batch, by_id, contents, keyed, plain};
 use crate::{Committed, Engine, Mode, Op, Options, Remember, Step, Transaction, remember};
 
+type Told = Vec<(u64, types::Result<Committed>)>;
+
 fn key(number: u64) -> [u8; 16] {
     let mut key = [7; 16];
     key[..8].copy_from_slice(&number.to_le_bytes());
@@ -19,7 +21,7 @@ fn key(number: u64) -> [u8; 16] {
 }
 
 fn request(number: u64, table: &str, rows: &[(i64, i64)], mode: Mode) -> Transaction {
-    let note = (number % 2 == 0).then(|| format!("note {number}"));
+    let note = number.is_multiple_of(2).then(|| format!("note {number}"));
     Transaction::insert(table, batch(rows), mode).remember(Remember {
         key: key(number),
         request: number,
@@ -56,7 +58,7 @@ fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_tim
             let known = engine.remembered(&key(number)).unwrap().unwrap();
             assert_eq!(known.committed, committed, "request {number}");
             assert_eq!(known.request, number);
-            assert_eq!(known.note, (number % 2 == 0).then(|| format!("note {number}")));
+            assert_eq!(known.note, number.is_multiple_of(2).then(|| format!("note {number}")));
         }
         let root = engine.root();
         assert_eq!(by_id(root.table("main.t").unwrap()), [(1, 1), (2, 2)].into());
@@ -160,7 +162,7 @@ fn requests_are_committed_once_across_crashes() {
             let Ok(engine) = Engine::open_stepped(machine.env(), Path::new("db"), options()) else {
                 continue;
             };
-            let told: Arc<Mutex<Vec<(u64, types::Result<Committed>)>>> = Arc::default();
+            let told = Arc::<Mutex<Told>>::default();
             let create = Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: true }]);
             engine.submit(&Principal::local(), create, |_| ());
             settle(&engine, &machine);
