@@ -2,7 +2,7 @@
 //!
 //! They are rows of a keyed table of Polynya's own, [`TABLE`], written in the commit that they tell of. So they survive a
 //! crash exactly where that does, two that come at once meet at the commit thread, and backups, seals and compaction know
-//! them already. What a row says of its commit is filled in by who commits ([`answered`]).
+//! them already. What a row says of its commit is filled in by who commits.
 //!
 //! Kept for [`Options::remember_for`](crate::Options::remember_for), and no more than
 //! [`Options::remember_max`](crate::Options::remember_max) of them, oldest first (`expire.rs`).
