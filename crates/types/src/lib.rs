@@ -25,7 +25,7 @@ pub mod view_def;
 
 pub use alter::Change;
 pub use data_type::{DataType, Field};
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, Result, Unfit};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
 pub use indexes::NewIndex;
 pub use path::Path;
