@@ -1,6 +1,6 @@
 //! One column while a body is read: plain vectors of its type, filled straight from the bytes that came.
 //!
-//! [`read`] takes values out of JSON.
+//! [`read`] takes values out of JSON, [`cell`] out of the texts of CSV.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use types::{DataType, Error};
 use super::Budget;
 use super::parser::Malformed;
 
+mod cell;
 mod read;
 
 pub(super) use read::end_of;
@@ -53,6 +54,9 @@ pub(super) struct Column {
     data_type: Option<DataType>,
     /// Whether the type may still be chosen or widened: the column is new in this body.
     open: bool,
+    /// How many values there were when the type of an open column was chosen, and when it was widened.
+    chosen_at: usize,
+    widened_at: usize,
     pub len: usize,
     /// Made at the first null.
     validity: Option<BooleanBufferBuilder>,
@@ -100,7 +104,16 @@ impl Column {
     pub fn new(data_type: &DataType) -> Self {
         let data = Data::new(data_type);
         let data_type = Some(data_type.clone());
-        Column { data_type, open: false, len: 0, validity: None, data, scratch: String::new() }
+        Column {
+            data_type,
+            open: false,
+            chosen_at: 0,
+            widened_at: usize::MAX,
+            len: 0,
+            validity: None,
+            data,
+            scratch: String::new(),
+        }
     }
 
     /// A column whose type its first values decide.
@@ -108,6 +121,8 @@ impl Column {
         Column {
             data_type: None,
             open: true,
+            chosen_at: 0,
+            widened_at: usize::MAX,
             len: 0,
             validity: None,
             data: Data::Waiting,
@@ -118,6 +133,11 @@ impl Column {
     /// `None` while only nulls came.
     pub fn data_type(&self) -> Option<&DataType> {
         self.data_type.as_ref()
+    }
+
+    /// Whether a text of no length is a value of it.
+    pub fn holds_empty(&self) -> bool {
+        matches!(&self.data, Data::Bytes(_, _, Content::String | Content::Base64))
     }
 
     /// Bytes that one null of this column takes, roughly from above.
@@ -165,6 +185,54 @@ impl Column {
     /// Arrow would find is avoided by building the array without validity, see [`Column::finish`].
     fn fill(&mut self, count: usize, budget: &mut Budget) -> Result<()> {
         self.nulls(count, budget)
+    }
+
+    /// Forgets all but the first `len` values, what a value that did not fit left behind, and what the forgotten ones
+    /// decided of the type. Does nothing about values that are not there yet.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        let len = self.len;
+        if let Some(validity) = &mut self.validity {
+            validity.truncate(len);
+        }
+        if self.open && self.data_type.is_some() {
+            if self.chosen_at >= len {
+                (self.data, self.data_type) = (Data::Waiting, None);
+            } else if self.widened_at >= len && self.widened_at != usize::MAX {
+                self.narrow();
+            }
+        }
+        match &mut self.data {
+            Data::Waiting => {}
+            Data::Bool(v) => v.truncate(len),
+            Data::Int32(v) | Data::Date(v) => v.truncate(len),
+            Data::Int64(v) | Data::Timestamp(v) => v.truncate(len),
+            Data::Float32(v) => v.truncate(len),
+            Data::Float64(v) => v.truncate(len),
+            Data::Decimal(v, ..) => v.truncate(len),
+            Data::Bytes(offsets, bytes, _) => {
+                offsets.truncate(len + 1);
+                bytes.truncate(offsets.last().map_or(0, |end| *end as usize));
+            }
+            Data::Uuid(v) => v.truncate(len * 16),
+            Data::List(offsets, item, _) => {
+                offsets.truncate(len + 1);
+                item.truncate(offsets.last().map_or(0, |end| *end as usize));
+            }
+            Data::Vector(v, width) => v.truncate(len * *width),
+            Data::Floats(_, columns) => columns.iter_mut().for_each(|v| v.truncate(len)),
+            Data::Struct(members) => members.iter_mut().for_each(|member| member.column.truncate(len)),
+        }
+    }
+
+    /// Back to the integers that there were before a fraction came; every float among them is one, exactly.
+    fn narrow(&mut self) {
+        if let Data::Float64(floats) = &self.data {
+            let before = self.widened_at.min(floats.len());
+            self.data = Data::Int64(floats[..before].iter().map(|v| *v as i64).collect());
+            self.data_type = Some(DataType::Int64);
+            self.widened_at = usize::MAX;
+        }
     }
 
     #[inline]

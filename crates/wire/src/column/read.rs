@@ -154,15 +154,21 @@ impl Column {
             }
             _ => return Err(p.malformed::<()>("a value").unwrap_err().into()),
         };
+        self.become_type(data_type, budget)
+    }
+
+    /// The type of a column that was waiting for its first value.
+    pub(super) fn become_type(&mut self, data_type: DataType, budget: &mut Budget) -> Result<()> {
         self.data = Data::new(&data_type);
         self.data_type = Some(data_type);
+        self.chosen_at = self.len;
         let nulls = std::mem::take(&mut self.len);
         self.validity = None;
         self.nulls(nulls, budget)
     }
 
     /// A fraction came behind integers.
-    fn widen(&mut self) -> Result<()> {
+    pub(super) fn widen(&mut self) -> Result<()> {
         let Data::Int64(ints) = &self.data else { unreachable!("only int64 widens") };
         if let Some(n) = ints.iter().find(|n| n.unsigned_abs() > EXACT_MAX) {
             return Err(Fault::Misfit(format!(
@@ -171,6 +177,7 @@ impl Column {
         }
         self.data = Data::Float64(ints.iter().map(|n| *n as f64).collect());
         self.data_type = Some(DataType::Float64);
+        self.widened_at = self.len;
         Ok(())
     }
 }
@@ -314,7 +321,7 @@ fn not(number: Number<'_>, expected: &str) -> Fault {
     unread(expected, number.text)
 }
 
-fn unread(expected: &str, found: &str) -> Fault {
+pub(super) fn unread(expected: &str, found: &str) -> Fault {
     Fault::Misfit(format!("{expected} expected, `{}` found", name::printable(found)))
 }
 
