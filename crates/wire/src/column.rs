@@ -1,6 +1,6 @@
 //! One column while a body is read: plain vectors of its type, filled straight from the bytes that came.
 //!
-//! [`read`] takes values out of JSON, [`cell`] out of the texts of CSV.
+//! [`read`] takes values out of JSON, [`cell`] out of the texts of CSV, [`take`] out of Protobuf.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use super::parser::Malformed;
 
 mod cell;
 mod read;
+mod take;
 
 pub(super) use read::end_of;
 

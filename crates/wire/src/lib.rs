@@ -36,6 +36,7 @@ pub mod json;
 mod names;
 pub mod out;
 pub mod parser;
+pub mod protobuf;
 mod sift;
 pub mod text;
 pub mod value;
