@@ -18,6 +18,7 @@ use super::parser::Malformed;
 
 mod cell;
 mod read;
+mod repeat;
 mod take;
 
 pub(super) use read::end_of;

@@ -1,5 +1,6 @@
 //! Rows as JSON: one object, an array of objects, or objects one after the other (NDJSON).
 
+mod extract;
 mod sift;
 
 use std::collections::HashMap;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use types::schema::COLUMNS_MAX;
-use types::{DataType, Error, Kind, name};
+use types::{DataType, Error, Kind, Value, name};
 
 use super::column::{Column, Fault, end_of, null_bytes};
 use super::parser::{Malformed, Parser};
@@ -57,6 +58,8 @@ struct Decoder<'a> {
     bad: Vec<BadRow>,
     /// Where bad rows are left out.
     sift: Option<sift::Sift>,
+    /// What the table wants beyond fields of its columns' names.
+    extract: Option<Box<extract::Extract>>,
     hint: Option<String>,
     budget: Budget,
     scratch: String,
@@ -76,8 +79,21 @@ struct Slot {
     /// Its place among the table's columns; `None` for a new one.
     existing: Option<usize>,
     column: Column,
+    /// What rows get that lack it.
+    default: Option<Value>,
     /// One more than the last row that had it.
     seen: usize,
+}
+
+impl Slot {
+    /// Gives the rows before `row` a value that had none.
+    fn fill_up(&mut self, row: usize, budget: &mut Budget) -> Result<(), Fault> {
+        let missing = row - self.column.len;
+        match &self.default {
+            Some(value) => self.column.repeat(value, missing, budget),
+            None => self.column.nulls(missing, budget),
+        }
+    }
 }
 
 impl<'a> Decoder<'a> {
@@ -96,6 +112,7 @@ impl<'a> Decoder<'a> {
             row_bytes: 16 + columns.iter().map(|c| null_bytes(&c.data_type)).sum::<usize>(),
             bad: Vec::new(),
             sift: None,
+            extract: extract::Extract::of(target),
             hint: None,
             budget: Budget::new(limits.decoded_bytes_max),
             scratch: String::new(),
@@ -106,7 +123,7 @@ impl<'a> Decoder<'a> {
         if p.eat(b'[') {
             let mut first = true;
             while !end_of(p, b']', &mut first)? {
-                self.row(p)?;
+                self.any_row(p)?;
             }
             if p.peek().is_some() {
                 return p.malformed("the end of the body behind `]`").map_err(Fault::from);
@@ -114,7 +131,7 @@ impl<'a> Decoder<'a> {
             return Ok(());
         }
         while p.peek().is_some() {
-            self.row(p)?;
+            self.any_row(p)?;
         }
         Ok(())
     }
@@ -157,7 +174,7 @@ impl<'a> Decoder<'a> {
         }
         slot_ref.seen = row + 1;
         if slot_ref.column.len < row {
-            slot_ref.column.nulls(row - slot_ref.column.len, &mut self.budget)?;
+            slot_ref.fill_up(row, &mut self.budget)?;
         }
         p.peek();
         let start = p.at();
@@ -274,13 +291,14 @@ impl<'a> Decoder<'a> {
     fn known_slot(&mut self, at: usize) -> usize {
         let known = &names::columns(self.target)[at];
         let slot = self.slot(&known.name, Some(at), Column::new(&known.data_type));
+        self.slots[slot].default.clone_from(&known.default);
         self.folded.insert(known.name.to_lowercase(), Named::Slot(slot));
         slot
     }
 
     fn slot(&mut self, name: &str, existing: Option<usize>, column: Column) -> usize {
         let (name, quoted) = (name.to_owned(), Vec::new());
-        self.slots.push(Slot { name, quoted, existing, column, seen: 0 });
+        self.slots.push(Slot { name, quoted, existing, column, default: None, seen: 0 });
         self.slots.len() - 1
     }
 
@@ -364,10 +382,10 @@ impl<'a> Decoder<'a> {
         let rows = self.row;
         let (mut fields, mut arrays, mut new_columns) = (Vec::new(), Vec::new(), Vec::new());
         for mut slot in self.slots {
-            match slot.column.nulls(rows - slot.column.len, &mut self.budget) {
+            match slot.fill_up(rows, &mut self.budget) {
                 Ok(()) => {}
                 Err(Fault::Limit(error)) => return Err(error.into()),
-                Err(_) => unreachable!("nulls fit every column"),
+                Err(_) => unreachable!("nulls and defaults fit their columns"),
             }
             let data_type = slot.column.data_type().cloned();
             let (Some(data_type), Some(array)) = (data_type, slot.column.finish()?) else { continue };

@@ -141,7 +141,7 @@ impl Decoder<'_> {
     fn sift_row(&mut self, p: &mut Parser<'_>, text: &str, base: usize) -> Result<Option<Malformed>, Fault> {
         p.peek();
         let (start, slots) = (p.at(), self.slots.len());
-        let fault = match self.row(p) {
+        let fault = match self.any_row(p) {
             Ok(()) => {
                 self.sift.as_mut().into_iter().for_each(|sift| sift.starts.push(base + start));
                 return Ok(None);
@@ -196,6 +196,9 @@ impl Decoder<'_> {
         // Spellings that this row alone had stay where they mean a slot that stays.
         self.by_key.retain(|_, slot| *slot < slots);
         self.order.retain(|slot| *slot < slots);
+        if let Some(extract) = &mut self.extract {
+            extract.take_back(slots, self.row);
+        }
         for slot in &mut self.slots {
             slot.seen = slot.seen.min(self.row);
             slot.column.truncate(self.row);
