@@ -136,11 +136,19 @@ impl Failure {
             error["hint"] = json!(hint);
         }
         if !self.rows.is_empty() {
-            let row = |bad: &BadRow| json!({ "row": bad.row, "column": bad.column, "message": bad.message });
-            error["rows"] = self.rows.iter().map(row).collect();
+            error["rows"] = self.rows.iter().map(bad_row).collect();
         }
         error
     }
+}
+
+/// A row that does not fit, as answers name it.
+pub fn bad_row(bad: &BadRow) -> Json {
+    let mut shown = json!({ "row": bad.row, "column": bad.column, "message": bad.message });
+    if let Some(line) = bad.line {
+        shown["line"] = json!(line);
+    }
+    shown
 }
 
 impl From<Error> for Failure {

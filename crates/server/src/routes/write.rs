@@ -1,5 +1,8 @@
 //! Rows in, and rows deleted by key.
 
+mod media;
+mod skip;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,7 +24,9 @@ use crate::asked;
 use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
-use wire::{Limits, Rows, ipc, json as wire_json, value};
+use media::Media;
+use skip::LeftOut;
+use wire::{Limits, Rows, Target, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,13 +52,17 @@ struct Asked {
     #[serde(default)]
     ack: Acknowledge,
     create: Option<bool>,
+    #[serde(default)]
+    on_error: OnBadRow,
 }
 
-/// What a body's bytes are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Media {
-    Json,
-    Arrow,
+/// What is done about rows that do not fit.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum OnBadRow {
+    #[default]
+    Refuse,
+    Skip,
 }
 
 /// What of the headers decides how rows are written.
@@ -103,9 +112,11 @@ pub async fn rows(
             app.work.run(move || job.submit()).await??
         };
         let committed = match receiver {
-            Submitted::Nothing => return Ok(answer(&job.head, 0, None, app.engine.root().lsn().0)),
-            Submitted::Waiting(rows, receiver) => match receiver.await {
-                Ok(Ok(committed)) => (rows, committed),
+            Submitted::Nothing(taken) => {
+                return Ok(answer(&job.head, &taken, None, app.engine.root().lsn().0));
+            }
+            Submitted::Waiting(taken, receiver) => match receiver.await {
+                Ok(Ok(committed)) => (taken, committed),
                 // The table's columns changed while this was decoded: decode for the new ones.
                 Ok(Err(e))
                     if e.kind() == Kind::Conflict && e.context().iter().any(|(key, _)| *key == "schema") =>
@@ -117,28 +128,39 @@ pub async fn rows(
                 Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),
             },
         };
-        let (rows, committed) = committed;
-        app.telemetry.rows_in.fetch_add(rows as u64, Relaxed);
-        return Ok(answer(&job.head, rows, Some(committed), committed.lsn.0));
+        let (taken, committed) = committed;
+        app.telemetry.rows_in.fetch_add(taken.rows as u64, Relaxed);
+        return Ok(answer(&job.head, &taken, Some(committed), committed.lsn.0));
     }
     Err(Error::conflict("the table's columns are being changed by others all the time")
         .hint("send it again")
         .into())
 }
 
-fn answer(head: &Head, rows: usize, committed: Option<Committed>, lsn: u64) -> Response {
-    if head.ack == Acknowledge::Memory && committed.is_some() {
-        let body = json!({ "count": rows, "first_row_id": null, "last_row_id": null, "lsn": null });
-        return (StatusCode::ACCEPTED, json(&body)).into_response();
+fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) -> Response {
+    let in_memory = head.ack == Acknowledge::Memory && committed.is_some();
+    let left_out = taken.left_out.as_ref();
+    let mut body = if in_memory {
+        json!({ "count": taken.rows, "first_row_id": null, "last_row_id": null, "lsn": null })
+    } else {
+        let committed = committed.unwrap_or_default();
+        // The bad rows come first in a commit, so that the ids are those of the others, if there are any.
+        let count = committed.count.saturating_sub(left_out.map_or(0, |left_out| left_out.count as u64));
+        let id = |row: Option<RowId>| row.filter(|_| count > 0).map(|row| row.0);
+        json!({
+            "count": count,
+            "first_row_id": id(committed.first_row),
+            "last_row_id": id(committed.last_row),
+            "lsn": lsn,
+        })
+    };
+    if let Some(left_out) = left_out {
+        left_out.tell(&mut body);
     }
-    let id = |row: Option<RowId>| row.map(|row| row.0);
-    let committed = committed.unwrap_or_default();
-    json(&json!({
-        "count": committed.count,
-        "first_row_id": id(committed.first_row),
-        "last_row_id": id(committed.last_row),
-        "lsn": lsn,
-    }))
+    match in_memory {
+        true => (StatusCode::ACCEPTED, json(&body)).into_response(),
+        false => json(&body),
+    }
 }
 
 /// A request's line and headers, understood before its body is read.
@@ -148,6 +170,7 @@ struct Head {
     mode: Option<HowToWrite>,
     ack: Acknowledge,
     create: bool,
+    on_error: OnBadRow,
     media: Media,
     encoding: Encoding,
     condition: Condition,
@@ -162,27 +185,7 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str) -> Result<Head>
             .into());
     }
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
-    let media = match text(header::CONTENT_TYPE)
-        .map(|t| t.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
-    {
-        None => Media::Json,
-        Some(media) => match media.as_str() {
-            // What curl says when nobody told it.
-            "" | "application/x-www-form-urlencoded" | "application/octet-stream" | "text/plain" => {
-                Media::Json
-            }
-            "application/json" | "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
-                Media::Json
-            }
-            "application/vnd.apache.arrow.stream" => Media::Arrow,
-            other => {
-                return Err(Failure::unsupported(
-                    format!("rows cannot be read from `{}`", name::printable(other)),
-                    "send application/json, application/x-ndjson or application/vnd.apache.arrow.stream",
-                ));
-            }
-        },
-    };
+    let media = Media::of(headers)?;
     let encoding = text(header::CONTENT_ENCODING).unwrap_or("");
     let encoding = Encoding::parse(encoding).ok_or_else(|| {
         Failure::unsupported(
@@ -204,6 +207,7 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str) -> Result<Head>
         mode: asked.mode,
         ack: asked.ack,
         create: asked.create.unwrap_or(true),
+        on_error: asked.on_error,
         media,
         encoding,
         condition,
@@ -228,8 +232,15 @@ struct Job {
 
 enum Submitted {
     /// A body without rows.
-    Nothing,
-    Waiting(usize, oneshot::Receiver<types::Result<Committed>>),
+    Nothing(Taken),
+    Waiting(Taken, oneshot::Receiver<types::Result<Committed>>),
+}
+
+/// What of a body goes into its table.
+struct Taken {
+    rows: usize,
+    /// Where bad rows are left out.
+    left_out: Option<LeftOut>,
 }
 
 impl Job {
@@ -244,54 +255,31 @@ impl Job {
             None => None,
         };
         let def = existing.as_ref().map(|table| table.def().as_ref());
-        let target = wire_json::Target {
-            table: name::short_table_name(&head.full_name),
-            def,
-            may_add_columns: head.create,
-        };
-        let limits = Limits::default();
-        let Rows { batch, new_columns } = match head.media {
-            Media::Json => {
-                if self.bytes.is_empty() {
-                    return Err(Error::invalid("the body is empty").hint("send at least one row").into());
-                }
-                wire_json::decode(&self.bytes, target, &limits)?
-            }
-            Media::Arrow => ipc::decode(&self.bytes, target, &limits)?,
-        };
-        let rows = batch.num_rows();
-        if rows == 0 {
-            return Ok(Submitted::Nothing);
-        }
-        let mode = self.mode(def, rows)?;
         let table = def.map_or_else(|| head.full_name.clone(), |def| def.name.clone());
-        let mut ops = Vec::with_capacity(2);
-        match def {
-            None => {
-                let mut def = TableDef::new(TableId(0), &head.full_name);
-                for column in &new_columns {
-                    def.add_column(&column.name, &column.data_type, true, None)?;
-                }
-                ops.push(Op::CreateTable { def, if_absent: false });
+        let target =
+            Target { table: name::short_table_name(&head.full_name), def, may_add_columns: head.create };
+        let (mut ops, mut left_out) = (Vec::with_capacity(2), None);
+        let Rows { batch, new_columns } = match head.on_error {
+            OnBadRow::Refuse => head.media.decode(&self.bytes, target, &Limits::default())?,
+            OnBadRow::Skip => {
+                skip::check(&table, def)?;
+                let sifted = skip::sift(head.media, &self.bytes, target, &table)?;
+                ops = skip::keep(&snapshot, &table, def, &sifted.skipped)?;
+                left_out = Some(LeftOut::of(&sifted.skipped, &table));
+                sifted.rows
             }
-            Some(_) if !new_columns.is_empty() => {
-                let columns = new_columns
-                    .into_iter()
-                    .map(|c| NewColumn {
-                        name: c.name,
-                        data_type: c.data_type,
-                        nullable: true,
-                        default: None,
-                    })
-                    .collect();
-                ops.push(Op::AddColumns { table: table.clone(), columns });
-            }
-            Some(_) => {}
+        };
+        let taken = Taken { rows: batch.num_rows(), left_out };
+        let made_here = def.is_none() && taken.rows > 0;
+        if taken.rows > 0 {
+            let mode = self.mode(def, taken.rows)?;
+            ops.extend(defining(def, &table, new_columns)?);
+            ops.push(Op::Insert { table, batch, mode });
+        } else if ops.is_empty() {
+            return Ok(Submitted::Nothing(taken));
         }
-        ops.push(Op::Insert { table, batch, mode });
         let ack = if head.ack == Acknowledge::Memory { Ack::Memory } else { Ack::Durable };
         let (sender, receiver) = oneshot::channel();
-        let made_here = def.is_none();
         self.app.engine.submit(&self.principal, Transaction::new(ops).ack(ack), move |result| {
             // Somebody else made the table in the meantime: as if its columns had changed.
             let result = result.map_err(|e| match e.kind() {
@@ -301,7 +289,7 @@ impl Job {
             // The client may be gone; what was committed stays.
             let _ = sender.send(result);
         });
-        Ok(Submitted::Waiting(rows, receiver))
+        Ok(Submitted::Waiting(taken, receiver))
     }
 
     fn mode(&self, def: Option<&TableDef>, rows: usize) -> Result<Mode> {
@@ -341,6 +329,25 @@ impl Job {
             }
         })
     }
+}
+
+/// What makes the table, or the columns that it lacks.
+fn defining(def: Option<&TableDef>, table: &str, new: Vec<wire::NewColumn>) -> types::Result<Option<Op>> {
+    if def.is_none() {
+        let mut def = TableDef::new(TableId(0), table);
+        for column in &new {
+            def.add_column(&column.name, &column.data_type, true, None)?;
+        }
+        return Ok(Some(Op::CreateTable { def, if_absent: false }));
+    }
+    let column = |c: wire::NewColumn| NewColumn {
+        name: c.name,
+        data_type: c.data_type,
+        nullable: true,
+        default: None,
+    };
+    let columns: Vec<NewColumn> = new.into_iter().map(column).collect();
+    Ok((!columns.is_empty()).then(|| Op::AddColumns { table: table.to_owned(), columns }))
 }
 
 /// Deletes the row of a key; of a table without key, the row of this id.
