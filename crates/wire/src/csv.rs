@@ -9,7 +9,7 @@
 //! A quote that is never closed is refused: a reader takes the rest of the file for one field then.
 
 pub mod infer;
-mod quotes;
+pub(crate) mod quotes;
 mod reader;
 
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -36,7 +36,7 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, 
 }
 
 fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> Result<Sifted, Refused> {
-    let mut reader = Reader::new(body, b',', 0);
+    let mut reader = Reader::new(body, b',', limits.before.lines);
     let header: Vec<String> = match reader.read().map_err(placed)? {
         Some(header) => header.texts().map(|name| name.map(str::to_owned)).collect::<Result<_, _>>()?,
         None => {

@@ -117,7 +117,7 @@ impl<'a> Gather<'a> {
             place.column.truncate(self.rows);
         }
         let column = misfit.place.map(|at| self.places[at].name.clone());
-        let bad = BadRow { row: self.seen, line, column, message };
+        let bad = BadRow { row: self.limits.before.rows + self.seen, line, column, message };
         if skips {
             let skipped = Skipped { bad, raw: bounded(&raw()).to_owned() };
             charge(&skipped, &mut self.budget)?;
@@ -164,7 +164,7 @@ impl<'a> Gather<'a> {
         Ok(Sifted {
             rows: Rows { batch, new_columns },
             skipped,
-            origins: Origins { starts, raw, has_lines: false },
+            origins: Origins { starts, raw, has_lines: false, before: limits.before },
         })
     }
 }

@@ -75,10 +75,10 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
 
 /// The rows of a stream, of which those may be left out that the table does not take.
 pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
-    decode(body, target, limits).map(Sifted::whole)
+    decode(body, target, limits).map(|rows| Sifted::whole(rows, limits.before))
 }
 
-fn broken(why: impl std::fmt::Display) -> Error {
+pub(crate) fn broken(why: impl std::fmt::Display) -> Error {
     Error::invalid(format!("the body is no Arrow IPC stream that can be read: {why}"))
         .hint("write it with a stream writer (not a file writer) and send the whole of it")
 }

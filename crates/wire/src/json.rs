@@ -13,6 +13,7 @@ use types::{DataType, Error, Kind, Value, name};
 
 use super::column::{Column, Fault, end_of, null_bytes};
 use super::parser::{Malformed, Parser};
+use super::sift::newlines;
 use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, names, refused};
 
 pub use super::Target;
@@ -20,7 +21,7 @@ pub use sift::sift;
 
 /// Reads every row of a body. If any is bad, none is taken and all bad ones are named, up to a limit.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
-    let text = std::str::from_utf8(body).map_err(no_utf8)?;
+    let text = std::str::from_utf8(body).map_err(|cut| no_utf8(cut, limits))?;
     let mut decoder = Decoder::new(target, limits);
     let mut parser = Parser::new(text);
     match decoder.body(&mut parser) {
@@ -33,8 +34,9 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
     decoder.finish()
 }
 
-fn no_utf8(cut: std::str::Utf8Error) -> Error {
-    Error::invalid(format!("the body is no UTF-8: byte {} cannot stand there", cut.valid_up_to()))
+fn no_utf8(cut: std::str::Utf8Error, limits: &Limits) -> Error {
+    let byte = limits.before.bytes + cut.valid_up_to();
+    Error::invalid(format!("the body is no UTF-8: byte {byte} cannot stand there"))
         .hint("JSON is always UTF-8")
 }
 
@@ -314,7 +316,7 @@ impl<'a> Decoder<'a> {
             sift.why = Some((column, message));
             return Err(Fault::Misfit(String::new()));
         }
-        let row = self.row + 1;
+        let row = self.limits.before.rows + self.row + 1;
         if self.bad.last().is_none_or(|last| last.row != row) {
             self.bad.push(BadRow { row, line: None, column, message });
         }
@@ -359,15 +361,17 @@ impl<'a> Decoder<'a> {
     }
 
     fn malformed(&self, text: &str, malformed: Malformed) -> Refused {
-        let row = self.row + 1;
-        let line = 1 + text.as_bytes()[..malformed.at].iter().filter(|b| **b == b'\n').count();
+        let before = &self.limits.before;
+        let row = before.rows + self.row + 1;
+        let line = 1 + before.lines + newlines(&text.as_bytes()[..malformed.at]);
         let found = match text[malformed.at..].chars().next() {
             Some(c) => format!("`{}`", c.escape_debug()),
             None => "the end of the body".into(),
         };
         let message = format!(
             "row {row} is no JSON: {} expected at byte {} (line {line}), {found} found",
-            malformed.expected, malformed.at
+            malformed.expected,
+            before.bytes + malformed.at
         );
         let error =
             Error::invalid(&message).hint("send an object, an array of objects, or one object a line");

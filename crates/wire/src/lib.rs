@@ -36,6 +36,7 @@ pub mod json;
 mod names;
 pub mod out;
 pub mod parser;
+pub mod pieces;
 pub mod protobuf;
 mod sift;
 pub mod text;
@@ -80,11 +81,21 @@ pub struct Limits {
     pub decoded_bytes_max: usize,
     /// Bad rows named before decoding stops.
     pub bad_rows_max: usize,
+    /// What came before the body, where it is a piece of a stream: messages count on from there.
+    pub before: Before,
+}
+
+/// How much of a stream came before a piece of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Before {
+    pub rows: usize,
+    pub lines: u64,
+    pub bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10 }
+        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10, before: Before::default() }
     }
 }
 

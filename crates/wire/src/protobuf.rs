@@ -38,8 +38,8 @@ use wire::Fields;
 pub(crate) use wire::{Broken, Value, members, values};
 
 /// Field numbers of `Rows` and `Row`.
-const COLUMNS: u32 = 1;
-const ROWS: u32 = 2;
+pub(crate) const COLUMNS: u32 = 1;
+pub(crate) const ROWS: u32 = 2;
 
 /// Reads every row of a body. If any is bad, none is taken and all bad ones are named, up to a limit.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
@@ -95,7 +95,7 @@ fn columns(body: &[u8]) -> Result<Vec<&str>, Error> {
     Ok(columns)
 }
 
-fn no_rows(broken: Broken) -> Error {
+pub(crate) fn no_rows(broken: Broken) -> Error {
     Error::invalid(format!("the body is no message `Rows`: {}", broken.0))
         .hint("`proto/polynya.proto` says what it is")
 }

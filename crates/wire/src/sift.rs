@@ -12,7 +12,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
 use types::{Error, Result, Unfit};
 
-use super::{BadRow, Budget, Rows, out};
+use super::{BadRow, Before, Budget, Rows, out};
 
 /// How much is kept of a row that was left out.
 pub const RAW_BYTES_MAX: usize = 16 << 10;
@@ -53,18 +53,14 @@ pub(crate) struct Origins {
     pub raw: fn(&[u8], usize) -> String,
     /// Whether rows are told by lines, too.
     pub has_lines: bool,
-}
-
-impl Origins {
-    /// Of a body whose rows are shown by their values.
-    pub fn none() -> Self {
-        Origins { starts: Vec::new(), raw: |_, _| String::new(), has_lines: false }
-    }
+    pub before: Before,
 }
 
 impl Sifted {
-    pub(crate) fn whole(rows: Rows) -> Self {
-        Sifted { rows, skipped: Vec::new(), origins: Origins::none() }
+    /// Of a body whose rows are shown by their values.
+    pub(crate) fn whole(rows: Rows, before: Before) -> Self {
+        let origins = Origins { starts: Vec::new(), raw: |_, _| String::new(), has_lines: false, before };
+        Sifted { rows, skipped: Vec::new(), origins }
     }
 
     /// Leaves out further rows, ascending, that the table does not take. `body` is what this was made of.
@@ -77,8 +73,9 @@ impl Sifted {
         let mut gone = Vec::with_capacity(unfit.len());
         // Rows of the body: those of the batch, and between them those that were left out before.
         let mut left_out = self.skipped.iter().map(|skipped| skipped.bad.row).peekable();
-        let (mut number, mut next) = (0, 0);
-        let (mut line, mut counted) = (1, 0);
+        let before = self.origins.before;
+        let (mut number, mut next) = (before.rows, 0);
+        let (mut line, mut counted) = (1 + before.lines, 0);
         let writer = out::json::Writer::new(&batch.schema());
         for Unfit { row, column, message } in unfit {
             let Some(kept) = keep.get_mut(row) else { continue };

@@ -133,6 +133,24 @@ pub fn record_len(bytes: &[u8]) -> usize {
     bytes.iter().position(ends).unwrap_or(bytes.len())
 }
 
+/// Behind the first record of a text that begins with one, if it has an end.
+pub fn first_end(bytes: &[u8]) -> Option<usize> {
+    let len = record_len(bytes);
+    (len < bytes.len()).then_some(len + 1)
+}
+
+/// Behind the last record that has an end, of a text that begins with a record.
+pub fn last_end(bytes: &[u8]) -> Option<usize> {
+    let (mut state, mut last) = (State::Start, None);
+    for (at, byte) in bytes.iter().enumerate() {
+        state = state.after(*byte, b',');
+        if state == State::Start && *byte != b',' {
+            last = Some(at + 1);
+        }
+    }
+    last
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,7 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits, lines: bool) -> Re
     let sift = decoder.sift.take();
     let rows = decoder.finish()?;
     let Sift { skipped, starts, .. } = sift.ok_or_else(|| Error::internal("a decoder lost its bad rows"))?;
-    Ok(Sifted { rows, skipped, origins: Origins { starts, raw, has_lines: false } })
+    Ok(Sifted { rows, skipped, origins: Origins { starts, raw, has_lines: false, before: limits.before } })
 }
 
 /// The row that begins at a byte.
@@ -59,7 +59,7 @@ impl Decoder<'_> {
                     return self.sift_array(text).map_err(|fault| self.gave_up(text, fault));
                 }
                 Ok(text) => return self.sift_rows(text, base).map_err(|fault| self.gave_up(text, fault)),
-                Err(cut) if is_array => return Err(super::no_utf8(cut).into()),
+                Err(cut) if is_array => return Err(super::no_utf8(cut, self.limits).into()),
                 Err(cut) => cut.valid_up_to(),
             };
             // The line with the byte that cannot stand there is a bad row of its own.
@@ -170,7 +170,7 @@ impl Decoder<'_> {
 
     fn leave_out(&mut self, column: Option<String>, message: String, raw: &str) -> Result<(), Error> {
         let Some(sift) = &mut self.sift else { return Ok(()) };
-        let row = self.row + sift.skipped.len() + 1;
+        let row = self.limits.before.rows + self.row + sift.skipped.len() + 1;
         let bad = BadRow { row, line: None, column, message };
         let skipped = Skipped { bad, raw: bounded(raw).to_owned() };
         charge(&skipped, &mut self.budget)?;
