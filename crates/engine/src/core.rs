@@ -10,6 +10,7 @@
 mod alter;
 mod check;
 mod edits;
+mod remember;
 mod room;
 mod settle;
 mod unique;
@@ -112,6 +113,12 @@ enum Action {
     DropView(String),
     PutKey(ApiKey),
     RemoveKey(String),
+    /// The last one of its transaction: it says what the others came to.
+    Remember {
+        table: TableId,
+        version: SchemaVersion,
+        batch: RecordBatch,
+    },
 }
 
 /// A commit group in the making.
@@ -390,6 +397,9 @@ impl Core {
                     self.meta.keys.retain(|key| key.name != name);
                     self.meta_changed = true;
                     group.frame.edit(offset, Edit::RemoveKey { name });
+                }
+                Action::Remember { table, version, batch } => {
+                    self.apply_remember(group, offset, table, version, &batch, &committed)?;
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! TTL: rows that are older than their table keeps them are deleted. An ordinary delete, which goes through the log, so
-//! that change feed, indexes and lake see it; a bounded number of rows in each commit.
+//! that change feed, indexes and lake see it; a bounded number of rows in each commit. So are requests that were remembered
+//! for long enough ([`crate::remember`]).
 //!
 //! Until it is deleted an old row is there as any other. A table is looked at again after a tenth of its time, at least
 //! once a minute.
@@ -14,7 +15,9 @@ use types::{DataType, Error, Micros, Principal, ROW_ID, Result, RowId, TableId};
 
 use crate::background::Under;
 use crate::inbox::Request;
+use crate::options::Options;
 use crate::prepare::{self, PreparedOp};
+use crate::remember;
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 use crate::transaction::{Op, Transaction};
@@ -30,7 +33,16 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Task {
     root: Arc<Root>,
     table: Arc<Snapshot>,
+    keeps: Keeps,
+}
+
+/// Which rows a table keeps.
+#[derive(Clone, Copy)]
+struct Keeps {
+    /// Those of the last so many microseconds.
     ttl: Micros,
+    /// No more than so many of them.
+    rows_max: u64,
 }
 
 impl Task {
@@ -39,39 +51,56 @@ impl Task {
     }
 }
 
-fn with_ttl(root: &Root) -> impl Iterator<Item = (&Arc<Snapshot>, Micros)> {
-    root.tables().filter_map(|table| Some((table, table.def().options.ttl?)))
+fn with_ttl<'a>(root: &'a Root, options: &'a Options) -> impl Iterator<Item = (&'a Arc<Snapshot>, Keeps)> {
+    let keeps = |table: &Snapshot| match table.def().name == remember::TABLE {
+        true => {
+            let ttl = Micros::try_from(options.remember_for.as_micros()).unwrap_or(Micros::MAX);
+            Some(Keeps { ttl, rows_max: options.remember_max })
+        }
+        false => table.def().options.ttl.map(|ttl| Keeps { ttl, rows_max: u64::MAX }),
+    };
+    root.tables().filter_map(move |table| Some((table, keeps(table)?)))
 }
 
 /// The table whose turn came first.
-pub(crate) fn next(root: &Arc<Root>, background: &Background, now: Duration) -> Option<Task> {
+pub(crate) fn next(
+    root: &Arc<Root>,
+    options: &Options,
+    background: &Background,
+    now: Duration,
+) -> Option<Task> {
     let due = |id: TableId| background.expire_due.get(&id).copied().unwrap_or_default();
     let may = |id: TableId| due(id) <= now && background.may(What::Expire(id), now);
-    let (table, ttl) =
-        with_ttl(root).filter(|(t, _)| may(t.def().id)).min_by_key(|(t, _)| due(t.def().id))?;
-    Some(Task { root: root.clone(), table: table.clone(), ttl })
+    let (table, keeps) =
+        with_ttl(root, options).filter(|(t, _)| may(t.def().id)).min_by_key(|(t, _)| due(t.def().id))?;
+    Some(Task { root: root.clone(), table: table.clone(), keeps })
 }
 
 /// When a table must be looked at again; called when there is nothing to do now.
-pub(crate) fn again(root: &Root, background: &mut Background, now: Duration) -> Option<Duration> {
+pub(crate) fn again(
+    root: &Root,
+    options: &Options,
+    background: &mut Background,
+    now: Duration,
+) -> Option<Duration> {
     if !background.expire_due.is_empty() {
-        let lives = |id: &TableId| with_ttl(root).any(|(table, _)| table.def().id == *id);
+        let lives = |id: &TableId| with_ttl(root, options).any(|(table, _)| table.def().id == *id);
         background.expire_due.retain(|id, _| lives(id));
     }
     let due = |id: TableId| background.expire_due.get(&id).copied().unwrap_or_default();
-    with_ttl(root).map(|(table, _)| due(table.def().id).saturating_sub(now)).min()
+    with_ttl(root, options).map(|(table, _)| due(table.def().id).saturating_sub(now)).min()
 }
 
 pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
     let id = task.table.def().id;
-    let rows = match old_rows(&task.table, shared.env.clock.now().saturating_sub(task.ttl)) {
+    let rows = match old_rows(&task.table, task.keeps, shared.env.clock.now()) {
         Ok(rows) => rows,
         Err(error) => {
             under.end(true);
             return Err(error);
         }
     };
-    let look = Duration::from_micros(task.ttl.unsigned_abs() / 10).clamp(LOOK_MIN, LOOK_MAX);
+    let look = Duration::from_micros(task.keeps.ttl.unsigned_abs() / 10).clamp(LOOK_MIN, LOOK_MAX);
     let pause = if rows.len() < ROWS_AT_ONCE { look } else { BREATH };
     let due = shared.env.clock.monotonic() + pause;
     shared.background.lock().expire_due.insert(id, due);
@@ -104,8 +133,16 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     Ok(())
 }
 
-/// Live rows from before `cutoff`, at most [`ROWS_AT_ONCE`]. Rows without a time are kept.
-fn old_rows(table: &Snapshot, cutoff: Micros) -> Result<Vec<RowId>> {
+/// Live rows that a table does not keep any more, at most [`ROWS_AT_ONCE`]. Rows without a time are kept, whatever the time.
+fn old_rows(table: &Snapshot, keeps: Keeps, now: Micros) -> Result<Vec<RowId>> {
+    let beyond = usize::try_from(table.rows().saturating_sub(keeps.rows_max)).unwrap_or(usize::MAX);
+    if beyond > 0 {
+        let ids = table.scan_from(RowId(1), beyond.min(ROWS_AT_ONCE), &table.projection(&[ROW_ID])?)?;
+        let ids = ids.column(0).as_primitive_opt::<Int64Type>();
+        let ids = ids.ok_or_else(|| Error::internal("a row id was asked for"))?;
+        return Ok(ids.values().iter().map(|id| RowId(*id as u64)).collect());
+    }
+    let cutoff = now.saturating_sub(keeps.ttl);
     let def = table.def();
     let mut old = Vec::new();
     let unexpected = || Error::internal("a row id and a time were asked for");

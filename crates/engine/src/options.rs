@@ -41,6 +41,10 @@ pub struct Options {
     pub history: Duration,
     /// Files of such rows, of all tables together; beyond it the oldest go before their time.
     pub history_bytes_max: u64,
+    /// How long a request with an idempotency key is remembered.
+    pub remember_for: Duration,
+    /// At most so many of them are; the oldest go first.
+    pub remember_max: u64,
     /// When segments are merged.
     pub compaction: Policy,
     /// Segments whose rows are all older than this are compressed. `None`: none are, and those that were stay readable.
@@ -68,6 +72,8 @@ impl Default for Options {
             unique_at_once_rows: table::unique::ENTERED_AT_ONCE_MAX,
             history: Duration::from_secs(600),
             history_bytes_max: 1 << 30,
+            remember_for: Duration::from_secs(24 * 60 * 60),
+            remember_max: 10_000_000,
             compaction: Policy::default(),
             zstd_after: None,
             transactions: crate::Limits::default(),

@@ -22,6 +22,7 @@ use types::{
     TableId, Unique, Value, ViewDef, key, memory, name,
 };
 
+use crate::remember;
 use crate::root::Root;
 use crate::transaction::{Mode, NewColumn, Op, Transaction};
 use crate::view::View;
@@ -59,6 +60,8 @@ impl Prepared {
             | PreparedOp::Insert(_)
             | PreparedOp::PutView { .. }
             | PreparedOp::PutKey(_) => false,
+            // Of whatever makes room, too.
+            PreparedOp::Remember(_) => true,
         })
     }
 }
@@ -73,24 +76,62 @@ pub(crate) const TRANSACTION_BYTES_MAX: u64 = FRAME_BYTES_MAX - (16 << 20);
 pub(crate) const TRANSACTION_ROWS_MAX: u64 = 16 << 20;
 /// What an operation costs in a frame beyond its rows: its sections' heads, its run, paddings.
 pub(crate) const OP_BYTES: u64 = 512;
+/// What a row of [`crate::remember`] takes in a frame, at most, and its table's definition.
+const REMEMBER_BYTES: u64 = 4 * OP_BYTES;
 /// A deleted row id in a frame, at most.
 pub(crate) const DELETE_BYTES: u64 = 10;
 
 #[derive(Debug)]
 pub(crate) enum PreparedOp {
-    CreateTable { def: TableDef, if_absent: bool },
-    DropTable { table: String, if_exists: bool },
-    AddColumns { table: String, base: SchemaVersion, columns: Vec<NewColumn> },
+    CreateTable {
+        def: TableDef,
+        if_absent: bool,
+    },
+    DropTable {
+        table: String,
+        if_exists: bool,
+    },
+    /// `base`: the definition that lacked them.
+    AddColumns {
+        table: String,
+        base: Arc<TableDef>,
+        columns: Vec<NewColumn>,
+    },
     AlterTable(Alter),
-    AlterIndexes { table: String, drop: Vec<String>, add: Vec<NewIndex>, entered: Vec<Entered> },
+    AlterIndexes {
+        table: String,
+        drop: Vec<String>,
+        add: Vec<NewIndex>,
+        entered: Vec<Entered>,
+    },
     Insert(Insert),
-    Delete { target: Target, rows: Vec<RowId>, must_exist: bool },
-    Expire { target: Target, rows: Vec<RowId> },
-    DeleteKeys { target: Target, keys: Vec<Key> },
-    PutView { view: ViewDef, replace: bool },
-    DropView { name: String, if_exists: bool },
+    Delete {
+        target: Target,
+        rows: Vec<RowId>,
+        must_exist: bool,
+    },
+    Expire {
+        target: Target,
+        rows: Vec<RowId>,
+    },
+    DeleteKeys {
+        target: Target,
+        keys: Vec<Key>,
+    },
+    PutView {
+        view: ViewDef,
+        replace: bool,
+    },
+    DropView {
+        name: String,
+        if_exists: bool,
+    },
     PutKey(ApiKey),
-    RemoveKey { name: String },
+    RemoveKey {
+        name: String,
+    },
+    /// The row of [`crate::remember`] that tells of the transaction; its last operation.
+    Remember(Insert),
     Nothing,
 }
 
@@ -161,7 +202,11 @@ pub(crate) fn prepare(
         frame_bytes: OP_BYTES,
         rows: 0,
     };
-    let ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
+    let mut ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
+    if let Some(remember) = &transaction.remember {
+        preparer.take_room(REMEMBER_BYTES + remember.note.as_ref().map_or(0, String::len) as u64)?;
+        ops.extend(remember::prepare(root, remember)?);
+    }
     Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes, landed: None })
 }
 
@@ -347,7 +392,7 @@ impl Preparer<'_> {
     fn add_columns(&mut self, table: &str, columns: Vec<NewColumn>) -> Result<PreparedOp> {
         let full_name = self.writable_name(table)?;
         let touched = self.touch(&full_name)?;
-        let base = touched.def.schema.version;
+        let base = touched.def.clone();
         if let Some(changed) = with_columns(&touched.def, &columns)? {
             touched.def = Arc::new(changed);
         }

@@ -4,6 +4,8 @@ use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
 use types::{Change, DataType, Lsn, Micros, NewIndex, RowId, TableDef, Value, ViewDef};
 
+use crate::remember::Remember;
+
 /// Operations that become one commit: all at one lsn, or none.
 #[derive(Clone, Debug)]
 pub struct Transaction {
@@ -11,6 +13,8 @@ pub struct Transaction {
     pub ack: Ack,
     /// May write tables of the namespace `polynya`. Set by Polynya's own recorders only.
     pub internal: bool,
+    /// Committed once, however often it comes: [`Remember`].
+    pub remember: Option<Remember>,
 }
 
 /// When the writer is answered.
@@ -152,7 +156,7 @@ pub struct Committed {
 
 impl Transaction {
     pub fn new(ops: Vec<Op>) -> Self {
-        Transaction { ops, ack: Ack::Durable, internal: false }
+        Transaction { ops, ack: Ack::Durable, internal: false, remember: None }
     }
 
     /// One insert.
@@ -163,6 +167,14 @@ impl Transaction {
     #[must_use]
     pub fn ack(mut self, ack: Ack) -> Self {
         self.ack = ack;
+        self
+    }
+
+    /// Refused with [`types::Kind::Conflict`] (in its context [`REPEATED`](crate::remember::REPEATED)) if one of this key was
+    /// committed already. With [`Ack::Durable`] only: nobody would learn what became of it.
+    #[must_use]
+    pub fn remember(mut self, remember: Remember) -> Self {
+        self.remember = Some(remember);
         self
     }
 

@@ -102,6 +102,12 @@ impl Failure {
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message, "send the rows in several requests")
     }
 
+    pub fn key_reused() -> Self {
+        let message = "the Idempotency-Key was used for another request";
+        let hint = "give each request a key of its own; send the same one only with the same request";
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message, hint)
+    }
+
     /// The client stopped in the middle of its body.
     pub fn slow_body() -> Self {
         let message = "the body did not come in time";

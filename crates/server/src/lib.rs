@@ -42,6 +42,7 @@ pub mod content;
 pub mod definition;
 mod failure;
 mod files;
+mod idempotency;
 mod listen;
 mod live;
 mod mcp;

@@ -168,6 +168,11 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
         "Transactions that were rolled back because their time was up.",
         s.transactions_expired,
     );
+    if let Ok(memory) = app.engine.memory() {
+        let oldest = memory.oldest.map_or(0, |oldest| app.engine.env().clock.now().saturating_sub(oldest));
+        t.gauge("idempotency_keys", "Requests that are remembered by their key.", memory.requests);
+        t.gauge("idempotency_oldest_seconds", "Age of the oldest of them.", oldest as f64 / 1e6);
+    }
     t.gauge("inbox_bytes", "Bytes that wait for the commit thread.", s.inbox_bytes);
     t.gauge("head_bytes", "Bytes of rows that are in no segment yet.", s.head_bytes);
     t.gauge("debt_bytes", "Head and inbox bytes, by which ingest is paced.", s.debt_bytes);

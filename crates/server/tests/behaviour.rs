@@ -1,5 +1,7 @@
 //! What a conversation of single answers does not show: keys, feeds, compression, streams, the record, the end.
 
+#[path = "behaviour/again.rs"]
+mod again;
 mod common;
 #[path = "behaviour/copy.rs"]
 mod copy;

@@ -7,7 +7,7 @@ use types::{Error, Lsn, Result, TableDef, name};
 
 use super::Core;
 use super::check::changed_since;
-use crate::prepare::{Alter, Prepared, PreparedOp, exists, refuse_nulls};
+use crate::prepare::{Alter, Prepared, PreparedOp, Target, exists, refuse_nulls};
 
 /// Rows that came since the caller looked for nulls, and are looked at here. With more of them it looks again.
 pub(super) const ROWS_AGAIN_MAX: u64 = 65_536;
@@ -87,4 +87,21 @@ pub(super) fn still_fits(def: &TableDef, batch: &RecordBatch) -> bool {
         column.default == column.initial && (column.default.is_some() || column.takes_null())
     };
     is_same && !has_nulls() && new.iter().all(has_value)
+}
+
+/// Whether `now` is `then` with more columns behind its own, and nothing else: what was meant by names of columns then is
+/// meant by them now.
+pub(super) fn has_grown(then: &TableDef, now: &TableDef) -> bool {
+    let known = then.schema.columns.len();
+    then.id == now.id
+        && then.primary_key == now.primary_key
+        && now.schema.columns.get(..known).is_some_and(|columns| columns == then.schema.columns)
+}
+
+/// Rows that were brought to a definition which has gained columns of others since: many clients that bring new columns to
+/// one table at once need not wait for each other. [`Kind::Conflict`](types::Kind::Conflict) if more has changed than that.
+pub(super) fn laid_anew(def: &TableDef, target: &Target, batch: &RecordBatch) -> Result<RecordBatch> {
+    let base = target.base.as_ref().filter(|base| has_grown(base.def(), def));
+    let laid = base.and_then(|_| table::conform(batch, def).ok());
+    laid.ok_or_else(|| changed_since(&target.table))
 }

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use types::schema::TABLES_MAX;
 use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
-use super::alter::still_fits;
+use super::alter::{has_grown, laid_anew, still_fits};
 use super::settle::{Settled, overtaken};
 use super::{Action, Core, Group};
 use crate::prepare::{
@@ -21,6 +21,12 @@ impl Core {
         // Names that it gives to views, without their case.
         let mut views: Vec<String> = Vec::new();
         let mut actions = Vec::with_capacity(prepared.ops.len());
+        // Whoever sends a request again gets its answer, not what would become of it now.
+        for op in &prepared.ops {
+            if let PreparedOp::Remember(insert) = op {
+                self.check_not_repeated(insert)?;
+            }
+        }
         for op in prepared.ops {
             match op {
                 PreparedOp::CreateTable { mut def, if_absent } => {
@@ -47,10 +53,14 @@ impl Core {
                 },
                 PreparedOp::AddColumns { table, base, columns } => {
                     let def = self.def_in(&defs, &table)?;
-                    if def.schema.version != base {
+                    let is_same = def.schema.version == base.schema.version;
+                    if !is_same && !has_grown(&base, def) {
                         return Err(changed_since(&table));
                     }
-                    if let Some(def) = with_columns(def, &columns)? {
+                    // What does not fit to those of others is told by whoever reads the rows again.
+                    let added = with_columns(def, &columns);
+                    let added = added.map_err(|e| if is_same { e } else { changed_since(&table) })?;
+                    if let Some(def) = added {
                         defs.insert(table, def.clone());
                         actions.push(Action::Alter(def, Vec::new()));
                     }
@@ -67,6 +77,11 @@ impl Core {
                         defs.insert(table, def.clone());
                         actions.push(Action::Alter(def, entered));
                     }
+                }
+                PreparedOp::Remember(insert) => {
+                    let table = self.check_target(&defs, &insert.target)?;
+                    let Insert { version, batch, .. } = insert;
+                    actions.push(Action::Remember { table, version, batch });
                 }
                 PreparedOp::Insert(insert) => {
                     let table = self.check_target(&defs, &insert.target)?;
@@ -178,9 +193,10 @@ impl Core {
         let Insert { target, version, batch, keys, claims, rule, replaces } = insert;
         let def = self.def_in(defs, &target.table)?;
         debug_assert!(def.schema.version >= version, "definitions only go forward");
-        if def.schema.version != version && !still_fits(def, &batch) {
-            return Err(changed_since(&target.table));
-        }
+        let (version, batch) = match def.schema.version == version || still_fits(def, &batch) {
+            true => (version, batch),
+            false => (def.schema.version, laid_anew(def, &target, &batch)?),
+        };
         debug_assert!(
             keys.is_empty() && claims.is_empty() || group.staged.iter().all(|s| s.table != table),
             "rows that are checked are not staged"
@@ -225,7 +241,7 @@ impl Core {
 }
 
 /// The live row of a key that was looked up before.
-fn find_again(tip: Option<&table::Tip>, target: &Target, key: &Key) -> Result<Option<RowId>> {
+pub(super) fn find_again(tip: Option<&table::Tip>, target: &Target, key: &Key) -> Result<Option<RowId>> {
     match (tip, &target.base) {
         (None, _) => Ok(None),
         (Some(tip), Some(base)) => tip.find_again(base, &key.bytes, key.found),

@@ -79,7 +79,8 @@ pub async fn put(
     let wanted = Definition::parse(&held.bytes)?;
     drop(held);
     let full_name = name::full_table_name(&table)?;
-    for _ in 0..RETRIES {
+    let patience = Patience::new();
+    loop {
         let seen = app.engine.root().lsn();
         let (ops, status) = match app.engine.view(&principal)?.find(&full_name) {
             None => (
@@ -95,7 +96,9 @@ pub async fn put(
                 Ok(_) => {}
                 // Somebody else made or changed the table in between: look again.
                 Err(e) if e.kind() == Kind::Conflict || may_race && e.kind() == Kind::Exists => {
-                    newer_root(&app, seen).await;
+                    if !patience.newer_root(&app, seen).await {
+                        break;
+                    }
                     continue;
                 }
                 Err(e) => return Err(e.into()),
@@ -107,17 +110,30 @@ pub async fn put(
     Err(Error::conflict("the table is being changed by others all the time").into())
 }
 
-/// How often a definition is looked at anew after another writer changed it.
-pub const RETRIES: usize = 20;
+/// How long a request looks again for what other writers change, before it is refused as a conflict.
+pub struct Patience {
+    end: tokio::time::Instant,
+}
 
-/// Waits for a root beyond `seen`: what another writer changed is there to be looked at once it is durable, which on a
-/// slow disk takes a while. Gives up after some seconds; then the caller meets the conflict again.
-pub async fn newer_root(app: &Shared, seen: Lsn) {
-    let mut pause = Duration::from_millis(1);
-    let end = tokio::time::Instant::now() + Duration::from_secs(10);
-    while app.engine.root().lsn() <= seen && tokio::time::Instant::now() < end {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(20));
+impl Patience {
+    const MAX: Duration = Duration::from_secs(15);
+
+    pub fn new() -> Self {
+        Patience { end: tokio::time::Instant::now() + Self::MAX }
+    }
+
+    /// Waits for a root beyond `seen`: what another writer changed is there to be looked at once it is durable, which on a
+    /// slow disk takes a while. False once there was time enough.
+    pub async fn newer_root(&self, app: &Shared, seen: Lsn) -> bool {
+        let mut pause = Duration::from_millis(1);
+        while app.engine.root().lsn() <= seen {
+            if tokio::time::Instant::now() >= self.end {
+                return false;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+        tokio::time::Instant::now() < self.end
     }
 }
 

@@ -10,20 +10,21 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::{Ack, Committed, Mode, NewColumn, Op, Transaction};
+use engine::{Ack, Committed, Mode, NewColumn, Op, Remembered, Transaction};
 use http::{HeaderMap, Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 use types::{Error, Kind, Principal, RowId, TableDef, TableId, name};
 
-use super::define::{RETRIES, commit_read, newer_root};
+use super::define::{Patience, commit_read};
 use super::json;
 use crate::app::Shared;
 use crate::asked;
 use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
+use crate::idempotency::{self, Key};
 use media::Media;
 use skip::LeftOut;
 use wire::{Limits, Rows, Target, value};
@@ -82,7 +83,7 @@ pub async fn rows(
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    let head = understand(&parts.uri, &parts.headers, &table)?;
+    let head = understand(&parts.uri, &parts.headers, &table, &principal)?;
     let mut held = body::read(&app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
@@ -102,7 +103,8 @@ pub async fn rows(
         held.bytes = plain.into();
     }
     let job = Arc::new(Job { app: app.clone(), principal, head, bytes: held.bytes.clone() });
-    for _ in 0..RETRIES {
+    let patience = Patience::new();
+    loop {
         let seen = app.engine.root().lsn();
         let receiver = if inline {
             job.submit()?
@@ -115,14 +117,21 @@ pub async fn rows(
             Submitted::Nothing(taken) => {
                 return Ok(answer(&job.head, &taken, None, app.engine.root().lsn().0));
             }
+            Submitted::Before(known) => {
+                let taken = Taken::before(&job.head, &known);
+                let mut answer = answer(&job.head, &taken, Some(known.committed), known.committed.lsn.0);
+                idempotency::replayed(answer.headers_mut());
+                return Ok(answer);
+            }
             Submitted::Waiting(taken, receiver) => match receiver.await {
                 Ok(Ok(committed)) => (taken, committed),
-                // The table's columns changed while this was decoded: decode for the new ones.
-                Ok(Err(e))
-                    if e.kind() == Kind::Conflict && e.context().iter().any(|(key, _)| *key == "schema") =>
-                {
-                    newer_root(&app, seen).await;
-                    continue;
+                // The table's columns changed while this was decoded: decode for the new ones. Or the same request was
+                // faster: its answer is there once it is durable.
+                Ok(Err(e)) if is_changed(&e) || idempotency::is_repeated(&e) => {
+                    match patience.newer_root(&app, seen).await {
+                        true => continue,
+                        false => return Err(e.into()),
+                    }
                 }
                 Ok(Err(e)) => return Err(e.into()),
                 Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),
@@ -132,9 +141,10 @@ pub async fn rows(
         app.telemetry.rows_in.fetch_add(taken.rows as u64, Relaxed);
         return Ok(answer(&job.head, &taken, Some(committed), committed.lsn.0));
     }
-    Err(Error::conflict("the table's columns are being changed by others all the time")
-        .hint("send it again")
-        .into())
+}
+
+fn is_changed(error: &Error) -> bool {
+    error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == "schema")
 }
 
 fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) -> Response {
@@ -174,14 +184,18 @@ struct Head {
     media: Media,
     encoding: Encoding,
     condition: Condition,
+    idempotency: Option<Key>,
+    /// What besides the body makes it this request and no other.
+    asked: String,
 }
 
-fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str) -> Result<Head> {
+fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, principal: &Principal) -> Result<Head> {
     let full_name = name::full_table_name(table)?;
     let asked: Asked = asked::query(uri)?;
-    if headers.contains_key("idempotency-key") {
-        return Err(Error::invalid("this version keeps no idempotency keys")
-            .hint("give the table a primary key: an upsert may be repeated")
+    let idempotency = Key::of(headers, principal, &format!("POST rows {full_name}"))?;
+    if idempotency.is_some() && asked.ack == Acknowledge::Memory {
+        return Err(Error::invalid("`ack=memory` and Idempotency-Key exclude each other")
+            .hint("what may be lost has no answer to be remembered: leave one of them out")
             .into());
     }
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
@@ -202,8 +216,12 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str) -> Result<Head>
     if asked.mode.is_some() && !matches!(condition, Condition::None) {
         return Err(Error::invalid("`mode` and If-Match or If-None-Match cannot both decide").into());
     }
+    let query = uri.query().unwrap_or("");
+    let distinct = format!("{query}\n{media:?}\n{condition:?}");
     Ok(Head {
         full_name,
+        idempotency,
+        asked: distinct,
         mode: asked.mode,
         ack: asked.ack,
         create: asked.create.unwrap_or(true),
@@ -233,6 +251,8 @@ struct Job {
 enum Submitted {
     /// A body without rows.
     Nothing(Taken),
+    /// It was committed when it came before.
+    Before(Remembered),
     Waiting(Taken, oneshot::Receiver<types::Result<Committed>>),
 }
 
@@ -243,10 +263,25 @@ struct Taken {
     left_out: Option<LeftOut>,
 }
 
+impl Taken {
+    /// Of a request that was committed when it came before.
+    fn before(head: &Head, known: &Remembered) -> Self {
+        let rows = known.committed.count as usize;
+        let note = known.note.as_deref();
+        Taken { rows, left_out: (head.on_error == OnBadRow::Skip).then(|| LeftOut::from_note(note)) }
+    }
+}
+
 impl Job {
     /// Decodes for the table as it is now and hands the rows to the commit thread.
     fn submit(&self) -> Result<Submitted> {
         let head = &self.head;
+        let request: [&[u8]; 2] = [head.asked.as_bytes(), &self.bytes];
+        if let Some(key) = &head.idempotency
+            && let Some(known) = key.find(&self.app.engine, &request)?
+        {
+            return Ok(Submitted::Before(known));
+        }
         let snapshot = self.app.engine.view(&self.principal)?;
         let existing = match snapshot.find(&head.full_name) {
             Some(table) => Some(table),
@@ -280,7 +315,10 @@ impl Job {
         }
         let ack = if head.ack == Acknowledge::Memory { Ack::Memory } else { Ack::Durable };
         let (sender, receiver) = oneshot::channel();
-        self.app.engine.submit(&self.principal, Transaction::new(ops).ack(ack), move |result| {
+        let mut transaction = Transaction::new(ops).ack(ack);
+        let note = taken.left_out.as_ref().and_then(LeftOut::to_note);
+        transaction.remember = head.idempotency.map(|key| key.remember(&request, note));
+        self.app.engine.submit(&self.principal, transaction, move |result| {
             // Somebody else made the table in the meantime: as if its columns had changed.
             let result = result.map_err(|e| match e.kind() {
                 Kind::Exists if made_here => Error::conflict(e.message()).with("schema", "created"),

@@ -1,9 +1,10 @@
 //! `on_error=skip`: rows that do not fit are left out, and kept with the reason in a table beside theirs, in the same commit.
 
 use engine::{Mode, Op, View};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use types::{DataType, Error, Kind, Result, TableDef, TableId, Value, name};
-use wire::{BadRow, Limits, Refused, Sifted, Skipped, Target};
+use wire::{Limits, Refused, Sifted, Skipped, Target};
 
 use super::media::Media;
 use crate::failure::bad_row;
@@ -23,18 +24,33 @@ const COLUMNS: [(&str, DataType); 5] = [
 const NAMED_MAX: usize = 10;
 
 /// What was left out of a request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct LeftOut {
     pub count: usize,
-    first: Vec<BadRow>,
+    /// The first of them, as the answer names them.
+    reasons: Vec<Json>,
     /// Where they are kept, as users write it.
     kept_in: String,
 }
 
 impl LeftOut {
     pub fn of(skipped: &[Skipped], full_name: &str) -> Self {
-        let first = skipped.iter().take(NAMED_MAX).map(|skipped| skipped.bad.clone()).collect();
-        LeftOut { count: skipped.len(), first, kept_in: name::short_table_name(&dead(full_name)).to_owned() }
+        let reasons = skipped.iter().take(NAMED_MAX).map(|skipped| bad_row(&skipped.bad)).collect();
+        LeftOut {
+            count: skipped.len(),
+            reasons,
+            kept_in: name::short_table_name(&dead(full_name)).to_owned(),
+        }
+    }
+
+    /// As it is remembered with a request; `None` if nothing was left out.
+    pub fn to_note(&self) -> Option<String> {
+        (self.count > 0).then(|| serde_json::to_string(self).unwrap_or_default())
+    }
+
+    /// As it was remembered.
+    pub fn from_note(note: Option<&str>) -> Self {
+        note.and_then(|note| serde_json::from_str(note).ok()).unwrap_or_default()
     }
 
     /// Adds it to an answer.
@@ -42,7 +58,7 @@ impl LeftOut {
         answer["skipped"] = json!(self.count);
         if self.count > 0 {
             answer["dead_letters"] = json!(self.kept_in);
-            answer["reasons"] = self.first.iter().map(bad_row).collect();
+            answer["reasons"] = json!(self.reasons);
         }
     }
 }

@@ -1,0 +1,45 @@
+//! Requests that are remembered: checked before everything else that they ask for, written behind it.
+
+use arrow::array::RecordBatch;
+use commitlog::record::{Rows, Run};
+use types::{Error, Result, SchemaVersion, TableId};
+
+use super::{Core, Group};
+use crate::prepare::Insert;
+use crate::remember::{self, TABLE};
+use crate::transaction::Committed;
+
+impl Core {
+    /// Refuses a request that was committed before, whatever else there would be to say of it.
+    pub(super) fn check_not_repeated(&self, insert: &Insert) -> Result<()> {
+        let tip = self.names.get(TABLE).and_then(|id| self.tips.get(id));
+        for key in &insert.keys {
+            if super::check::find_again(tip, &insert.target, key)?.is_some() {
+                return Err(remember::repeated());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what the commit came to. Its own section, past the group's stages: the table has a key, so nothing of it
+    /// is ever staged, and small inserts to other tables go on to be gathered.
+    pub(super) fn apply_remember(
+        &mut self,
+        group: &mut Group,
+        offset: u32,
+        table: TableId,
+        version: SchemaVersion,
+        batch: &RecordBatch,
+        committed: &Committed,
+    ) -> Result<()> {
+        let batch = remember::answered(batch, committed)?;
+        let lsn = group.lsn(offset);
+        let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
+        let first_row = tip.next_row();
+        tip.append(first_row, group.frame.time(), &[(lsn, 1)], &batch)?;
+        let runs = vec![Run { lsn_offset: offset, count: 1 }];
+        group.frame.rows(Rows { table, schema_version: version, first_row, runs, batch });
+        self.dirty.insert(table);
+        Ok(())
+    }
+}

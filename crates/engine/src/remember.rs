@@ -1,0 +1,210 @@
+//! Requests that are remembered, so that one that is sent again is answered as it was the first time (`Idempotency-Key`).
+//!
+//! They are rows of a keyed table of Polynya's own, [`TABLE`], written in the commit that they tell of. So they survive a
+//! crash exactly where that does, two that come at once meet at the commit thread, and backups, seals and compaction know
+//! them already. What a row says of its commit is filled in by who commits ([`answered`]).
+//!
+//! Kept for [`Options::remember_for`](crate::Options::remember_for), and no more than
+//! [`Options::remember_max`](crate::Options::remember_max) of them, oldest first (`expire.rs`).
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
+use types::{ColumnId, DataType, Error, Lsn, Micros, Result, RowId, TableDef, TableId, Value, key};
+
+use crate::engine::Engine;
+use crate::prepare::{self, Insert, PreparedOp, Rule, Target};
+use crate::root::Root;
+use crate::transaction::Committed;
+
+/// Where they are kept.
+pub const TABLE: &str = "polynya.idempotency";
+
+/// In the context of the [`types::Kind::Conflict`] that a request meets that was sent before.
+pub const REPEATED: &str = "idempotency";
+
+/// What is to be remembered of a request.
+#[derive(Clone, Debug)]
+pub struct Remember {
+    /// Names the request: a hash of its key and of what the key is for.
+    pub key: [u8; 16],
+    /// A hash of the request itself, which tells another one under the same key.
+    pub request: u64,
+    /// What belongs to its answer besides [`Committed`].
+    pub note: Option<String>,
+}
+
+/// A request that was committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    pub request: u64,
+    pub committed: Committed,
+    pub note: Option<String>,
+}
+
+/// What is kept of requests at one lsn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    pub requests: u64,
+    /// When the oldest of them was committed.
+    pub oldest: Option<Micros>,
+}
+
+const KEY: &str = "key";
+const NOTE: &str = "note";
+/// Columns of numbers: the request's hash, then what it came to.
+const REQUEST: &str = "request";
+const LSN: &str = "lsn";
+const FIRST_ROW: &str = "first_row";
+const LAST_ROW: &str = "last_row";
+const COUNT: &str = "count";
+const DELETED: &str = "deleted";
+
+impl Engine {
+    /// What a request of this key came to, if one was committed and is still remembered.
+    pub fn remembered(&self, key: &[u8; 16]) -> Result<Option<Remembered>> {
+        let root = self.root();
+        let Some(table) = root.table(TABLE) else { return Ok(None) };
+        let Some(row) = table.get_row(&encoded(key)?)? else { return Ok(None) };
+        let number = |name: &str| -> Result<Option<i64>> {
+            match row.value(column(table.def(), name)?)? {
+                Value::Int64(number) => Ok(Some(number)),
+                Value::Null => Ok(None),
+                other => Err(Error::damaged(format!("`{name}` of {TABLE} is {other:?}"))),
+            }
+        };
+        let count = |name: &str| Ok::<u64, Error>(number(name)?.unwrap_or(0) as u64);
+        let row_id = |name: &str| Ok::<Option<RowId>, Error>(number(name)?.map(|id| RowId(id as u64)));
+        let committed = Committed {
+            lsn: Lsn(count(LSN)?),
+            time: match row.value(types::TIME)? {
+                Value::Timestamp(time) => time,
+                _ => 0,
+            },
+            first_row: row_id(FIRST_ROW)?,
+            last_row: row_id(LAST_ROW)?,
+            count: count(COUNT)?,
+            deleted: count(DELETED)?,
+        };
+        let note = match row.value(column(table.def(), NOTE)?)? {
+            Value::String(note) => Some(note),
+            _ => None,
+        };
+        Ok(Some(Remembered { request: count(REQUEST)?, committed, note }))
+    }
+
+    /// How many requests are remembered, and since when.
+    pub fn memory(&self) -> Result<Memory> {
+        let root = self.root();
+        let Some(table) = root.table(TABLE) else { return Ok(Memory::default()) };
+        let times = table.projection(&[types::TIME])?;
+        let first = table.scan_from(RowId(1), 1, &times)?;
+        let oldest = match first.num_rows() {
+            0 => None,
+            _ => match Value::from_array(first.column(0), &DataType::Timestamp, 0) {
+                Value::Timestamp(time) => Some(time),
+                _ => None,
+            },
+        };
+        Ok(Memory { requests: table.rows(), oldest })
+    }
+}
+
+/// The table, before it is made.
+fn definition() -> Result<TableDef> {
+    let mut def = TableDef::new(TableId(0), TABLE);
+    def.add_column(KEY, &DataType::Binary, false, None)?;
+    for name in [REQUEST, LSN] {
+        def.add_column(name, &DataType::Int64, false, None)?;
+    }
+    for name in [FIRST_ROW, LAST_ROW] {
+        def.add_column(name, &DataType::Int64, true, None)?;
+    }
+    for name in [COUNT, DELETED] {
+        def.add_column(name, &DataType::Int64, false, None)?;
+    }
+    def.add_column(NOTE, &DataType::String, true, None)?;
+    def.set_primary_key(&[KEY.to_owned()])?;
+    def.options.lake = Some(false);
+    Ok(def)
+}
+
+/// The operations that remember a request: the table's making, where it is not there yet, and one row without its answer.
+pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp>> {
+    let base = root.table(TABLE).cloned();
+    let mut ops = Vec::with_capacity(2);
+    let def = match &base {
+        Some(base) => base.def().clone(),
+        None => {
+            let def = definition()?;
+            def.check_stored()?;
+            ops.push(PreparedOp::CreateTable { def: def.clone(), if_absent: true });
+            Arc::new(def)
+        }
+    };
+    let numbers = |number: i64| -> ArrayRef { Arc::new(Int64Array::from_value(number, 1)) };
+    let columns: [(&str, ArrayRef); 6] = [
+        (KEY, Arc::new(BinaryArray::from_vec(vec![&remember.key]))),
+        (REQUEST, numbers(remember.request as i64)),
+        (LSN, numbers(0)),
+        (COUNT, numbers(0)),
+        (DELETED, numbers(0)),
+        (NOTE, Arc::new(StringArray::from(vec![remember.note.as_deref()]))),
+    ];
+    let row = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, values)| (name, values, name == NOTE)),
+    )
+    .map_err(|e| Error::internal(format!("a request that is remembered makes no row: {e}")))?;
+    let batch = match &base {
+        Some(base) => base.conform(&row)?,
+        None => table::conform(&row, &def)?,
+    };
+    let keys = prepare::find_all(base.as_deref(), prepare::encode_keys(&def, &batch))?;
+    let target = Target { table: TABLE.to_owned(), id: base.as_ref().map(|base| base.def().id), base };
+    let (version, claims, replaces) = (def.schema.version, Vec::new(), Vec::new());
+    ops.push(PreparedOp::Remember(Insert {
+        target,
+        version,
+        batch,
+        keys,
+        claims,
+        rule: Rule::Refuse,
+        replaces,
+    }));
+    Ok(ops)
+}
+
+/// The row with what its commit came to.
+pub(crate) fn answered(batch: &RecordBatch, committed: &Committed) -> Result<RecordBatch> {
+    let row_id = |row: Option<RowId>| row.map(|row| row.0 as i64);
+    let schema = batch.schema();
+    let columns = schema.fields().iter().zip(batch.columns()).map(|(field, column)| -> ArrayRef {
+        let number = match field.name().as_str() {
+            LSN => Some(committed.lsn.0 as i64),
+            COUNT => Some(committed.count as i64),
+            DELETED => Some(committed.deleted as i64),
+            FIRST_ROW => row_id(committed.first_row),
+            LAST_ROW => row_id(committed.last_row),
+            _ => return column.clone(),
+        };
+        Arc::new(Int64Array::from(vec![number]))
+    });
+    let columns = columns.collect();
+    RecordBatch::try_new(schema, columns)
+        .map_err(|e| Error::internal(format!("the answer of a request makes no row: {e}")))
+}
+
+/// The refusal of a request that was committed before, or is being committed: its answer is in [`Engine::remembered`] once
+/// that is durable.
+pub(crate) fn repeated() -> Error {
+    Error::conflict("a request with this idempotency key was committed already").with(REPEATED, "repeated")
+}
+
+fn encoded(key: &[u8; 16]) -> Result<Vec<u8>> {
+    key::encode_values(&[DataType::Binary], &[Value::Binary(key.to_vec())])
+}
+
+fn column(def: &TableDef, name: &str) -> Result<ColumnId> {
+    let column = def.schema.column_named(name);
+    column.map(|column| column.id).ok_or_else(|| Error::damaged(format!("{TABLE} has no column `{name}`")))
+}

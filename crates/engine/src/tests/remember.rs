@@ -1,0 +1,272 @@
+//! Requests with an idempotency key: committed once, however often and whenever they come.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sim::{Rng, SimEnv};
+use types::{Kind, Principal, RowId};
+use vfs::Env;
+
+use super::support::{batch, by_id, contents, keyed, plain};
+use crate::{Committed, Engine, Mode, Op, Options, Remember, Step, Transaction, remember};
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [7; 16];
+    key[..8].copy_from_slice(&number.to_le_bytes());
+    key
+}
+
+fn request(number: u64, table: &str, rows: &[(i64, i64)], mode: Mode) -> Transaction {
+    let note = (number % 2 == 0).then(|| format!("note {number}"));
+    Transaction::insert(table, batch(rows), mode).remember(Remember {
+        key: key(number),
+        request: number,
+        note,
+    })
+}
+
+fn is_repeated(error: &types::Error) -> bool {
+    error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == remember::REPEATED)
+}
+
+fn create(engine: &Engine, def: types::TableDef) {
+    let op = Op::CreateTable { def, if_absent: false };
+    engine.commit(&Principal::local(), Transaction::new(vec![op])).unwrap();
+}
+
+#[test]
+fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_time() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    create(&engine, plain("t"));
+    create(&engine, keyed("k"));
+    let local = Principal::local();
+    assert_eq!(engine.remembered(&key(1)).unwrap(), None);
+
+    let first = engine.commit(&local, request(1, "t", &[(1, 1), (2, 2)], Mode::Append)).unwrap();
+    let upsert = engine.commit(&local, request(2, "k", &[(5, 1)], Mode::Append)).unwrap();
+    let replaced = engine.commit(&local, request(3, "k", &[(5, 2)], Mode::Upsert)).unwrap();
+    let check = |engine: &Engine| {
+        for (number, committed) in [(1, first), (2, upsert), (3, replaced)] {
+            let again = engine.commit(&local, request(number, "t", &[(9, 9)], Mode::Append)).unwrap_err();
+            assert!(is_repeated(&again), "{again}");
+            let known = engine.remembered(&key(number)).unwrap().unwrap();
+            assert_eq!(known.committed, committed, "request {number}");
+            assert_eq!(known.request, number);
+            assert_eq!(known.note, (number % 2 == 0).then(|| format!("note {number}")));
+        }
+        let root = engine.root();
+        assert_eq!(by_id(root.table("main.t").unwrap()), [(1, 1), (2, 2)].into());
+        assert_eq!(by_id(root.table("main.k").unwrap()), [(5, 2)].into());
+        assert_eq!(engine.memory().unwrap().requests, 3);
+        assert_eq!(engine.memory().unwrap().oldest, Some(first.time));
+    };
+    check(&engine);
+    assert_eq!((replaced.count, replaced.deleted), (1, 1));
+
+    // Asked again as it was, the second one would find its own row in the way: that is not what it is told.
+    let again = engine.commit(&local, request(2, "k", &[(5, 1)], Mode::Append)).unwrap_err();
+    assert!(is_repeated(&again), "{again}");
+    // What was refused is not remembered, so that it may be sent again once it fits.
+    let refused = engine.commit(&local, request(4, "k", &[(5, 7)], Mode::Append)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Exists);
+    assert_eq!(engine.remembered(&key(4)).unwrap(), None);
+
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    check(&engine);
+    engine.commit(&local, request(4, "k", &[(6, 7)], Mode::Append)).unwrap();
+}
+
+#[test]
+fn of_equal_requests_that_come_at_once_one_is_committed() {
+    let _limit = testkit::limit(120);
+    const KEYS: u64 = 60;
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    create(&engine, plain("t"));
+    let committed: Mutex<BTreeMap<u64, Committed>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for number in 0..KEYS {
+                    // The first ones also make the table, all at once.
+                    let result = loop {
+                        let rows = [(number as i64, 1), (number as i64 + 1_000, 1)];
+                        match engine.commit(&Principal::local(), request(number, "t", &rows, Mode::Append)) {
+                            Err(e) if e.context().iter().any(|(key, _)| *key == "schema") => {}
+                            other => break other,
+                        }
+                    };
+                    match result {
+                        Ok(done) => {
+                            let before = committed.lock().unwrap().insert(number, done);
+                            assert_eq!(before, None, "request {number} was committed twice");
+                        }
+                        Err(error) => assert!(is_repeated(&error), "{error}"),
+                    }
+                }
+            });
+        }
+    });
+    let committed = committed.into_inner().unwrap();
+    assert_eq!(committed.len() as u64, KEYS);
+    for (number, done) in committed {
+        assert_eq!(engine.remembered(&key(number)).unwrap().unwrap().committed, done);
+    }
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 2 * KEYS);
+}
+
+fn options() -> Options {
+    Options {
+        log: commitlog::Options { file_bytes: 24 << 10, spare_files: 1, ..Default::default() },
+        seal_rows: 30,
+        log_files_max: 3,
+        ..Options::default()
+    }
+}
+
+fn settle(engine: &Engine, machine: &SimEnv) {
+    for _ in 0..100 {
+        let worked = [Step::Commit, Step::Sync, Step::Background].map(|step| engine.step(step));
+        if machine.disk.is_dead() || worked == [false; 3] {
+            return;
+        }
+    }
+}
+
+/// Clients send each request until they hear that it is there, across crashes at any call. Whatever a crash took, the rows
+/// of a request are there exactly if it is remembered, once; and what was answered stays so.
+#[test]
+fn requests_are_committed_once_across_crashes() {
+    let _limit = testkit::limit(600);
+    for seed in testkit::seeds(40) {
+        let mut rng = Rng::new(seed);
+        let mut machine = SimEnv::new(seed);
+        let mut answers: BTreeMap<u64, Committed> = BTreeMap::new();
+        let mut next = 0;
+        for life in 0..6 {
+            if life > 0 {
+                machine = machine.crash(&mut rng);
+            }
+            let calls = machine.disk.calls();
+            if life < 5 {
+                machine.disk.crash_at(calls + rng.range(5..400));
+            }
+            let Ok(engine) = Engine::open_stepped(machine.env(), Path::new("db"), options()) else {
+                continue;
+            };
+            let told: Arc<Mutex<Vec<(u64, types::Result<Committed>)>>> = Arc::default();
+            let create = Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: true }]);
+            engine.submit(&Principal::local(), create, |_| ());
+            settle(&engine, &machine);
+            for _ in 0..40 {
+                if machine.disk.is_dead() || engine.root().table("main.t").is_none() {
+                    break;
+                }
+                for _ in 0..rng.range(1..4) {
+                    // Mostly new ones, and some of before, those of earlier lives among them.
+                    let number = if next > 0 && rng.below(2) == 0 { rng.below(next) } else { next };
+                    next = next.max(number + 1);
+                    let rows = [(number as i64, seed as i64), (number as i64 + 10_000, 1)];
+                    let told = told.clone();
+                    let transaction = request(number, "t", &rows, Mode::Append);
+                    engine.submit(&Principal::local(), transaction, move |result| {
+                        told.lock().unwrap().push((number, result));
+                    });
+                    if rng.below(3) == 0 {
+                        engine.step(Step::Commit);
+                    }
+                }
+                settle(&engine, &machine);
+            }
+            for (number, result) in told.lock().unwrap().drain(..) {
+                match result {
+                    Ok(done) => {
+                        assert_eq!(
+                            answers.insert(number, done),
+                            None,
+                            "request {number} was committed twice"
+                        );
+                    }
+                    // Refused as repeated, by a disk that died, or since another one made the table.
+                    Err(error) => assert!(
+                        is_repeated(&error) || machine.disk.is_dead() || error.kind() == Kind::Conflict,
+                        "{error}"
+                    ),
+                }
+            }
+            if machine.disk.is_dead() {
+                continue;
+            }
+            check(&engine, next, &answers);
+        }
+        let engine = Engine::open_stepped(machine.crash(&mut rng).env(), Path::new("db"), options()).unwrap();
+        check(&engine, next, &answers);
+        assert!(next > 5, "seed {seed} sent next to nothing");
+    }
+}
+
+fn check(engine: &Engine, next: u64, answers: &BTreeMap<u64, Committed>) {
+    let root = engine.root();
+    let Some(table) = root.table("main.t") else { return assert!(answers.is_empty()) };
+    let rows = contents(table);
+    for number in 0..next {
+        let of_request: Vec<RowId> = rows
+            .iter()
+            .filter(|(_, (id, _))| *id == number as i64 || *id == number as i64 + 10_000)
+            .map(|(row, _)| *row)
+            .collect();
+        match engine.remembered(&key(number)).unwrap() {
+            None => {
+                assert_eq!(of_request, [], "rows of request {number}, which is not remembered");
+                assert_eq!(answers.get(&number), None, "request {number} was acknowledged and is forgotten");
+            }
+            Some(known) => {
+                assert_eq!(of_request.len(), 2, "request {number}");
+                assert_eq!(known.committed.first_row, of_request.first().copied());
+                assert_eq!(known.committed.last_row, of_request.last().copied());
+                assert_eq!(table.lsn_of(of_request[0]).unwrap(), Some(known.committed.lsn));
+                if let Some(answer) = answers.get(&number) {
+                    assert_eq!(known.committed, *answer);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_are_forgotten_after_their_time_and_beyond_their_number_oldest_first() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(1);
+    let limits = Options { remember_for: Duration::from_secs(600), remember_max: 10, ..options() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), limits).unwrap();
+    let submit = |transaction| {
+        engine.submit(&Principal::local(), transaction, |result| assert!(result.is_ok(), "{result:?}"))
+    };
+    submit(Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: true }]));
+    settle(&engine, &machine);
+    for number in 0..25 {
+        submit(request(number, "t", &[(number as i64, 0)], Mode::Append));
+        settle(&engine, &machine);
+        machine.clock.advance(Duration::from_secs(20));
+    }
+    // They are looked at once a minute.
+    machine.clock.advance(Duration::from_secs(60));
+    settle(&engine, &machine);
+    let kept = || (0..25).filter(|n| engine.remembered(&key(*n)).unwrap().is_some()).collect::<Vec<u64>>();
+    assert_eq!(kept(), (15..25).collect::<Vec<_>>());
+    // The 20th came 600 s before.
+    machine.clock.advance(Duration::from_secs(600 - 60 - 5 * 20));
+    settle(&engine, &machine);
+    assert_eq!(kept(), (20..25).collect::<Vec<_>>());
+    assert_eq!(engine.memory().unwrap().requests, 5);
+    // Forgotten, so it counts as new.
+    submit(request(3, "t", &[(3, 0)], Mode::Append));
+    settle(&engine, &machine);
+    assert_eq!(engine.root().table("main.t").unwrap().rows(), 26);
+}

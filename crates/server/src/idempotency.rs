@@ -1,0 +1,76 @@
+//! `Idempotency-Key`: a request that is sent again is answered as it was the first time. What is remembered, and how exactly
+//! once comes about, is the engine's ([`engine::remember`]); here is what a key means.
+
+use engine::{Engine, Remember, Remembered};
+use http::{HeaderMap, HeaderValue};
+use types::{Error, Kind, Principal};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::failure::{Failure, Result};
+
+const HEADER: &str = "idempotency-key";
+/// On an answer that was given before.
+const REPLAYED: &str = "idempotency-replayed";
+const CHARS_MAX: usize = 255;
+
+/// A request's key, within what it holds for.
+#[derive(Clone, Copy, Debug)]
+pub struct Key([u8; 16]);
+
+impl Key {
+    /// The key that a request names, if any. It holds for one principal and `route`: others may use the same.
+    pub fn of(headers: &HeaderMap, principal: &Principal, route: &str) -> Result<Option<Key>> {
+        let mut values = headers.get_all(HEADER).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let is_plain = |b: &u8| matches!(b, 0x20..=0x7e);
+        let fits = (1..=CHARS_MAX).contains(&value.len()) && value.as_bytes().iter().all(is_plain);
+        if values.next().is_some() || !fits {
+            return Err(Error::invalid(format!(
+                "Idempotency-Key is one text of 1 to {CHARS_MAX} printable ASCII characters"
+            ))
+            .hint("a new UUID for each request, and the same one when it is sent again")
+            .into());
+        }
+        let mut hash = blake3::Hasher::new();
+        for part in [principal.name.as_bytes(), route.as_bytes(), value.as_bytes()] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
+        Ok(Some(Key(key)))
+    }
+
+    /// What is to be remembered of the request that has these parts. `note` belongs to its answer.
+    pub fn remember(&self, request: &[&[u8]], note: Option<String>) -> Remember {
+        Remember { key: self.0, request: fingerprint(request), note }
+    }
+
+    /// What became of the request when it came before. Refused if that was another one.
+    pub fn find(&self, engine: &Engine, request: &[&[u8]]) -> Result<Option<Remembered>> {
+        match engine.remembered(&self.0)? {
+            Some(known) if known.request != fingerprint(request) => Err(Failure::key_reused()),
+            other => Ok(other),
+        }
+    }
+}
+
+fn fingerprint(request: &[&[u8]]) -> u64 {
+    let mut hash = Xxh3::new();
+    for part in request {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.digest()
+}
+
+/// Whether an error says that the request was committed before.
+pub fn is_repeated(error: &Error) -> bool {
+    error.kind() == Kind::Conflict
+        && error.context().iter().any(|(key, _)| *key == engine::remember::REPEATED)
+}
+
+/// Marks an answer that was given before.
+pub fn replayed(headers: &mut HeaderMap) {
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+}

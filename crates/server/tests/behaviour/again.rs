@@ -1,0 +1,142 @@
+//! `Idempotency-Key`: a request that is sent again.
+
+use std::collections::BTreeSet;
+
+use types::{Scope, TableSet};
+
+use super::common::{Answer, Running};
+
+fn send(running: &Running, key: &str, path: &str, body: &str) -> Answer {
+    running.client().ask("POST", path, &[("Idempotency-Key", key)], body.as_bytes())
+}
+
+const ROWS: &str = "/v1/tables/t/rows";
+
+fn is_replayed(answer: &Answer) -> bool {
+    answer.header("idempotency-replayed") == Some("true")
+}
+
+fn count(running: &Running, table: &str) -> u64 {
+    running.engine.root().table(&format!("main.{table}")).map_or(0, |table| table.rows())
+}
+
+#[test]
+fn a_request_that_is_sent_again_gets_the_first_answer() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again");
+    let body = r#"[{"a":1},{"a":2}]"#;
+    let first = send(&running, "k-1", ROWS, body);
+    assert_eq!(first.status, 200, "{}", first.text());
+    assert!(!is_replayed(&first));
+    // Something else happens in between.
+    assert_eq!(running.ask("POST", ROWS, r#"{"a":3,"b":"new"}"#).status, 200);
+    let again = send(&running, "k-1", ROWS, body);
+    assert_eq!((again.status, again.text()), (200, first.text()));
+    assert!(is_replayed(&again));
+    assert_eq!(count(&running, "t"), 3);
+
+    // The same bytes packed are the same request; other rows, another mode or another media type are not.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, body.as_bytes()).unwrap();
+    let headers = [("Idempotency-Key", "k-1"), ("Content-Encoding", "gzip")];
+    let packed = running.client().ask("POST", ROWS, &headers, &packed.finish().unwrap());
+    assert_eq!(packed.text(), first.text());
+    for (path, body) in [(ROWS, r#"[{"a":1}]"#), ("/v1/tables/t/rows?create=false", body)] {
+        let other = send(&running, "k-1", path, body);
+        assert_eq!((other.status, other.error().0.as_str()), (422, "idempotency_key_reused"), "{path}");
+    }
+    // For another table it is another key.
+    assert_eq!(send(&running, "k-1", "/v1/tables/u/rows", body).status, 200);
+    assert_eq!((count(&running, "t"), count(&running, "u")), (3, 2));
+
+    // What was refused is not remembered.
+    let misfit = send(&running, "k-2", ROWS, r#"{"a":"text"}"#);
+    assert_eq!(misfit.status, 422);
+    assert_eq!(send(&running, "k-2", ROWS, r#"{"a":4}"#).status, 200);
+    // Nothing to commit, so nothing to remember.
+    assert_eq!(send(&running, "k-3", ROWS, "[]").json()["count"], 0);
+
+    let metrics = running.ask("GET", "/metrics", "").text();
+    let figure = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(&format!("{name} "))).expect(name);
+        line.split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    assert_eq!(figure("polynya_idempotency_keys"), 3.0);
+    assert!((0.0..60.0).contains(&figure("polynya_idempotency_oldest_seconds")));
+}
+
+#[test]
+fn a_key_belongs_to_who_sends_it_and_must_be_plain() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-keys");
+    for key in ["", &"x".repeat(256), "caf\u{e9}", "tab\there"] {
+        let answer = send(&running, key, ROWS, r#"{"a":1}"#);
+        assert_eq!(answer.error().0, "invalid", "{key:?}");
+    }
+    let twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")];
+    assert_eq!(running.client().ask("POST", ROWS, &twice, br#"{"a":1}"#).error().0, "invalid");
+    let memory = send(&running, "k", "/v1/tables/t/rows?ack=memory", r#"{"a":1}"#);
+    assert_eq!(memory.error().0, "invalid", "what may be lost is not remembered");
+    assert_eq!(count(&running, "t"), 0);
+
+    let ann = super::put_key(&running, "ann", Scope::Write, TableSet::All);
+    let bob = super::put_key(&running, "bob", Scope::Write, TableSet::All);
+    for secret in [&ann, &bob, &ann, &bob] {
+        let headers = [("Idempotency-Key", "same"), ("Authorization", &format!("Bearer {secret}"))];
+        assert_eq!(running.client().ask("POST", ROWS, &headers, br#"{"a":1}"#).status, 200);
+    }
+    assert_eq!(count(&running, "t"), 2);
+}
+
+/// Clients that time out send again while the first request still waits for the disk.
+#[test]
+fn of_equal_requests_at_once_one_is_committed_and_all_get_its_answer() {
+    let _limit = testkit::limit(300);
+    let slow = std::time::Duration::from_millis(20);
+    let running = Running::on_a_slow_disk("again-at-once", slow);
+    // The first ones make the table, too, and its column.
+    for key in ["first", "second", "third"] {
+        let body = format!(r#"[{{"{key}":1}},{{"{key}":2}},{{"{key}":3}}]"#);
+        let answers: BTreeSet<(u16, String)> = std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..12)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let answer = send(&running, key, ROWS, &body);
+                        (answer.status, answer.text())
+                    })
+                })
+                .collect();
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        });
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        assert_eq!(answers.first().unwrap().0, 200, "{answers:?}");
+    }
+    assert_eq!(count(&running, "t"), 9);
+}
+
+/// Half of such requests were refused as conflicts once: each had thought of another definition.
+#[test]
+fn clients_that_bring_new_columns_at_once_are_all_served() {
+    let _limit = testkit::limit(300);
+    let slow = std::time::Duration::from_millis(5);
+    let running = Running::on_a_slow_disk("again-columns", slow);
+    assert_eq!(running.ask("POST", ROWS, r#"{"a":1}"#).status, 200);
+    std::thread::scope(|scope| {
+        for client in 0..12 {
+            let running = &running;
+            scope.spawn(move || {
+                for n in 0..10 {
+                    let body = format!(r#"{{"a":{n},"c{client}_{n}":{n},"shared_{n}":"x"}}"#);
+                    let answer = running.ask("POST", ROWS, &body);
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                }
+            });
+        }
+    });
+    let root = running.engine.root();
+    let table = root.table("main.t").unwrap();
+    assert_eq!(table.rows(), 121);
+    assert_eq!(table.def().schema.columns.len(), 1 + 12 * 10 + 10);
+    let sum = r#"{"sql":"SELECT sum(c3_7), count(shared_4), count(c0_0) FROM t"}"#;
+    assert_eq!(running.ask("POST", "/v1/sql", sum).json()["rows"], serde_json::json!([[7, 12, 1]]));
+}
