@@ -131,6 +131,28 @@ impl Failure {
         self
     }
 
+    /// Of one table among several.
+    pub fn of_table(mut self, table: &str) -> Self {
+        if !self.message.contains("(table ") {
+            self.message += &format!(" (table {table})");
+        }
+        self
+    }
+
+    /// Of what was committed in pieces: how many rows are there.
+    pub fn after(mut self, rows: u64) -> Self {
+        if rows == 0 {
+            return self;
+        }
+        self.message += &format!(" (rows committed before {rows})");
+        let next = "those before are there: send the rest";
+        self.hint = Some(match self.hint {
+            Some(hint) => format!("{hint}; {next}"),
+            None => next.to_owned(),
+        });
+        self
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

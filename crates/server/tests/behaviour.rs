@@ -7,6 +7,8 @@ mod common;
 mod copy;
 #[path = "behaviour/held.rs"]
 mod held;
+#[path = "behaviour/rows_in.rs"]
+mod rows_in;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -36,7 +36,9 @@ struct Objects {
 }
 
 impl Rows {
-    pub fn new(def: &TableDef, columns: Vec<Column>, input: Input) -> Result<Self> {
+    pub fn new(def: &TableDef, mut columns: Vec<Column>, input: Input) -> Result<Self> {
+        // Defaults are for columns that are not listed at all.
+        columns.iter_mut().for_each(|column| column.default = None);
         let mut def = def.clone();
         def.schema.columns = columns;
         let (input, block) = (input.reader()?, Vec::new());

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, header};
 use types::{Error, name};
+use wire::pieces::Form;
 use wire::{Limits, Refused, Rows, Sifted, Target, csv, ipc, json, protobuf};
 
 use crate::failure::{Failure, Result};
@@ -49,6 +50,24 @@ impl Media {
                 return Err(Failure::unsupported(what, READABLE));
             }
         })
+    }
+
+    /// As a stream that is cut.
+    pub fn form(self) -> Form {
+        match self {
+            Media::Json { lines } => Form::Json { lines },
+            Media::Csv => Form::Csv,
+            Media::Arrow => Form::Arrow,
+            Media::Protobuf => Form::Protobuf,
+        }
+    }
+
+    /// A piece of it, of which more may be known.
+    pub fn of_lines(self, lines: bool) -> Self {
+        match self {
+            Media::Json { .. } => Media::Json { lines },
+            other => other,
+        }
     }
 
     /// All rows of a body, or none.

@@ -53,6 +53,16 @@ impl LeftOut {
         note.and_then(|note| serde_json::from_str(note).ok()).unwrap_or_default()
     }
 
+    /// What was left out behind it.
+    pub fn add(&mut self, more: LeftOut) {
+        self.count += more.count;
+        let room = NAMED_MAX.saturating_sub(self.reasons.len());
+        self.reasons.extend(more.reasons.into_iter().take(room));
+        if self.kept_in.is_empty() {
+            self.kept_in = more.kept_in;
+        }
+    }
+
     /// Adds it to an answer.
     pub fn tell(&self, answer: &mut Json) {
         answer["skipped"] = json!(self.count);
@@ -83,8 +93,14 @@ pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
 }
 
 /// The rows of a body that its table takes.
-pub fn sift(media: Media, body: &[u8], target: Target<'_>, full_name: &str) -> Result<Sifted, Refused> {
-    let mut sifted = media.sift(body, target, &Limits::default())?;
+pub fn sift(
+    media: Media,
+    body: &[u8],
+    target: Target<'_>,
+    limits: &Limits,
+    full_name: &str,
+) -> Result<Sifted, Refused> {
+    let mut sifted = media.sift(body, target, limits)?;
     let mut def = target.def.cloned().unwrap_or_else(|| TableDef::new(TableId(0), full_name));
     for column in &sifted.rows.new_columns {
         def.add_column(&column.name, &column.data_type, true, None)?;
