@@ -2,7 +2,10 @@
 
 use std::io::Read;
 
-use types::{Error, Kind, Result};
+use http::{HeaderMap, header};
+use types::{Error, Kind, Result, name};
+
+use crate::failure::Failure;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +16,13 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// What a request's headers say. 415 for what cannot be undone.
-    pub fn of(headers: &http::HeaderMap) -> crate::failure::Result<Encoding> {
-        let said = headers.get(http::header::CONTENT_ENCODING);
-        let said = said.map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
+    /// What a request says that its body is.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Failure> {
+        let said =
+            headers.get(header::CONTENT_ENCODING).map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
         Encoding::parse(said).ok_or_else(|| {
-            crate::failure::Failure::unsupported(
-                format!("`{}` cannot be undone", types::name::printable(said)),
-                "send gzip, zstd or neither",
-            )
+            let what = format!("`{}` cannot be undone", name::printable(said));
+            Failure::unsupported(what, "send gzip, zstd or neither")
         })
     }
 

@@ -139,6 +139,28 @@ impl Failure {
         }
     }
 
+    /// Of one table among several.
+    pub fn of_table(mut self, table: &str) -> Self {
+        if !self.message.contains("(table ") {
+            self.message += &format!(" (table {table})");
+        }
+        self
+    }
+
+    /// Of what was committed in pieces: how many rows are there.
+    pub fn after(mut self, rows: u64) -> Self {
+        if rows == 0 {
+            return self;
+        }
+        self.message += &format!(" (rows committed before {rows})");
+        let next = "those before are there: send the rest";
+        self.hint = Some(match self.hint {
+            Some(hint) => format!("{hint}; {next}"),
+            None => next.to_owned(),
+        });
+        self
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }
@@ -150,11 +172,19 @@ impl Failure {
             error["hint"] = json!(hint);
         }
         if !self.rows.is_empty() {
-            let row = |bad: &BadRow| json!({ "row": bad.row, "column": bad.column, "message": bad.message });
-            error["rows"] = self.rows.iter().map(row).collect();
+            error["rows"] = self.rows.iter().map(bad_row).collect();
         }
         error
     }
+}
+
+/// A row that does not fit, as answers name it.
+pub fn bad_row(bad: &BadRow) -> Json {
+    let mut shown = json!({ "row": bad.row, "column": bad.column, "message": bad.message });
+    if let Some(line) = bad.line {
+        shown["line"] = json!(line);
+    }
+    shown
 }
 
 impl From<Error> for Failure {

@@ -3,6 +3,7 @@
 mod ask;
 pub mod copy;
 mod define;
+mod incoming;
 mod lake;
 mod near;
 mod operations;
@@ -76,6 +77,7 @@ pub const ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/tables/{table}", Class::Define, Some(Scope::Write), true),
     route(Method::POST, "/v1/tables/{table}/rows", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/rows", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/v1/rows", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/rows/{key}", Class::Read, Some(Scope::Read), true),
     route(Method::DELETE, "/v1/tables/{table}/rows/{key}", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
@@ -115,7 +117,7 @@ pub const ROUTES: &[Route] = &[
 fn reads_query(route: &Route) -> bool {
     let is_get = route.method == Method::GET;
     match route.path {
-        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/logs" => true,
+        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/rows" | "/v1/logs" => true,
         "/v1/tables/{table}/tail" | "/v1/storm" => is_get,
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
@@ -134,6 +136,7 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/tables", get(define::list))
         .route("/v1/tables/{table}", get(define::describe).put(define::put).delete(define::remove))
         .route("/v1/tables/{table}/rows", get(read::rows).post(write::rows))
+        .route("/v1/rows", post(write::several::rows))
         .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
         .route("/v1/tables/{table}/tail", get(tail::tail))
         .route("/v1/tables/{table}/commit", post(lake::commit))

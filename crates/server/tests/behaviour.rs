@@ -9,6 +9,8 @@ mod copy;
 mod held;
 #[path = "behaviour/otlp.rs"]
 mod otlp;
+#[path = "behaviour/rows_in.rs"]
+mod rows_in;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

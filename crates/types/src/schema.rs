@@ -8,7 +8,7 @@ use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 
 use crate::codec::{Decoder, Encoder};
 use crate::data_type::arrow_field;
-use crate::{ColumnId, DataType, Error, Kind, Result, SchemaVersion, TableId, Value, name};
+use crate::{ColumnId, DataType, Error, Kind, Path, Result, SchemaVersion, TableId, Value, name};
 
 /// The system column that holds the row id: int64, first in every batch.
 pub const ROW_ID: ColumnId = ColumnId(1);
@@ -91,6 +91,10 @@ pub struct TableOptions {
     pub ttl: Option<i64>,
     /// Iceberg partition expressions, as written.
     pub partition_by: Vec<String>,
+    /// Columns that are filled from within the objects that rows of JSON are, one path a column.
+    pub paths: Vec<(ColumnId, Path)>,
+    /// The json column that takes every field of a row of JSON that no column takes.
+    pub rest: Option<ColumnId>,
 }
 
 /// A table: everything but its rows.
@@ -352,6 +356,8 @@ impl TableDef {
         }
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
+        pairs.extend(options.paths.iter().map(|(id, path)| ("path".to_owned(), format!("{id} {path}"))));
+        pairs.extend(options.rest.map(|id| ("rest".to_owned(), id.to_string())));
         encode_pairs(e, &pairs);
     }
 
@@ -433,6 +439,21 @@ impl TableDef {
                         .ok_or_else(|| d.damaged("a column that refuses nulls and is none"))?
                         .refuses_null = true;
                 }
+                "path" => {
+                    let read = || {
+                        let (id, path) = value.split_once(' ')?;
+                        let id = id.parse().map(ColumnId).ok()?;
+                        let path = Path::parse(path).ok()?;
+                        columns.iter().any(|column| column.id == id).then_some((id, path))
+                    };
+                    let path = read().ok_or_else(|| d.damaged("a path of no column"))?;
+                    options.paths.push(path);
+                }
+                "rest" => {
+                    let id = value.parse().map(ColumnId).ok();
+                    let id = id.filter(|id| columns.iter().any(|column| column.id == *id));
+                    options.rest = Some(id.ok_or_else(|| d.damaged("a column for the rest that is none"))?);
+                }
                 // Written by a later version of the same format; this one does not act on it.
                 _ => {}
             }
@@ -496,7 +517,14 @@ mod tests {
             retention: Some(5),
             ttl: Some(6),
             partition_by: vec!["days(_time)".into()],
+            paths: vec![
+                (ColumnId(16), Path::parse("payload.id").unwrap()),
+                (ColumnId(21), Path::parse("a.\"b c\"").unwrap()),
+            ],
+            rest: None,
         };
+        let rest = def.add_column("rest", &DataType::Json, true, None).unwrap();
+        def.options.rest = Some(rest);
         let mut e = Encoder::new();
         def.encode(&mut e);
         let mut d = Decoder::new(&e.bytes);

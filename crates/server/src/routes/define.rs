@@ -142,9 +142,11 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
     let differs =
         |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
     let mut columns = Vec::new();
-    for Wanted { name, data_type, nullable, default } in wanted.columns()? {
-        let Some(existing) = def.schema.column_named(&name) else {
-            columns.push(NewColumn { name, data_type, nullable, default });
+    let all = wanted.columns()?;
+    for Wanted { name, data_type, nullable, default, .. } in &all {
+        let Some(existing) = def.schema.column_named(name) else {
+            let (name, data_type, default) = (name.clone(), data_type.clone(), default.clone());
+            columns.push(NewColumn { name, data_type, nullable: *nullable, default });
             continue;
         };
         if existing.data_type.to_string() != data_type.to_string() {
@@ -181,27 +183,30 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
         }
     }
     let mut ops = Vec::new();
+    let mut then = def.clone();
+    for column in &columns {
+        then.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
+    }
     let indexes = match &wanted.indexes {
-        Some(indexes) => indexes_changed(def, &columns, indexes)?,
+        Some(indexes) => indexes_changed(def, &then, indexes)?,
         None => None,
     };
+    let mut changes = definition::filled_by(&then, &all)?;
     if !columns.is_empty() {
         ops.push(Op::AddColumns { table: def.name.clone(), columns });
     }
     ops.extend(indexes);
     if let Some(ttl) = wanted.ttl_micros()?.filter(|ttl| def.options.ttl != Some(*ttl)) {
-        let changes = vec![Change::SetTtl { to: Some(ttl) }];
+        changes.push(Change::SetTtl { to: Some(ttl) });
+    }
+    if !changes.is_empty() {
         ops.push(Op::AlterTable { table: def.name.clone(), changes });
     }
     Ok(ops)
 }
 
-/// What brings a table's indexes to a list, once it has the new columns.
-fn indexes_changed(def: &TableDef, columns: &[NewColumn], wanted: &[IndexDefinition]) -> Result<Option<Op>> {
-    let mut then = def.clone();
-    for column in columns {
-        then.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
-    }
+/// What brings a table's indexes to a list. `then` is the table with its new columns.
+fn indexes_changed(def: &TableDef, then: &TableDef, wanted: &[IndexDefinition]) -> Result<Option<Op>> {
     let mut kept: Vec<&str> = Vec::new();
     let mut add = Vec::new();
     // A vault's own index stays whatever the list says, and may stand in it as it was shown.
