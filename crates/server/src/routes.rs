@@ -113,7 +113,7 @@ fn reads_query(route: &Route) -> bool {
     let is_get = route.method == Method::GET;
     match route.path {
         "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" => true,
-        "/v1/tables/{table}/tail" | "/v1/storm" => is_get,
+        "/v1/tables/{table}/tail" | "/v1/tables/{table}/watermarks" | "/v1/storm" => is_get,
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
         "/" | "/_/" | "/_/{file}" | "/{page}" => true,
@@ -134,7 +134,7 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
         .route("/v1/tables/{table}/tail", get(tail::tail))
         .route("/v1/tables/{table}/commit", post(lake::commit))
-        .route("/v1/tables/{table}/watermarks", get(lake::watermarks))
+        .route("/v1/tables/{table}/watermarks", get(lake::watermarks::watermarks))
         .route("/v1/tables/{table}/search", get(search::table).post(search::table_asked))
         .route("/v1/search", get(search::all).post(search::all_asked))
         .route("/v1/ask", post(ask::ask))

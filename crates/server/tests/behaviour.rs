@@ -484,6 +484,8 @@ fn answers_are_as_the_description_says() {
         ("GET", "/v1/tables/docs/rows/1", "/v1/tables/{table}/rows/{key}", ""),
         ("GET", "/v1/tables/docs/rows/1x", "/v1/tables/{table}/rows/{key}", ""),
         ("GET", "/v1/tables/docs/watermarks", "/v1/tables/{table}/watermarks", ""),
+        ("GET", "/v1/tables/docs/watermarks?wait=acknowledged", "/v1/tables/{table}/watermarks", ""),
+        ("GET", "/v1/tables/docs/watermarks?wait=lake", "/v1/tables/{table}/watermarks", ""),
         ("GET", "/v1/tables/docs/search?q=water", "/v1/tables/{table}/search", ""),
         ("POST", "/v1/search", "/v1/search", r#"{"q":"water"}"#),
         ("POST", "/v1/sql", "/v1/sql", r#"{"sql":"SELECT * FROM docs"}"#),

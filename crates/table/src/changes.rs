@@ -91,6 +91,18 @@ impl Snapshot {
         Ok(Changes { inserted, deleted, next: Lsn(end.max(after.0)) })
     }
 
+    /// Where the commits up to `lsn` end: no live row up to this one is of a later commit, and none behind it of one of them.
+    pub fn last_row_at(&self, lsn: Lsn) -> Result<RowId> {
+        let later = |runs: &[lsn_runs::Run]| runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).copied();
+        for entry in self.parts.segments.iter().filter(|e| e.segment.meta().last_lsn > lsn) {
+            if let Some(run) = later(entry.segment.runs()?) {
+                return Ok(RowId(run.first - 1));
+            }
+        }
+        let in_head = self.parts.head.batches().iter().find_map(|batch| later(&batch.runs));
+        Ok(RowId(in_head.map_or(self.parts.next_row, |run| run.first) - 1))
+    }
+
     /// The commits after `after` that wrote rows: whole ones, ending with the one that reaches `limit` rows. `true` if
     /// there may be more.
     fn commits_after(&self, after: Lsn, limit: usize) -> Result<(Vec<Commit>, bool)> {
