@@ -42,6 +42,7 @@ pub mod content;
 pub mod definition;
 mod failure;
 mod files;
+mod http2;
 mod idempotency;
 mod listen;
 mod live;

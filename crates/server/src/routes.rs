@@ -38,6 +38,7 @@ use crate::asked;
 use crate::auth;
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
+use crate::http2;
 use crate::record::Note;
 use crate::telemetry::Class;
 
@@ -229,7 +230,7 @@ pub async fn handle(
     app: Shared,
     router: Router,
     connection: Arc<Connection>,
-    request: Request<hyper::body::Incoming>,
+    mut request: Request<hyper::body::Incoming>,
 ) -> Response<Answer> {
     connection.enter(Phase::Working);
     connection.requests.fetch_add(1, Relaxed);
@@ -238,13 +239,18 @@ pub async fn handle(
     let method = request.method().clone();
     let bytes_in = request.body().size_hint().exact().unwrap_or(0);
     connection.unread.store(!request.body().is_end_stream(), Relaxed);
+    let refused = if connection.is_stream() { http2::admit(&mut request, &app).err() } else { None };
     let (mut parts, body) = request.into_parts();
-    let page = crate::pages::answer(&app, &parts, connection.peer).await;
+    let page = match refused {
+        Some(_) => None,
+        None => crate::pages::answer(&app, &parts, connection.peer).await,
+    };
     // Needed only for the record, so only then kept.
     let path = (page.is_none() && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
-    let (mut response, seen) = match page {
-        Some(response) => (response, Some(Seen { route: &PAGE, principal: None })),
-        None => {
+    let (mut response, seen) = match (page, refused) {
+        (_, Some(failure)) => (failure.into_response(), None),
+        (Some(response), None) => (response, Some(Seen { route: &PAGE, principal: None })),
+        (None, None) => {
             parts.extensions.insert(connection.clone());
             let body = Body::new(Asked { body, connection: connection.clone() });
             match router.oneshot(Request::from_parts(parts, body)).await {
@@ -259,7 +265,7 @@ pub async fn handle(
     let duration = started.elapsed();
     let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);
-    if connection.unread.load(Relaxed) {
+    if connection.unread.load(Relaxed) && !connection.is_stream() {
         // What is left of the body stands before the next request, and nobody wants it.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -287,7 +293,7 @@ pub async fn handle(
     let note = note.flatten();
     let follows = response.extensions_mut().remove::<Follows>().is_some();
     connection.enter(if follows { Phase::Following } else { Phase::Answering });
-    response.map(|body| Answer { body, bytes: 0, note, connection, running })
+    response.map(|body| Answer { body, rest: Bytes::new(), bytes: 0, note, connection, running })
 }
 
 /// The table in a path, as the request named it.
@@ -347,6 +353,8 @@ impl http_body::Body for Asked {
 /// An answer's body. When it is gone the connection is between requests again and the request is recorded.
 pub struct Answer {
     body: Body,
+    /// Of a stream of HTTP/2: what is left of the piece that came last.
+    rest: Bytes,
     bytes: u64,
     note: Option<Note>,
     connection: Arc<Connection>,
@@ -361,21 +369,45 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.bytes += data.len() as u64;
+        if !self.connection.is_stream() {
+            let frame = Pin::new(&mut self.body).poll_frame(cx);
+            if let Poll::Ready(Some(Ok(frame))) = &frame
+                && let Some(data) = frame.data_ref()
+            {
+                self.bytes += data.len() as u64;
+            }
+            return frame;
         }
-        frame
+        // Asked for more: what was handed over before has been taken.
+        self.connection.set_blocked(false);
+        if self.rest.is_empty() {
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        let piece = self.rest.len().min(http2::PIECE_BYTES);
+        let piece = self.rest.split_to(piece);
+        self.bytes += piece.len() as u64;
+        self.connection.set_blocked(true);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
     }
 }
 

@@ -7,6 +7,8 @@ mod common;
 mod copy;
 #[path = "behaviour/held.rs"]
 mod held;
+#[path = "behaviour/http2.rs"]
+mod http2;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
