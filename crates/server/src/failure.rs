@@ -149,6 +149,10 @@ impl Failure {
         self
     }
 
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

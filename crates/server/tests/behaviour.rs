@@ -9,6 +9,8 @@ mod copy;
 mod held;
 #[path = "behaviour/http2.rs"]
 mod http2;
+#[path = "behaviour/websocket.rs"]
+mod websocket;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
