@@ -39,6 +39,7 @@ mod auth;
 mod body;
 mod connection;
 pub mod content;
+mod cursors;
 pub mod definition;
 mod failure;
 mod files;

@@ -61,6 +61,7 @@ impl Server {
             ask,
             work: Pool::start(options.work_threads, options.work_queue_max)?,
             copies: Copies::new(&options),
+            cursors: tokio::sync::Mutex::default(),
             lsn: watch::Sender::new(engine.root().lsn()),
             live: watch::Sender::new(Arc::new(Sample::default())),
             stopping: watch::Sender::new(false),

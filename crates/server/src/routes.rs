@@ -2,7 +2,8 @@
 
 mod ask;
 pub mod copy;
-mod define;
+mod cursors;
+pub mod define;
 mod lake;
 mod near;
 mod operations;
@@ -81,6 +82,11 @@ pub const ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
     route(Method::POST, "/v1/tables/{table}/commit", Class::Other, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/watermarks", Class::Other, Some(Scope::Read), true),
+    // A key that may read may be a consumer.
+    route(Method::GET, "/v1/tables/{table}/cursors", Class::Other, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
+    route(Method::PUT, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
+    route(Method::DELETE, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
     route(Method::GET, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
     route(Method::POST, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
     route(Method::GET, "/v1/search", Class::Search, Some(Scope::Read), true),
@@ -136,6 +142,11 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/tables/{table}/tail", get(tail::tail))
         .route("/v1/tables/{table}/commit", post(lake::commit))
         .route("/v1/tables/{table}/watermarks", get(lake::watermarks::watermarks))
+        .route("/v1/tables/{table}/cursors", get(cursors::list))
+        .route(
+            "/v1/tables/{table}/cursors/{name}",
+            get(cursors::get).put(cursors::put).delete(cursors::remove),
+        )
         .route("/v1/tables/{table}/search", get(search::table).post(search::table_asked))
         .route("/v1/search", get(search::all).post(search::all_asked))
         .route("/v1/ask", post(ask::ask))
@@ -275,7 +286,8 @@ pub async fn handle(
         let route = seen.as_ref().map_or(NO_ROUTE, |seen| seen.route.path);
         let table = seen.as_ref().and(path.as_deref()).and_then(table_of);
         // Who watches the records must not fill them. Only what was read: else its name would hide any request.
-        let about_itself = method == Method::GET
+        let moves_cursor = seen.as_ref().is_some_and(|seen| seen.route.path.contains("/cursors/"));
+        let about_itself = (method == Method::GET || moves_cursor)
             && response.status().is_success()
             && table.as_deref().is_some_and(|table| table.starts_with("polynya."));
         (!about_itself).then(|| Note {

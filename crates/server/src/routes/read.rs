@@ -11,6 +11,7 @@ use types::{Error, Principal, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Table
 
 use crate::app::Shared;
 use crate::asked;
+use crate::cursors;
 use crate::failure::{Failure, Result};
 use wire::out::{self, Format};
 use wire::{text, value};
@@ -20,6 +21,8 @@ use wire::{text, value};
 struct Asked {
     from: Option<u64>,
     since: Option<String>,
+    /// A cursor of the table: from behind its row.
+    cursor: Option<String>,
     limit: Option<u64>,
     columns: Option<String>,
 }
@@ -55,7 +58,21 @@ pub async fn rows(
                 .into());
         }
     };
-    let snapshot = app.engine.view(&principal)?.table(&table)?;
+    // One root for both: the cursor is of the table that is read.
+    let root = app.engine.root();
+    let snapshot = app.engine.view_of(root.clone(), &principal)?.table(&table)?;
+    let from = match &asked.cursor {
+        None => asked.from,
+        Some(_) if asked.from.is_some() || asked.since.is_some() => {
+            return Err(Error::invalid(
+                "`cursor` goes without `from` and `since`: it says itself where to begin",
+            )
+            .hint("follow `next` with `from=`, and without the cursor")
+            .into());
+        }
+        Some(cursor) => Some(row_of(&root, snapshot.def(), cursor)?.next().0),
+    };
+    drop(root);
     let since = match &asked.since {
         None => None,
         Some(since) => {
@@ -65,17 +82,21 @@ pub async fn rows(
             })?)
         }
     };
-    let range = Range {
-        from: asked.from,
-        since,
-        limit,
-        bytes_max: app.options.rows_bytes_max,
-        columns: asked.columns,
-    };
+    let range = Range { from, since, limit, bytes_max: app.options.rows_bytes_max, columns: asked.columns };
     if limit <= INLINE_ROWS_MAX {
         return range.read(&snapshot, format);
     }
     app.work.run(move || range.read(&snapshot, format)).await?
+}
+
+/// Up to which row a cursor is done.
+fn row_of(root: &engine::Root, table: &TableDef, cursor: &str) -> Result<RowId> {
+    let _reading = vfs::read_path();
+    let row = cursors::get(root, table, cursor)?.row;
+    Ok(row.ok_or_else(|| {
+        Error::invalid(format!("the cursor `{cursor}` stands at an lsn and at no row"))
+            .hint("follow …/tail with it, or put it to a row")
+    })?)
 }
 
 struct Range {

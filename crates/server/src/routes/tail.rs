@@ -14,11 +14,12 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use engine::Root;
 use futures::stream;
 use http::{HeaderMap, Request, header};
 use serde::Deserialize;
 use serde_json::json;
-use types::{Error, Lsn, Principal};
+use types::{Error, Lsn, Principal, TableDef};
 
 use self::feed::Feed;
 use self::form::Events;
@@ -26,12 +27,15 @@ use super::Follows;
 use crate::app::Shared;
 use crate::asked;
 use crate::auth::{self, Admitted};
+use crate::cursors;
 use crate::failure::Result;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
     after: Option<u64>,
+    /// A cursor of the table: behind its lsn.
+    cursor: Option<String>,
 }
 
 pub async fn tail(
@@ -43,10 +47,20 @@ pub async fn tail(
 ) -> Result<Response> {
     let asked: Asked = asked::query(request.uri())?;
     let resumed = last_event(request.headers())?;
-    let view = app.engine.view(&principal)?;
+    // One root for both: the cursor is of the table that is followed.
+    let root = app.engine.root();
+    let view = app.engine.view_of(root.clone(), &principal)?;
     let snapshot = view.table(&table)?;
+    let began = match &asked.cursor {
+        None => asked.after,
+        Some(_) if asked.after.is_some() => {
+            return Err(Error::invalid("`cursor` goes without `after`: it says itself where to begin").into());
+        }
+        Some(cursor) => Some(lsn_of(&root, snapshot.def(), cursor)?),
+    };
+    drop(root);
     // A reconnecting browser repeats the URL it began with; where it stopped says more.
-    let after = resumed.or(asked.after).map_or(view.lsn(), Lsn);
+    let after = resumed.or(began).map_or(view.lsn(), Lsn);
     if after > view.lsn() {
         return Err(
             Error::invalid(format!("lsn {after} is not there yet; the newest is {}", view.lsn())).into()
@@ -76,6 +90,17 @@ pub async fn tail(
     let mut response = (headers, Body::from_stream(events)).into_response();
     response.extensions_mut().insert(Follows);
     Ok(response)
+}
+
+/// Up to which commit a cursor is done.
+fn lsn_of(root: &Root, table: &TableDef, cursor: &str) -> Result<u64> {
+    let _reading = vfs::read_path();
+    let lsn = cursors::get(root, table, cursor)?.lsn;
+    let lsn = lsn.ok_or_else(|| {
+        Error::invalid(format!("the cursor `{cursor}` stands at a row and at no lsn"))
+            .hint("read …/rows with it, or put it to an lsn")
+    });
+    Ok(lsn?.0)
 }
 
 /// Where a client of server-sent events stopped.

@@ -228,7 +228,7 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, principal: &Pri
     })
 }
 
-fn version_of(header: &str) -> Result<RowId> {
+pub fn version_of(header: &str) -> Result<RowId> {
     let digits = header.trim().trim_matches('"');
     digits.parse().map(RowId).map_err(|_| {
         Error::invalid(format!("If-Match: `{}` is no row id", name::printable(header)))
