@@ -19,7 +19,7 @@ use table::Snapshot;
 use table::materializer::Position;
 use types::{Error, Kind, Lsn, Principal, RowId, Scope, TableId, name};
 
-use super::{DEADLINE, DEADLINE_MAX, FAILURE_EVERY, check_followed, is_there, shown, standing, told};
+use super::{DEADLINE_MAX, FAILURE_EVERY, check_followed, is_there, shown, standing, told};
 use crate::app::Shared;
 use crate::asked;
 use crate::auth::Admitted;
@@ -52,7 +52,7 @@ pub async fn watermarks(
     request: Request<Body>,
 ) -> Result<Response> {
     let asked: Asked = asked::query(request.uri())?;
-    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
+    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(WAIT).min(DEADLINE_MAX);
     let goal = match (asked.wait, asked.row, asked.lsn) {
         (None, None, None) if asked.deadline_ms.is_none() => None,
         (None, ..) => {
@@ -258,6 +258,8 @@ impl Waiter {
     }
 }
 
+/// Rows that come slowly land a minute after the first of them.
+const WAIT: Duration = Duration::from_secs(120);
 /// The longest between two looks, and so the latest that a mark is told of.
 const REST_MAX: Duration = Duration::from_millis(500);
 
