@@ -15,6 +15,7 @@ mod error;
 mod id;
 pub mod indexes;
 pub mod key;
+pub mod layout;
 pub mod memory;
 pub mod name;
 mod principal;
@@ -27,6 +28,7 @@ pub use data_type::{DataType, Field};
 pub use error::{Error, Kind, Result};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
 pub use indexes::NewIndex;
+pub use layout::{PartitionBy, SortBy, Transform};
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{
     Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME,

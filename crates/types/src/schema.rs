@@ -89,8 +89,10 @@ pub struct TableOptions {
     pub retention: Option<i64>,
     /// Rows are deleted once their time (that of [`TableDef::time`], else of arrival) is so many microseconds past.
     pub ttl: Option<i64>,
-    /// Iceberg partition expressions, as written.
+    /// How the table's files in the lake are partitioned, as written: [`TableDef::partitions`].
     pub partition_by: Vec<String>,
+    /// What the rows in them are sorted by, as written: [`TableDef::sort_columns`]. None: in the order of their ids.
+    pub sort_by: Vec<String>,
 }
 
 /// A table: everything but its rows.
@@ -351,6 +353,7 @@ impl TableDef {
             pairs.push(("ttl_us".to_owned(), ttl.to_string()));
         }
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
+        pairs.extend(options.sort_by.iter().map(|by| ("sort_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
         encode_pairs(e, &pairs);
     }
@@ -426,6 +429,7 @@ impl TableDef {
                     options.ttl = Some(ttl.ok_or_else(|| d.damaged("a time to live that is none"))?);
                 }
                 "partition_by" => options.partition_by.push(value),
+                "sort_by" => options.sort_by.push(value),
                 "not_null" => {
                     let id = value.parse().map(ColumnId).ok();
                     let column = columns.iter_mut().find(|column: &&mut Column| Some(column.id) == id);
@@ -496,6 +500,7 @@ mod tests {
             retention: Some(5),
             ttl: Some(6),
             partition_by: vec!["days(_time)".into()],
+            sort_by: vec!["kind desc".into(), "id".into()],
         };
         let mut e = Encoder::new();
         def.encode(&mut e);
