@@ -38,7 +38,7 @@ pub mod digest;
 mod erase;
 mod expiry;
 mod files;
-mod layout;
+pub mod layout;
 mod load;
 mod locate;
 pub mod manifest;
@@ -58,7 +58,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tiers;
-mod transform;
+pub mod transform;
 
 pub use erase::{Erased, Told};
 pub use materializer::{Lacks, Materializer, NAME, table_dir};

@@ -52,6 +52,7 @@ mod metrics;
 mod options;
 mod pages;
 mod part;
+mod partition;
 mod protocol;
 mod record;
 mod routes;

@@ -11,6 +11,8 @@ mod cursors;
 mod held;
 #[path = "behaviour/http2.rs"]
 mod http2;
+#[path = "behaviour/partitions.rs"]
+mod partitions;
 #[path = "behaviour/websocket.rs"]
 mod websocket;
 

@@ -29,6 +29,7 @@ use crate::asked;
 use crate::auth::{self, Admitted};
 use crate::cursors;
 use crate::failure::Result;
+use crate::partition::Partition;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +37,8 @@ struct Asked {
     after: Option<u64>,
     /// A cursor of the table: behind its lsn.
     cursor: Option<String>,
+    /// Only rows of this partition.
+    partition: Option<String>,
 }
 
 pub async fn tail(
@@ -70,7 +73,10 @@ pub async fn tail(
     if after < snapshot.history_floor() {
         snapshot.changes_page(after, 1)?;
     }
-    let feed = Feed::new(app, principal, admitted, &snapshot, after);
+    if let Some(partition) = &asked.partition {
+        Partition::parse(snapshot.def(), partition)?;
+    }
+    let feed = Feed::new(app, principal, admitted, &snapshot, after, asked.partition);
     drop((view, snapshot));
     if auth::opens_websocket(request.headers()) {
         return socket::open(request, feed).await;

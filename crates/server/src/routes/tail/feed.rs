@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::AsArray;
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::Int64Type;
-use table::{ChangesPage, Snapshot};
+use table::{ChangesPage, Inserted, Snapshot};
 use tokio::sync::watch;
 use types::{Error, Lsn, Principal, Result as CoreResult, RowId, TableId, name};
 use wire::out;
@@ -17,6 +18,7 @@ use super::form::{Form, Kind};
 use crate::app::Shared;
 use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
+use crate::partition::Partition;
 
 /// Rows and deletes of a page, about: one that is more is a single commit.
 const PAGE_ROWS: usize = 2_000;
@@ -35,6 +37,8 @@ pub struct Feed {
     id: TableId,
     /// Everything up to here was told.
     after: Lsn,
+    /// Only rows of this partition; of the table as it then is.
+    partition: Option<Arc<str>>,
     /// What is being told of the commits behind it.
     page: Option<Telling>,
     lsn: watch::Receiver<Lsn>,
@@ -58,11 +62,12 @@ impl Feed {
         admitted: Admitted,
         table: &Snapshot,
         after: Lsn,
+        partition: Option<String>,
     ) -> Feed {
         let (lsn, stopping) = (app.lsn.subscribe(), app.stopping.subscribe());
         let (full_name, id) = (table.def().name.clone(), table.def().id);
-        let said = Instant::now();
-        Feed { app, principal, admitted, full_name, id, after, page: None, lsn, stopping, said }
+        let (said, partition) = (Instant::now(), partition.map(Into::into));
+        Feed { app, principal, admitted, full_name, id, after, partition, page: None, lsn, stopping, said }
     }
 
     /// The next piece of the feed, which is not empty; `None` once the server stops.
@@ -82,8 +87,9 @@ impl Feed {
             };
             let snapshot = view.find(&self.full_name).filter(|s| s.def().id == self.id).ok_or_else(gone)?;
             if self.page.is_some() || snapshot.lsn() > self.after {
-                let (after, page) = (self.after, self.page.take());
-                let told = self.app.work.run(move || slice::<F>(&snapshot, after, page)).await??;
+                let (after, page, partition) = (self.after, self.page.take(), self.partition.clone());
+                let told =
+                    self.app.work.run(move || slice::<F>(&snapshot, after, page, partition)).await??;
                 (self.after, self.page) = (told.after, told.page);
                 let quiet = self.said.elapsed() >= HEARTBEAT;
                 if told.form.bytes() > 0 {
@@ -140,13 +146,20 @@ struct Told<F> {
 }
 
 /// Goes on with a page, or begins the one behind `after`.
-fn slice<F: Form>(snapshot: &Snapshot, after: Lsn, page: Option<Telling>) -> CoreResult<Told<F>> {
+fn slice<F: Form>(
+    snapshot: &Snapshot,
+    after: Lsn,
+    page: Option<Telling>,
+    partition: Option<Arc<str>>,
+) -> CoreResult<Told<F>> {
+    // Columns may have changed since the last one.
+    let partition = partition.map(|asked| Partition::parse(snapshot.def(), &asked)).transpose()?;
     let mut telling = match page {
         Some(telling) => telling,
         None => Telling { page: snapshot.changes_page(after, PAGE_ROWS)?, deleted: 0, begun: false },
     };
     let mut form = F::default();
-    let is_whole = telling.tell(snapshot, &mut form)?;
+    let is_whole = telling.tell(snapshot, partition.as_ref(), &mut form)?;
     telling.begun |= form.bytes() > 0;
     if !is_whole {
         return Ok(Told { after, page: Some(telling), form });
@@ -160,14 +173,25 @@ fn slice<F: Form>(snapshot: &Snapshot, after: Lsn, page: Option<Telling>) -> Cor
 
 impl Telling {
     /// Tells some of what is left; whether that was all. In the order of lsns, deletes first.
-    fn tell(&mut self, snapshot: &Snapshot, form: &mut impl Form) -> CoreResult<bool> {
+    fn tell(
+        &mut self,
+        snapshot: &Snapshot,
+        partition: Option<&Partition>,
+        form: &mut impl Form,
+    ) -> CoreResult<bool> {
         let columns = snapshot.all_columns();
         let inserted = snapshot.inserted_among(self.page.first, self.page.end, SLICE_ROWS, columns)?;
         let json = out::json::Writer::new(snapshot.arrow_schema());
         let mut text = Vec::new();
         let mut read = 0;
-        for part in &inserted {
-            let ids = part.batch.column(0).as_primitive::<Int64Type>();
+        for part in inserted {
+            let Some(last) = row_ids(&part.batch).values().last().copied() else { continue };
+            read += part.batch.num_rows();
+            let part = match partition {
+                None => part,
+                Some(partition) => narrowed(part, partition)?,
+            };
+            let ids = row_ids(&part.batch);
             let (mut at, mut end) = (0, 0);
             for (lsn, rows) in &part.runs {
                 end += rows;
@@ -189,7 +213,7 @@ impl Telling {
                     }
                 }
             }
-            read += part.batch.num_rows();
+            self.page.first = RowId(last as u64 + 1);
         }
         if read >= SLICE_ROWS {
             return Ok(false);
@@ -211,4 +235,23 @@ impl Telling {
         }
         true
     }
+}
+
+fn row_ids(batch: &RecordBatch) -> &Int64Array {
+    batch.column(0).as_primitive::<Int64Type>()
+}
+
+/// The rows of a partition, with the commits that wrote them.
+fn narrowed(part: Inserted, partition: &Partition) -> CoreResult<Inserted> {
+    let mask = partition.mask(&part.batch)?;
+    let mut at = 0;
+    let mut runs = part.runs;
+    for (_, rows) in &mut runs {
+        let kept = mask.slice(at, *rows).true_count();
+        at += *rows;
+        *rows = kept;
+    }
+    let batch = filter_record_batch(&part.batch, &mask)
+        .map_err(|e| Error::internal(format!("the rows of a partition: {e}")))?;
+    Ok(Inserted { batch, runs })
 }
