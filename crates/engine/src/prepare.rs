@@ -371,6 +371,7 @@ impl Preparer<'_> {
             index.unique = Some(Unique::Enforced);
         }
         def.check_stored()?;
+        def.check_layout()?;
         for (at, index) in def.indexes.iter().enumerate() {
             check_overlap(&def, &def.indexes[..at], index)?;
         }

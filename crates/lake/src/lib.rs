@@ -27,26 +27,40 @@
 
 #![forbid(unsafe_code)]
 
+mod arrange;
 mod avro;
+mod cache;
 mod commit;
 mod create;
 mod data_file;
 mod delete_file;
 pub mod digest;
+mod erase;
 mod expiry;
 mod files;
+pub mod layout;
+mod load;
+mod locate;
 pub mod manifest;
 mod materializer;
+mod merge;
 pub mod metadata;
 mod options;
+mod order;
+mod owners;
 pub mod reader;
 mod row_ids;
 mod schema;
+mod single;
+mod source;
+pub mod spec;
 mod state;
 #[cfg(test)]
 mod tests;
 mod tiers;
+pub mod transform;
 
+pub use erase::{Erased, Told};
 pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use row_ids::RowIds;

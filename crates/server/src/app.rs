@@ -23,6 +23,8 @@ pub struct App {
     pub telemetry: Telemetry,
     pub work: Pool,
     pub copies: Copies,
+    /// Held by who makes a cursor.
+    pub cursors: tokio::sync::Mutex<()>,
     pub recorder: Recorder,
     pub assets: Assets,
     pub storm: Storm,

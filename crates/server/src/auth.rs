@@ -121,8 +121,24 @@ pub fn principal(
     }
 }
 
-/// The secret of `Authorization: Bearer …`.
+/// What a WebSocket may be asked to speak. A page's script cannot send `Authorization` with a handshake, only protocols that
+/// it would like: `new WebSocket(url, ["polynya", "bearer.pk_…"])`.
+pub const WEBSOCKET_PROTOCOL: &str = "polynya";
+const BEARER_PROTOCOL: &str = "bearer.";
+
+/// Whether a request asks for a WebSocket.
+pub fn opens_websocket(headers: &HeaderMap) -> bool {
+    let asked = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    asked.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
+}
+
+/// The secret of `Authorization: Bearer …`, or of a WebSocket's protocols.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
+    if !headers.contains_key(header::AUTHORIZATION) && opens_websocket(headers) {
+        let asked = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+        let mut words = asked.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+        return words.find_map(|word| word.trim().strip_prefix(BEARER_PROTOCOL));
+    }
     let (scheme, secret) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }

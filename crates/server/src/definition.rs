@@ -21,8 +21,10 @@ pub struct Definition {
     pub retention: Option<i64>,
     /// Seconds.
     pub ttl: Option<i64>,
-    #[serde(default)]
-    pub partition_by: Vec<String>,
+    /// `None`: as it is.
+    pub partition_by: Option<Vec<String>>,
+    /// `None`: as it is.
+    pub sort_by: Option<Vec<String>>,
     /// All that the table is to have; `None`: those that it has.
     pub indexes: Option<Vec<IndexDefinition>>,
 }
@@ -135,7 +137,8 @@ impl Definition {
             ),
         };
         def.options.ttl = self.ttl_micros()?;
-        def.options.partition_by = self.partition_by.clone();
+        def.set_partition_by(self.partition_by.as_deref().unwrap_or_default())?;
+        def.set_sort_by(self.sort_by.as_deref().unwrap_or_default())?;
         Ok(def)
     }
 
@@ -302,6 +305,9 @@ pub fn describe(def: &TableDef) -> Json {
     if !def.options.partition_by.is_empty() {
         shown["partition_by"] = json!(def.options.partition_by);
     }
+    if !def.options.sort_by.is_empty() {
+        shown["sort_by"] = json!(def.options.sort_by);
+    }
     if !def.indexes.is_empty() {
         let indexes = def.indexes.iter().map(|index| {
             let columns = index.columns.iter().filter_map(|id| Some(def.schema.column(*id)?.name.as_str()));
@@ -349,7 +355,8 @@ mod tests {
     #[test]
     fn a_definition_is_understood_and_shown_again() {
         let body = br#"{"columns":[{"name":"id","type":"int64"},{"name":"d","type":"decimal(10,2)","default":"1.50"},
-            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60,"ttl":90}"#;
+            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60,"ttl":90,
+            "partition_by":["days(at)","bucket(16, id)"],"sort_by":["d desc nulls last"]}"#;
         let def = Definition::parse(body).unwrap().new_table("main.events").unwrap();
         let shown = describe(&def);
         assert_eq!(shown["primary_key"], json!(["id"]));
@@ -360,6 +367,8 @@ mod tests {
         );
         assert_eq!((&shown["time"], &shown["retention"]), (&json!("at"), &json!(60)));
         assert_eq!(shown["ttl"], json!(90));
+        assert_eq!(shown["partition_by"], json!(["days(at)", "bucket(16, id)"]));
+        assert_eq!(shown["sort_by"], json!(["d desc nulls last"]));
     }
 
     #[test]
@@ -428,6 +437,11 @@ mod tests {
                 "`x` is the path of column `a`",
             ),
             (r#"{"primary_key":["x"]}"#, "is no column"),
+            (
+                r#"{"columns":[{"name":"a","type":"int32"}],"partition_by":["days(a)"]}"#,
+                "the column is int32",
+            ),
+            (r#"{"columns":[{"name":"a","type":"point"}],"sort_by":["a"]}"#, "it is point"),
             ("[", "no table definition"),
         ] {
             let error = Definition::parse(body.as_bytes()).and_then(|d| d.new_table("main.t")).unwrap_err();

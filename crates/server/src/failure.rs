@@ -108,6 +108,24 @@ impl Failure {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message, hint)
     }
 
+    /// More headers than a request may have.
+    pub fn head_too_large(headers_max: usize) -> Self {
+        let message = "the request has too many headers";
+        let hint = format!("send at most {headers_max}; what is longer belongs into the body");
+        Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message, hint)
+    }
+
+    /// More requests over HTTP/2 than there may be connections.
+    pub fn too_many_requests_at_once() -> Self {
+        let message = "too many requests are worked on at once";
+        Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too_many_connections",
+            message,
+            "wait for some of their answers",
+        )
+    }
+
     /// The client stopped in the middle of its body.
     pub fn slow_body() -> Self {
         let message = "the body did not come in time";
@@ -159,6 +177,10 @@ impl Failure {
             None => next.to_owned(),
         });
         self
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     pub fn status(&self) -> StatusCode {

@@ -2,7 +2,8 @@
 
 mod ask;
 pub mod copy;
-mod define;
+mod cursors;
+pub mod define;
 mod incoming;
 mod lake;
 mod near;
@@ -40,6 +41,7 @@ use crate::asked;
 use crate::auth;
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
+use crate::http2;
 use crate::record::Note;
 use crate::telemetry::Class;
 
@@ -83,6 +85,11 @@ pub const ROUTES: &[Route] = &[
     route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
     route(Method::POST, "/v1/tables/{table}/commit", Class::Other, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/watermarks", Class::Other, Some(Scope::Read), true),
+    // A key that may read may be a consumer.
+    route(Method::GET, "/v1/tables/{table}/cursors", Class::Other, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
+    route(Method::PUT, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
+    route(Method::DELETE, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
     route(Method::GET, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
     route(Method::POST, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
     route(Method::GET, "/v1/search", Class::Search, Some(Scope::Read), true),
@@ -117,8 +124,10 @@ pub const ROUTES: &[Route] = &[
 fn reads_query(route: &Route) -> bool {
     let is_get = route.method == Method::GET;
     match route.path {
-        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/rows" | "/v1/logs" => true,
-        "/v1/tables/{table}/tail" | "/v1/storm" => is_get,
+        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/rows" | "/v1/logs" => {
+            true
+        }
+        "/v1/tables/{table}/tail" | "/v1/tables/{table}/watermarks" | "/v1/storm" => is_get,
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
         "/" | "/_/" | "/_/{file}" | "/{page}" => true,
@@ -140,7 +149,12 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
         .route("/v1/tables/{table}/tail", get(tail::tail))
         .route("/v1/tables/{table}/commit", post(lake::commit))
-        .route("/v1/tables/{table}/watermarks", get(lake::watermarks))
+        .route("/v1/tables/{table}/watermarks", get(lake::watermarks::watermarks))
+        .route("/v1/tables/{table}/cursors", get(cursors::list))
+        .route(
+            "/v1/tables/{table}/cursors/{name}",
+            get(cursors::get).put(cursors::put).delete(cursors::remove),
+        )
         .route("/v1/tables/{table}/search", get(search::table).post(search::table_asked))
         .route("/v1/search", get(search::all).post(search::all_asked))
         .route("/v1/ask", post(ask::ask))
@@ -236,7 +250,7 @@ pub async fn handle(
     app: Shared,
     router: Router,
     connection: Arc<Connection>,
-    request: Request<hyper::body::Incoming>,
+    mut request: Request<hyper::body::Incoming>,
 ) -> Response<Answer> {
     connection.enter(Phase::Working);
     connection.requests.fetch_add(1, Relaxed);
@@ -245,13 +259,18 @@ pub async fn handle(
     let method = request.method().clone();
     let bytes_in = request.body().size_hint().exact().unwrap_or(0);
     connection.unread.store(!request.body().is_end_stream(), Relaxed);
+    let refused = if connection.is_stream() { http2::admit(&mut request, &app).err() } else { None };
     let (mut parts, body) = request.into_parts();
-    let page = crate::pages::answer(&app, &parts, connection.peer).await;
+    let page = match refused {
+        Some(_) => None,
+        None => crate::pages::answer(&app, &parts, connection.peer).await,
+    };
     // Needed only for the record, so only then kept.
     let path = (page.is_none() && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
-    let (mut response, seen) = match page {
-        Some(response) => (response, Some(Seen { route: &PAGE, principal: None })),
-        None => {
+    let (mut response, seen) = match (page, refused) {
+        (_, Some(failure)) => (failure.into_response(), None),
+        (Some(response), None) => (response, Some(Seen { route: &PAGE, principal: None })),
+        (None, None) => {
             parts.extensions.insert(connection.clone());
             let body = Body::new(Asked { body, connection: connection.clone() });
             match router.oneshot(Request::from_parts(parts, body)).await {
@@ -266,7 +285,7 @@ pub async fn handle(
     let duration = started.elapsed();
     let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);
-    if connection.unread.load(Relaxed) {
+    if connection.unread.load(Relaxed) && !connection.is_stream() {
         // What is left of the body stands before the next request, and nobody wants it.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -276,7 +295,8 @@ pub async fn handle(
         let route = seen.as_ref().map_or(NO_ROUTE, |seen| seen.route.path);
         let table = seen.as_ref().and(path.as_deref()).and_then(table_of);
         // Who watches the records must not fill them. Only what was read: else its name would hide any request.
-        let about_itself = method == Method::GET
+        let moves_cursor = seen.as_ref().is_some_and(|seen| seen.route.path.contains("/cursors/"));
+        let about_itself = (method == Method::GET || moves_cursor)
             && response.status().is_success()
             && table.as_deref().is_some_and(|table| table.starts_with("polynya."));
         (!about_itself).then(|| Note {
@@ -294,7 +314,7 @@ pub async fn handle(
     let note = note.flatten();
     let follows = response.extensions_mut().remove::<Follows>().is_some();
     connection.enter(if follows { Phase::Following } else { Phase::Answering });
-    response.map(|body| Answer { body, bytes: 0, note, connection, running })
+    response.map(|body| Answer { body, rest: Bytes::new(), bytes: 0, note, connection, running })
 }
 
 /// The table in a path, as the request named it.
@@ -354,6 +374,8 @@ impl http_body::Body for Asked {
 /// An answer's body. When it is gone the connection is between requests again and the request is recorded.
 pub struct Answer {
     body: Body,
+    /// Of a stream of HTTP/2: what is left of the piece that came last.
+    rest: Bytes,
     bytes: u64,
     note: Option<Note>,
     connection: Arc<Connection>,
@@ -368,21 +390,45 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.bytes += data.len() as u64;
+        if !self.connection.is_stream() {
+            let frame = Pin::new(&mut self.body).poll_frame(cx);
+            if let Poll::Ready(Some(Ok(frame))) = &frame
+                && let Some(data) = frame.data_ref()
+            {
+                self.bytes += data.len() as u64;
+            }
+            return frame;
         }
-        frame
+        // Asked for more: what was handed over before has been taken.
+        self.connection.set_blocked(false);
+        if self.rest.is_empty() {
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        let piece = self.rest.len().min(http2::PIECE_BYTES);
+        let piece = self.rest.split_to(piece);
+        self.bytes += piece.len() as u64;
+        self.connection.set_blocked(true);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
     }
 }
 

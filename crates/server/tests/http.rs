@@ -127,6 +127,7 @@ conversations! {
     rows_of_several_tables_go_in_together_or_not_at_all: "several",
     a_keyed_table_is_upserted_compared_and_deleted: "keys",
     tables_are_defined_evolved_and_dropped: "tables",
+    a_consumer_keeps_its_place: "cursors",
     rows_are_found_by_words: "search",
     sql_answers_in_every_form: "sql",
     several_operations_happen_together_or_not_at_all: "transactions",

@@ -59,6 +59,14 @@ pub enum Change {
     SetRest {
         to: Option<String>,
     },
+    /// What [`TableDef::partitions`] understands; none: not at all. Files that are there stay as they are.
+    SetPartitionBy {
+        to: Vec<String>,
+    },
+    /// What [`TableDef::sort_columns`] understands; none: in the order of row ids. Files that are there stay as they are.
+    SetSortBy {
+        to: Vec<String>,
+    },
     /// To `[namespace.]table`.
     RenameTable {
         to: String,
@@ -152,6 +160,8 @@ impl TableDef {
             }
             Change::SetPath { name, path } => self.set_path(name, path.clone()),
             Change::SetRest { to } => self.set_rest(to.as_deref()),
+            Change::SetPartitionBy { to } => self.set_partition_by(to),
+            Change::SetSortBy { to } => self.set_sort_by(to),
             Change::RenameTable { to } => {
                 let full_name = name::full_table_name(to)?;
                 if full_name != self.name {
@@ -193,9 +203,8 @@ impl TableDef {
         if let Some(taken) = self.schema.columns.iter().find(is_taken) {
             return Err(Error::new(Kind::Exists, format!("there is a column `{}` already", taken.name)));
         }
-        if let Some(by) = self.partitioned_by(&old) {
-            return Err(Error::new(Kind::Schema, format!("the table is partitioned by `{by}`"))
-                .hint("a column that partitions keeps its name"));
+        if old != to {
+            self.check_not_laid_out_by(id)?;
         }
         to.clone_into(&mut self.column_to_change(from)?.name);
         self.check_rest()
@@ -214,12 +223,7 @@ impl TableDef {
                 "ALTER TABLE … SET (time = none) first",
             );
         }
-        if let Some(by) = self.partitioned_by(&called) {
-            return stays(
-                format!("the table is partitioned by `{by}`"),
-                "make a new table and copy the rows",
-            );
-        }
+        self.check_not_laid_out_by(id)?;
         if self.schema.columns.len() == 1 {
             return stays(format!("`{called}` is the only column"), "DROP TABLE drops the table");
         }
@@ -302,13 +306,11 @@ impl TableDef {
         Ok(())
     }
 
-    /// The expression of `partition_by` that names this column.
-    fn partitioned_by(&self, column: &str) -> Option<&String> {
-        let names = |by: &&String| {
-            let words = by.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-');
-            by.eq_ignore_ascii_case(column) || words.into_iter().any(|word| word.eq_ignore_ascii_case(column))
-        };
-        self.options.partition_by.iter().find(names)
+    /// What `partition_by` and `sort_by` name is there, under this name.
+    fn check_not_laid_out_by(&self, column: ColumnId) -> Result<()> {
+        let Some((how, option, by)) = self.laid_out_by(column) else { return Ok(()) };
+        Err(Error::new(Kind::Schema, format!("the table is {how} `{by}`"))
+            .hint(format!("ALTER TABLE … SET ({option} = none), or another, first")))
     }
 
     /// Columns that refuse nulls though rows that have ended may hold some.

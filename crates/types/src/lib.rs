@@ -15,6 +15,7 @@ mod error;
 mod id;
 pub mod indexes;
 pub mod key;
+pub mod layout;
 pub mod memory;
 pub mod name;
 mod path;
@@ -28,6 +29,7 @@ pub use data_type::{DataType, Field};
 pub use error::{Error, Kind, Result, Unfit};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
 pub use indexes::NewIndex;
+pub use layout::{PartitionBy, SortBy, Transform};
 pub use path::Path;
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{

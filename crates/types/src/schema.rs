@@ -89,8 +89,10 @@ pub struct TableOptions {
     pub retention: Option<i64>,
     /// Rows are deleted once their time (that of [`TableDef::time`], else of arrival) is so many microseconds past.
     pub ttl: Option<i64>,
-    /// Iceberg partition expressions, as written.
+    /// How the table's files in the lake are partitioned, as written: [`TableDef::partitions`].
     pub partition_by: Vec<String>,
+    /// What the rows in them are sorted by, as written: [`TableDef::sort_columns`]. None: in the order of their ids.
+    pub sort_by: Vec<String>,
     /// Columns that are filled from within the objects that rows of JSON are, one path a column.
     pub paths: Vec<(ColumnId, Path)>,
     /// The json column that takes every field of a row of JSON that no column takes.
@@ -355,6 +357,7 @@ impl TableDef {
             pairs.push(("ttl_us".to_owned(), ttl.to_string()));
         }
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
+        pairs.extend(options.sort_by.iter().map(|by| ("sort_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
         pairs.extend(options.paths.iter().map(|(id, path)| ("path".to_owned(), format!("{id} {path}"))));
         pairs.extend(options.rest.map(|id| ("rest".to_owned(), id.to_string())));
@@ -432,6 +435,7 @@ impl TableDef {
                     options.ttl = Some(ttl.ok_or_else(|| d.damaged("a time to live that is none"))?);
                 }
                 "partition_by" => options.partition_by.push(value),
+                "sort_by" => options.sort_by.push(value),
                 "not_null" => {
                     let id = value.parse().map(ColumnId).ok();
                     let column = columns.iter_mut().find(|column: &&mut Column| Some(column.id) == id);
@@ -517,6 +521,7 @@ mod tests {
             retention: Some(5),
             ttl: Some(6),
             partition_by: vec!["days(_time)".into()],
+            sort_by: vec!["kind desc".into(), "id".into()],
             paths: vec![
                 (ColumnId(16), Path::parse("payload.id").unwrap()),
                 (ColumnId(21), Path::parse("a.\"b c\"").unwrap()),

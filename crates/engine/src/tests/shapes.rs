@@ -149,7 +149,9 @@ impl Table {
             Change::SetTtl { .. }
             | Change::SetTime { .. }
             | Change::SetPath { .. }
-            | Change::SetRest { .. } => {
+            | Change::SetRest { .. }
+            | Change::SetPartitionBy { .. }
+            | Change::SetSortBy { .. } => {
                 unreachable!("not among the changes of this test")
             }
         }

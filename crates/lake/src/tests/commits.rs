@@ -290,7 +290,11 @@ fn a_lake_that_disagrees_with_itself_or_is_ahead_of_its_table_is_not_written_to(
             "ahead" => {
                 let lsn = (bench.lsn + 100).to_string();
                 metadata.properties.insert(LSN.into(), lsn.clone());
-                metadata.snapshots.iter_mut().for_each(|s| drop(s.summary.insert(LSN.into(), lsn.clone())));
+                for kept in &mut metadata.snapshots {
+                    let mut snapshot = crate::metadata::Snapshot::clone(kept);
+                    snapshot.summary.insert(LSN.into(), lsn.clone());
+                    *kept = snapshot.into();
+                }
             }
             "table" => drop(metadata.properties.insert("polynya.table-id".into(), "8".into())),
             _ => {}
@@ -310,7 +314,7 @@ fn a_lake_that_disagrees_with_itself_or_is_ahead_of_its_table_is_not_written_to(
         }
         assert_eq!(bench.files(), files, "{fault}: nothing was touched");
         // Moved away, as the hint says, it lands anew.
-        crate::state::remove_dir(&env, &lake.dir).unwrap();
+        crate::load::remove_dir(&env, &lake.dir).unwrap();
         bench.land();
     }
 }
@@ -424,7 +428,7 @@ fn a_lake_whose_directory_was_removed_lands_anew_with_the_next_rows() {
     let mut bench = Bench::new(plain());
     bench.keys(0..100).delete([4]);
     let old = bench.land();
-    crate::state::remove_dir(&bench.sim.env(), &bench.dir()).unwrap();
+    crate::load::remove_dir(&bench.sim.env(), &bench.dir()).unwrap();
     assert_eq!(newest_version(&bench.sim.env(), &bench.dir()).unwrap(), None);
     bench.keys(100..200);
     let lake = bench.land();
@@ -452,7 +456,7 @@ fn a_lake_that_lacks_its_data_directory_says_what_to_do() {
     let hint = error.hint_text().unwrap_or_default();
     assert!(hint.contains("move `lake/main/t` away"), "{hint}");
     // As told.
-    crate::state::remove_dir(&env, &bench.dir()).unwrap();
+    crate::load::remove_dir(&env, &bench.dir()).unwrap();
     assert_eq!(bench.land().rows(), 200);
 }
 

@@ -302,7 +302,7 @@ fn no_key_in_memory() -> Failure {
         .into()
 }
 
-fn version_of(header: &str) -> Result<RowId> {
+pub fn version_of(header: &str) -> Result<RowId> {
     let digits = header.trim().trim_matches('"');
     digits.parse().map(RowId).map_err(|_| {
         Error::invalid(format!("If-Match: `{}` is no row id", name::printable(header)))

@@ -15,7 +15,8 @@ pub struct Running {
     pub engine: engine::Engine,
     pub sql: query::Sql,
     pub address: SocketAddr,
-    _dir: TempDir,
+    /// Gone when the next process has it.
+    dir: Option<TempDir>,
 }
 
 impl Running {
@@ -34,8 +35,18 @@ impl Running {
         Running::on(name, options, |_| {})
     }
 
-    fn on(name: &str, mut options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
-        let dir = testkit::temp_dir(name);
+    pub fn on(name: &str, options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
+        Running::in_dir(testkit::temp_dir(name), options, change)
+    }
+
+    /// Ends it, and starts anew on what it left.
+    pub fn restart(mut self) -> Running {
+        let dir = self.dir.take().unwrap();
+        drop(self);
+        Running::in_dir(dir, engine::Options::default(), |_| {})
+    }
+
+    fn in_dir(dir: TempDir, mut options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
         options.log.file_bytes = 4 << 20;
         let engine = engine::Engine::open(vfs::Env::real(), &dir.path().join("data"), options).unwrap();
         let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
@@ -50,7 +61,7 @@ impl Running {
         change(&mut options);
         let server = Server::start(engine.clone(), sql.clone(), options).unwrap();
         let address = server.local_addr();
-        Running { server: Some(server), engine, sql, address, _dir: dir }
+        Running { server: Some(server), engine, sql, address, dir: Some(dir) }
     }
 
     pub fn client(&self) -> Client {
