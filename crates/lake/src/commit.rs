@@ -184,6 +184,16 @@ impl Work<'_> {
         self.columns.leaves.iter().map(|leaf| leaf.id).filter(|id| !known.contains(id)).collect()
     }
 
+    /// An entry that says of all columns what is to be said.
+    fn described(&self, mut entry: Entry) -> Entry {
+        let columns = if self.describes { self.undescribed(&entry) } else { Vec::new() };
+        if !columns.is_empty() {
+            let file = Arc::make_mut(&mut entry.file);
+            columns.into_iter().for_each(|column| file.metrics.add_nulls(column, file.rows));
+        }
+        entry
+    }
+
     /// Whether the current snapshot names what is not in the table any more.
     fn has_traces(&self) -> bool {
         !self.base.emptied.is_empty()
@@ -331,6 +341,10 @@ impl Work<'_> {
             after[*at] = Arc::new(Live::of(old.entry.clone(), deleted)?);
         }
         after.retain(|live| !changed.removed.contains(&live.path));
+        if self.describes {
+            let described = |live: &Arc<Live>| Live::of(self.described(live.entry.clone()), live.deleted);
+            after = after.iter().map(|live| described(live).map(Arc::new)).collect::<Result<_>>()?;
+        }
         for entry in changed.added.iter().chain(&changed.replaced) {
             after.push(Arc::new(Live::of(entry.clone(), 0)?));
         }

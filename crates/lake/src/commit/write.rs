@@ -152,10 +152,8 @@ impl Work<'_> {
                         continue;
                     }
                     (entry.status, entry.snapshot_id) = (Status::Deleted, self.snapshot_id);
-                } else if self.describes {
-                    let columns = self.undescribed(&entry);
-                    let file = Arc::make_mut(&mut entry.file);
-                    columns.into_iter().for_each(|column| file.metrics.add_nulls(column, file.rows));
+                } else {
+                    entry = self.described(entry);
                 }
                 carried.push(entry);
             }
