@@ -77,6 +77,7 @@ pub(crate) fn commit(
         },
         next,
         snapshot_id: snapshot_id(base),
+        describes: false,
         files: 0,
         made: Vec::new(),
         made_metadata: Vec::new(),
@@ -130,6 +131,8 @@ struct Work<'a> {
     specs: Arc<Specs>,
     next: Metadata,
     snapshot_id: i64,
+    /// Whether manifests are written anew to tell of columns that came later.
+    describes: bool,
     /// Files named so far.
     files: u32,
     made: Vec<PathBuf>,
@@ -157,17 +160,38 @@ impl Work<'_> {
         let changed = Changed { added, replaced, removed, positions };
         let lsn = self.table.lsn();
         let clears = self.purpose == Purpose::Erase && is_whole;
-        let has_traces = clears && self.has_traces();
-        if changed.is_empty() && !has_traces && !is_new && (!clears || base.kept.len() <= 1) {
+        self.describes = is_new && base.data.iter().any(|live| !self.undescribed(&live.entry).is_empty());
+        let tells_otherwise = self.describes || clears && self.has_traces();
+        if changed.is_empty() && !tells_otherwise && !is_new && (!clears || base.kept.len() <= 1) {
             return Ok(None);
         }
-        let lake = match changed.is_empty() && !has_traces {
+        let lake = match changed.is_empty() && !tells_otherwise {
             true => self.metadata_only(clears)?,
             false => self.land(changed, row, lsn, clears)?,
         };
         let snapshots = base.kept.len() as u64 + u64::from(lake.snapshot_id() != base.snapshot_id());
         let snapshots_dropped = snapshots - lake.kept.len() as u64;
         Ok(Some(Committed { lake, row, rewritten, rows_erased, snapshots_dropped }))
+    }
+
+    /// Columns that came after a data file, of which its manifest says nothing. Iceberg does not ask for that; DuckDB 1.4
+    /// takes it for a file without nulls there.
+    fn undescribed(&self, entry: &Entry) -> Vec<i32> {
+        if entry.file.content != Content::Data {
+            return Vec::new();
+        }
+        let known: HashSet<i32> = entry.file.metrics.values.iter().map(|(id, _)| *id).collect();
+        self.columns.leaves.iter().map(|leaf| leaf.id).filter(|id| !known.contains(id)).collect()
+    }
+
+    /// An entry that says of all columns what is to be said.
+    fn described(&self, mut entry: Entry) -> Entry {
+        let columns = if self.describes { self.undescribed(&entry) } else { Vec::new() };
+        if !columns.is_empty() {
+            let file = Arc::make_mut(&mut entry.file);
+            columns.into_iter().for_each(|column| file.metrics.add_nulls(column, file.rows));
+        }
+        entry
     }
 
     /// Whether the current snapshot names what is not in the table any more.
@@ -317,6 +341,10 @@ impl Work<'_> {
             after[*at] = Arc::new(Live::of(old.entry.clone(), deleted)?);
         }
         after.retain(|live| !changed.removed.contains(&live.path));
+        if self.describes {
+            let described = |live: &Arc<Live>| Live::of(self.described(live.entry.clone()), live.deleted);
+            after = after.iter().map(|live| described(live).map(Arc::new)).collect::<Result<_>>()?;
+        }
         for entry in changed.added.iter().chain(&changed.replaced) {
             after.push(Arc::new(Live::of(entry.clone(), 0)?));
         }

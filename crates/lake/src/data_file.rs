@@ -20,7 +20,7 @@ use vfs::Env;
 use crate::files::Sink;
 use crate::manifest::{Content, DataFile, Metrics};
 use crate::row_ids::{self, RowIds};
-use crate::schema::{Columns, Leaf, parquet_error};
+use crate::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf, parquet_error};
 use crate::single::{Single, SingleType, decimal};
 use crate::spec::Partition;
 
@@ -186,9 +186,11 @@ fn group_offset(group: &parquet::file::metadata::RowGroupMetaData) -> i64 {
 /// Sizes, counts and bounds of the leaves.
 fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64]) -> Metrics {
     let mut metrics = Metrics::default();
-    for (leaf, nans) in leaves.iter().zip(nans) {
+    for (nth, (leaf, nans)) in leaves.iter().zip(nans).enumerate() {
         let (mut bytes, mut values, mut nulls) = (0, 0, Some(0));
-        let (mut lower, mut upper) = (Bound::None, Bound::None);
+        let is_bounded = nth < BOUNDED_LEAVES_MAX;
+        let none = || if is_bounded { Bound::None } else { Bound::Unknown };
+        let (mut lower, mut upper) = (none(), none());
         for group in metadata.row_groups() {
             let column = group.column(leaf.at);
             bytes += column.compressed_size();

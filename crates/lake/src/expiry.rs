@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde_json::json;
 use types::Result;
 
-use crate::metadata::newest_with;
 use crate::options::Options;
 use crate::state::Lake;
 
@@ -53,12 +52,7 @@ pub(crate) fn expire_all_but_current(lake: &mut Lake) -> Result<()> {
 fn forget_schemas(lake: &mut Lake) {
     let metadata = &mut lake.metadata;
     let current = metadata.current_schema_id;
-    let used = metadata.snapshots.iter().filter_map(|s| s.schema_id).chain([current]);
-    let mut used: HashSet<i64> = used.map(i64::from).collect();
-    // Values of partitions are of the types that these say.
-    for source in metadata.lost_sources() {
-        used.extend(newest_with(&metadata.schemas, source).and_then(|schema| schema["schema-id"].as_i64()));
-    }
+    let used: HashSet<i32> = metadata.snapshots.iter().filter_map(|s| s.schema_id).chain([current]).collect();
     metadata.schemas.retain(|schema| used.iter().any(|id| schema["schema-id"] == json!(id)));
 }
 

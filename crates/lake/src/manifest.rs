@@ -45,6 +45,14 @@ pub struct Metrics {
     pub upper: Vec<(i32, Vec<u8>)>,
 }
 
+impl Metrics {
+    /// Of a file of so many rows that was written before there was a column: all of its values are null.
+    pub fn add_nulls(&mut self, column: i32, rows: u64) {
+        self.values.push((column, rows as i64));
+        self.nulls.push((column, rows as i64));
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Existing = 0,

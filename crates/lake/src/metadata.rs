@@ -13,8 +13,6 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use types::{Error, Kind, Lsn, Result, RowId, TableId};
 
-pub(crate) use layout::newest_with;
-
 use crate::layout::Layout;
 
 /// The table's position in its table property and in each snapshot's summary (K1).

@@ -59,8 +59,8 @@ pub struct Leaf {
     pub path: Vec<usize>,
 }
 
-/// So many are told of, as other writers of Iceberg do.
-const LEAVES_MAX: usize = 100;
+/// Bounds are told of so many, as other writers of Iceberg do.
+pub const BOUNDED_LEAVES_MAX: usize = 100;
 
 impl Columns {
     pub fn of(def: &Arc<TableDef>) -> Result<Columns> {
@@ -168,9 +168,7 @@ impl Told {
                 }
             }
             single => {
-                if let Some(single) = SingleType::of(single)
-                    && self.leaves.len() < LEAVES_MAX
-                {
+                if let Some(single) = SingleType::of(single) {
                     self.leaves.push(Leaf { at: self.next, id: at.id, single, path });
                 }
                 self.next += 1;

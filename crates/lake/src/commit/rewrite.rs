@@ -17,7 +17,7 @@ use crate::arrange::Arranged;
 use crate::manifest::Entry;
 use crate::merge::merge;
 use crate::source::Source;
-use crate::spec::Partition;
+use crate::spec::{Partition, Spec};
 use crate::state::Live;
 use crate::tiers;
 
@@ -67,6 +67,13 @@ impl Work<'_> {
         if is_new && self.shows_new_values() {
             // v2 has no such defaults: readers would see nulls until all files have the values.
             let jobs = self.groups().iter().flat_map(jobs_of).collect();
+            return Plan { jobs, is_whole: true };
+        }
+        // DuckDB 1.4 reads no table whose files are partitioned by a column that is gone.
+        let lost = self.lost_specs();
+        if is_new && data.iter().any(|live| lost.contains(&live.entry.file.spec)) {
+            let is_lost = |group: &&Group| lost.contains(&data[group.files[0]].entry.file.spec);
+            let jobs = self.groups().iter().filter(is_lost).flat_map(jobs_of).collect();
             return Plan { jobs, is_whole: true };
         }
         let one = |at: usize| Job { files: vec![at], is_merge: self.is_current(&data[at]) };
@@ -128,6 +135,13 @@ impl Work<'_> {
         self.columns.initial.iter().any(|id| !known.contains(&id.0.into()))
     }
 
+    /// Specs that need a column which the table has not any more.
+    pub(super) fn lost_specs(&self) -> HashSet<i32> {
+        let lost = self.next.lost_sources();
+        let is_lost = |spec: &&Arc<Spec>| spec.fields.iter().any(|field| lost.contains(&field.source));
+        self.specs.values().filter(is_lost).map(|spec| spec.id).collect()
+    }
+
     fn is_current(&self, live: &Live) -> bool {
         let file = &live.entry.file;
         file.spec == self.next.default_spec_id && file.sort_order == self.sort_order
@@ -163,25 +177,25 @@ impl Work<'_> {
                 deleted.entry(path.clone()).or_default().extend(positions);
             }
         }
+        let mut left = |at: usize| {
+            let live = &self.base.data[at];
+            let mut positions = deleted.remove(&live.path).unwrap_or_default();
+            positions.sort_unstable();
+            positions.dedup();
+            ((positions.len() as u64) < live.entry.file.rows).then_some((at, positions))
+        };
+        let (merges, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.is_merge);
+        let merges: Vec<Vec<_>> =
+            merges.iter().map(|job| job.files.iter().filter_map(|at| left(*at)).collect()).collect();
+        // All together, so that they make as few files as they can.
+        let mut others: Vec<_> =
+            others.iter().flat_map(|job| &job.files).filter_map(|at| left(*at)).collect();
+        others.sort_by_key(|(at, _)| *at);
         let mut entries = Vec::new();
-        for job in &jobs {
-            let mut open = Vec::with_capacity(job.files.len());
-            for at in &job.files {
-                let live = &self.base.data[*at];
-                let mut positions = deleted.remove(&live.path).unwrap_or_default();
-                positions.sort_unstable();
-                positions.dedup();
-                if (positions.len() as u64) < live.entry.file.rows {
-                    open.push((*at, positions));
-                }
-            }
-            if !open.is_empty() {
-                entries.extend(match job.is_merge {
-                    true => self.merge(open)?,
-                    false => self.rearrange(open)?,
-                });
-            }
+        for files in merges.into_iter().filter(|files| !files.is_empty()) {
+            entries.extend(self.merge(files)?);
         }
+        entries.extend(self.rearrange(others)?);
         Ok((entries, removed))
     }
 

@@ -135,10 +135,11 @@ impl Work<'_> {
         let mut kept = Vec::with_capacity(old.len() + 1);
         let mut carried = Vec::new();
         let erases = self.purpose == Purpose::Erase;
+        let is_silent = erases || self.lost_specs().contains(&spec);
         for (at, manifest) in old.into_iter().enumerate() {
             // Whoever reads what is left after an erasure is not told what was there.
             let tells = erases && manifest.file.files[Status::Deleted as usize] > 0;
-            let affected = tells || manifest.entries.iter().any(is_removed);
+            let affected = tells || self.describes || manifest.entries.iter().any(is_removed);
             if !affected && !merged.contains(&at) {
                 kept.push(manifest.clone());
                 continue;
@@ -147,10 +148,12 @@ impl Work<'_> {
                 let mut entry = entry.clone();
                 entry.status = Status::Existing;
                 if is_removed(&entry) {
-                    if erases {
+                    if is_silent {
                         continue;
                     }
                     (entry.status, entry.snapshot_id) = (Status::Deleted, self.snapshot_id);
+                } else {
+                    entry = self.described(entry);
                 }
                 carried.push(entry);
             }

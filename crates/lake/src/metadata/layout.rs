@@ -113,11 +113,6 @@ impl Metadata {
     }
 }
 
-/// The newest schema that has a column.
-pub(crate) fn newest_with(schemas: &[Json], column: i32) -> Option<&Json> {
-    schemas.iter().rev().find(|schema| column_type(schema, column).is_some())
-}
-
 /// The type of a column, or of a field in a struct.
 fn column_type(of: &Json, column: i32) -> Option<&Json> {
     fields_of(of).find_map(|field| match field["id"] == json!(column) {

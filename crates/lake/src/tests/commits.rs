@@ -203,7 +203,11 @@ fn added_renamed_dropped_and_widened_columns_are_changes_of_the_iceberg_schema()
         def.add_column("later", &DataType::String, true, None).unwrap();
     });
     let lake = bench.land();
-    assert_eq!(lake.snapshot_id(), before.snapshot_id(), "a schema alone needs no snapshot");
+    // The file is the same; its manifest says that the new column is null in it.
+    assert_eq!(lake.metadata.current().unwrap().summary["operation"], "replace");
+    assert_eq!(lake.data[0].path, before.data[0].path);
+    let metrics = &lake.manifests[0].entries[0].file.metrics;
+    assert!(metrics.nulls.contains(&(21, 50)) && metrics.values.contains(&(21, 50)));
     assert_eq!(lake.metadata.current_schema_id, 1);
     let ids = |lake: &crate::Lake| {
         let schema = lake.metadata.schema().unwrap();
@@ -213,6 +217,9 @@ fn added_renamed_dropped_and_widened_columns_are_changes_of_the_iceberg_schema()
             .collect::<Vec<_>>()
     };
     assert_eq!(ids(&lake)[3], (17, "text".into()), "the same field under another name");
+    let renamed = bench.alter(|def| def.schema.columns[1].name = "words".into()).land();
+    assert_eq!(renamed.snapshot_id(), lake.snapshot_id(), "another name needs no snapshot");
+    bench.alter(|def| def.schema.columns[1].name = "text".into());
     bench.alter(|def| drop(def.schema.columns.remove(3)));
     bench.insert(&[vec![
         Value::Int64(50),
