@@ -92,6 +92,7 @@ pub struct Lake {
     pub enabled: bool,
     pub commit_wait: Span,
     pub keep: Span,
+    pub locations: Texts,
 }
 
 #[derive(Clone, Debug, Deserialize)]
