@@ -26,6 +26,7 @@ else
 fi
 if [[ "$lake" = ready\ * ]]; then
     phase "lake read by others" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop"
+    phase "Iceberg catalog, PyIceberg and DuckDB" "${lake#ready }" tests/catalog/readers.py "$POLYNYA_BIN" "$target/catalog-scratch"
 else
     say "== lake read by others: SKIPPED, $lake"
 fi

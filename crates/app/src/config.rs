@@ -95,6 +95,7 @@ pub struct Lake {
     pub enabled: bool,
     pub commit_wait: Span,
     pub keep: Span,
+    pub locations: Texts,
 }
 
 /// Requests that are remembered by their key.

@@ -1,7 +1,7 @@
 //! A database with its server: what `serve` and `demo` run, and what a command runs for itself when no server does.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,9 @@ impl Service {
         engine.register(index::column::Column::new())?;
         let text = index::text::Text::new();
         engine.register(text.clone())?;
-        engine.register(Arc::new(lake::Materializer::new(lake_options(config)?)))?;
+        let lake_options = lake_options(config)?;
+        let catalog = lake::catalog::Store::new(engine.env().clone(), &lake_options, lake_locations(config))?;
+        engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
         // A command alone publishes nothing.
@@ -119,6 +121,7 @@ impl Service {
                 .chain(syslog.iter().map(crate::syslog::part))
                 .collect(),
             search: Some(search.clone()),
+            catalog: (!private).then_some(catalog),
             storm: if private { None } else { storm(data)? },
             ..match config.profile {
                 ProfileName::Server => server::Options::default(),
@@ -272,6 +275,11 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
         snapshot_age_min: config.lake.keep.0,
         ..lake::Options::new(warehouse, location)
     })
+}
+
+/// Where else tables of others may be.
+fn lake_locations(config: &Config) -> Vec<PathBuf> {
+    config.lake.locations.0.iter().map(PathBuf::from).collect()
 }
 
 /// Opens a data directory; what may go wrong is said in one sentence with its cure.

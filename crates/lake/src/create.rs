@@ -73,7 +73,7 @@ pub(crate) fn create(
 }
 
 /// A random UUID (version 4).
-fn uuid(env: &Env) -> String {
+pub(crate) fn uuid(env: &Env) -> String {
     let mut bytes = [0; 16];
     env.random.fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;

@@ -20,8 +20,10 @@
 //!   number grows with the logarithm of the rows at most.
 //!
 //! ## Not here
-//! Object stores and catalogs; partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
+//! Object stores; which name has which metadata file in a catalog (`server`); partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
 //! segments).
+//!
+//! [`catalog`] is apart from all that: rules and files of tables that other engines write.
 //!
 //! Start at `materializer.rs`, then `commit.rs`, whose head says what makes a commit atomic, and `state.rs`.
 
@@ -30,6 +32,7 @@
 mod arrange;
 mod avro;
 mod cache;
+pub mod catalog;
 mod commit;
 mod create;
 mod data_file;

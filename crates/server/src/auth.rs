@@ -121,6 +121,20 @@ pub fn principal(
     }
 }
 
+/// Whether a secret would be let in as a bearer key. While there are no keys any would: nobody looks at it.
+pub fn is_key(
+    keys: &[engine::ApiKey],
+    owner: Option<[u8; 32]>,
+    peer: Peer,
+    headers: &HeaderMap,
+    secret: &str,
+) -> bool {
+    let hash = blake3::hash(secret.as_bytes());
+    let is_owner =
+        is_direct(peer, headers) && owner.is_some_and(|owner| hash == blake3::Hash::from_bytes(owner));
+    is_owner || keys.is_empty() || keys.iter().any(|key| hash == blake3::Hash::from_bytes(key.hash))
+}
+
 /// What a WebSocket may be asked to speak. A page's script cannot send `Authorization` with a handshake, only protocols that
 /// it would like: `new WebSocket(url, ["polynya", "bearer.pk_…"])`.
 pub const WEBSOCKET_PROTOCOL: &str = "polynya";

@@ -30,6 +30,7 @@ use crate::options::Options;
 use crate::record::{self, Recorder};
 use crate::routes;
 use crate::routes::copy::Copies;
+use crate::routes::iceberg::Catalog;
 use crate::storm::Storm;
 use crate::telemetry::{Close, Telemetry};
 use crate::told::Told;
@@ -62,6 +63,11 @@ impl Server {
             work: Pool::start(options.work_threads, options.work_queue_max)?,
             copies: Copies::new(&options),
             cursors: tokio::sync::Mutex::default(),
+            catalog: options
+                .catalog
+                .clone()
+                .map(|store| Catalog::start(engine.clone(), store))
+                .transpose()?,
             lsn: watch::Sender::new(engine.root().lsn()),
             live: watch::Sender::new(Arc::new(Sample::default())),
             stopping: watch::Sender::new(false),

@@ -4,6 +4,7 @@ mod ask;
 pub mod copy;
 mod cursors;
 pub mod define;
+pub mod iceberg;
 mod incoming;
 mod lake;
 mod near;
@@ -104,6 +105,84 @@ pub const ROUTES: &[Route] = &[
     route(Method::POST, "/v1/transactions", Class::Write, Some(Scope::Write), true),
     // Where OpenTelemetry's exporters send logs.
     route(Method::POST, "/v1/logs", Class::Write, Some(Scope::Write), true),
+    // The Iceberg REST catalog. What is open needs the key in its body.
+    route(Method::GET, "/iceberg/v1/config", Class::Other, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/oauth/tokens", Class::Other, None, true),
+    route(Method::GET, "/iceberg/v1/namespaces", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/namespaces", Class::Define, Some(Scope::Write), true),
+    route(Method::GET, "/iceberg/v1/namespaces/{namespace}", Class::Read, Some(Scope::Read), true),
+    route(Method::DELETE, "/iceberg/v1/namespaces/{namespace}", Class::Define, Some(Scope::Write), true),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/properties",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(Method::GET, "/iceberg/v1/namespaces/{namespace}/tables", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/namespaces/{namespace}/tables", Class::Define, Some(Scope::Write), true),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/register",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(
+        Method::GET,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
+        Class::Read,
+        Some(Scope::Read),
+        true,
+    ),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(
+        Method::DELETE,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    // Whoever may read a table may say how long it took.
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}/metrics",
+        Class::Other,
+        Some(Scope::Read),
+        false,
+    ),
+    route(Method::POST, "/iceberg/v1/tables/rename", Class::Define, Some(Scope::Write), true),
+    route(Method::POST, "/iceberg/v1/transactions/commit", Class::Define, Some(Scope::Write), true),
+    route(Method::GET, "/iceberg/v1/namespaces/{namespace}/views", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/namespaces/{namespace}/views", Class::Define, Some(Scope::Write), true),
+    route(
+        Method::GET,
+        "/iceberg/v1/namespaces/{namespace}/views/{view}",
+        Class::Read,
+        Some(Scope::Read),
+        true,
+    ),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/views/{view}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(
+        Method::DELETE,
+        "/iceberg/v1/namespaces/{namespace}/views/{view}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(Method::POST, "/iceberg/v1/views/rename", Class::Define, Some(Scope::Write), true),
     // From this machine only.
     route(Method::POST, "/v1/storm", Class::Other, Some(Scope::Admin), false),
     route(Method::GET, "/v1/storm", Class::Other, Some(Scope::Admin), false),
@@ -131,7 +210,8 @@ fn reads_query(route: &Route) -> bool {
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
         "/" | "/_/" | "/_/{file}" | "/{page}" => true,
-        _ => false,
+        // Others' clients may say more than is known here.
+        path => path.starts_with(iceberg::PREFIX),
     }
 }
 
@@ -141,7 +221,7 @@ const NO_ROUTE: &str = "(none)";
 const METHOD_CHARS_MAX: usize = 20;
 
 pub fn router(app: &Shared) -> Router {
-    Router::new()
+    iceberg::routes(Router::new())
         .route("/v1/tables", get(define::list))
         .route("/v1/tables/{table}", get(define::describe).put(define::put).delete(define::remove))
         .route("/v1/tables/{table}/rows", get(read::rows).post(write::rows))
@@ -174,14 +254,23 @@ pub fn router(app: &Shared) -> Router {
         .route("/_/live", get(page::live))
         .route("/_/{file}", get(page::file))
         .method_not_allowed_fallback(|method: Method, matched: MatchedPath| async move {
-            Failure::method_not_allowed(method.as_str(), &near::methods(matched.as_str()))
+            let path = matched.as_str();
+            refused(path, Failure::method_not_allowed(method.as_str(), &near::methods(path)))
         })
         .route_layer(from_fn_with_state(app.clone(), admit))
         .fallback(any(|request: Request<Body>| async move {
             let path = request.uri().path();
-            Failure::no_route(path, near::path(path))
+            refused(path, Failure::no_route(path, near::path(path)))
         }))
         .with_state(app.clone())
+}
+
+/// A refusal before any handler, in the words of whoever asks at such a path.
+fn refused(path: &str, failure: Failure) -> Response {
+    match path.starts_with(iceberg::PREFIX) {
+        true => iceberg::problem::Problem::from(failure).into_response(),
+        false => failure.into_response(),
+    }
 }
 
 /// Found out while a request was admitted; travels with the answer to where it is counted.
@@ -239,7 +328,7 @@ async fn admit(
             }
             (principal, next.run(Request::from_parts(parts, body)).await)
         }
-        Err(failure) => (None, failure.into_response()),
+        Err(failure) => (None, refused(route.path, failure)),
     };
     response.extensions_mut().insert(Seen { route, principal });
     response

@@ -249,6 +249,14 @@ pub const SETTINGS: &[Setting] = &[
         "The table that messages of syslog go to; made when the first one comes.",
     ),
     setting(
+        "lake.locations",
+        "POLYNYA_LAKE_LOCATIONS",
+        Form::Texts,
+        "",
+        None,
+        "Directories in which tables of others may be that are made through the Iceberg catalog, besides lake/_catalog/ below the data directory.",
+    ),
+    setting(
         "site.vault",
         "POLYNYA_SITE_VAULT",
         Form::Texts,
