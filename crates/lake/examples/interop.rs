@@ -475,7 +475,7 @@ fn change(engine: &Engine) -> Result<()> {
 }
 
 fn add_columns(engine: &Engine) -> Result<()> {
-    let column = |name: &str, data_type: &str, default| {
+    let column = |name: &str, data_type: &str, default| -> Result<NewColumn> {
         Ok(NewColumn { name: name.into(), data_type: parse(data_type)?, nullable: true, default })
     };
     let plain = vec![column("later", "string", None)?];
@@ -525,7 +525,8 @@ fn lay_out_anew(engine: &Engine) -> Result<()> {
 
 /// Columns are widened, renamed, dropped, and one comes again under a name that was in use.
 fn alter(engine: &Engine) -> Result<()> {
-    let widen = |name: &str, to: &str| Ok(Change::Widen { name: name.into(), to: parse(to)? });
+    let widen =
+        |name: &str, to: &str| -> Result<Change> { Ok(Change::Widen { name: name.into(), to: parse(to)? }) };
     let changes = vec![
         widen("i", "int64")?,
         widen("f", "float64")?,

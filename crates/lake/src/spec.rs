@@ -231,4 +231,4 @@ fn avro_name(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

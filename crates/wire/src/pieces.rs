@@ -84,6 +84,7 @@ impl<R: Read> Pieces<R> {
     }
 
     /// The next piece; `None` at the end. What is wrong with the rows is said by whoever reads the piece.
+    #[allow(clippy::should_implement_trait, reason = "it may fail")]
     pub fn next(&mut self) -> Result<Option<Piece>> {
         match &mut self.cut {
             Cut::Json(cut) => cut.next(&mut self.source),

@@ -166,10 +166,13 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
         file: std::sync::Arc::new(DataFile {
             content: Content::Data,
             path: path.to_owned(),
+            spec: 0,
+            partition: Default::default(),
             rows: 1,
             bytes: 4,
             metrics: Default::default(),
             split_offsets: Vec::new(),
+            sort_order: None,
         }),
     };
     let entries = [
@@ -177,8 +180,18 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
         entry(&format!("{location}/data/b.parquet")),
         entry(foreign.to_str().unwrap()),
     ];
-    let path = format!("{location}/metadata/m.avro");
-    let (bytes, file) = manifest::write(path, Content::Data, &entries, "{}", 0, 1, 1);
+    let mut spec = crate::spec::tests::spec(&[]);
+    spec.id = 0;
+    let of = manifest::Of {
+        path: format!("{location}/metadata/m.avro"),
+        content: Content::Data,
+        spec: &spec,
+        schema: "{}",
+        schema_id: 0,
+        snapshot_id: 1,
+        sequence: 1,
+    };
+    let (bytes, file) = manifest::write(of, &entries);
     std::fs::write(dir.join("metadata/m.avro"), bytes).unwrap();
     std::fs::write(dir.join("metadata/l.avro"), manifest::write_list(&[file], 1, None, 1)).unwrap();
     let schema =
