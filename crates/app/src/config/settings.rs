@@ -217,6 +217,14 @@ pub const SETTINGS: &[Setting] = &[
         "How long old Iceberg snapshots stay readable. The newest 20 stay in any case, and never more than 1,000.",
     ),
     setting(
+        "lake.locations",
+        "POLYNYA_LAKE_LOCATIONS",
+        Form::Texts,
+        "",
+        None,
+        "Directories in which tables of others may be that are made through the Iceberg catalog, besides lake/_catalog/ below the data directory.",
+    ),
+    setting(
         "idempotency.keep",
         "POLYNYA_IDEMPOTENCY_KEEP",
         Form::Span,
@@ -247,14 +255,6 @@ pub const SETTINGS: &[Setting] = &[
         "syslog",
         None,
         "The table that messages of syslog go to; made when the first one comes.",
-    ),
-    setting(
-        "lake.locations",
-        "POLYNYA_LAKE_LOCATIONS",
-        Form::Texts,
-        "",
-        None,
-        "Directories in which tables of others may be that are made through the Iceberg catalog, besides lake/_catalog/ below the data directory.",
     ),
     setting(
         "site.vault",
