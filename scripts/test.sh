@@ -16,7 +16,7 @@ ulimit -n "$(ulimit -Hn)"
 browser=$(scripts/browser.sh)
 lake=$(scripts/lake.sh)
 phase "build" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --no-run --quiet
-phase "tests" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --quiet
+phase "tests" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --quiet --no-fail-fast
 export POLYNYA_BIN="$target/debug/polynya"
 if [[ "$browser" = ready\ * ]]; then
     export CHROMIUM=${browser#ready }
