@@ -95,6 +95,13 @@ impl<R: Read> Pieces<R> {
     }
 }
 
+impl<R> Pieces<R> {
+    /// Whether what came, if no piece did, is an array without elements and not nothing.
+    pub fn is_empty_array(&self) -> bool {
+        matches!(&self.cut, Cut::Json(cut) if cut.is_closed())
+    }
+}
+
 /// What was read and is in no piece yet.
 struct Source<R> {
     inner: R,

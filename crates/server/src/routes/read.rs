@@ -144,12 +144,14 @@ impl Range {
             text.extend_from_slice(b"{\"rows\":[");
         }
         writer.begin(&mut text);
-        while text.len() < self.bytes_max
+        // Some rows come whatever the bound is, so that who follows `next` gets on.
+        let bytes_max = text.len().max(self.bytes_max) + 1;
+        while text.len() < bytes_max
             && let Some(batch) = rows.page(&projection)?
         {
             let mut written = 0;
             // Some rows at a time, so that large ones end the answer soon after the bound.
-            while written < batch.num_rows() && text.len() < self.bytes_max {
+            while written < batch.num_rows() && text.len() < bytes_max {
                 let some = batch.slice(written, (batch.num_rows() - written).min(16));
                 match &writer {
                     out::Writer::Ndjson(json) if format == Format::Json => {
@@ -230,7 +232,8 @@ impl<'s> Rows<'s> {
             }
         };
         if self.page.is_empty() {
-            self.next = None;
+            // Of a partition `next` says already where to look on.
+            self.next = self.next.filter(|_| self.picked.is_some());
             return Ok(None);
         }
         Ok(Some(batch))

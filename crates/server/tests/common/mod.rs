@@ -57,7 +57,7 @@ impl Running {
         let warehouse = engine.dir().join("lake");
         let lake = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
         let elsewhere = vec![dir.path().join("elsewhere")];
-        std::fs::create_dir(&elsewhere[0]).unwrap();
+        std::fs::create_dir_all(&elsewhere[0]).unwrap();
         let catalog = lake::catalog::Store::new(vfs::Env::real(), &lake, elsewhere).unwrap();
         let mut options = Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),

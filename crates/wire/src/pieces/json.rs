@@ -48,6 +48,11 @@ impl Cut {
         Cut { lines, at: At::Beginning, spans: false }
     }
 
+    /// Whether an array has ended.
+    pub fn is_closed(&self) -> bool {
+        self.at == At::End
+    }
+
     pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
         if self.at == At::Beginning {
             source.fill(BOM.len())?;
@@ -64,10 +69,7 @@ impl Cut {
             At::Rows if self.lines => lines(source),
             At::Rows => self.rows(source),
             At::Array { .. } => self.elements(source),
-            At::Beginning | At::End => match source.first()? {
-                None => Ok(None),
-                Some(_) => Err(no_json(source, 0, "the end of the body behind `]`")),
-            },
+            At::Beginning | At::End => Ok(None),
         }
     }
 
@@ -108,6 +110,13 @@ impl Cut {
         source.fill(source.piece_bytes)?;
         loop {
             let found = self.whole(source);
+            // What is no array is none from its beginning on, as far as that is known.
+            match &found.stopped {
+                Some((malformed, certain)) if *certain || source.ended => {
+                    return Err(no_json(source, malformed.at, malformed.expected));
+                }
+                _ => {}
+            }
             let mut piece = None;
             if found.end > found.start {
                 source.take(found.start);
@@ -123,15 +132,13 @@ impl Cut {
                 let taken = if piece.is_some() { found.end } else { 0 };
                 source.take(closed - taken);
                 self.at = At::End;
-                return if piece.is_some() { Ok(piece) } else { self.next(source) };
+                source.first()?.map_or(Ok(()), |_| Err(no_end(source)))?;
+                return Ok(piece);
             }
-            match found.stopped {
-                _ if piece.is_some() => return Ok(piece),
-                Some((malformed, certain)) if certain || source.ended => {
-                    return Err(no_json(source, malformed.at, malformed.expected));
-                }
-                _ => source.more()?,
+            if piece.is_some() {
+                return Ok(piece);
             }
+            source.more()?;
         }
     }
 
@@ -227,6 +234,10 @@ fn lines<R: Read>(source: &mut Source<R>) -> Result<Option<Piece>> {
 fn piece<R: Read>(source: &mut Source<R>, end: usize, lines: bool) -> Piece {
     let before = source.before;
     Piece { body: source.take(end), before, lines }
+}
+
+fn no_end<R>(source: &Source<R>) -> Error {
+    no_json(source, 0, "the end of the body behind `]`")
 }
 
 fn no_json<R>(source: &Source<R>, at: usize, expected: &str) -> Error {

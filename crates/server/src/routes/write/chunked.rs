@@ -126,7 +126,7 @@ impl Load {
             };
             self.commit(&job)?;
         }
-        match is_empty {
+        match is_empty && !pieces.is_empty_array() {
             true => Err(Error::invalid("the body is empty").hint("send at least one row").into()),
             false => Ok(()),
         }
