@@ -30,7 +30,8 @@ use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
 use media::Media;
 use skip::LeftOut;
-use take::{How, Taken, is_changed, of_change, take};
+pub use take::is_changed;
+use take::{How, Taken, of_change, take};
 use wire::{Before, Limits, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]

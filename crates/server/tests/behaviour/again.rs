@@ -114,6 +114,91 @@ fn of_equal_requests_at_once_one_is_committed_and_all_get_its_answer() {
     assert_eq!(count(&running, "t"), 9);
 }
 
+const TRANSACTIONS: &str = "/v1/transactions";
+
+/// Without what is measured anew.
+fn timeless(answer: &Answer) -> serde_json::Value {
+    let mut json = answer.json();
+    json.as_object_mut().unwrap().remove("took_ms");
+    json
+}
+
+fn with_wallets(running: &Running) {
+    for sql in [
+        "CREATE TABLE wallets (owner text PRIMARY KEY, cents bigint)",
+        "CREATE TABLE log (text text)",
+        "INSERT INTO wallets VALUES ('ann', 500), ('bob', 0)",
+    ] {
+        let body = serde_json::json!({ "sql": sql }).to_string();
+        assert_eq!(running.ask("POST", "/v1/sql", &body).status, 200, "{sql}");
+    }
+}
+
+fn cents(running: &Running, owner: &str) -> serde_json::Value {
+    let sql = format!("SELECT cents FROM wallets WHERE owner = '{owner}'");
+    let answer = running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": sql }).to_string());
+    answer.json()["rows"][0][0].clone()
+}
+
+const TRANSFER: &str = r#"{"ops":[
+    {"op":"sql","sql":"UPDATE wallets SET cents = cents - 100 WHERE owner = 'ann' RETURNING cents"},
+    {"op":"sql","sql":"UPDATE wallets SET cents = cents + 100 WHERE owner = 'bob'"},
+    {"op":"upsert","table":"wallets","rows":[{"owner":"cy","cents":0}]},
+    {"op":"insert","table":"log","rows":[{"text":"ann to bob"},{"text":"and so on"}]}]}"#;
+
+#[test]
+fn a_transaction_that_is_sent_again_gets_the_first_answer() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-transaction");
+    with_wallets(&running);
+    let first = send(&running, "k-1", TRANSACTIONS, TRANSFER);
+    assert_eq!((first.status, is_replayed(&first)), (200, false), "{}", first.text());
+    assert_eq!(first.json()["ops"][0]["rows"], serde_json::json!([[400]]));
+    assert_eq!(first.json()["ops"][3]["last_row_id"], 2);
+    // Something else happens in between.
+    assert_eq!(running.ask("POST", TRANSACTIONS, TRANSFER).status, 200);
+    let again = send(&running, "k-1", TRANSACTIONS, TRANSFER);
+    assert_eq!((again.status, is_replayed(&again)), (200, true), "{}", again.text());
+    assert_eq!(timeless(&again), timeless(&first));
+    assert_eq!((cents(&running, "ann"), cents(&running, "bob")), (300.into(), 200.into()));
+    assert_eq!(count(&running, "log"), 4);
+
+    let other = send(&running, "k-1", TRANSACTIONS, r#"{"ops":[{"op":"sql","sql":"DELETE FROM wallets"}]}"#);
+    assert_eq!((other.status, other.error().0.as_str()), (422, "idempotency_key_reused"));
+    // What was refused is not remembered, nor what changes nothing.
+    let bad = r#"{"ops":[{"op":"insert","table":"wallets","rows":{"owner":"ann","cents":0}}]}"#;
+    assert_eq!(send(&running, "k-2", TRANSACTIONS, bad).status, 409);
+    let nobody = r#"{"ops":[{"op":"sql","sql":"DELETE FROM wallets WHERE owner = 'dan'"}]}"#;
+    for _ in 0..2 {
+        let nothing = send(&running, "k-2", TRANSACTIONS, nobody);
+        assert_eq!((nothing.status, is_replayed(&nothing)), (200, false));
+    }
+    assert_eq!(send(&running, "k-2", TRANSACTIONS, TRANSFER).status, 200);
+}
+
+/// Each thinks of the table of what is remembered, and all but one have written what another one has changed.
+#[test]
+fn of_equal_transactions_at_once_one_is_committed_and_all_get_its_answer() {
+    let _limit = testkit::limit(300);
+    let slow = std::time::Duration::from_millis(20);
+    let running = Running::on_a_slow_disk("again-transactions", slow);
+    with_wallets(&running);
+    for key in ["first", "second", "third"] {
+        let answers: BTreeSet<(u16, String)> = std::thread::scope(|scope| {
+            let one = || {
+                let answer = send(&running, key, TRANSACTIONS, TRANSFER);
+                (answer.status, timeless(&answer).to_string())
+            };
+            let asked: Vec<_> = (0..12).map(|_| scope.spawn(one)).collect();
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        });
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        assert_eq!(answers.first().unwrap().0, 200, "{answers:?}");
+    }
+    assert_eq!((cents(&running, "ann"), cents(&running, "bob")), (200.into(), 300.into()));
+    assert_eq!(count(&running, "log"), 6);
+}
+
 /// Half of such requests were refused as conflicts once: each had thought of another definition.
 #[test]
 fn clients_that_bring_new_columns_at_once_are_all_served() {
