@@ -295,7 +295,7 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
             let read = wire_json::decode(body.as_bytes(), target, &wire::Limits::default())?;
             let mode = match what {
                 What::Upsert if def.is_keyed() => Mode::Upsert,
-                What::InsertIfAbsent if def.is_keyed() => Mode::InsertIfAbsent,
+                What::InsertIfAbsent if def.is_checked() => Mode::InsertIfAbsent,
                 What::Upsert | What::InsertIfAbsent => return Err(no_key(def, what.name()).into()),
                 _ => Mode::Append,
             };
