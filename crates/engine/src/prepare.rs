@@ -22,7 +22,7 @@ use types::{
     TableId, Unique, Value, ViewDef, key, memory, name,
 };
 
-use crate::remember;
+use crate::remember::{self, Remember};
 use crate::root::Root;
 use crate::transaction::{Mode, NewColumn, Op, Transaction};
 use crate::view::View;
@@ -78,8 +78,6 @@ pub(crate) const TRANSACTION_BYTES_MAX: u64 = FRAME_BYTES_MAX - (16 << 20);
 pub(crate) const TRANSACTION_ROWS_MAX: u64 = 16 << 20;
 /// What an operation costs in a frame beyond its rows: its sections' heads, its run, paddings.
 pub(crate) const OP_BYTES: u64 = 512;
-/// What a row of [`crate::remember`] takes in a frame, at most, and its table's definition.
-const REMEMBER_BYTES: u64 = 4 * OP_BYTES;
 /// A deleted row id in a frame, at most.
 pub(crate) const DELETE_BYTES: u64 = 10;
 
@@ -206,10 +204,15 @@ pub(crate) fn prepare(
     };
     let mut ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
     if let Some(remember) = &transaction.remember {
-        preparer.take_room(REMEMBER_BYTES + remember.note.as_ref().map_or(0, String::len) as u64)?;
+        preparer.take_room(remember_bytes(remember))?;
         ops.extend(remember::prepare(root, remember)?);
     }
     Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes, landed: None })
+}
+
+/// What a request that is remembered takes in a frame, at most, its table's definition included.
+pub(crate) fn remember_bytes(remember: &Remember) -> u64 {
+    4 * OP_BYTES + remember.note.as_ref().map_or(0, String::len) as u64
 }
 
 struct Preparer<'a> {

@@ -25,6 +25,10 @@ pub const TABLES_MAX: usize = 10_000;
 /// The kind of index that finds rows by the values of columns, and may be unique.
 pub const INDEX_COLUMN: &str = "column";
 
+/// The option of a unique index by which rows of a table without a key are left out if they are there already; its value is
+/// `skip`. Without it they are refused.
+pub const OPTION_REPEATS: &str = "repeats";
+
 /// The option under which a unique index is stored.
 const UNIQUE: &str = "unique";
 
@@ -139,6 +143,11 @@ impl IndexDef {
     pub fn checks_writes(&self) -> bool {
         matches!(self.unique, Some(Unique::Checking | Unique::Enforced))
     }
+
+    /// Whether it says which rows of a table without a key are there already: [`OPTION_REPEATS`].
+    pub fn skips_repeats(&self) -> bool {
+        self.options.iter().any(|(key, _)| key == OPTION_REPEATS)
+    }
 }
 
 impl Column {
@@ -210,6 +219,11 @@ impl TableDef {
     /// Whether a write to it may be refused for the rows that are there.
     pub fn is_checked(&self) -> bool {
         self.is_keyed() || self.indexes.iter().any(IndexDef::checks_writes)
+    }
+
+    /// Whether rows that are sent to it are left out if they are there already, by the values of a unique index.
+    pub fn skips_repeats(&self) -> bool {
+        self.indexes.iter().any(|index| index.skips_repeats() && index.checks_writes())
     }
 
     /// Whether its rows are notes and files, of which only the published ones are for everybody: whoever is no admin

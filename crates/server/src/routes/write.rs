@@ -29,8 +29,8 @@ use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
 use media::Media;
-use skip::LeftOut;
-use take::{How, Taken, is_changed, of_change, take};
+pub use take::is_changed;
+use take::{How, Taken, of_change, take};
 use wire::{Before, Limits, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -228,12 +228,16 @@ fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) ->
         // The bad rows come first in a commit, so that the ids are those of the others, if there are any.
         let count = committed.count.saturating_sub(left_out.map_or(0, |left_out| left_out.count as u64));
         let id = |row: Option<RowId>| row.filter(|_| count > 0).map(|row| row.0);
-        json!({
+        let mut body = json!({
             "count": count,
             "first_row_id": id(committed.first_row),
             "last_row_id": id(committed.last_row),
             "lsn": lsn,
-        })
+        });
+        if let Some(repeated) = taken.repeated(count) {
+            body["repeated"] = json!(repeated);
+        }
+        body
     };
     if let Some(left_out) = left_out {
         left_out.tell(&mut body);
@@ -338,8 +342,7 @@ impl Job {
             return Ok(Submitted::Nothing(taken));
         }
         let mut transaction = Transaction::new(ops).ack(head.ack.of_engine());
-        let note = || taken.left_out.as_ref().and_then(LeftOut::to_note);
-        transaction.remember = head.idempotency.map(|key| key.remember(&request, note()));
+        transaction.remember = head.idempotency.map(|key| key.remember(&request, taken.to_note()));
         let makes = taken.makes;
         let receiver = send(&self.app, &self.principal, transaction, move |error| of_change(error, makes));
         Ok(Submitted::Waiting(taken, receiver))

@@ -42,6 +42,7 @@ struct Loaded {
     last_row: Option<RowId>,
     lsn: Option<Lsn>,
     left_out: Option<LeftOut>,
+    repeated: Option<u64>,
 }
 
 pub(super) async fn rows(app: Shared, principal: Arc<Principal>, head: Head, body: Body) -> Result<Response> {
@@ -98,6 +99,9 @@ fn answer(app: &Shared, loaded: &Loaded) -> Response {
     });
     if let Some(left_out) = &loaded.left_out {
         left_out.tell(&mut body);
+    }
+    if let Some(repeated) = loaded.repeated {
+        body["repeated"] = json!(repeated);
     }
     json(&body)
 }
@@ -167,11 +171,14 @@ impl Loaded {
     fn add(&mut self, taken: Taken, committed: Option<Committed>) {
         let skipped = taken.left_out.as_ref().map_or(0, |left_out| left_out.count);
         self.rows += taken.rows + skipped;
-        if let (Some(all), Some(left_out)) = (&mut self.left_out, taken.left_out) {
-            all.add(left_out);
+        if let (Some(all), Some(left_out)) = (&mut self.left_out, &taken.left_out) {
+            all.add(left_out.clone());
         }
         let Some(committed) = committed else { return };
         let count = committed.count.saturating_sub(skipped as u64);
+        if let Some(repeated) = taken.repeated(count) {
+            *self.repeated.get_or_insert(0) += repeated;
+        }
         self.commits += 1;
         self.count += count;
         self.lsn = Some(committed.lsn);

@@ -235,7 +235,7 @@ impl Job {
             let short = name::short_table_name(&table).to_owned();
             let (taken, more) = take(&view, &table, head.how, media, rows.get().as_bytes(), &limits)
                 .map_err(|failure| failure.of_table(&short))?;
-            let Taken { rows, left_out, makes: makes_it } = taken;
+            let Taken { rows, left_out, makes: makes_it, .. } = taken;
             // All of them share what one body may take.
             let bytes: usize = more.iter().map(held_bytes).sum();
             limits.decoded_bytes_max = limits.decoded_bytes_max.saturating_sub(bytes);

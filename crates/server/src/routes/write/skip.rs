@@ -43,16 +43,6 @@ impl LeftOut {
         }
     }
 
-    /// As it is remembered with a request; `None` if nothing was left out.
-    pub fn to_note(&self) -> Option<String> {
-        (self.count > 0).then(|| serde_json::to_string(self).unwrap_or_default())
-    }
-
-    /// As it was remembered.
-    pub fn from_note(note: Option<&str>) -> Self {
-        note.and_then(|note| serde_json::from_str(note).ok()).unwrap_or_default()
-    }
-
     /// What was left out behind it.
     pub fn add(&mut self, more: LeftOut) {
         self.count += more.count;

@@ -1,6 +1,7 @@
 //! Rows of a body as operations on their table.
 
 use engine::{Mode, NewColumn, Op, Remembered, View};
+use serde::{Deserialize, Serialize};
 use types::{Error, Kind, TableDef, TableId, name};
 use wire::{Limits, Rows, Target};
 
@@ -26,15 +27,41 @@ pub struct Taken {
     pub left_out: Option<LeftOut>,
     /// Whether the table is made with them.
     pub makes: bool,
+    /// Whether those that are there already are left out, and told of.
+    pub skips_repeats: bool,
+}
+
+/// What is remembered with a request, besides what its commit came to.
+#[derive(Debug, Deserialize, Serialize)]
+struct Note {
+    rows: usize,
+    left_out: Option<LeftOut>,
+    skips_repeats: bool,
 }
 
 impl Taken {
     /// Of a request that was committed when it came before.
     pub fn before(head: &Head, known: &Remembered) -> Self {
-        let rows = known.committed.count as usize;
-        let note = known.note.as_deref();
-        let left_out = (head.how.on_error == OnBadRow::Skip).then(|| LeftOut::from_note(note));
-        Taken { rows, left_out, makes: false }
+        let noted = known.note.as_deref().and_then(|note| serde_json::from_str(note).ok());
+        let Note { rows, left_out, skips_repeats } = noted.unwrap_or(Note {
+            rows: known.committed.count as usize,
+            left_out: (head.how.on_error == OnBadRow::Skip).then(LeftOut::default),
+            skips_repeats: false,
+        });
+        Taken { rows, left_out, makes: false, skips_repeats }
+    }
+
+    /// What its answer needs if the request comes again; `None` if that is what its commit came to.
+    pub fn to_note(&self) -> Option<String> {
+        let left_out = self.left_out.clone();
+        let is_plain = !self.skips_repeats && left_out.as_ref().is_none_or(|left_out| left_out.count == 0);
+        let note = Note { rows: self.rows, left_out, skips_repeats: self.skips_repeats };
+        (!is_plain).then(|| serde_json::to_string(&note).unwrap_or_default())
+    }
+
+    /// How many rows a commit left out since they were there. `inserted` are those that are new.
+    pub fn repeated(&self, inserted: u64) -> Option<u64> {
+        self.skips_repeats.then(|| (self.rows as u64).saturating_sub(inserted))
     }
 }
 
@@ -69,12 +96,14 @@ pub fn take(
         }
     };
     let rows = batch.num_rows();
+    let mut skips_repeats = false;
     if rows > 0 {
         let mode = mode(how, def, full_name, rows)?;
+        skips_repeats = mode == Mode::InsertIfAbsent;
         ops.extend(defining(def, &table, new_columns)?);
         ops.push(Op::Insert { table, batch, mode });
     }
-    Ok((Taken { rows, left_out, makes: def.is_none() && rows > 0 }, ops))
+    Ok((Taken { rows, left_out, makes: def.is_none() && rows > 0, skips_repeats }, ops))
 }
 
 /// Whether somebody else changed a table, or made one that was to be made, since the rows were decoded for it.
@@ -110,19 +139,15 @@ fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Resul
         }
         (Condition::Absent, _) if !keyed => return Err(no_key("If-None-Match")),
         (Condition::Absent, _) => Mode::CompareAndSet(vec![None; rows]),
-        (Condition::None, Some(HowToWrite::InsertIfAbsent)) if !keyed => {
+        (Condition::None, Some(HowToWrite::InsertIfAbsent)) if !def.is_some_and(TableDef::is_checked) => {
             return Err(no_key("insert_if_absent"));
         }
         (Condition::None, Some(HowToWrite::InsertIfAbsent)) => Mode::InsertIfAbsent,
         (Condition::None, Some(HowToWrite::Upsert)) if !keyed => return Err(no_key("upsert")),
         (Condition::None, Some(HowToWrite::Insert)) => Mode::Append,
-        (Condition::None, _) => {
-            if keyed {
-                Mode::Upsert
-            } else {
-                Mode::Append
-            }
-        }
+        (Condition::None, _) if keyed => Mode::Upsert,
+        (Condition::None, _) if def.is_some_and(TableDef::skips_repeats) => Mode::InsertIfAbsent,
+        (Condition::None, _) => Mode::Append,
     })
 }
 
