@@ -75,8 +75,12 @@ impl TableDef {
         }
         if let Some((key, value)) = options.iter().find(|(key, _)| key == OPTION_REPEATS) {
             if !new.unique || self.is_keyed() {
-                return Err(wrong(format!("`{key}` is an option of unique indexes, where there is no primary key"))
-                    .hint("rows are told apart by the primary key where there is one: an upsert may be repeated"));
+                return Err(wrong(format!(
+                    "`{key}` is an option of unique indexes, where there is no primary key"
+                ))
+                .hint(
+                    "rows are told apart by the primary key where there is one: an upsert may be repeated",
+                ));
             }
             if value != "skip" {
                 return Err(wrong(format!("`{key}` is `{}`, which is not known", printable(value)))

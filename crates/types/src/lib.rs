@@ -33,8 +33,8 @@ pub use layout::{PartitionBy, SortBy, Transform};
 pub use path::Path;
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{
-    Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, OPTION_REPEATS, ROW_ID, ROW_ID_NAME, Schema, TIME,
-    TIME_NAME, TableDef, TableOptions, Unique,
+    Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, OPTION_REPEATS, ROW_ID, ROW_ID_NAME,
+    Schema, TIME, TIME_NAME, TableDef, TableOptions, Unique,
 };
 pub use value::{DATES, TIMES, Value};
 pub use view_def::{ViewColumn, ViewDef, ViewRead};

@@ -38,7 +38,7 @@ fn submit_open(
 ) {
     let transaction = engine.begin(&Principal::local()).unwrap();
     let op = Op::Insert { table: "t".into(), batch: batch(rows), mode: Mode::Append };
-    let written = transaction.apply(vec![op]).unwrap()[0].clone();
+    let written = transaction.apply(vec![op]).unwrap()[0];
     let note = format!("{} {}", written.first_row.unwrap(), written.last_row.unwrap());
     let remember = Remember { key: key(number), request: number, note: Some(note) };
     transaction.submit_commit(Some(remember), |result| done(result.map(|outcome| outcome.committed)));

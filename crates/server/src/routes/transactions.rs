@@ -422,8 +422,8 @@ fn told(what: What, did: Did) -> Told {
 /// With the ids that rows came to have. Those that a later operation replaced or deleted are nowhere.
 fn placed(told: Told, outcome: &Outcome) -> Json {
     let Told { mut answer, inserted } = told;
-    let ids = inserted
-        .and_then(|(table, first, last)| outcome.rows(TableId(table), RowId(first), RowId(last)));
+    let ids =
+        inserted.and_then(|(table, first, last)| outcome.rows(TableId(table), RowId(first), RowId(last)));
     if let Some((first, last)) = ids {
         answer["first_row_id"] = first.0.into();
         answer["last_row_id"] = last.0.into();
