@@ -16,7 +16,7 @@ ulimit -n "$(ulimit -Hn)"
 browser=$(scripts/browser.sh)
 lake=$(scripts/lake.sh)
 phase "build" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --no-run --quiet
-phase "tests" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --quiet
+phase "tests" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --quiet --no-fail-fast
 export POLYNYA_BIN="$target/debug/polynya"
 if [[ "$browser" = ready\ * ]]; then
     export CHROMIUM=${browser#ready }
@@ -26,6 +26,7 @@ else
 fi
 if [[ "$lake" = ready\ * ]]; then
     phase "lake read by others" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop"
+    phase "Iceberg catalog, PyIceberg and DuckDB" "${lake#ready }" tests/catalog/readers.py "$POLYNYA_BIN" "$target/catalog-scratch"
 else
     say "== lake read by others: SKIPPED, $lake"
 fi

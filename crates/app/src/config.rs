@@ -18,6 +18,7 @@ use serde::Deserialize;
 use types::{Error, Result};
 
 use crate::units::{ByteSize, Span, SpanOrOff};
+pub use address::parse as parse_address;
 pub use settings::{Form, SETTINGS, Setting, nearest};
 
 /// The file that is read when none is named and it is there.
@@ -30,6 +31,8 @@ pub struct Config {
     pub sql: Sql,
     pub record: Record,
     pub lake: Lake,
+    pub idempotency: Idempotency,
+    pub syslog: Syslog,
     pub site: Site,
     pub log: Log,
     pub history: History,
@@ -92,6 +95,21 @@ pub struct Lake {
     pub enabled: bool,
     pub commit_wait: Span,
     pub keep: Span,
+    pub locations: Texts,
+}
+
+/// Requests that are remembered by their key.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Idempotency {
+    pub keep: Span,
+    pub keys_max: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Syslog {
+    /// Empty is none.
+    pub listen: String,
+    pub table: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]

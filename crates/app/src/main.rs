@@ -29,6 +29,7 @@ mod port;
 mod recorder;
 mod running;
 mod service;
+mod syslog;
 mod units;
 mod vault;
 mod words;

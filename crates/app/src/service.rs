@@ -1,11 +1,12 @@
 //! A database with its server: what `serve` and `demo` run, and what a command runs for itself when no server does.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Engine;
+use feeds::syslog::Listener;
 use server::Server;
 use types::{Error, Kind, Result};
 use vfs::Env;
@@ -34,6 +35,7 @@ pub struct Service {
     server: Server,
     recorder: Option<Recorder>,
     vault: Option<Vault>,
+    syslog: Option<Listener>,
     control: Control,
     /// Gone before the directory is closed, so that no command looks for a server that is leaving.
     running: Option<RunningFile>,
@@ -93,11 +95,14 @@ impl Service {
         engine.register(index::column::Column::new())?;
         let text = index::text::Text::new();
         engine.register(text.clone())?;
-        engine.register(Arc::new(lake::Materializer::new(lake_options(config)?)))?;
+        let lake_options = lake_options(config)?;
+        let catalog = lake::catalog::Store::new(engine.env().clone(), &lake_options, lake_locations(config))?;
+        engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
         // A command alone publishes nothing.
         let vault = if private { None } else { Some(Vault::start(&engine, &config.site)?) };
+        let syslog = if private { None } else { crate::syslog::start(&engine, &config.syslog)? };
         let secret = server::new_secret(&*engine.env().random);
         // A server for one command needs few, and nothing to say about them.
         let connections_max = if private { PRIVATE_CONNECTIONS_MAX } else { config.server.connections_max };
@@ -110,8 +115,13 @@ impl Service {
             body_time_max: config.server.request_timeout.0,
             record_requests: !private,
             site: (!private).then(|| site::TABLE.to_owned()),
-            parts: vault.iter().filter_map(Vault::part).collect(),
+            parts: vault
+                .iter()
+                .filter_map(Vault::part)
+                .chain(syslog.iter().map(crate::syslog::part))
+                .collect(),
             search: Some(search.clone()),
+            catalog: (!private).then_some(catalog),
             storm: if private { None } else { storm(data)? },
             ..match config.profile {
                 ProfileName::Server => server::Options::default(),
@@ -128,6 +138,7 @@ impl Service {
             server,
             recorder: None,
             vault,
+            syslog,
             control,
             running: None,
             address,
@@ -161,11 +172,14 @@ impl Service {
 
     /// Answers what was asked already, then closes the directory.
     pub fn stop(self) -> Result<()> {
-        let Service { engine, sql, search, server, recorder, vault, control, running, .. } = self;
+        let Service { engine, sql, search, server, recorder, vault, syslog, control, running, .. } = self;
         drop(running);
         drop(control);
         if let Some(recorder) = recorder {
             recorder.stop();
+        }
+        if let Some(syslog) = syslog {
+            syslog.stop();
         }
         let cut = server.stop(STOP_PATIENCE);
         if cut > 0 {
@@ -197,6 +211,8 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
     };
     options.zstd_after = config.segments.zstd_after.0;
     let delay = config.bench.sync_delay.0;
+    options.remember_for = config.idempotency.keep.0;
+    options.remember_max = config.idempotency.keys_max;
     options.history = config.history.keep.0;
     options.history_bytes_max = config.history.bytes_max.0;
     options.log.sync_delay = (!delay.is_zero()).then_some(delay);
@@ -259,6 +275,11 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
         snapshot_age_min: config.lake.keep.0,
         ..lake::Options::new(warehouse, location)
     })
+}
+
+/// Where else tables of others may be.
+fn lake_locations(config: &Config) -> Vec<PathBuf> {
+    config.lake.locations.0.iter().map(PathBuf::from).collect()
 }
 
 /// Opens a data directory; what may go wrong is said in one sentence with its cure.

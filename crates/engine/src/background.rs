@@ -108,11 +108,36 @@ pub(crate) struct Under {
     shared: Arc<Shared>,
     what: What,
     ended: bool,
+    sealing: Sealing,
+}
+
+/// Bytes of a head that a seal has written. They are no debt any more: writers are paced by how a seal gets on, not by when
+/// it ends.
+struct Sealing {
+    shared: Arc<Shared>,
+    bytes: u64,
+    /// The head's.
+    bytes_max: u64,
+}
+
+impl Sealing {
+    fn add(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes_max.saturating_sub(self.bytes));
+        self.bytes += bytes;
+        self.shared.counters.sealing_bytes.add(bytes);
+    }
+}
+
+impl Drop for Sealing {
+    fn drop(&mut self) {
+        self.shared.counters.sealing_bytes.take(self.bytes);
+    }
 }
 
 impl Under {
     fn way(shared: &Arc<Shared>, what: What) -> Under {
-        Under { shared: shared.clone(), what, ended: false }
+        let sealing = Sealing { shared: shared.clone(), bytes: 0, bytes_max: 0 };
+        Under { shared: shared.clone(), what, ended: false, sealing }
     }
 
     /// Notes how it went.
@@ -364,8 +389,8 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             result
         }
         Task::Seal { snapshot } => {
-            let under = Under::way(shared, What::Table(snapshot.def().id));
-            match seal(shared, &snapshot, snapshot.next_row()) {
+            let mut under = Under::way(shared, What::Table(snapshot.def().id));
+            match seal(shared, &snapshot, snapshot.next_row(), &mut under.sealing) {
                 Ok(edit) => hand_over(shared, edit, under),
                 Err(error) => {
                     under.end(true);
@@ -446,12 +471,22 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
 }
 
 /// Writes the head's rows below `below` into a segment.
-fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowId) -> Result<BackgroundEdit> {
+fn seal(
+    shared: &Arc<Shared>,
+    snapshot: &table::Snapshot,
+    below: RowId,
+    sealing: &mut Sealing,
+) -> Result<BackgroundEdit> {
     let def = snapshot.def();
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
     let kept = put_away(shared, snapshot, snapshot.sealed_next(), RowId(below.0 - 1))?;
-    let sealed = table::seal(snapshot, &shared.env, &dir, id, below, &mut tick(shared));
+    sealing.bytes_max = snapshot.head_bytes();
+    let mut tick = tick(shared);
+    let sealed = table::seal(snapshot, &shared.env, &dir, id, below, &mut |bytes| {
+        sealing.add(bytes);
+        tick(bytes)
+    });
     let meta = sealed.inspect_err(|_| discard(shared, &dir, kept.as_ref()))?;
     let segment = table::Segment::open(&shared.env, &dir, def, meta);
     // The next attempt takes another id, so these files would stay until the database is opened again.
@@ -592,4 +627,52 @@ pub(crate) fn publish(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) 
         return Ok(None);
     }
     receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use types::{DataType, Principal, TableDef};
+
+    use super::*;
+    use crate::{Engine, Mode, Op, Options, Step, Transaction};
+
+    /// Debt fell only when a seal ended, by a hundred MiB at once: writers were slowed too much before and too little after.
+    #[test]
+    fn what_a_seal_has_written_is_no_debt_any_more() {
+        let machine = sim::SimEnv::new(1);
+        let options = Options { seal_rows: 100, ..Options::default() };
+        let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+        let mut def = TableDef::new(TableId(0), "main.t");
+        def.add_column("x", &DataType::Int64, true, None).unwrap();
+        let values: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..100));
+        let batch = arrow::array::RecordBatch::try_from_iter([("x", values)]).unwrap();
+        let create = Op::CreateTable { def, if_absent: false };
+        let insert = Op::Insert { table: "t".into(), batch, mode: Mode::Append };
+        engine.submit(&Principal::local(), Transaction::new(vec![create, insert]), |result| {
+            assert!(result.is_ok(), "{result:?}");
+        });
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+        let shared = engine.shared_weak().upgrade().unwrap();
+        let head = shared.debt_bytes();
+        assert!(head > 0);
+
+        let mut sealing = Sealing { shared: shared.clone(), bytes: 0, bytes_max: head };
+        sealing.add(head / 4);
+        assert_eq!(shared.debt_bytes(), head - head / 4);
+        // A segment may be larger than its rows were in memory.
+        sealing.add(3 * head);
+        assert_eq!(shared.debt_bytes(), 0);
+        drop(sealing);
+        assert_eq!(shared.debt_bytes(), head, "a seal that failed has paid nothing");
+
+        while engine.step(Step::Background) {
+            engine.step(Step::Commit);
+            engine.step(Step::Sync);
+        }
+        assert_eq!(engine.root().table("main.t").unwrap().segments().count(), 1);
+        assert_eq!((shared.counters.sealing_bytes.get(), shared.debt_bytes()), (0, 0));
+    }
 }

@@ -399,7 +399,8 @@ impl Core {
                     group.frame.edit(offset, Edit::RemoveKey { name });
                 }
                 Action::Remember { table, version, batch } => {
-                    self.apply_remember(group, offset, table, version, &batch, &committed)?;
+                    let firsts = landed.map(|_| &firsts[..]);
+                    self.apply_remember(group, offset, table, version, &batch, &committed, firsts)?;
                 }
             }
         }

@@ -36,6 +36,8 @@ pub(crate) struct Counters {
     pub conflicts: Counter,
     /// Bytes of all heads in the newest root.
     pub head_bytes: Counter,
+    /// Of them, those that seals under way have written already.
+    pub sealing_bytes: Counter,
     pub seals: Counter,
     pub compactions: Counter,
     /// Segments that were written anew, compressed.

@@ -96,8 +96,8 @@ fn furthest_behind(
             let rebuild = background.rebuild.contains(&pair);
             let stands = position.map(|position| position.checkpoint.lsn);
             let stands = stands.max(background.unchanged.get(&pair).copied().filter(|_| position.is_some()));
-            if !rebuild && stands >= Some(snapshot.lsn()) && position.is_none_or(|p| !lacks_rows(p, snapshot))
-            {
+            let is_done = stands >= Some(snapshot.lsn()) && position.is_none_or(|p| !lacks_rows(p, snapshot));
+            if is_done && !rebuild && !materializer.is_asked(snapshot.def()) {
                 background.urgent.remove(&pair);
                 continue;
             }

@@ -26,11 +26,13 @@ use arc_swap::ArcSwap;
 use types::{Error, Kind, Lsn, Principal, Result, RowId, Scope, TableId};
 
 use crate::engine::Engine;
+use crate::remember::Remember;
 use crate::root::Root;
 use crate::transaction::{Committed, Op};
 use crate::view::View;
 
 use overlay::Overlay;
+pub(crate) use overlay::Ranges;
 pub use overlay::Written;
 pub(crate) use registry::Registry;
 
@@ -95,16 +97,16 @@ pub(crate) enum End {
 pub struct Outcome {
     /// The rows and row versions of all tables: what was inserted and ended within the transaction is in neither count.
     pub committed: Committed,
-    landed: Vec<Landing>,
+    pub(crate) landed: Vec<Landing>,
 }
 
 /// Where the rows of one table came to lie.
-#[derive(Clone, Debug)]
-struct Landing {
-    table: TableId,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Landing {
+    pub table: TableId,
     /// The transaction's own row ids.
-    own: overlay::Ranges,
-    first: RowId,
+    pub own: Ranges,
+    pub first: RowId,
 }
 
 impl Outcome {
@@ -244,8 +246,14 @@ impl OpenTransaction {
     /// [`Engine::submit`].
     ///
     /// [`Kind::Conflict`] names the table and the key (or the row) that somebody else has written since the beginning.
-    /// Nothing is checked, and nothing written to the log, if nothing was written in here.
-    pub fn submit_commit(&self, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
+    /// Nothing is checked, and nothing written to the log, if nothing was written in here; nor is it remembered then.
+    ///
+    /// `remember`: as [`crate::Transaction::remember`]; [`crate::Remembered::outcome`] tells what it came to.
+    pub fn submit_commit(
+        &self,
+        remember: Option<Remember>,
+        done: impl FnOnce(Result<Outcome>) + Send + 'static,
+    ) {
         let engine = &self.0.engine;
         let registry = &engine.shared().transactions;
         let state = match self.state() {
@@ -256,7 +264,7 @@ impl OpenTransaction {
         if !self.0.slot.replace(registry, &state, State::Ended(End::Committed)) {
             return done(Err(self.state().err().unwrap_or_else(at_once)));
         }
-        let commit = match overlay.commit(&self.0.principal) {
+        let commit = match overlay.commit(&self.0.principal, remember) {
             Ok(Some(commit)) => commit,
             Ok(None) => {
                 let committed = Committed { lsn: overlay.root().lsn(), ..Committed::default() };
@@ -280,7 +288,7 @@ impl OpenTransaction {
     /// [`OpenTransaction::submit_commit`], waiting for the answer.
     pub fn commit(&self) -> Result<Outcome> {
         let (sender, receiver) = mpsc::channel();
-        self.submit_commit(move |result| {
+        self.submit_commit(None, move |result| {
             // The receiver waits below.
             let _ = sender.send(result);
         });

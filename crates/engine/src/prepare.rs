@@ -2,6 +2,7 @@
 //! against one root. The commit thread re-checks only what changed since.
 
 mod alter;
+mod keys;
 mod unique;
 mod views;
 
@@ -9,8 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{Array, RecordBatch, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::array::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame::FRAME_BYTES_MAX;
@@ -22,12 +22,14 @@ use types::{
     TableId, Unique, Value, ViewDef, key, memory, name,
 };
 
-use crate::remember;
+use crate::remember::{self, Remember};
 use crate::root::Root;
 use crate::transaction::{Mode, NewColumn, Op, Transaction};
 use crate::view::View;
 
 pub(crate) use alter::{Alter, refuse_nulls};
+use keys::distinct;
+pub(crate) use keys::{encode_keys, find_all};
 pub(crate) use unique::{Claims, claims, equal_rows};
 
 /// A transaction ready for the commit thread.
@@ -76,8 +78,6 @@ pub(crate) const TRANSACTION_BYTES_MAX: u64 = FRAME_BYTES_MAX - (16 << 20);
 pub(crate) const TRANSACTION_ROWS_MAX: u64 = 16 << 20;
 /// What an operation costs in a frame beyond its rows: its sections' heads, its run, paddings.
 pub(crate) const OP_BYTES: u64 = 512;
-/// What a row of [`crate::remember`] takes in a frame, at most, and its table's definition.
-const REMEMBER_BYTES: u64 = 4 * OP_BYTES;
 /// A deleted row id in a frame, at most.
 pub(crate) const DELETE_BYTES: u64 = 10;
 
@@ -204,10 +204,15 @@ pub(crate) fn prepare(
     };
     let mut ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
     if let Some(remember) = &transaction.remember {
-        preparer.take_room(REMEMBER_BYTES + remember.note.as_ref().map_or(0, String::len) as u64)?;
+        preparer.take_room(remember_bytes(remember))?;
         ops.extend(remember::prepare(root, remember)?);
     }
     Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes, landed: None })
+}
+
+/// What a request that is remembered takes in a frame, at most, its table's definition included.
+pub(crate) fn remember_bytes(remember: &Remember) -> u64 {
+    4 * OP_BYTES + remember.note.as_ref().map_or(0, String::len) as u64
 }
 
 struct Preparer<'a> {
@@ -369,6 +374,7 @@ impl Preparer<'_> {
             index.unique = Some(Unique::Enforced);
         }
         def.check_stored()?;
+        def.check_layout()?;
         for (at, index) in def.indexes.iter().enumerate() {
             check_overlap(&def, &def.indexes[..at], index)?;
         }
@@ -658,71 +664,4 @@ pub(crate) fn equals(column: &types::Column, value: Value) -> String {
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
     let columns = batch.columns();
     (columns.iter().map(|column| memory::slice_bytes(column)).sum::<usize>() + columns.len() * 128) as u64
-}
-
-pub(crate) fn encode_keys(def: &TableDef, batch: &RecordBatch) -> Vec<Box<[u8]>> {
-    let types: Vec<DataType> = def.key_columns().map(|c| c.data_type.clone()).collect();
-    let columns: Vec<&dyn Array> = def
-        .key_columns()
-        .map(|c| batch.column_by_name(&c.name).expect("a conformed batch has every column").as_ref())
-        .collect();
-    let mut buffer = Vec::new();
-    (0..batch.num_rows())
-        .map(|row| {
-            buffer.clear();
-            key::encode_row(&types, &columns, row, &mut buffer);
-            buffer.as_slice().into()
-        })
-        .collect()
-}
-
-/// Leaves one row a key: the last where rows replace, the first where they are skipped; elsewhere a repetition is an
-/// error.
-fn distinct(
-    def: &TableDef,
-    batch: RecordBatch,
-    keys: Vec<Box<[u8]>>,
-    rule: &Rule,
-) -> Result<(RecordBatch, Vec<Box<[u8]>>)> {
-    if keys.is_sorted_by(|one, next| one < next) {
-        return Ok((batch, keys));
-    }
-    let mut rows: HashMap<&[u8], u32> = HashMap::with_capacity(keys.len());
-    let mut repeated = false;
-    for (row, key) in keys.iter().enumerate() {
-        match rows.entry(key) {
-            Entry::Vacant(entry) => {
-                entry.insert(row as u32);
-            }
-            Entry::Occupied(mut entry) => match rule {
-                Rule::Replace => {
-                    repeated = true;
-                    entry.insert(row as u32);
-                }
-                Rule::Skip => repeated = true,
-                Rule::Refuse | Rule::Expect(_) | Rule::Unchanged => {
-                    let text = key_text(def, &batch, row);
-                    return Err(Error::new(Kind::Exists, format!("two rows of the request have {text}"))
-                        .with("table", name::short_table_name(&def.name)));
-                }
-            },
-        }
-    }
-    if !repeated {
-        return Ok((batch, keys));
-    }
-    let mut kept: Vec<u32> = rows.into_values().collect();
-    kept.sort_unstable();
-    let keys = kept.iter().map(|row| keys[*row as usize].clone()).collect();
-    let batch = take_record_batch(&batch, &UInt32Array::from(kept))
-        .map_err(|e| Error::internal(format!("selecting rows failed: {e}")))?;
-    Ok((batch, keys))
-}
-
-pub(crate) fn find_all(base: Option<&table::Snapshot>, keys: Vec<Box<[u8]>>) -> Result<Vec<Key>> {
-    let Some(base) = base else {
-        return Ok(keys.into_iter().map(|bytes| Key { bytes, found: None }).collect());
-    };
-    let found = base.find_many(&keys.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
-    Ok(keys.into_iter().zip(found).map(|(bytes, found)| Key { bytes, found }).collect())
 }

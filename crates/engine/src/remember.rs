@@ -2,17 +2,18 @@
 //!
 //! They are rows of a keyed table of Polynya's own, [`TABLE`], written in the commit that they tell of. So they survive a
 //! crash exactly where that does, two that come at once meet at the commit thread, and backups, seals and compaction know
-//! them already. What a row says of its commit is filled in by who commits ([`answered`]).
+//! them already. What a row says of its commit is filled in by who commits.
 //!
 //! Kept for [`Options::remember_for`](crate::Options::remember_for), and no more than
 //! [`Options::remember_max`](crate::Options::remember_max) of them, oldest first (`expire.rs`).
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringArray};
 use types::{ColumnId, DataType, Error, Lsn, Micros, Result, RowId, TableDef, TableId, Value, key};
 
 use crate::engine::Engine;
+use crate::interactive::{Landing, Outcome, Ranges};
 use crate::prepare::{self, Insert, PreparedOp, Rule, Target};
 use crate::root::Root;
 use crate::transaction::Committed;
@@ -40,6 +41,18 @@ pub struct Remembered {
     pub request: u64,
     pub committed: Committed,
     pub note: Option<String>,
+}
+
+impl Remembered {
+    /// Of a transaction that was open: what it came to, and the note that it was committed with.
+    pub fn outcome(&self) -> Result<(Outcome, &str)> {
+        let of_note = || {
+            let (firsts, rest) = self.note.as_deref()?.split_once('\n')?;
+            let (own, note) = rest.split_once('\n')?;
+            Some((Outcome { committed: self.committed, landed: landings(firsts, own)? }, note))
+        };
+        of_note().ok_or_else(|| Error::damaged(format!("the note of a transaction in {TABLE}")))
+    }
 }
 
 /// What is kept of requests at one lsn.
@@ -174,8 +187,44 @@ pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp
     Ok(ops)
 }
 
-/// The row with what its commit came to.
-pub(crate) fn answered(batch: &RecordBatch, committed: &Committed) -> Result<RecordBatch> {
+/// A transaction that was open notes beside its own note which rows it has, by the ids that they have within it:
+/// [`Remembered::outcome`]. Where they came to lie is put before it once it is known.
+pub(crate) fn with_own(mut remember: Remember, own: &[(TableId, Ranges)]) -> Remember {
+    let range = |(first, rows): &(u64, u64)| format!("{first}+{rows}");
+    let table = |(id, ranges): &(TableId, Ranges)| {
+        format!("{id}:{}", ranges.iter().map(range).collect::<Vec<_>>().join(","))
+    };
+    let own: Vec<String> = own.iter().map(table).collect();
+    remember.note = Some(format!("{}\n{}", own.join(" "), remember.note.unwrap_or_default()));
+    remember
+}
+
+/// The reverse of [`with_own`] and of what [`answered`] put before it.
+fn landings(firsts: &str, own: &str) -> Option<Vec<Landing>> {
+    let of_table = |part: &str| -> Option<(TableId, String)> {
+        let (id, rest) = part.split_once(':')?;
+        Some((TableId(id.parse().ok()?), rest.to_owned()))
+    };
+    let firsts = firsts.split_terminator(' ').map(of_table).collect::<Option<Vec<_>>>()?;
+    let own = own.split_terminator(' ').map(of_table).collect::<Option<Vec<_>>>()?;
+    let range = |text: &str| {
+        let (first, rows) = text.split_once('+')?;
+        Some((first.parse().ok()?, rows.parse().ok()?))
+    };
+    let landing = |(table, first): &(TableId, String)| {
+        let (_, ranges) = own.iter().find(|(of, _)| of == table)?;
+        let own = ranges.split(',').map(range).collect::<Option<Ranges>>()?;
+        Some(Landing { table: *table, own, first: RowId(first.parse().ok()?) })
+    };
+    firsts.iter().map(landing).collect()
+}
+
+/// The row with what its commit came to. `firsts`: the first row in each table, of a transaction that was open.
+pub(crate) fn answered(
+    batch: &RecordBatch,
+    committed: &Committed,
+    firsts: Option<&[(TableId, RowId)]>,
+) -> Result<RecordBatch> {
     let row_id = |row: Option<RowId>| row.map(|row| row.0 as i64);
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns()).map(|(field, column)| -> ArrayRef {
@@ -185,6 +234,12 @@ pub(crate) fn answered(batch: &RecordBatch, committed: &Committed) -> Result<Rec
             DELETED => Some(committed.deleted as i64),
             FIRST_ROW => row_id(committed.first_row),
             LAST_ROW => row_id(committed.last_row),
+            NOTE => {
+                return match (firsts, column.as_string_opt::<i32>()) {
+                    (Some(firsts), Some(notes)) => noted(firsts, notes.value(0)),
+                    _ => column.clone(),
+                };
+            }
             _ => return column.clone(),
         };
         Arc::new(Int64Array::from(vec![number]))
@@ -192,6 +247,11 @@ pub(crate) fn answered(batch: &RecordBatch, committed: &Committed) -> Result<Rec
     let columns = columns.collect();
     RecordBatch::try_new(schema, columns)
         .map_err(|e| Error::internal(format!("the answer of a request makes no row: {e}")))
+}
+
+fn noted(firsts: &[(TableId, RowId)], note: &str) -> ArrayRef {
+    let firsts: Vec<String> = firsts.iter().map(|(table, first)| format!("{table}:{first}")).collect();
+    Arc::new(StringArray::from(vec![format!("{}\n{note}", firsts.join(" "))]))
 }
 
 /// The refusal of a request that was committed before, or is being committed: its answer is in [`Engine::remembered`] once

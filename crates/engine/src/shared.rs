@@ -321,6 +321,7 @@ impl Shared {
 
     /// Bytes that were accepted and are not in segments yet: what ingest is paced by.
     pub fn debt_bytes(&self) -> u64 {
-        self.inbox.bytes() + self.counters.head_bytes.get()
+        let (head, sealing) = (self.counters.head_bytes.get(), self.counters.sealing_bytes.get());
+        self.inbox.bytes() + head.saturating_sub(sealing)
     }
 }

@@ -1,5 +1,5 @@
-//! What brings data in from outside, on its own threads: so far [`folder`], which keeps a vault table equal to folders of
-//! notes. Feeds of the web, polls and other databases will stand beside it.
+//! What brings data in from outside, on its own threads: [`folder`], which keeps a vault table equal to folders of notes,
+//! and [`syslog`], which listens for messages.
 //!
 //! A feed reads something that it does not own and writes rows through [`engine::Engine::commit`], like any other
 //! writer. It is not: a parser of notes (`site`), a server, a place where anything is kept: where it stands follows from
@@ -13,8 +13,9 @@
 //!   links to it, so that no page takes it for one that does not exist and shows its name.
 //! - R2: files, their sizes, what waits to be written and what is reported have bounds.
 //!
-//! Start at [`folder::Feed`].
+//! Start at [`folder::Feed`] and [`syslog::Listener`].
 
 #![deny(unsafe_code)]
 
 pub mod folder;
+pub mod syslog;

@@ -74,12 +74,23 @@ fn run(dir: &Path, phase: u32, kill_at: u64) -> Result<Json> {
         many(&engine)?;
     }
     let mut tables = Map::new();
-    for table in ["main.types", "sensors.kv", "main.many", "main.gone", "main.altered"] {
+    for table in TABLES {
         tables.insert(table.into(), land(&engine, table)?);
     }
     engine.close()?;
     Ok(json!({ "tables": tables, "calls": calls.load(Ordering::Relaxed) }))
 }
+
+const TABLES: [&str; 8] = [
+    "main.types",
+    "sensors.kv",
+    "main.many",
+    "main.gone",
+    "main.altered",
+    "main.parted",
+    "main.each_way",
+    "main.sorted",
+];
 
 /// Lands a table and tells what is in it.
 fn land(engine: &Engine, table: &str) -> Result<Json> {
@@ -212,6 +223,30 @@ const TYPES: [(&str, &str); 21] = [
     ("strict", "struct<at: point not null, to: point, ids: list<uuid not null> not null>"),
 ];
 
+/// Partitioned by two columns, later by others; sorted from then on.
+const PARTED: [(&str, &str); 5] =
+    [("id", "int64"), ("at", "timestamp"), ("country", "string"), ("score", "float64"), ("note", "string")];
+
+/// A column for each way to partition.
+const EACH_WAY: [(&str, &str, &str); 16] = [
+    ("a", "int32", "bucket(5, a)"),
+    ("b", "int64", "bucket(5, b)"),
+    ("c", "date", "bucket(3, c)"),
+    ("d", "timestamp", "bucket(3, d)"),
+    ("e", "decimal(18,2)", "bucket(3, e)"),
+    ("f", "string", "bucket(3, f)"),
+    ("g", "uuid", "bucket(3, g)"),
+    ("h", "binary", "bucket(3, h)"),
+    ("i", "int32", "truncate(10, i)"),
+    ("j", "decimal(20,3)", "truncate(50, j)"),
+    ("k", "string", "truncate(3, k)"),
+    ("l", "timestamp", "hours(l)"),
+    ("m", "timestamp", "years(m)"),
+    ("n", "date", "months(n)"),
+    ("o", "bool", "o"),
+    ("p", "decimal(9,2)", "p"),
+];
+
 const NESTED: &str = "list<struct<a: int64, d: decimal(20,3), b: list<string>, v: vector(2)>>";
 
 /// A value of each type that a number decides; the 7th is null, from [`EXTREME`] on they are the least and the largest.
@@ -329,6 +364,68 @@ fn insert(table: &str, batch: RecordBatch, mode: Mode) -> Op {
     Op::Insert { table: table.into(), batch, mode }
 }
 
+fn laid_out(op: Op, partition_by: &[&str], sort_by: &[&str]) -> Result<Op> {
+    let Op::CreateTable { mut def, if_absent } = op else { return Ok(op) };
+    let texts = |by: &[&str]| by.iter().map(|by| (*by).to_owned()).collect::<Vec<_>>();
+    def.set_partition_by(&texts(partition_by))?;
+    def.set_sort_by(&texts(sort_by))?;
+    Ok(Op::CreateTable { def, if_absent })
+}
+
+/// An hour short of a day apart, from two weeks before 1970 on; each fifth about 56 years later.
+const PARTED_US: i64 = 23 * 3_600_000_000;
+const LATER_US: i64 = 20_400 * 24 * 3_600_000_000;
+
+fn parted_batch(ids: impl Iterator<Item = i64> + Clone, round: i64) -> Result<RecordBatch> {
+    let of = |value: &dyn Fn(i64) -> Value| ids.clone().map(value).collect::<Vec<_>>();
+    let later = |id: i64| if id % 5 == 0 { LATER_US } else { 0 };
+    let at = |id: i64| Value::Timestamp((id % 40 - 14) * PARTED_US + later(id) + round);
+    let country = |id: i64| match id % 4 {
+        3 => Value::Null,
+        n => Value::String(["AT", "Côte d'Ivoire", ""][n as usize].into()),
+    };
+    let score = |id: i64| Value::Float64(if id % 17 == 0 { f64::NAN } else { (id % 13 - 6) as f64 / 2.0 });
+    batch(&[
+        ("id", "int64", of(&Value::Int64)),
+        ("at", "timestamp", of(&at)),
+        ("country", "string", of(&country)),
+        ("score", "float64", of(&score)),
+        ("note", "string", of(&|id| Value::String(format!("note {id} of round {round}")))),
+    ])
+}
+
+/// Values on both sides of zero and of 1970; each seventh is null.
+fn each_way_batch(numbers: std::ops::Range<i64>) -> Result<RecordBatch> {
+    let value = |name: &str, n: i64| match name {
+        _ if n % 7 == 6 => Value::Null,
+        "a" | "i" => Value::Int32(n as i32 * 7 - 100),
+        "b" => Value::Int64((n - 15) * 1_000_000_007),
+        "c" | "n" => Value::Date((n as i32 - 15) * 20),
+        "d" | "l" => Value::Timestamp((n - 15) * 1_799_999_999),
+        "m" => Value::Timestamp((n - 15) * 5_000_000_000_000),
+        "e" | "p" => Value::Decimal(((n - 15) * 129).into()),
+        "j" => Value::Decimal(i128::from(n - 15) * 77),
+        "f" | "k" => Value::String(format!("{}ücke {n}", ["L", "Br", "❄❄", "T"][n as usize % 4])),
+        "g" => Value::Uuid([(n * 17) as u8; 16]),
+        "h" => Value::Binary((0..n % 5).map(|i| (n * 50 + i) as u8).collect()),
+        "o" => Value::Bool(n % 3 == 0),
+        _ => Value::Null,
+    };
+    let column = |(name, data_type, _): &(&'static str, &'static str, &str)| {
+        (*name, *data_type, numbers.clone().map(|n| value(name, n)).collect())
+    };
+    batch(&EACH_WAY.iter().map(column).collect::<Vec<_>>())
+}
+
+fn sorted_batch(numbers: std::ops::Range<i64>) -> Result<RecordBatch> {
+    let user =
+        |n: i64| if n % 11 == 3 { Value::Null } else { Value::String(format!("user {}", n * 37 % 50)) };
+    batch(&[
+        ("user", "string", numbers.clone().map(user).collect()),
+        ("n", "int64", numbers.map(Value::Int64).collect()),
+    ])
+}
+
 fn create(engine: &Engine) -> Result<()> {
     let kv = [("k", "int64"), ("v", "int64"), ("name", "string"), ("price", "decimal(12,2)")];
     commit(engine, vec![table("main.types", &TYPES, &[])?])?;
@@ -336,6 +433,14 @@ fn create(engine: &Engine) -> Result<()> {
     commit(engine, vec![table("main.many", &[("n", "int64")], &[])?])?;
     commit(engine, vec![table("main.gone", &[("n", "int64")], &[])?])?;
     commit(engine, vec![table("main.altered", &ALTERED, &["id"])?])?;
+    let parted = laid_out(table("main.parted", &PARTED, &["id"])?, &["days(at)", "country"], &[])?;
+    commit(engine, vec![parted, insert("parted", parted_batch(0..160, 0)?, Mode::Append)])?;
+    let each = EACH_WAY.map(|(name, data_type, _)| (name, data_type));
+    let each = laid_out(table("main.each_way", &each, &[])?, &EACH_WAY.map(|(.., by)| by), &["b desc"])?;
+    commit(engine, vec![each, insert("each_way", each_way_batch(0..30)?, Mode::Append)])?;
+    let sorted = table("main.sorted", &[("user", "string"), ("n", "int64")], &[])?;
+    let sorted = laid_out(sorted, &[], &["user desc nulls last", "n"])?;
+    commit(engine, vec![sorted, insert("sorted", sorted_batch(0..500)?, Mode::Append)])?;
     let rows = batch(&[
         ("id", "int64", (0..50).map(Value::Int64).collect()),
         ("i", "int32", (0..50).map(|n| Value::Int32(i32::MAX - n)).collect()),
@@ -353,6 +458,13 @@ fn create(engine: &Engine) -> Result<()> {
 fn change(engine: &Engine) -> Result<()> {
     commit(engine, vec![insert("sensors.kv", kv_batch((0..1_000).step_by(3), 2)?, Mode::Upsert)])?;
     commit(engine, vec![insert("sensors.kv", kv_batch(1_000..1_050, 2)?, Mode::Upsert)])?;
+    commit(engine, vec![insert("parted", parted_batch((0..160).step_by(9), 1)?, Mode::Upsert)])?;
+    let keys = (5..160).step_by(40).map(|k| vec![Value::Int64(k)]).collect();
+    commit(engine, vec![Op::DeleteKeys { table: "parted".into(), keys }])?;
+    let rows = (1..500).step_by(23).map(RowId).collect();
+    commit(engine, vec![Op::Delete { table: "sorted".into(), rows, must_exist: true }])?;
+    let rows = [2, 9, 30].map(RowId).to_vec();
+    commit(engine, vec![Op::Delete { table: "each_way".into(), rows, must_exist: true }])?;
     let keys = (0..1_000).step_by(50).map(|k| vec![Value::Int64(k)]).collect();
     commit(engine, vec![Op::DeleteKeys { table: "sensors.kv".into(), keys }])?;
     // A table that loses all it had.
@@ -363,7 +475,7 @@ fn change(engine: &Engine) -> Result<()> {
 }
 
 fn add_columns(engine: &Engine) -> Result<()> {
-    let column = |name: &str, data_type: &str, default| {
+    let column = |name: &str, data_type: &str, default| -> Result<NewColumn> {
         Ok(NewColumn { name: name.into(), data_type: parse(data_type)?, nullable: true, default })
     };
     let plain = vec![column("later", "string", None)?];
@@ -381,12 +493,40 @@ fn add_columns(engine: &Engine) -> Result<()> {
         ("level", "int32", (0..20).map(Value::Int32).collect()),
     ])?;
     commit(engine, vec![insert("sensors.kv", fresh, Mode::Upsert)])?;
+    lay_out_anew(engine)?;
     alter(engine)
+}
+
+/// Another partition spec and sort order over what is there, and a column goes that the old files are partitioned by.
+fn lay_out_anew(engine: &Engine) -> Result<()> {
+    let changes = vec![
+        Change::SetPartitionBy { to: vec!["years(at)".into(), "bucket(3, id)".into()] },
+        Change::SetSortBy { to: vec!["score desc".into(), "at".into()] },
+        Change::DropColumn { name: "country".into(), if_exists: false },
+        // Its name is free, and its partition values are not its own.
+        Change::AddColumn {
+            name: "country".into(),
+            data_type: DataType::Int32,
+            nullable: true,
+            default: None,
+            if_absent: false,
+        },
+    ];
+    commit(engine, vec![Op::AlterTable { table: "parted".into(), changes }])?;
+    let fresh = parted_batch((0..200).step_by(7), 2)?;
+    let at = fresh.schema().index_of("country").expect("a column");
+    let mut fresh = fresh;
+    fresh.remove_column(at);
+    commit(engine, vec![insert("parted", fresh, Mode::Upsert)])?;
+    let changes = vec![Change::SetPartitionBy { to: vec!["truncate(100, n)".into()] }];
+    commit(engine, vec![Op::AlterTable { table: "sorted".into(), changes }])?;
+    commit(engine, vec![insert("sorted", sorted_batch(490..560)?, Mode::Append)])
 }
 
 /// Columns are widened, renamed, dropped, and one comes again under a name that was in use.
 fn alter(engine: &Engine) -> Result<()> {
-    let widen = |name: &str, to: &str| Ok(Change::Widen { name: name.into(), to: parse(to)? });
+    let widen =
+        |name: &str, to: &str| -> Result<Change> { Ok(Change::Widen { name: name.into(), to: parse(to)? }) };
     let changes = vec![
         widen("i", "int64")?,
         widen("f", "float64")?,
@@ -420,13 +560,17 @@ fn many(engine: &Engine) -> Result<()> {
     for round in done..20 {
         let rows = batch(&[("n", "int64", (0..10).map(|n| Value::Int64(round * 10 + n)).collect())])?;
         let keys = (round..1_000).step_by(31);
+        let mut parted = parted_batch((round..160).step_by(31), 10 + round)?;
+        parted.remove_column(parted.schema().index_of("country").expect("a column"));
         let ops = vec![
             insert("many", rows, Mode::Append),
             insert("sensors.kv", kv_batch(keys, 10 + round)?, Mode::Upsert),
+            insert("parted", parted, Mode::Upsert),
         ];
         commit(engine, ops)?;
         land(engine, "main.many")?;
         land(engine, "sensors.kv")?;
+        land(engine, "main.parted")?;
     }
     Ok(())
 }

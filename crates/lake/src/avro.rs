@@ -40,6 +40,15 @@ impl Body {
         self.bytes.extend_from_slice(value);
     }
 
+    /// Bytes of a known length: `fixed`, or a float.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub fn bool(&mut self, value: bool) {
+        self.bytes.push(value.into());
+    }
+
     /// A union of null and something: which of the two follows.
     pub fn some(&mut self, is_some: bool) {
         self.long(is_some.into());

@@ -7,27 +7,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use types::{Lsn, Result, RowId};
 use vfs::Env;
 
+use crate::cache::Cache;
 use crate::files;
 use crate::metadata::{self, Metadata};
+use crate::options::Options;
 use crate::schema::Columns;
-use crate::state::{Cache, Garbage, Lake};
+use crate::spec::specs_of;
+use crate::state::{Garbage, Lake};
 
 /// Makes the lake of a table that has none: metadata without a snapshot, standing before the first row.
 pub(crate) fn create(
     env: &Env,
-    warehouse: &Path,
+    options: &Options,
     dir: PathBuf,
     location: String,
     columns: &Arc<Columns>,
     lsn: Lsn,
     cache: &Arc<Cache>,
 ) -> Result<Lake> {
-    let base = warehouse.parent().unwrap_or(Path::new(""));
+    let base = options.warehouse.parent().unwrap_or(Path::new(""));
     for sub in ["data", "metadata"] {
         files::make_dir(env, base, &dir.join(sub))?;
     }
     let now_ms = env.clock.now() / 1000;
-    let mut metadata = Metadata::new(uuid(env), location, &columns.iceberg, columns.last_id, now_ms);
+    let mut metadata =
+        Metadata::new(uuid(env), location, &columns.iceberg, columns.last_id, &columns.layout, now_ms);
     metadata.properties.insert(metadata::TABLE_ID.into(), columns.def.id.to_string());
     // Deletes are files of positions; what other programs rewrite must stay readable by position.
     for (key, value) in [
@@ -38,7 +42,10 @@ pub(crate) fn create(
     ] {
         metadata.properties.insert(key.into(), value.into());
     }
+    let file_bytes = options.file_bytes.to_string();
+    metadata.properties.insert("write.target-file-size-bytes".into(), file_bytes);
     metadata.set_position(RowId(0), lsn);
+    let specs = Arc::new(specs_of(&metadata)?);
     let lake = Lake {
         env: env.clone(),
         dir,
@@ -49,7 +56,9 @@ pub(crate) fn create(
         data: Vec::new(),
         deletes: Vec::new(),
         manifests: Vec::new(),
+        emptied: Vec::new(),
         kept: Vec::new(),
+        specs,
         columns: Some(columns.clone()),
         garbage: Garbage::default(),
         lacks_since: AtomicU64::new(0),
@@ -64,7 +73,7 @@ pub(crate) fn create(
 }
 
 /// A random UUID (version 4).
-fn uuid(env: &Env) -> String {
+pub(crate) fn uuid(env: &Env) -> String {
     let mut bytes = [0; 16];
     env.random.fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;

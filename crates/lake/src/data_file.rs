@@ -1,9 +1,11 @@
-//! Parquet files of rows: written in row-id order, so that a row's position is its rank.
+//! Parquet files of rows, and what manifests tell of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -12,55 +14,80 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
-use types::{DataType, Result};
+use types::Result;
 use vfs::Env;
 
 use crate::files::Sink;
 use crate::manifest::{Content, DataFile, Metrics};
-use crate::row_ids::RowIds;
-use crate::schema::{Columns, parquet_error};
+use crate::row_ids::{self, RowIds};
+use crate::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf, parquet_error};
+use crate::single::{Single, SingleType, decimal};
+use crate::spec::Partition;
 
-/// A row group ends at so many rows or bytes, whatever comes first.
-const ROW_GROUP_ROWS: usize = 128 << 10;
-const ROW_GROUP_BYTES: usize = 16 << 20;
+/// A row group ends at so many rows or encoded bytes, whatever comes first. It is in memory until then.
+const ROW_GROUP_ROWS: usize = 1 << 20;
+const ROW_GROUP_BYTES: usize = 64 << 20;
+/// A page ends at so many rows, or at a megabyte: what a reader that looks for few rows has to unpack.
+const PAGE_ROWS: usize = 16 << 10;
 /// Bounds of texts are cut to so many bytes.
 const BOUND_BYTES: usize = 16;
 /// A bound that could not be cut (its characters have no successor) is left out if it is longer.
 const BOUND_BYTES_MAX: usize = 128;
 const ZSTD_LEVEL: i32 = 1;
+/// Files of so many rows and more have filters over the key: smaller ones are a page or two.
+const FILTER_ROWS_MIN: u64 = 2 * PAGE_ROWS as u64;
+/// How often a filter takes a key for one that is there.
+const FILTER_FAULTS: f64 = 0.02;
+
+/// Where a file belongs.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    pub spec: i32,
+    pub partition: Arc<Partition>,
+}
 
 /// A data file being written.
 pub struct Writer<'a> {
     columns: &'a Columns,
     parquet: ArrowWriter<Sink>,
     rows: u64,
-    row_ids: RowIds,
+    row_ids: row_ids::Builder,
+    /// Of each leaf, as far as it holds floats.
+    nans: Vec<u64>,
 }
 
 /// A file that was written and is durable but for its name.
 #[derive(Debug)]
 pub struct Written {
     pub file: DataFile,
-    pub row_ids: Arc<RowIds>,
+    /// `None`: too many for a map of their positions.
+    pub row_ids: Option<Arc<RowIds>>,
 }
 
 impl<'a> Writer<'a> {
-    pub fn create(env: &Env, path: PathBuf, columns: &'a Columns) -> Result<Writer<'a>> {
+    /// `rows`: about how many there will be, at most.
+    pub fn create(env: &Env, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<Writer<'a>> {
         let sink = Sink::create(env, path)?;
         let options = ArrowWriterOptions::new()
-            .with_properties(properties())
+            .with_properties(properties(columns, rows))
             // What the columns are is told by Parquet's own schema alone.
             .with_skip_arrow_metadata(true)
             .with_parquet_schema(columns.parquet.clone());
         let parquet =
             ArrowWriter::try_new_with_options(sink, columns.arrow.clone(), options).map_err(parquet_error)?;
-        Ok(Writer { columns, parquet, rows: 0, row_ids: RowIds::default() })
+        let nans = vec![0; columns.leaves.len()];
+        Ok(Writer { columns, parquet, rows: 0, row_ids: row_ids::Builder::default(), nans })
     }
 
-    /// Adds rows, in row-id order over all calls; the first column is the row id.
+    /// Adds rows; the first column is the row id.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         self.row_ids.extend(batch.column(0))?;
         self.rows += batch.num_rows() as u64;
+        for (leaf, nans) in self.columns.leaves.iter().zip(&mut self.nans) {
+            if matches!(leaf.single, SingleType::Float | SingleType::Double) {
+                *nans += count_nans(batch, &leaf.path);
+            }
+        }
         self.parquet.write(batch).map_err(parquet_error)
     }
 
@@ -69,8 +96,8 @@ impl<'a> Writer<'a> {
         (self.parquet.bytes_written() + self.parquet.in_progress_size()) as u64
     }
 
-    /// `location` is what manifests call the file.
-    pub fn finish(mut self, location: String) -> Result<Written> {
+    /// `location` is what manifests call the file, `sort_order` the one that its rows are in.
+    pub fn finish(mut self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
         let metadata = self.parquet.finish().map_err(parquet_error)?;
         let sink = self.parquet.inner_mut();
         sink.finish()?;
@@ -78,45 +105,94 @@ impl<'a> Writer<'a> {
         let file = DataFile {
             content: Content::Data,
             path: location,
+            spec: place.spec,
+            partition: place.partition,
             rows: self.rows,
             bytes,
-            metrics: metrics(&metadata, &self.columns.bounded),
+            metrics: metrics(&metadata, &self.columns.leaves, &self.nans),
             split_offsets: metadata.row_groups().iter().map(group_offset).collect(),
+            sort_order,
         };
-        Ok(Written { file, row_ids: Arc::new(self.row_ids) })
+        Ok(Written { file, row_ids: self.row_ids.finish()?.map(Arc::new) })
     }
 }
 
-pub(crate) fn properties() -> WriterProperties {
-    let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level");
+pub(crate) fn compression() -> Compression {
+    Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level"))
+}
+
+pub(crate) fn created_by() -> String {
+    concat!("polynya ", env!("CARGO_PKG_VERSION")).into()
+}
+
+fn properties(columns: &Columns, rows: u64) -> WriterProperties {
     let mut properties = WriterProperties::builder()
-        .set_created_by(concat!("polynya ", env!("CARGO_PKG_VERSION")).into())
-        .set_compression(Compression::ZSTD(level))
+        .set_created_by(created_by())
+        .set_compression(compression())
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
+        .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_truncate_length(Some(BOUND_BYTES));
-    // They only grow.
+    // They grow, at least within the rows of one commit.
     for column in [types::ROW_ID_NAME, types::TIME_NAME] {
         let path = ColumnPath::from(column);
         properties = properties
             .set_column_dictionary_enabled(path.clone(), false)
             .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
     }
+    if rows >= FILTER_ROWS_MIN {
+        for column in columns.def.key_columns() {
+            // Bounds say more of the column that a file is sorted by.
+            let first = columns.layout.sorts.first().map(|sort| sort.source);
+            if first == i32::try_from(column.id.0).ok() {
+                continue;
+            }
+            let path = ColumnPath::new(vec![column.name.clone()]);
+            properties = properties
+                .set_column_bloom_filter_fpp(path.clone(), FILTER_FAULTS)
+                .set_column_bloom_filter_ndv(path, rows.min(ROW_GROUP_ROWS as u64));
+        }
+    }
     properties.build()
+}
+
+/// Values at a path through a batch that are no numbers.
+fn count_nans(batch: &RecordBatch, path: &[usize]) -> u64 {
+    let mut array = batch.column(path[0]);
+    let mut nulls = array.nulls().cloned();
+    for field in &path[1..] {
+        array = array.as_struct().column(*field);
+        nulls = NullBuffer::union(nulls.as_ref(), array.nulls());
+    }
+    let counts = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+    let count = match array.data_type() {
+        Arrow::Float32 => {
+            let values = array.as_primitive::<Float32Type>().values();
+            values.iter().enumerate().filter(|(row, value)| value.is_nan() && counts(*row)).count()
+        }
+        Arrow::Float64 => {
+            let values = array.as_primitive::<Float64Type>().values();
+            values.iter().enumerate().filter(|(row, value)| value.is_nan() && counts(*row)).count()
+        }
+        _ => 0,
+    };
+    count as u64
 }
 
 fn group_offset(group: &parquet::file::metadata::RowGroupMetaData) -> i64 {
     group.columns().first().map_or(4, |column| column.byte_range().0 as i64)
 }
 
-/// Sizes of all columns (as far as they are told), counts and bounds of `bounded`.
-fn metrics(metadata: &ParquetMetaData, bounded: &[(usize, i32, DataType)]) -> Metrics {
+/// Sizes, counts and bounds of the leaves.
+fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64]) -> Metrics {
     let mut metrics = Metrics::default();
-    for (leaf, id, data_type) in bounded {
+    for (nth, (leaf, nans)) in leaves.iter().zip(nans).enumerate() {
         let (mut bytes, mut values, mut nulls) = (0, 0, Some(0));
-        let (mut lower, mut upper) = (Bound::None, Bound::None);
+        let is_bounded = nth < BOUNDED_LEAVES_MAX;
+        let none = || if is_bounded { Bound::None } else { Bound::Unknown };
+        let (mut lower, mut upper) = (none(), none());
         for group in metadata.row_groups() {
-            let column = group.column(*leaf);
+            let column = group.column(leaf.at);
             bytes += column.compressed_size();
             values += column.num_values();
             let Some(statistics) = column.statistics() else {
@@ -129,27 +205,28 @@ fn metrics(metadata: &ParquetMetaData, bounded: &[(usize, i32, DataType)]) -> Me
                 // Nothing but nulls bounds nothing.
                 continue;
             }
-            let (min, max) = bounds(statistics, data_type);
+            let (min, max) = bounds(statistics, leaf.single);
+            if *nans > 0 && min.is_none() && max.is_none() {
+                // Nor does a group of nothing but them and NaNs, which has no others.
+                continue;
+            }
             lower = lower.and(min, |new, old| new < old);
             upper = upper.and(max, |new, old| new > old);
         }
-        metrics.column_bytes.push((*id, bytes));
-        metrics.values.push((*id, values));
-        metrics.nulls.extend(nulls.map(|nulls| (*id, nulls)));
-        metrics.lower.extend(lower.into_bytes().map(|bytes| (*id, bytes)));
-        metrics.upper.extend(upper.into_bytes().map(|bytes| (*id, bytes)));
+        metrics.column_bytes.push((leaf.id, bytes));
+        metrics.values.push((leaf.id, values));
+        metrics.nulls.extend(nulls.map(|nulls| (leaf.id, nulls)));
+        if matches!(leaf.single, SingleType::Float | SingleType::Double) {
+            metrics.nans.push((leaf.id, *nans as i64));
+        }
+        let written = |bound: Bound| match bound {
+            Bound::Is(single) => Some((leaf.id, leaf.single.to_bytes(&single))),
+            Bound::None | Bound::Unknown => None,
+        };
+        metrics.lower.extend(written(lower));
+        metrics.upper.extend(written(upper));
     }
     metrics
-}
-
-/// A value as it is compared and as Iceberg writes it.
-#[derive(Clone, Debug)]
-enum Single {
-    Bool(bool),
-    Int(i64, usize),
-    Float(f64, usize),
-    Bytes(Vec<u8>),
-    Decimal(i128),
 }
 
 #[derive(Clone, Debug)]
@@ -168,82 +245,28 @@ impl Bound {
             (Bound::Is(old), Some(new)) => Bound::Is(if better(&new, &old) { new } else { old }),
         }
     }
-
-    fn into_bytes(self) -> Option<Vec<u8>> {
-        let Bound::Is(single) = self else { return None };
-        Some(match single {
-            Single::Bool(value) => vec![value.into()],
-            Single::Int(value, width) => value.to_le_bytes()[..width].to_vec(),
-            Single::Float(value, 4) => (value as f32).to_le_bytes().to_vec(),
-            Single::Float(value, _) => value.to_le_bytes().to_vec(),
-            Single::Bytes(bytes) => bytes,
-            Single::Decimal(value) => shortest(value),
-        })
-    }
 }
 
-impl PartialEq for Single {
-    fn eq(&self, other: &Self) -> bool {
-        self.partial_cmp(other).is_some_and(std::cmp::Ordering::is_eq)
-    }
-}
-
-impl PartialOrd for Single {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        match (self, other) {
-            (Single::Bool(a), Single::Bool(b)) => a.partial_cmp(b),
-            (Single::Int(a, _), Single::Int(b, _)) => a.partial_cmp(b),
-            (Single::Float(a, _), Single::Float(b, _)) => a.partial_cmp(b),
-            (Single::Bytes(a), Single::Bytes(b)) => a.partial_cmp(b),
-            (Single::Decimal(a), Single::Decimal(b)) => a.partial_cmp(b),
-            _ => None,
-        }
-    }
-}
-
-/// Two's complement, most significant byte first, as few bytes as hold it.
-fn shortest(value: i128) -> Vec<u8> {
-    let bytes = value.to_be_bytes();
-    let sign = if value < 0 { 0xff } else { 0 };
-    let redundant = |at: usize| bytes[at] == sign && (bytes[at + 1] ^ sign) & 0x80 == 0;
-    let first = (0..15).find(|at| !redundant(*at)).unwrap_or(15);
-    bytes[first..].to_vec()
-}
-
-fn bounds(statistics: &Statistics, data_type: &DataType) -> (Option<Single>, Option<Single>) {
-    let decimal = matches!(data_type, DataType::Decimal { .. });
-    let int =
-        |value: i64, width| if decimal { Single::Decimal(value.into()) } else { Single::Int(value, width) };
-    let bytes = |bytes: &[u8]| match data_type {
-        DataType::Decimal { .. } => {
-            let sign = if bytes.first().is_some_and(|b| *b >= 0x80) { 0xff } else { 0 };
-            let mut wide = [sign; 16];
-            wide[16usize.checked_sub(bytes.len())?..].copy_from_slice(bytes);
-            Some(Single::Decimal(i128::from_be_bytes(wide)))
-        }
-        _ => (bytes.len() <= BOUND_BYTES_MAX).then(|| Single::Bytes(bytes.to_vec())),
+fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
+    let is_decimal = matches!(of, SingleType::Decimal { .. });
+    let int = |value: i64| if is_decimal { Single::Decimal(value.into()) } else { Single::Int(value) };
+    let bytes = |bytes: &[u8]| match is_decimal {
+        true => decimal(bytes).map(Single::Decimal),
+        false => (bytes.len() <= BOUND_BYTES_MAX).then(|| Single::Bytes(bytes.to_vec())),
     };
+    macro_rules! both {
+        ($s:ident, $of:expr) => {
+            ($s.min_opt().and_then($of), $s.max_opt().and_then($of))
+        };
+    }
     match statistics {
-        Statistics::Boolean(s) => {
-            (s.min_opt().map(|v| Single::Bool(*v)), s.max_opt().map(|v| Single::Bool(*v)))
-        }
-        Statistics::Int32(s) => {
-            (s.min_opt().map(|v| int((*v).into(), 4)), s.max_opt().map(|v| int((*v).into(), 4)))
-        }
-        Statistics::Int64(s) => (s.min_opt().map(|v| int(*v, 8)), s.max_opt().map(|v| int(*v, 8))),
-        Statistics::Float(s) => (
-            s.min_opt().map(|v| Single::Float((*v).into(), 4)),
-            s.max_opt().map(|v| Single::Float((*v).into(), 4)),
-        ),
-        Statistics::Double(s) => {
-            (s.min_opt().map(|v| Single::Float(*v, 8)), s.max_opt().map(|v| Single::Float(*v, 8)))
-        }
-        Statistics::ByteArray(s) => {
-            (s.min_opt().and_then(|v| bytes(v.as_bytes())), s.max_opt().and_then(|v| bytes(v.as_bytes())))
-        }
-        Statistics::FixedLenByteArray(s) => {
-            (s.min_opt().and_then(|v| bytes(v.as_bytes())), s.max_opt().and_then(|v| bytes(v.as_bytes())))
-        }
+        Statistics::Boolean(s) => both!(s, |v| Some(Single::Bool(*v))),
+        Statistics::Int32(s) => both!(s, |v| Some(int((*v).into()))),
+        Statistics::Int64(s) => both!(s, |v| Some(int(*v))),
+        Statistics::Float(s) => both!(s, |v| Some(Single::Float((*v).into()))),
+        Statistics::Double(s) => both!(s, |v| Some(Single::Float(*v))),
+        Statistics::ByteArray(s) => both!(s, |v| bytes(v.as_bytes())),
+        Statistics::FixedLenByteArray(s) => both!(s, |v| bytes(v.as_bytes())),
         Statistics::Int96(_) => (None, None),
     }
 }

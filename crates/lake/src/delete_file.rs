@@ -13,6 +13,7 @@ use parquet::file::properties::WriterProperties;
 use types::{Error, Result};
 use vfs::Env;
 
+use crate::data_file::{self, Place};
 use crate::files::Sink;
 use crate::manifest::{Content, DataFile, Metrics};
 use crate::schema::parquet_error;
@@ -32,8 +33,15 @@ pub struct Positions {
 /// Rows handed to the Parquet writer at once.
 const BATCH_ROWS: usize = 64 << 10;
 
-/// Writes positions, durable but for the name. `location` is what manifests call the file.
-pub fn write(env: &Env, path: PathBuf, location: String, mut deleted: Vec<Positions>) -> Result<DataFile> {
+/// Writes positions, durable but for the name. `location` is what manifests call the file; all data files that it speaks of
+/// are at `place`, since readers look for a file's deletes in its own partition only.
+pub fn write(
+    env: &Env,
+    path: PathBuf,
+    location: String,
+    place: Place,
+    mut deleted: Vec<Positions>,
+) -> Result<DataFile> {
     // The order that Iceberg asks for.
     deleted.sort_by(|a, b| a.path.cmp(&b.path));
     let field = |name: &str, arrow, id: i32| {
@@ -44,8 +52,8 @@ pub fn write(env: &Env, path: PathBuf, location: String, mut deleted: Vec<Positi
         Schema::new(vec![field("file_path", Arrow::Utf8, PATH_ID), field("pos", Arrow::Int64, POSITION_ID)]);
     let schema = Arc::new(schema);
     let properties = WriterProperties::builder()
-        .set_created_by(concat!("polynya ", env!("CARGO_PKG_VERSION")).into())
-        .set_compression(crate::data_file::properties().compression(&"file_path".into()))
+        .set_created_by(data_file::created_by())
+        .set_compression(data_file::compression())
         // A path that is cut bounds nothing.
         .set_statistics_truncate_length(None)
         .build();
@@ -53,12 +61,10 @@ pub fn write(env: &Env, path: PathBuf, location: String, mut deleted: Vec<Positi
     let sink = Sink::create(env, path)?;
     let mut writer =
         ArrowWriter::try_new_with_options(sink, schema.clone(), options).map_err(parquet_error)?;
-    let (mut rows, mut least, mut most) = (0u64, u64::MAX, 0u64);
+    let mut rows = 0u64;
     for of in &deleted {
         for part in of.positions.chunks(BATCH_ROWS) {
             rows += part.len() as u64;
-            least = least.min(part[0]);
-            most = most.max(part[part.len() - 1]);
             let paths = StringArray::from_iter_values(std::iter::repeat_n(&*of.path, part.len()));
             let positions = Int64Array::from_iter_values(part.iter().map(|p| *p as i64));
             let columns: Vec<ArrayRef> = vec![Arc::new(paths), Arc::new(positions)];
@@ -71,20 +77,18 @@ pub fn write(env: &Env, path: PathBuf, location: String, mut deleted: Vec<Positi
     let sink = writer.inner_mut();
     sink.finish()?;
     let bytes = sink.len();
-    let bound = |of: Option<&Positions>, position: u64| {
-        let path = of.map_or(&b""[..], |of| of.path.as_bytes()).to_vec();
-        vec![(PATH_ID, path), (POSITION_ID, (position as i64).to_le_bytes().to_vec())]
-    };
     Ok(DataFile {
         content: Content::Deletes,
         path: location,
+        spec: place.spec,
+        partition: place.partition,
         rows,
         bytes,
         metrics: Metrics {
             values: vec![(PATH_ID, rows as i64), (POSITION_ID, rows as i64)],
             nulls: vec![(PATH_ID, 0), (POSITION_ID, 0)],
-            lower: bound(deleted.first(), least),
-            upper: bound(deleted.last(), most),
+            // No bounds: paths have random names, so theirs would leave out next to nothing, and DuckDB 1.4 leaves out
+            // files of positions that have any when it looks for nulls in a column of the table.
             ..Metrics::default()
         },
         split_offsets: metadata
@@ -92,6 +96,7 @@ pub fn write(env: &Env, path: PathBuf, location: String, mut deleted: Vec<Positi
             .iter()
             .filter_map(|group| Some(group.columns().first()?.byte_range().0 as i64))
             .collect(),
+        sort_order: None,
     })
 }
 

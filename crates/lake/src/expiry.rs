@@ -1,6 +1,7 @@
 //! What is kept of the past, and what goes.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::json;
 use types::Result;
@@ -24,42 +25,54 @@ pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<
         let ids: HashSet<i64> = snapshots[..expired].iter().map(|s| s.snapshot_id).collect();
         forget(lake, &ids)?;
     }
-    let metadata = &mut lake.metadata;
-    let log = &mut metadata.metadata_log;
+    let log = &mut lake.metadata.metadata_log;
     if log.len() > options.metadata_files_max {
         let gone: Vec<_> = log.drain(..log.len() - options.metadata_files_max).collect();
         for old in gone {
-            let path = lake.local(&old.metadata_file)?;
-            lake.garbage.push(path);
+            lake.garbage.push(lake.local(&old.metadata_file)?);
         }
     }
+    forget_schemas(lake);
+    Ok(())
+}
+
+/// Lets go of all but the snapshot and the metadata file that are about to be committed.
+pub(crate) fn expire_all_but_current(lake: &mut Lake) -> Result<()> {
+    let current = lake.metadata.current_snapshot_id;
+    let ids = lake.metadata.snapshots.iter().map(|s| s.snapshot_id).filter(|id| Some(*id) != current);
+    let ids: HashSet<i64> = ids.collect();
+    forget(lake, &ids)?;
+    for old in std::mem::take(&mut lake.metadata.metadata_log) {
+        lake.garbage.push(lake.local(&old.metadata_file)?);
+    }
+    forget_schemas(lake);
+    Ok(())
+}
+
+fn forget_schemas(lake: &mut Lake) {
     let metadata = &mut lake.metadata;
     let current = metadata.current_schema_id;
     let used: HashSet<i32> = metadata.snapshots.iter().filter_map(|s| s.schema_id).chain([current]).collect();
     metadata.schemas.retain(|schema| used.iter().any(|id| schema["schema-id"] == json!(id)));
-    Ok(())
 }
 
+/// Forgets snapshots that come before all others.
 fn forget(lake: &mut Lake, ids: &HashSet<i64>) -> Result<()> {
     lake.metadata.snapshots.retain(|s| !ids.contains(&s.snapshot_id));
     lake.metadata.snapshot_log.retain(|s| !ids.contains(&s.snapshot_id));
     let (gone, mut kept): (Vec<_>, Vec<_>) = lake.kept.drain(..).partition(|kept| ids.contains(&kept.id));
-    let still: HashSet<&String> = kept.iter().flat_map(|kept| &kept.manifests).collect();
-    let mut garbage: Vec<String> = Vec::new();
-    let mut seen = HashSet::new();
+    let mut garbage: Vec<Arc<str>> = Vec::new();
     for old in &gone {
         garbage.push(old.list.clone());
-        garbage.extend(old.manifests.iter().filter(|m| !still.contains(m) && seen.insert(*m)).cloned());
-        garbage.extend(old.removed.iter().cloned());
+        garbage.extend(old.last_of.iter().chain(&old.removed).cloned());
     }
     // What the oldest of the kept ones no longer had, only the forgotten ones did.
-    if let Some(oldest) = kept.first_mut() {
-        garbage.append(&mut oldest.removed);
+    if let Some(oldest) = kept.first_mut().filter(|oldest| !gone.is_empty() && !oldest.removed.is_empty()) {
+        garbage.append(&mut Arc::make_mut(oldest).removed);
     }
     lake.kept = kept;
     for path in garbage {
-        let path = lake.local(&path)?;
-        lake.garbage.push(path);
+        lake.garbage.push(lake.local(&path)?);
     }
     Ok(())
 }

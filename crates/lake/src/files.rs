@@ -105,6 +105,14 @@ pub fn remove(env: &Env, path: &Path) -> Result<()> {
     }
 }
 
+/// How large a file is; 0 if there is none.
+pub fn len(env: &Env, path: &Path) -> Result<u64> {
+    match env.disk.open(path, Access::Read).and_then(|file| file.len()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        other => other.map_err(io_error("looking at", path)),
+    }
+}
+
 pub fn sync_dir(env: &Env, path: &Path) -> Result<()> {
     env.disk.sync_dir(path).map_err(io_error("syncing", path))
 }

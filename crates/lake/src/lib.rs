@@ -20,34 +20,51 @@
 //!   number grows with the logarithm of the rows at most.
 //!
 //! ## Not here
-//! Object stores and catalogs; partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
+//! Object stores; which name has which metadata file in a catalog (`server`); partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
 //! segments).
+//!
+//! [`catalog`] is apart from all that: rules and files of tables that other engines write.
 //!
 //! Start at `materializer.rs`, then `commit.rs`, whose head says what makes a commit atomic, and `state.rs`.
 
 #![forbid(unsafe_code)]
 
+mod arrange;
 mod avro;
+mod cache;
+pub mod catalog;
 mod commit;
 mod create;
 mod data_file;
 mod delete_file;
 pub mod digest;
+mod erase;
 mod expiry;
 mod files;
+pub mod layout;
+mod load;
+mod locate;
 pub mod manifest;
 mod materializer;
-pub mod objects;
+mod merge;
 pub mod metadata;
+pub mod objects;
 mod options;
+mod order;
+mod owners;
 pub mod reader;
 mod row_ids;
 mod schema;
+mod single;
+mod source;
+pub mod spec;
 mod state;
 #[cfg(test)]
 mod tests;
 mod tiers;
+pub mod transform;
 
+pub use erase::{Erased, Told};
 pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use row_ids::RowIds;

@@ -1,11 +1,12 @@
-//! Manifests and manifest lists: which files a snapshot has. Written for unpartitioned v2 tables, so the Avro schemas
-//! are constants and cost nothing to make (O1); read whatever their schema, by field id.
+//! Manifests and manifest lists: which files a snapshot has. Their Avro schemas are constants but for the values of
+//! partitions, which a [`Spec`] has once and for all (O1); they are read whatever their schema, by field id.
 
 use std::sync::Arc;
 
 use types::{Error, Result};
 
 use crate::avro::{self, Body, Datum, Record};
+use crate::spec::{self, Partition, Spec, Specs};
 
 /// What a file holds, as Iceberg numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,11 +21,16 @@ pub enum Content {
 pub struct DataFile {
     pub content: Content,
     pub path: String,
+    /// The partition spec that it was written under, and its values.
+    pub spec: i32,
+    pub partition: Arc<Partition>,
     pub rows: u64,
     pub bytes: u64,
     pub metrics: Metrics,
     /// Where row groups begin.
     pub split_offsets: Vec<i64>,
+    /// The sort order that its rows are in; `None`: that of no certain one.
+    pub sort_order: Option<i32>,
 }
 
 /// What is known of columns, by field id.
@@ -33,9 +39,18 @@ pub struct Metrics {
     pub column_bytes: Vec<(i32, i64)>,
     pub values: Vec<(i32, i64)>,
     pub nulls: Vec<(i32, i64)>,
+    pub nans: Vec<(i32, i64)>,
     /// As Iceberg writes single values.
     pub lower: Vec<(i32, Vec<u8>)>,
     pub upper: Vec<(i32, Vec<u8>)>,
+}
+
+impl Metrics {
+    /// Of a file of so many rows that was written before there was a column: all of its values are null.
+    pub fn add_nulls(&mut self, column: i32, rows: u64) {
+        self.values.push((column, rows as i64));
+        self.nulls.push((column, rows as i64));
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +76,8 @@ pub struct Entry {
 pub struct ManifestFile {
     pub path: String,
     pub bytes: u64,
+    /// The partition spec of its files.
+    pub spec: i32,
     pub content: Content,
     pub sequence: i64,
     pub min_sequence: i64,
@@ -68,6 +85,18 @@ pub struct ManifestFile {
     /// Files and rows by [`Status`]: existing, added, deleted.
     pub files: [u64; 3],
     pub rows: [u64; 3],
+    /// Of each field of the spec.
+    pub partitions: Vec<Summary>,
+}
+
+/// What all files of a manifest have in one field of their partitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub contains_null: bool,
+    pub contains_nan: bool,
+    /// As Iceberg writes single values; of those that are neither null nor NaN.
+    pub lower: Option<Vec<u8>>,
+    pub upper: Option<Vec<u8>>,
 }
 
 impl Content {
@@ -88,25 +117,32 @@ impl ManifestFile {
     }
 }
 
-/// A manifest's bytes and what its list says of it. `schema` is the table's as JSON text, `sequence` the commit's.
-pub fn write(
-    path: String,
-    content: Content,
-    entries: &[Entry],
-    schema: &str,
-    schema_id: i32,
-    snapshot_id: i64,
-    sequence: i64,
-) -> (Vec<u8>, ManifestFile) {
+/// What a manifest says of itself beside its entries.
+pub struct Of<'a> {
+    pub path: String,
+    pub content: Content,
+    pub spec: &'a Spec,
+    /// The table's, as JSON text.
+    pub schema: &'a str,
+    pub schema_id: i32,
+    /// The commit's.
+    pub snapshot_id: i64,
+    pub sequence: i64,
+}
+
+/// A manifest's bytes and what its list says of it. All entries are of its spec.
+pub fn write(of: Of<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
     let mut manifest = ManifestFile {
-        path,
+        path: of.path,
         bytes: 0,
-        content,
-        sequence,
-        min_sequence: sequence,
-        snapshot_id,
+        spec: of.spec.id,
+        content: of.content,
+        sequence: of.sequence,
+        min_sequence: of.sequence,
+        snapshot_id: of.snapshot_id,
         files: [0; 3],
         rows: [0; 3],
+        partitions: of.spec.summaries(entries.iter().map(|entry| &*entry.file.partition)),
     };
     let mut body = Body::new();
     for entry in entries {
@@ -115,24 +151,24 @@ pub fn write(
         if entry.status != Status::Deleted {
             manifest.min_sequence = manifest.min_sequence.min(entry.sequence);
         }
-        put_entry(&mut body, entry);
+        put_entry(&mut body, entry, of.spec);
     }
-    let content = if content == Content::Data { "data" } else { "deletes" };
-    let schema_id = schema_id.to_string();
+    let content = if of.content == Content::Data { "data" } else { "deletes" };
+    let (schema_id, spec_id) = (of.schema_id.to_string(), of.spec.id.to_string());
     let head = [
-        ("schema", schema),
+        ("schema", of.schema),
         ("schema-id", schema_id.as_str()),
-        ("partition-spec", "[]"),
-        ("partition-spec-id", "0"),
+        ("partition-spec", of.spec.json.as_str()),
+        ("partition-spec-id", spec_id.as_str()),
         ("format-version", "2"),
         ("content", content),
     ];
-    let bytes = body.into_file(ENTRY_SCHEMA.trim_end(), &head);
+    let bytes = body.into_file(&of.spec.entry_schema, &head);
     manifest.bytes = bytes.len() as u64;
     (bytes, manifest)
 }
 
-fn put_entry(body: &mut Body, entry: &Entry) {
+fn put_entry(body: &mut Body, entry: &Entry, spec: &Spec) {
     let file = &entry.file;
     body.long(entry.status as i64);
     body.optional_long(Some(entry.snapshot_id));
@@ -143,10 +179,13 @@ fn put_entry(body: &mut Body, entry: &Entry) {
     body.long(file.content as i64);
     body.blob(file.path.as_bytes());
     body.blob(b"PARQUET");
+    spec.put_avro(body, &file.partition);
     body.long(file.rows as i64);
     body.long(file.bytes as i64);
-    let metrics = &file.metrics;
-    for counts in [&metrics.column_bytes, &metrics.values, &metrics.nulls] {
+    // Who looks for what a commit removed needs its name, not what was in it.
+    let nothing = Metrics::default();
+    let metrics = if entry.status == Status::Deleted { &nothing } else { &file.metrics };
+    for counts in [&metrics.column_bytes, &metrics.values, &metrics.nulls, &metrics.nans] {
         body.some(!counts.is_empty());
         if !counts.is_empty() {
             body.array(counts, |body, (id, count)| {
@@ -155,8 +194,6 @@ fn put_entry(body: &mut Body, entry: &Entry) {
             });
         }
     }
-    // NaNs are not counted.
-    body.some(false);
     for bounds in [&metrics.lower, &metrics.upper] {
         body.some(!bounds.is_empty());
         if !bounds.is_empty() {
@@ -172,17 +209,18 @@ fn put_entry(body: &mut Body, entry: &Entry) {
         body.array(&file.split_offsets, |body, offset| body.long(*offset));
     }
     body.some(false);
-    body.some(false);
+    body.optional_long(file.sort_order.map(i64::from));
     body.end_record();
 }
 
-/// The entries of a manifest. `of` is what the list says of it.
-pub fn read(bytes: &[u8], of: &ManifestFile) -> Result<Vec<Entry>> {
+/// The entries of a manifest. `of` is what the list says of it, `specs` the table's.
+pub fn read(bytes: &[u8], of: &ManifestFile, specs: &Specs) -> Result<Vec<Entry>> {
     let (_, records) = avro::read(bytes)?;
-    records.iter().map(|record| entry(record, of)).collect()
+    let spec = spec::find(specs, of.spec)?;
+    records.iter().map(|record| entry(record, of, spec)).collect()
 }
 
-fn entry(record: &Record, of: &ManifestFile) -> Result<Entry> {
+fn entry(record: &Record, of: &ManifestFile, spec: &Spec) -> Result<Entry> {
     let missing = |what: &str| Error::damaged(format!("a manifest entry without {what}"));
     let status = match record.long(0) {
         Some(0) => Status::Existing,
@@ -219,16 +257,20 @@ fn entry(record: &Record, of: &ManifestFile) -> Result<Entry> {
         file: Arc::new(DataFile {
             content: Content::of(file.long(134).unwrap_or(0))?,
             path: file.text(100).ok_or_else(|| missing("a path"))?.to_owned(),
+            spec: spec.id,
+            partition: spec.partition(file.record(102)),
             rows: count(103, "a count of rows")?,
             bytes: count(104, "a size")?,
             metrics: Metrics {
                 column_bytes: counts(108, 117, 118),
                 values: counts(109, 119, 120),
                 nulls: counts(110, 121, 122),
+                nans: counts(137, 138, 139),
                 lower: bounds(125, 126, 127),
                 upper: bounds(128, 129, 130),
             },
             split_offsets: file.items(132).iter().filter_map(offset).collect(),
+            sort_order: file.long(140).and_then(|id| i32::try_from(id).ok()).filter(|id| *id != 0),
         }),
     })
 }
@@ -244,7 +286,7 @@ pub fn write_list(
     for manifest in manifests {
         body.blob(manifest.path.as_bytes());
         body.long(manifest.bytes as i64);
-        body.long(0);
+        body.long(manifest.spec.into());
         body.long(manifest.content as i64);
         body.long(manifest.sequence);
         body.long(manifest.min_sequence);
@@ -253,7 +295,16 @@ pub fn write_list(
         [added, existing, deleted].iter().for_each(|count| body.long(*count as i64));
         let [existing, added, deleted] = manifest.rows;
         [added, existing, deleted].iter().for_each(|count| body.long(*count as i64));
-        body.some(false);
+        body.some(true);
+        body.array(&manifest.partitions, |body, summary| {
+            body.bool(summary.contains_null);
+            body.some(true);
+            body.bool(summary.contains_nan);
+            for bound in [&summary.lower, &summary.upper] {
+                body.some(bound.is_some());
+                bound.iter().for_each(|bound| body.blob(bound));
+            }
+        });
         body.some(false);
         body.end_record();
     }
@@ -276,16 +327,36 @@ pub fn read_list(bytes: &[u8]) -> Result<Vec<ManifestFile>> {
 fn list_entry(record: &Record) -> Result<ManifestFile> {
     let missing = |what: &str| Error::damaged(format!("a manifest list's entry without {what}"));
     let count = |id: i32| record.long(id).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let is = |record: &Record, id: i32| record.get(id) == Some(&Datum::Bool(true));
+    let summary = |item: &Datum| match item {
+        Datum::Record(of) => Some(Summary {
+            contains_null: is(of, 509),
+            contains_nan: is(of, 518),
+            lower: of.bytes(510).map(<[u8]>::to_vec),
+            upper: of.bytes(511).map(<[u8]>::to_vec),
+        }),
+        _ => None,
+    };
     Ok(ManifestFile {
         path: record.text(500).ok_or_else(|| missing("a path"))?.to_owned(),
         bytes: count(501),
+        spec: record.long(502).and_then(|id| i32::try_from(id).ok()).unwrap_or(0),
         content: Content::of(record.long(517).unwrap_or(0))?,
         sequence: record.long(515).unwrap_or(0),
         min_sequence: record.long(516).unwrap_or(0),
         snapshot_id: record.long(503).ok_or_else(|| missing("a snapshot"))?,
         files: [count(505), count(504), count(506)],
         rows: [count(513), count(512), count(514)],
+        partitions: record.items(507).iter().filter_map(summary).collect(),
     })
+}
+
+/// The schema of entries whose partitions have these fields.
+pub(crate) fn entry_schema(partition_fields: &str) -> String {
+    const PARTITION: &str = r#""name":"r102","fields":["#;
+    let schema = ENTRY_SCHEMA.trim_end();
+    let at = schema.find(PARTITION).expect("a constant") + PARTITION.len();
+    [&schema[..at], partition_fields, &schema[at..]].concat()
 }
 
 const ENTRY_SCHEMA: &str = include_str!("manifest/entry.avsc");

@@ -8,20 +8,26 @@ use std::time::Duration;
 use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
 use types::codec::{Decoder, Encoder};
-use types::{Error, Kind, Result, RowId, TableDef, TableId, name};
+use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
 use vfs::Env;
 
-use crate::commit;
+use crate::cache::Cache;
+use crate::commit::{self, Purpose};
 use crate::create;
+use crate::erase::{Erased, Requests, Told};
 use crate::files;
+use crate::load;
 use crate::options::Options;
+use crate::owners::Owners;
 use crate::schema::Columns;
-use crate::state::{self, Cache, Lake};
+use crate::state::Lake;
 
 /// Lands tables in the warehouse. See the crate.
 pub struct Materializer {
     options: Options,
     cache: Arc<Cache>,
+    owners: Owners,
+    erasures: Requests,
 }
 
 /// The name of its checkpoints.
@@ -38,11 +44,23 @@ const OTHER_STATE: &str =
 
 impl Materializer {
     pub fn new(options: Options) -> Self {
-        Materializer { options, cache: Arc::default() }
+        Materializer {
+            options,
+            cache: Arc::default(),
+            owners: Owners::default(),
+            erasures: Requests::default(),
+        }
     }
 
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Asks that rows of a table which were deleted up to `lsn` are in no file of its lake any more, nor in any snapshot.
+    /// The engine then has to be hurried (`Engine::hurry`), so that a step looks; `told` hears how it went from the thread
+    /// that did it, and must not wait for anything there.
+    pub fn erase(&self, table: TableId, lsn: Lsn, told: Told) {
+        self.erasures.add(table, lsn, told);
     }
 
     /// The directory of a table's lake.
@@ -73,7 +91,7 @@ impl Materializer {
         }
         // A database that was put back to an earlier state, or made anew, may have come further since: then row ids say
         // nothing, but times do. What came later than the lake's last row must have a higher id.
-        if let Some(newest) = lake.as_ref().and_then(|lake| lake.data.last())
+        if let Some(newest) = lake.as_ref().and_then(|lake| lake.data.iter().max_by_key(|live| live.last))
             && let Some(time) = newest.last_time()
             && table.row_at_time(time.saturating_add(1))? <= newest.last
         {
@@ -94,14 +112,13 @@ impl Materializer {
         let def = table.def();
         let dir = self.dir_of(def);
         // Whatever a kill left of an earlier beginning.
-        state::remove_dir(&place.env, &dir)?;
+        load::remove_dir(&place.env, &dir)?;
         let place_file = place.dir.join(WHERE);
         files::replace(&place.env, &place_file, def.name.as_bytes())?;
         files::sync_dir(&place.env, &place.dir)?;
         let location = self.location_of(def);
         let columns = Arc::new(Columns::of(def)?);
-        let warehouse = &self.options.warehouse;
-        create::create(&place.env, warehouse, dir, location, &columns, table.lsn(), &self.cache)
+        create::create(&place.env, &self.options, dir, location, &columns, table.lsn(), &self.cache)
     }
 
     /// How long to wait for more; zero if a commit is due.
@@ -130,20 +147,24 @@ impl Materializer {
         };
         let columns = base.columns_of(table.def())?;
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
-        if !lacks.any() {
+        let id = table.def().id;
+        let erases = self.erasures.is_due(id, table.lsn());
+        if !lacks.any() && !erases {
             return Ok(Progress::UpToDate);
         }
         // Somebody removed it. What is not there cannot be added to, and nothing of it is needed to land anew.
         if !base.is_there()? {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
-        if !budget.urgent && !lacks.schema {
+        if !budget.urgent && !lacks.schema && !erases {
             let wait = self.wait(&place.env, &base, table, lacks.rows.max(lacks.deletes));
             if !wait.is_zero() {
                 return Ok(Progress::Later(wait));
             }
         }
-        let made = commit::commit(&base, table, &from.checkpoint, &columns, &self.options, budget.tick);
+        let purpose = if erases { Purpose::Erase } else { Purpose::Land };
+        let made =
+            commit::commit(&base, table, &from.checkpoint, &columns, &self.options, purpose, budget.tick);
         let made = made.map_err(|error| match is_missing(&error) {
             true => error.hint(format!(
                 "some of its files were removed: put them back, or move `{}` away and the table lands anew",
@@ -152,6 +173,15 @@ impl Materializer {
             false => error,
         })?;
         let Some(made) = made else {
+            if erases {
+                // What is published names nothing that is to go; now nothing of it lies about either.
+                let (files_removed, bytes_removed) = base.garbage.remove(&place.env, true)?;
+                self.erasures.add_up(id, Erased { files_removed, bytes_removed, ..Erased::default() });
+                self.erasures.end(id, table.lsn(), Ok(()));
+                if !lacks.any() {
+                    return Ok(Progress::UpToDate);
+                }
+            }
             // Rows that came and went: nothing to land, and nothing that must be looked at again.
             let checkpoint = Checkpoint {
                 row: RowId(table.next_row().0 - 1),
@@ -161,6 +191,15 @@ impl Materializer {
             base.lacks_since.store(0, Ordering::Release);
             return Ok(Progress::Advanced(Position::new(checkpoint, base)));
         };
+        if erases {
+            let done = Erased {
+                rows: made.rows_erased,
+                files_rewritten: made.rewritten,
+                snapshots_dropped: made.snapshots_dropped,
+                ..Erased::default()
+            };
+            self.erasures.add_up(id, done);
+        }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
 }
@@ -169,6 +208,18 @@ impl Materializer {
 pub fn table_dir(warehouse: &Path, full_name: &str) -> PathBuf {
     let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
     warehouse.join(namespace).join(table)
+}
+
+/// The table that a place is of: its directory has the table's id for a name.
+fn table_of(place: &Place) -> Option<TableId> {
+    place.dir.file_name()?.to_str()?.parse().ok().map(TableId)
+}
+
+fn was_dropped(def: &TableDef) -> Error {
+    Error::not_found(format!(
+        "table `{}` was dropped, and another has its name",
+        name::short_table_name(&def.name)
+    ))
 }
 
 /// Whether an error is of a file or directory that is not there.
@@ -205,6 +256,7 @@ pub struct Lacks {
     /// Row ids, not all of which need be live.
     pub rows: u64,
     pub deletes: u64,
+    /// The table's columns, or how it is laid out.
     pub schema: bool,
 }
 
@@ -234,7 +286,7 @@ fn lacks(lake: &Lake, columns: &Columns, from: &Checkpoint, table: &Snapshot) ->
         true => table.deleted_since(from).map_or(1, |rows| rows.len() as u64),
         false => 0,
     };
-    Lacks { rows: from.missing(table), deletes, schema: !lake.metadata.has_schema(&columns.iceberg) }
+    Lacks { rows: from.missing(table), deletes, schema: !lake.is_of(columns) }
 }
 
 impl table::materializer::Materializer for Materializer {
@@ -273,7 +325,14 @@ impl table::materializer::Materializer for Materializer {
         }
     }
 
+    fn is_asked(&self, def: &TableDef) -> bool {
+        self.erasures.is_asked(def.id)
+    }
+
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+        let def = table.def();
+        let lease = self.owners.take(&self.dir_of(def), def.id);
+        let Some(_lease) = lease else { return Err(was_dropped(def)) };
         let lake = self.load(place, table)?.ok_or_else(|| Error::damaged("the lake's files are gone"))?;
         if !is_at(&lake, &checkpoint.state)? {
             // A commit that the log does not know. The lake itself says where it stands: the next step asks it.
@@ -291,7 +350,14 @@ impl table::materializer::Materializer for Materializer {
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
     ) -> Result<Progress> {
+        let def = table.def();
+        // Not to be told as a failure of a table that is there.
+        let lease = self.owners.take(&self.dir_of(def), def.id);
+        let Some(_lease) = lease else { return Ok(Progress::UpToDate) };
         let outcome = self.step(place, table, from, budget);
+        if let Err(error) = &outcome {
+            self.erasures.end(def.id, table.lsn(), Err(error.clone()));
+        }
         if let Some(lake) = from.and_then(|from| from.published::<Lake>()) {
             let failing = outcome.as_ref().is_err_and(|error| error.kind() != Kind::Closed);
             lake.failing.store(failing, Ordering::Release);
@@ -301,14 +367,23 @@ impl table::materializer::Materializer for Materializer {
 
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
-        for path in lake.take_garbage() {
-            files::remove(&place.env, &path)?;
+        let table = lake.metadata.table_id().unwrap_or_default();
+        // Else another table has the directory, and files of these names are its own.
+        let Some(_lease) = self.owners.take(&lake.dir, table) else { return Ok(()) };
+        let erases = self.erasures.is_asked(table);
+        let (files_removed, bytes_removed) = lake.garbage.remove(&place.env, erases)?;
+        if erases {
+            self.erasures.add_up(table, Erased { files_removed, bytes_removed, ..Erased::default() });
         }
         Ok(())
     }
 
     /// A lake that was turned off stays as it is: others may read it, and turned on again it goes on from there.
-    fn left(&self, _: &Place) -> Result<()> {
+    fn left(&self, place: &Place) -> Result<()> {
+        if let Some(id) = table_of(place) {
+            let why = Error::invalid("the table's lake was turned off");
+            self.erasures.end(id, Lsn(u64::MAX), Err(why));
+        }
         Ok(())
     }
 
@@ -322,12 +397,16 @@ impl table::materializer::Materializer for Materializer {
         let full_name = String::from_utf8(files::read(&place.env, &place_file)?.to_vec())
             .ok()
             .and_then(|text| name::full_table_name(&text).ok());
-        if let Some(full_name) = full_name {
+        let id = table_of(place);
+        if let Some((full_name, id)) = full_name.zip(id) {
+            self.erasures.drop_of(id);
             let dir = table_dir(&self.options.warehouse, &full_name);
-            let id = place.dir.file_name().and_then(|id| id.to_str()).and_then(|id| id.parse().ok());
             // A table of the same name may have been made since.
-            if state::table_id_in(&place.env, &dir)? == id.map(TableId) {
-                state::remove_dir(&place.env, &dir)?;
+            if let Some(mut lease) = self.owners.take(&dir, id) {
+                lease.ends = true;
+                if load::table_id_in(&place.env, &dir)? == Some(id) {
+                    load::remove_dir(&place.env, &dir)?;
+                }
             }
         }
         files::remove(&place.env, &place_file)

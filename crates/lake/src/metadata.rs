@@ -2,11 +2,18 @@
 //!
 //! What other programs put in and this one does not know is kept.
 
+mod layout;
+
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use types::{Error, Kind, Lsn, Result, RowId, TableId};
+
+use crate::layout::Layout;
 
 /// The table's position in its table property and in each snapshot's summary (K1).
 pub const ROW: &str = "polynya.row";
@@ -37,7 +44,7 @@ pub struct Metadata {
     #[serde(default)]
     pub refs: BTreeMap<String, Json>,
     #[serde(default)]
-    pub snapshots: Vec<Snapshot>,
+    pub snapshots: Vec<Kept>,
     #[serde(default)]
     pub snapshot_log: Vec<SnapshotLog>,
     #[serde(default)]
@@ -60,6 +67,42 @@ pub struct Snapshot {
     pub schema_id: Option<i32>,
     #[serde(flatten)]
     pub other: Map<String, Json>,
+}
+
+/// A snapshot with what metadata files say of it. It never changes, so that is made once, however many of them it is in
+/// (O1).
+#[derive(Clone, Debug)]
+pub struct Kept(Arc<(Snapshot, OnceLock<Box<RawValue>>)>);
+
+impl From<Snapshot> for Kept {
+    fn from(snapshot: Snapshot) -> Kept {
+        Kept(Arc::new((snapshot, OnceLock::new())))
+    }
+}
+
+impl Deref for Kept {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0.0
+    }
+}
+
+impl Serialize for Kept {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let (snapshot, text) = &*self.0;
+        if let Some(text) = text.get() {
+            return text.serialize(serializer);
+        }
+        let made = serde_json::value::to_raw_value(snapshot).map_err(serde::ser::Error::custom)?;
+        text.get_or_init(|| made).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Kept {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Kept, D::Error> {
+        Snapshot::deserialize(deserializer).map(Kept::from)
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -86,7 +129,14 @@ pub const FIRST_SCHEMA: i32 = 0;
 
 impl Metadata {
     /// Of a table without a snapshot. `schema` without its id.
-    pub fn new(uuid: String, location: String, schema: &Json, last_column_id: i32, now_ms: i64) -> Metadata {
+    pub fn new(
+        uuid: String,
+        location: String,
+        schema: &Json,
+        last_column_id: i32,
+        layout: &Layout,
+        now_ms: i64,
+    ) -> Metadata {
         let mut metadata = Metadata {
             format_version: 2,
             table_uuid: uuid,
@@ -97,10 +147,10 @@ impl Metadata {
             current_schema_id: FIRST_SCHEMA,
             schemas: Vec::new(),
             default_spec_id: 0,
-            partition_specs: vec![json!({ "spec-id": 0, "fields": [] })],
-            last_partition_id: 999,
-            default_sort_order_id: 0,
-            sort_orders: vec![json!({ "order-id": 0, "fields": [] })],
+            partition_specs: Vec::new(),
+            last_partition_id: layout::FIRST_PARTITION_FIELD - 1,
+            default_sort_order_id: layout::UNSORTED,
+            sort_orders: vec![json!({ "order-id": layout::UNSORTED, "fields": [] })],
             properties: BTreeMap::new(),
             current_snapshot_id: None,
             refs: BTreeMap::new(),
@@ -110,6 +160,7 @@ impl Metadata {
             other: Map::new(),
         };
         metadata.set_schema(schema, last_column_id);
+        metadata.set_layout(layout);
         metadata
     }
 
@@ -128,7 +179,7 @@ impl Metadata {
     }
 
     pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
-        self.snapshots.iter().find(|s| s.snapshot_id == id)
+        self.snapshots.iter().map(|kept| &**kept).find(|s| s.snapshot_id == id)
     }
 
     pub fn current(&self) -> Option<&Snapshot> {
@@ -166,7 +217,7 @@ impl Metadata {
         self.snapshot_log.push(SnapshotLog { timestamp_ms: snapshot.timestamp_ms, snapshot_id: id });
         self.current_snapshot_id = Some(id);
         self.refs.insert("main".into(), json!({ "snapshot-id": id, "type": "branch" }));
-        self.snapshots.push(snapshot);
+        self.snapshots.push(snapshot.into());
     }
 
     /// Where the table stands: the newest ancestor of the current snapshot that says so wins (commits of other programs

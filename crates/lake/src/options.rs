@@ -25,6 +25,13 @@ pub struct Options {
     pub lag_bytes_max: u64,
     /// A data file ends at about this.
     pub file_bytes: u64,
+    /// Of a table that is partitioned or sorted, one commit takes in about so much of rows in memory: they are put in order
+    /// there.
+    pub arrange_bytes: u64,
+    /// One commit takes in rows of so many partitions at most, each of which gets a file.
+    pub partitions_max: usize,
+    /// One commit writes about so many bytes of files anew, or one that is larger.
+    pub rewrite_bytes_max: u64,
     /// A data file with more rows deleted is written anew.
     pub deleted_percent_max: u64,
     /// Snapshots that stay however old they are.
@@ -50,6 +57,9 @@ impl Options {
             trickle_rows: 1_000,
             lag_bytes_max: 4 << 30,
             file_bytes: 128 << 20,
+            arrange_bytes: 128 << 20,
+            partitions_max: 1_000,
+            rewrite_bytes_max: 512 << 20,
             deleted_percent_max: 30,
             snapshots_min: 20,
             snapshot_age_min: Duration::from_secs(600),

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
+use arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -18,6 +18,8 @@ use crate::delete_file;
 use crate::files;
 use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::Metadata;
+use crate::source::as_type;
+use crate::spec::specs_of;
 use crate::state::{local, metadata_name, newest_version};
 
 /// An Iceberg table at its current snapshot.
@@ -75,8 +77,10 @@ impl Reader {
         };
         let list = manifest::read_list(&self.file(&snapshot.manifest_list)?)
             .map_err(|e| e.with("file", &snapshot.manifest_list))?;
+        let specs = specs_of(&self.metadata)?;
         for of in list {
-            let entries = manifest::read(&self.file(&of.path)?, &of).map_err(|e| e.with("file", &of.path))?;
+            let entries =
+                manifest::read(&self.file(&of.path)?, &of, &specs).map_err(|e| e.with("file", &of.path))?;
             for entry in entries.into_iter().filter(|e| e.status != Status::Deleted) {
                 match entry.file.content {
                     Content::Data => self.data.push(entry),
@@ -170,16 +174,6 @@ impl Reader {
 
 fn field_id(field: &Field) -> Option<i32> {
     field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
-}
-
-fn as_type(array: &ArrayRef, wanted: &Arrow) -> Result<ArrayRef> {
-    if array.data_type() == wanted {
-        return Ok(array.clone());
-    }
-    let strict = CastOptions { safe: false, ..Default::default() };
-    cast_with_options(array, wanted, &strict).map_err(|e| {
-        Error::damaged(format!("a column stored as {} cannot be read as {wanted}: {e}", array.data_type()))
-    })
 }
 
 /// The Arrow schema of an Iceberg schema, field ids in the metadata.

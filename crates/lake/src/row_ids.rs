@@ -1,60 +1,47 @@
-//! Which row ids a data file holds, and so which position each of them has.
+//! Which row ids a data file holds, and which position each of them has.
+//!
+//! Of a file in row-id order the position is the rank among its ids; a file that is sorted otherwise, or that another
+//! program wrote, has a map besides. Both are known of files that were just written; of others they are read from their
+//! `_row_id` column, of which only pages are looked at that may hold what is asked for ([`scan`]).
+
+mod scan;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::Int64Type;
 use bytes::Bytes;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use types::{Error, ROW_ID, Result, RowId};
+use roaring::RoaringBitmap;
+use types::{Error, Result, RowId};
 
-use crate::schema::parquet_error;
+pub use scan::scan;
 
-/// Ascending row ids as runs without gaps: rows that arrive and stay make one run, whatever their number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Of a file that is in another order than that of row ids a map is made up to so many rows; beyond, its column is read
+/// when it is asked.
+pub const MAPPED_ROWS_MAX: u64 = 2 << 20;
+
+/// The ids of a file's rows.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowIds {
-    /// First row id of each run, and the position of that row.
-    runs: Vec<(u64, u64)>,
+    /// Ascending, by their upper halves.
+    parts: Vec<Part>,
     rows: u64,
-    last: u64,
+    /// The position of each rank, where it is another.
+    positions: Option<Vec<u32>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Part {
+    high: u32,
+    /// Ids in parts before.
+    before: u64,
+    ids: RoaringBitmap,
 }
 
 impl RowIds {
-    /// Adds the row ids of a batch.
-    pub fn extend(&mut self, column: &ArrayRef) -> Result<()> {
-        let ids = column.as_primitive_opt::<Int64Type>().filter(|ids| ids.null_count() == 0);
-        let ids = ids.ok_or_else(|| Error::damaged("a column of row ids that is none"))?;
-        for id in ids.values() {
-            let id = u64::try_from(*id).map_err(|_| Error::damaged("a negative row id"))?;
-            if self.rows > 0 && id <= self.last {
-                return Err(Error::damaged("row ids that do not ascend"));
-            }
-            if self.rows == 0 || id != self.last + 1 {
-                self.runs.push((id, self.rows));
-            }
-            self.last = id;
-            self.rows += 1;
-        }
-        Ok(())
-    }
-
-    /// Reads them from a data file.
-    pub fn of_file(bytes: Bytes) -> Result<RowIds> {
-        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(parquet_error)?;
-        let schema = builder.parquet_schema();
-        let is_row_id = |t: &parquet::schema::types::Type| {
-            let info = t.get_basic_info();
-            info.has_id() && info.id() == ROW_ID.0 as i32
-        };
-        let at = schema.root_schema().get_fields().iter().position(|field| is_row_id(field));
-        let at = at.ok_or_else(|| Error::damaged("a data file without row ids"))?;
-        let mask = ProjectionMask::roots(schema, [at]);
-        let reader = builder.with_projection(mask).build().map_err(parquet_error)?;
-        let mut ids = RowIds::default();
-        for batch in reader {
-            let batch = batch.map_err(|e| Error::damaged(format!("a data file cannot be read: {e}")))?;
-            ids.extend(batch.column(0))?;
-        }
-        Ok(ids)
+    /// Reads them from a data file; `None`: it is in no row-id order and too large for a map.
+    pub fn of_file(bytes: Bytes) -> Result<Option<RowIds>> {
+        let mut builder = Builder::default();
+        scan(bytes, None, &mut |_, row| builder.push(row.0))?;
+        builder.finish()
     }
 
     /// How many there are.
@@ -62,79 +49,123 @@ impl RowIds {
         self.rows
     }
 
-    pub fn first(&self) -> Option<RowId> {
-        self.runs.first().map(|(first, _)| RowId(*first))
-    }
-
-    pub fn last(&self) -> Option<RowId> {
-        (self.rows > 0).then_some(RowId(self.last))
-    }
-
     /// About what it takes in memory.
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + self.runs.len() * size_of::<(u64, u64)>()
+        let parts: usize = self.parts.iter().map(|part| size_of::<Part>() + part.ids.serialized_size()).sum();
+        size_of::<Self>() + parts + self.positions.as_ref().map_or(0, |map| map.len() * size_of::<u32>())
     }
 
     pub fn position(&self, row: RowId) -> Option<u64> {
-        let at = self.runs.partition_point(|(first, _)| *first <= row.0).checked_sub(1)?;
-        let (first, position) = self.runs[at];
-        let end = self.runs.get(at + 1).map_or(self.rows, |(_, next)| *next);
-        let found = position + (row.0 - first);
-        (found < end).then_some(found)
+        let (high, low) = halves(row.0);
+        let part = &self.parts[self.parts.binary_search_by_key(&high, |part| part.high).ok()?];
+        if !part.ids.contains(low) {
+            return None;
+        }
+        let rank = part.before + part.ids.rank(low) - 1;
+        match &self.positions {
+            None => Some(rank),
+            Some(positions) => positions.get(rank as usize).map(|position| u64::from(*position)),
+        }
     }
 
-    /// The row at a position.
-    pub fn row(&self, position: u64) -> Option<RowId> {
-        let at = self.runs.partition_point(|(_, at)| *at <= position).checked_sub(1)?;
-        let (first, from) = self.runs[at];
-        (position < self.rows).then(|| RowId(first + (position - from)))
+    /// Whether a row's position is its rank.
+    pub fn is_in_row_order(&self) -> bool {
+        self.positions.is_none()
+    }
+}
+
+fn halves(id: u64) -> (u32, u32) {
+    ((id >> 32) as u32, id as u32)
+}
+
+/// Takes in ids in the order of their rows.
+#[derive(Debug, Default)]
+pub struct Builder {
+    ascending: RowIds,
+    last: u64,
+    /// All of them, once they do not ascend.
+    others: Option<Vec<u64>>,
+    rows: u64,
+}
+
+impl Builder {
+    /// The ids of a batch.
+    pub fn extend(&mut self, column: &ArrayRef) -> Result<()> {
+        ids_of(column)?.iter().try_for_each(|id| self.push(*id as u64))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = RowId> + '_ {
-        self.runs.iter().enumerate().flat_map(|(at, (first, position))| {
-            let end = self.runs.get(at + 1).map_or(self.rows, |(_, next)| *next);
-            (0..end - position).map(move |n| RowId(first + n))
-        })
+    pub fn push(&mut self, id: u64) -> Result<()> {
+        self.rows += 1;
+        if let Some(others) = &mut self.others {
+            if self.rows <= MAPPED_ROWS_MAX {
+                others.push(id);
+            }
+            return Ok(());
+        }
+        if self.rows > 1 && id <= self.last {
+            let mut others = Vec::new();
+            if self.rows <= MAPPED_ROWS_MAX {
+                others.extend(
+                    self.ascending.parts.iter().flat_map(|part| {
+                        part.ids.iter().map(|low| u64::from(part.high) << 32 | u64::from(low))
+                    }),
+                );
+                others.push(id);
+            }
+            self.ascending = RowIds::default();
+            self.others = Some(others);
+            return Ok(());
+        }
+        self.last = id;
+        self.ascending.add(id);
+        Ok(())
     }
+
+    /// `None`: they do not ascend, and are too many for a map.
+    pub fn finish(self) -> Result<Option<RowIds>> {
+        let mut ids = match self.others {
+            None => self.ascending,
+            Some(_) if self.rows > MAPPED_ROWS_MAX => return Ok(None),
+            Some(others) => {
+                let mut by_id: Vec<u32> = (0..others.len() as u32).collect();
+                by_id.sort_unstable_by_key(|at| others[*at as usize]);
+                if by_id.windows(2).any(|pair| others[pair[0] as usize] == others[pair[1] as usize]) {
+                    return Err(Error::damaged("a row id that is there twice"));
+                }
+                let mut ids = RowIds::default();
+                by_id.iter().for_each(|at| ids.add(others[*at as usize]));
+                RowIds { positions: Some(by_id), ..ids }
+            }
+        };
+        for part in &mut ids.parts {
+            part.ids.optimize();
+        }
+        Ok(Some(ids))
+    }
+}
+
+impl RowIds {
+    /// A higher id than all before.
+    fn add(&mut self, id: u64) {
+        let (high, low) = halves(id);
+        if self.parts.last().is_none_or(|part| part.high != high) {
+            self.parts.push(Part { high, before: self.rows, ids: RoaringBitmap::new() });
+        }
+        let part = self.parts.last_mut().expect("pushed above");
+        part.ids.try_push(low).expect("ids ascend");
+        self.rows += 1;
+    }
+}
+
+/// The ids in a batch's column of them, none of which is negative.
+pub fn ids_of(column: &ArrayRef) -> Result<&[i64]> {
+    let ids = column.as_primitive_opt::<Int64Type>().filter(|ids| ids.null_count() == 0);
+    let ids = ids.ok_or_else(|| Error::damaged("a column of row ids that is none"))?.values();
+    if ids.iter().any(|id| *id < 0) {
+        return Err(Error::damaged("a negative row id"));
+    }
+    Ok(ids)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::Int64Array;
-
-    use super::*;
-
-    fn ids(rows: &[i64]) -> RowIds {
-        let mut ids = RowIds::default();
-        for part in rows.chunks(3) {
-            ids.extend(&(Arc::new(Int64Array::from(part.to_vec())) as ArrayRef)).unwrap();
-        }
-        ids
-    }
-
-    #[test]
-    fn a_position_is_the_rank_of_a_row() {
-        let rows = [3, 4, 5, 9, 12, 13, 40];
-        let ids = ids(&rows);
-        assert_eq!(ids.runs.len(), 4);
-        for id in 0..50 {
-            let expected = rows.iter().position(|row| *row == id).map(|at| at as u64);
-            assert_eq!(ids.position(RowId(id as u64)), expected, "{id}");
-        }
-        assert_eq!(ids.iter().map(|row| row.0 as i64).collect::<Vec<_>>(), rows);
-        for at in 0..9 {
-            assert_eq!(ids.row(at), rows.get(at as usize).map(|row| RowId(*row as u64)));
-        }
-        assert_eq!((ids.first(), ids.last(), ids.rows()), (Some(RowId(3)), Some(RowId(40)), 7));
-    }
-
-    #[test]
-    fn row_ids_that_do_not_ascend_are_damage() {
-        let mut ids = ids(&[5]);
-        for bad in [5, 4, -1] {
-            assert!(ids.extend(&(Arc::new(Int64Array::from(vec![bad])) as ArrayRef)).is_err());
-        }
-    }
-}
+mod tests;

@@ -26,6 +26,9 @@ use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use serde_json::{Value as Json, json};
 use types::{ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef};
 
+use crate::layout::Layout;
+use crate::single::SingleType;
+
 /// What follows from a definition alone; made once for it (O1).
 #[derive(Debug)]
 pub struct Columns {
@@ -37,14 +40,27 @@ pub struct Columns {
     pub parquet: SchemaDescriptor,
     /// The batches that are written.
     pub arrow: SchemaRef,
-    /// Columns whose bounds are recorded: the leaf's number in Parquet, the field id, what its values are.
-    pub bounded: Vec<(usize, i32, DataType)>,
+    /// What manifests tell of.
+    pub leaves: Vec<Leaf>,
+    /// How its files are laid out.
+    pub layout: Layout,
     /// Columns that show a value where older rows have none stored.
     pub initial: Vec<ColumnId>,
 }
 
-/// Bounds are recorded of so many columns, as other writers of Iceberg do.
-const BOUNDED_COLUMNS_MAX: usize = 100;
+/// A column of single values, or a field of them in structs, as manifests tell of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its number in Parquet.
+    pub at: usize,
+    pub id: i32,
+    pub single: SingleType,
+    /// Where it is in a batch: the column, then fields of structs.
+    pub path: Vec<usize>,
+}
+
+/// Bounds are told of so many, as other writers of Iceberg do.
+pub const BOUNDED_LEAVES_MAX: usize = 100;
 
 impl Columns {
     pub fn of(def: &Arc<TableDef>) -> Result<Columns> {
@@ -58,20 +74,15 @@ impl Columns {
         let mut last_id = 0;
         let mut fields = Vec::with_capacity(columns.len());
         let mut groups = Vec::with_capacity(columns.len());
-        let mut bounded = Vec::new();
-        let mut leaf = 0;
-        for (id, name, data_type, required) in &columns {
+        let mut told = Told::default();
+        for (nth, (id, name, data_type, required)) in columns.iter().enumerate() {
             let at = Place { id: field_id(*id)?, column: *id, required: *required };
             fields.push(json!({
                 "id": at.id, "name": name, "required": required, "type": iceberg_type(data_type, at, &mut last_id)?,
             }));
             last_id = last_id.max(at.id);
             groups.push(parquet_type(name, data_type, at)?);
-            let leaves = leaves(data_type);
-            if leaves == 1 && !is_nested(data_type) && bounded.len() < BOUNDED_COLUMNS_MAX {
-                bounded.push((leaf, at.id, data_type.clone()));
-            }
-            leaf += leaves;
+            told.add(data_type, at, vec![nth])?;
         }
         let mut iceberg = json!({ "type": "struct", "fields": fields });
         if def.is_keyed() {
@@ -85,7 +96,8 @@ impl Columns {
             last_id,
             parquet: SchemaDescriptor::new(Arc::new(root)),
             arrow: def.schema.to_arrow(),
-            bounded,
+            leaves: told.leaves,
+            layout: Layout::of(def)?,
             initial: def.schema.columns.iter().filter(|c| c.initial.is_some()).map(|c| c.id).collect(),
         })
     }
@@ -107,7 +119,7 @@ impl Place {
     }
 }
 
-fn field_id(id: ColumnId) -> Result<i32> {
+pub(crate) fn field_id(id: ColumnId) -> Result<i32> {
     i32::try_from(id.0).ok().filter(|id| *id < INNER_FIRST).ok_or_else(|| {
         Error::new(types::Kind::TooLarge, format!("column id {id} is above what Iceberg takes"))
     })
@@ -131,11 +143,39 @@ fn point_fields(data_type: &DataType) -> &'static [&'static str] {
     }
 }
 
-fn is_nested(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::List(_) | DataType::Struct(_) | DataType::Vector(_) | DataType::Point | DataType::Point3d
-    )
+/// The leaves that are told of, while they are counted.
+#[derive(Default)]
+struct Told {
+    leaves: Vec<Leaf>,
+    next: usize,
+}
+
+impl Told {
+    fn add(&mut self, data_type: &DataType, at: Place, path: Vec<usize>) -> Result<()> {
+        let deeper = |field: usize| path.iter().copied().chain([field]).collect();
+        match data_type {
+            // What is in lists has no bounds in Iceberg.
+            DataType::List(_) | DataType::Vector(_) => self.next += leaves(data_type),
+            DataType::Struct(fields) => {
+                for (nth, field) in fields.iter().enumerate() {
+                    self.add(&field.data_type, Place::inside(field)?, deeper(nth))?;
+                }
+            }
+            DataType::Point | DataType::Point3d => {
+                for nth in 0..point_fields(data_type).len() {
+                    let inner = Place { id: inner_id(at.column, nth)?, ..at };
+                    self.add(&DataType::Float64, inner, deeper(nth))?;
+                }
+            }
+            single => {
+                if let Some(single) = SingleType::of(single) {
+                    self.leaves.push(Leaf { at: self.next, id: at.id, single, path });
+                }
+                self.next += 1;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn leaves(data_type: &DataType) -> usize {
@@ -277,7 +317,7 @@ fn parquet_type(name: &str, data_type: &DataType, at: Place) -> Result<TypePtr> 
 }
 
 /// The fewest bytes that hold every number of so many digits, two's complement.
-fn decimal_bytes(precision: u32) -> i32 {
+pub(crate) fn decimal_bytes(precision: u32) -> i32 {
     let largest = 10i128.pow(precision) - 1;
     (1..=16).find(|bytes| largest < 1i128 << (8 * bytes - 1).min(126)).unwrap_or(16)
 }

@@ -1,19 +1,19 @@
 //! A table's lake as it stands: read from its own files, or what a commit made of the one before.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use types::{Error, Lsn, Result, RowId, TableDef, TableId};
+use types::{Error, Lsn, Result, RowId, TableDef};
 use vfs::{Env, Mutex, Rank};
 
+use crate::cache::Cache;
 use crate::delete_file;
 use crate::files;
-use crate::manifest::{self, Content, DataFile, Entry, ManifestFile, Status};
+use crate::manifest::{DataFile, Entry, ManifestFile};
 use crate::metadata::Metadata;
-use crate::row_ids::RowIds;
 use crate::schema::Columns;
+use crate::spec::Specs;
 
 /// The lake of one table at one commit. Published by the materializer; an immutable value but for what it remembers of
 /// files that never change.
@@ -28,13 +28,17 @@ pub struct Lake {
     /// Where the Iceberg table says that it stands.
     pub row: RowId,
     pub lsn: Lsn,
-    /// In row-id order.
+    /// By the first row that is in them.
     pub data: Vec<Arc<Live>>,
     /// In the order of their snapshots.
     pub deletes: Vec<Arc<Deletes>>,
     pub manifests: Vec<Arc<Manifest>>,
+    /// Manifests that the current snapshot names besides: no file in them is in the table.
+    pub(crate) emptied: Vec<Arc<str>>,
     /// Snapshots that are kept, oldest first.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<Arc<Kept>>,
+    /// The partition specs of its files.
+    pub(crate) specs: Arc<Specs>,
     /// What follows from the definition that was written last; unknown after reading.
     pub(crate) columns: Option<Arc<Columns>>,
     /// Files that nothing names since this commit.
@@ -57,12 +61,30 @@ impl Garbage {
         Garbage(Mutex::new(Rank::new(68, "lake garbage"), paths))
     }
 
-    pub fn push(&mut self, path: PathBuf) {
+    pub fn push(&self, path: PathBuf) {
         self.0.lock().push(path);
     }
 
     pub fn paths(&self) -> Vec<PathBuf> {
         self.0.lock().clone()
+    }
+
+    /// Removes what is in it, and tells how many files that are and how large. What could not be removed stays.
+    pub fn remove(&self, env: &Env, counts: bool) -> Result<(u64, u64)> {
+        let mut paths = std::mem::take(&mut *self.0.lock());
+        let mut removed = (0, 0);
+        while let Some(path) = paths.last() {
+            let bytes = if counts { files::len(env, path) } else { Ok(0) };
+            match bytes.and_then(|bytes| files::remove(env, path).map(|()| bytes)) {
+                Ok(bytes) => removed = (removed.0 + 1, removed.1 + bytes),
+                Err(error) => {
+                    self.0.lock().append(&mut paths);
+                    return Err(error);
+                }
+            }
+            paths.pop();
+        }
+        Ok(removed)
     }
 }
 
@@ -77,6 +99,7 @@ impl Default for Garbage {
 pub struct Live {
     pub entry: Entry,
     pub path: Arc<str>,
+    /// The least and the largest of its row ids. Those of other files may lie between them.
     pub first: RowId,
     pub last: RowId,
     /// Rows deleted by position so far.
@@ -87,6 +110,8 @@ pub struct Live {
 #[derive(Debug)]
 pub struct Deletes {
     pub entry: Entry,
+    /// The data files that it speaks of, and how many rows of each it deletes.
+    pub of: Vec<(Arc<str>, u64)>,
 }
 
 /// A manifest with the files in it that are in the table.
@@ -100,47 +125,11 @@ pub struct Manifest {
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub id: i64,
-    pub list: String,
-    pub manifests: Vec<String>,
-    /// Files of its parent that it no longer has.
-    pub removed: Vec<String>,
-}
-
-/// What was read of files, which never change. Bounded, one for all tables.
-#[derive(Debug)]
-pub(crate) struct Cache {
-    row_ids: Mutex<CacheInner>,
-}
-
-#[derive(Debug, Default)]
-struct CacheInner {
-    by_path: BTreeMap<String, Arc<RowIds>>,
-    bytes: usize,
-}
-
-/// Row ids that are remembered of data files.
-const CACHE_BYTES_MAX: usize = 32 << 20;
-
-impl Default for Cache {
-    fn default() -> Self {
-        Cache { row_ids: Mutex::new(Rank::new(66, "lake row ids"), CacheInner::default()) }
-    }
-}
-
-impl Cache {
-    pub fn put(&self, path: &str, ids: Arc<RowIds>) {
-        let mut inner = self.row_ids.lock();
-        let bytes = ids.memory() + path.len();
-        if inner.bytes + bytes > CACHE_BYTES_MAX {
-            *inner = CacheInner::default();
-        }
-        inner.bytes += bytes;
-        inner.by_path.insert(path.to_owned(), ids);
-    }
-
-    fn get(&self, path: &str) -> Option<Arc<RowIds>> {
-        self.row_ids.lock().by_path.get(path).cloned()
-    }
+    pub list: Arc<str>,
+    /// Manifests that it names and no snapshot after it. Of the newest one nothing is known yet.
+    pub last_of: Vec<Arc<str>>,
+    /// Files that the one before it has, and none from it on.
+    pub removed: Vec<Arc<str>>,
 }
 
 /// `v12.metadata.json` is 12.
@@ -172,142 +161,8 @@ pub(crate) fn local(dir: &Path, location: &str, path: &str) -> Result<PathBuf> {
 }
 
 impl Lake {
-    /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
-    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there.
-    pub(crate) fn load(
-        env: &Env,
-        dir: &Path,
-        def: &TableDef,
-        location: &str,
-        cache: &Arc<Cache>,
-    ) -> Result<Option<Lake>> {
-        let metadata_dir = dir.join("metadata");
-        let Some(version) = newest_version(env, dir)? else {
-            return Ok(None);
-        };
-        // Whoever renamed it may have died before its name was durable, and a checkpoint must not be ahead of it.
-        files::sync_dir(env, &metadata_dir)?;
-        let path = metadata_dir.join(metadata_name(version));
-        let in_file = |e: Error| e.with("file", path.display());
-        let metadata = Metadata::parse(&files::read(env, &path)?).map_err(in_file)?;
-        match metadata.table_id() {
-            Some(id) if id == def.id && metadata.location == location => {}
-            Some(id) if id == def.id => {
-                remove_dir(env, dir)?;
-                return Ok(None);
-            }
-            // Ids are never used again, so that table was dropped before this one was made.
-            Some(id) if id < def.id => {
-                remove_dir(env, dir)?;
-                return Ok(None);
-            }
-            other => {
-                let found =
-                    other.map_or("no table of Polynya".to_owned(), |TableId(id)| format!("table {id}"));
-                return Err(Error::damaged(format!("the Iceberg table in {} is of {found}", dir.display()))
-                    .with("table", &def.name)
-                    .hint("move that directory away; the table then lands anew"));
-            }
-        }
-        let (row, lsn) = metadata.position().map_err(in_file)?;
-        let mut lake = Lake {
-            env: env.clone(),
-            dir: dir.to_owned(),
-            version,
-            metadata,
-            row,
-            lsn,
-            data: Vec::new(),
-            deletes: Vec::new(),
-            manifests: Vec::new(),
-            kept: Vec::new(),
-            columns: None,
-            garbage: Garbage::default(),
-            lacks_since: AtomicU64::new(0),
-            unsure: AtomicBool::new(false),
-            failing: AtomicBool::new(false),
-            cache: cache.clone(),
-        };
-        lake.read_snapshots()?;
-        lake.sweep()?;
-        lake.write_hint()?;
-        Ok(Some(lake))
-    }
-
     pub(crate) fn local(&self, path: &str) -> Result<PathBuf> {
         local(&self.dir, &self.metadata.location, path)
-    }
-
-    fn read_snapshots(&mut self) -> Result<()> {
-        let mut known: HashMap<String, Arc<Manifest>> = HashMap::new();
-        let mut before: Option<BTreeSet<String>> = None;
-        let mut snapshots = self.metadata.snapshots.clone();
-        snapshots.sort_by_key(|s| s.sequence_number);
-        for snapshot in &snapshots {
-            let list = manifest::read_list(&files::read(&self.env, &self.local(&snapshot.manifest_list)?)?)
-                .map_err(|e| e.with("file", &snapshot.manifest_list))?;
-            let mut manifests = Vec::with_capacity(list.len());
-            for file in list {
-                let read = match known.get(&file.path) {
-                    Some(read) => read.clone(),
-                    None => {
-                        let bytes = files::read(&self.env, &self.local(&file.path)?)?;
-                        let entries =
-                            manifest::read(&bytes, &file).map_err(|e| e.with("file", &file.path))?;
-                        let live = entries.into_iter().filter(|e| e.status != Status::Deleted).collect();
-                        Arc::new(Manifest { file: file.clone(), entries: live })
-                    }
-                };
-                known.insert(file.path.clone(), read.clone());
-                manifests.push(read);
-            }
-            let live: BTreeSet<String> =
-                manifests.iter().flat_map(|m| &m.entries).map(|e| e.file.path.clone()).collect();
-            let removed = before.map_or(Vec::new(), |before| before.difference(&live).cloned().collect());
-            self.kept.push(Kept {
-                id: snapshot.snapshot_id,
-                list: snapshot.manifest_list.clone(),
-                manifests: manifests.iter().map(|m| m.file.path.clone()).collect(),
-                removed,
-            });
-            before = Some(live);
-            if Some(snapshot.snapshot_id) == self.metadata.current_snapshot_id {
-                self.manifests = manifests;
-            }
-        }
-        self.set_live()
-    }
-
-    /// Finds the live files of [`Lake::manifests`], and from the files of positions how many rows of each are deleted.
-    fn set_live(&mut self) -> Result<()> {
-        let entries = || self.manifests.iter().flat_map(|m| &m.entries);
-        let mut deletes: Vec<Arc<Deletes>> = entries()
-            .filter(|e| e.file.content == Content::Deletes)
-            .map(|entry| Arc::new(Deletes { entry: entry.clone() }))
-            .collect();
-        deletes.sort_by(|a, b| {
-            (a.entry.sequence, &a.entry.file.path).cmp(&(b.entry.sequence, &b.entry.file.path))
-        });
-        let mut deleted: HashMap<Arc<str>, u64> = HashMap::new();
-        for file in &deletes {
-            for of in self.positions(file)? {
-                *deleted.entry(of.path).or_default() += of.positions.len() as u64;
-            }
-        }
-        let mut data = Vec::new();
-        for entry in entries().filter(|e| e.file.content == Content::Data) {
-            let deleted = deleted.get(entry.file.path.as_str()).copied().unwrap_or(0);
-            data.push(Arc::new(Live::of(entry.clone(), deleted)?));
-        }
-        data.sort_by_key(|live| live.first);
-        if let Some(pair) = data.windows(2).find(|pair| pair[0].last >= pair[1].first) {
-            return Err(Error::damaged(format!(
-                "the data files {} and {} both have row {}",
-                pair[0].path, pair[1].path, pair[1].first
-            )));
-        }
-        (self.data, self.deletes) = (data, deletes);
-        Ok(())
     }
 
     /// The positions in one file of them.
@@ -316,31 +171,24 @@ impl Lake {
         delete_file::read(files::read(&self.env, &path)?).map_err(|e| e.with("file", path.display()))
     }
 
-    /// The row ids of a data file, deleted ones included.
-    pub(crate) fn row_ids(&self, live: &Live) -> Result<Arc<RowIds>> {
-        if let Some(known) = self.cache.get(&live.path) {
-            return Ok(known);
-        }
-        let path = self.local(&live.path)?;
-        let ids =
-            RowIds::of_file(files::read(&self.env, &path)?).map_err(|e| e.with("file", path.display()))?;
-        if ids.rows() != live.entry.file.rows {
-            return Err(Error::damaged("a data file has another number of rows than its manifest says")
-                .with("file", path.display()));
-        }
-        let ids = Arc::new(ids);
-        self.cache.put(&live.path, ids.clone());
-        Ok(ids)
-    }
-
     /// What follows from a definition: as it was written last, or made now.
     pub(crate) fn columns_of(&self, def: &Arc<TableDef>) -> Result<Arc<Columns>> {
+        let is_same = |columns: &Arc<Columns>| {
+            let (known, options) = (&columns.def, &def.options);
+            Arc::ptr_eq(known, def)
+                || known.schema == def.schema
+                    && known.options.partition_by == options.partition_by
+                    && known.options.sort_by == options.sort_by
+        };
         match &self.columns {
-            Some(columns) if Arc::ptr_eq(&columns.def, def) || columns.def.schema == def.schema => {
-                Ok(columns.clone())
-            }
+            Some(columns) if is_same(columns) => Ok(columns.clone()),
             _ => Columns::of(def).map(Arc::new),
         }
+    }
+
+    /// Whether what was committed last follows from this definition.
+    pub(crate) fn is_of(&self, columns: &Columns) -> bool {
+        self.metadata.has_schema(&columns.iceberg) && self.metadata.has_layout(&columns.layout)
     }
 
     /// Rows that a reader of the current snapshot gets.
@@ -368,10 +216,6 @@ impl Lake {
         files::exists(&self.env, &self.metadata_path())
     }
 
-    pub(crate) fn take_garbage(&self) -> Vec<PathBuf> {
-        std::mem::take(&mut *self.garbage.0.lock())
-    }
-
     /// Says which metadata file is the newest, for readers that have no catalog and do not look for themselves.
     pub(crate) fn write_hint(&self) -> Result<()> {
         let path = self.dir.join("metadata").join(HINT);
@@ -381,43 +225,6 @@ impl Lake {
         }
         files::replace(&self.env, &path, hint.as_bytes())
     }
-
-    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1).
-    fn sweep(&self) -> Result<()> {
-        let mut named: BTreeSet<PathBuf> = BTreeSet::new();
-        named.insert(self.metadata_path());
-        for old in &self.metadata.metadata_log {
-            named.insert(self.local(&old.metadata_file)?);
-        }
-        for kept in &self.kept {
-            named.insert(self.local(&kept.list)?);
-            for path in kept.manifests.iter().chain(&kept.removed) {
-                named.insert(self.local(path)?);
-            }
-        }
-        for entry in self.manifests.iter().flat_map(|m| &m.entries) {
-            named.insert(self.local(&entry.file.path)?);
-        }
-        for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
-            let dir = self.dir.join(sub);
-            for entry in files::list(&self.env, &dir)? {
-                let path = dir.join(&entry.name);
-                if !entry.is_dir && ours(&entry.name) && !named.contains(&path) {
-                    files::remove(&self.env, &path)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn is_our_metadata(name: &str) -> bool {
-    name != HINT
-        && (name.ends_with(files::TEMPORARY) || name.ends_with(".avro") || version_of(name).is_some())
-}
-
-fn is_our_data(name: &str) -> bool {
-    name.ends_with(".parquet")
 }
 
 impl Live {
@@ -427,51 +234,20 @@ impl Live {
             let found = bounds.iter().find(|(id, _)| *id == types::ROW_ID.0 as i32)?;
             Some(RowId(u64::from_le_bytes(found.1.as_slice().try_into().ok()?)))
         };
-        let (first, last) = (bound(&file.metrics.lower), bound(&file.metrics.upper));
-        let (Some(first), Some(last)) = (first, last) else {
-            return Err(Error::damaged(format!("no row ids are said of the data file {}", file.path)));
-        };
+        // What another program wrote anew may not say.
+        let first = bound(&file.metrics.lower).unwrap_or(RowId(0));
+        let last = bound(&file.metrics.upper).unwrap_or(RowId(i64::MAX as u64));
         if deleted > file.rows {
             return Err(Error::damaged(format!("more rows are deleted in {} than it has", file.path)));
         }
         let path = file.path.as_str().into();
         Ok(Live { entry, path, first, last, deleted })
     }
-}
 
-impl Live {
     /// When its last row came, which no row before it came after; `None` if the file does not say.
     pub(crate) fn last_time(&self) -> Option<types::Micros> {
         let upper = &self.entry.file.metrics.upper;
         let (_, bytes) = upper.iter().find(|(id, _)| *id == types::TIME.0 as i32)?;
         Some(types::Micros::from_le_bytes(bytes.as_slice().try_into().ok()?))
     }
-}
-
-/// The table whose lake a directory holds, as far as its newest metadata says so.
-pub(crate) fn table_id_in(env: &Env, dir: &Path) -> Result<Option<TableId>> {
-    let Some(version) = newest_version(env, dir)? else { return Ok(None) };
-    let bytes = files::read(env, &dir.join("metadata").join(metadata_name(version)))?;
-    Ok(Metadata::parse(&bytes).ok().and_then(|metadata| metadata.table_id()))
-}
-
-/// Removes a table's directory with everything that is ours in it.
-pub(crate) fn remove_dir(env: &Env, dir: &Path) -> Result<()> {
-    // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
-    for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
-        let path = dir.join(sub);
-        let mut names: Vec<String> = files::list(env, &path)?.into_iter().map(|e| e.name).collect();
-        names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
-        for name in names.iter().filter(|name| ours(name) || *name == HINT) {
-            files::remove(env, &path.join(name))?;
-        }
-        if files::exists(env, &path)? {
-            // Somebody else's files in it stay.
-            let _ = env.disk.remove_dir(&path);
-        }
-    }
-    if files::exists(env, dir)? {
-        let _ = env.disk.remove_dir(dir);
-    }
-    Ok(())
 }

@@ -4,4 +4,8 @@ mod cadence;
 mod commits;
 mod contract;
 mod crashes;
+mod erasure;
+mod files;
+mod layouts;
+mod names;
 mod support;

@@ -173,14 +173,14 @@ impl Tx {
 
     /// The same for async code: `done` is called once, from a thread that it must not block.
     pub fn commit_then(self, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
-        self.open.submit_commit(done);
+        self.open.submit_commit(None, done);
     }
 
     /// The same as a future of any runtime. Once it was polled the commit is on its way, and dropping the future does not
     /// take it back.
     #[cfg(feature = "sql")]
     pub async fn commit_async(self) -> Result<Outcome> {
-        query::commit(&self.open).await
+        query::commit(&self.open, None).await
     }
 
     /// Forgets everything that was written.

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
 use engine::{Op, View};
 use types::{Change, Error, Kind, Result, TableDef, Value, name};
 
-use crate::ddl::{default_value, later, time_column, time_to_live, unique_index};
+use crate::ddl::{default_value, later, layout, time_column, time_to_live, unique_index};
 use crate::names::Written;
 use crate::planner::table;
 use crate::sql_type;
@@ -126,7 +126,14 @@ fn option(option: &SqlOption) -> Result<Change> {
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("time") => {
             Ok(Change::SetTime { to: time_column(value)? })
         }
-        other => Err(later(&format!("ALTER TABLE … SET ({other})")).hint("`ttl` and `time` may be set")),
+        SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("partition_by") => {
+            Ok(Change::SetPartitionBy { to: layout("partition_by", value)? })
+        }
+        SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("sort_by") => {
+            Ok(Change::SetSortBy { to: layout("sort_by", value)? })
+        }
+        other => Err(later(&format!("ALTER TABLE … SET ({other})"))
+            .hint("`ttl`, `time`, `partition_by` and `sort_by` may be set")),
     }
 }
 

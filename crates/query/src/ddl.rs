@@ -127,13 +127,11 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
                 }
                 def.time = Some(column.id);
             }
-            "partition_by" => {
-                let by = text(value).ok_or_else(|| wrong("text"))?;
-                def.options.partition_by = by.split(',').map(|part| part.trim().to_owned()).collect();
-            }
+            "partition_by" => def.set_partition_by(&layout("partition_by", value)?)?,
+            "sort_by" => def.set_sort_by(&layout("sort_by", value)?)?,
             other => {
                 return Err(Error::invalid(format!("`{}` is no option of a table", name::printable(other)))
-                    .hint("options are ttl, time, lake, retention and partition_by"));
+                    .hint("options are ttl, time, lake, retention, partition_by and sort_by"));
             }
         }
     }
@@ -158,6 +156,17 @@ pub(crate) fn time_column(value: &Expr) -> Result<Option<String>> {
         Some(text) if text.eq_ignore_ascii_case("none") => Ok(None),
         Some(text) => Ok(Some(text)),
         None => Err(Error::invalid(format!("a column, or none, is expected for `time`, {value} was given"))),
+    }
+}
+
+/// What `partition_by = …` and `sort_by = …` say: a list in one text, or none.
+pub(crate) fn layout(option: &str, value: &Expr) -> Result<Vec<String>> {
+    match text(value) {
+        Some(text) if text.eq_ignore_ascii_case("none") => Ok(Vec::new()),
+        Some(text) => Ok(types::layout::split_list(&text)),
+        None => Err(Error::invalid(format!(
+            "a text as 'days(at), user', or none, is expected for `{option}`, {value} was given"
+        ))),
     }
 }
 
@@ -319,10 +328,21 @@ mod tests {
         assert_eq!(with("ttl = '90 minutes'").unwrap().options.ttl, Some(5_400_000_000));
         assert_eq!(with("ttl = none").unwrap().options.ttl, None);
         assert_eq!(with("time = 'AT'").unwrap().time, Some(types::ColumnId(17)));
-        assert_eq!(with("partition_by = 'days(at), x'").unwrap().options.partition_by, ["days(at)", "x"]);
-        for bad in
-            ["lake = 3", "retention = 'soon'", "time = 'x'", "speed = 'high'", "ttl = '0 s'", "ttl = 7"]
-        {
+        let laid_out = with("partition_by = 'days(at), bucket(16, x)', sort_by = 'x desc, at'").unwrap();
+        assert_eq!(laid_out.options.partition_by, ["days(at)", "bucket(16, x)"]);
+        assert_eq!(laid_out.options.sort_by, ["x desc", "at"]);
+        assert!(with("partition_by = none, sort_by = none").unwrap().options.partition_by.is_empty());
+        for bad in [
+            "lake = 3",
+            "retention = 'soon'",
+            "time = 'x'",
+            "speed = 'high'",
+            "ttl = '0 s'",
+            "ttl = 7",
+            "partition_by = 'days(x)'",
+            "sort_by = 'y'",
+            "sort_by = 7",
+        ] {
             assert!(with(bad).is_err(), "{bad}");
         }
         assert!(def("create table t (x int primary key) with (retention = '1h')").is_err());

@@ -10,7 +10,7 @@ mod prepared;
 use datafusion::sql::sqlparser::ast::{
     Ident, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
-use engine::{Op, OpenTransaction, Outcome, Written};
+use engine::{Op, OpenTransaction, Outcome, Remember, Written};
 use tokio::sync::oneshot;
 use types::{Error, Kind, Lsn, Principal, Result, Value, name};
 
@@ -214,7 +214,7 @@ impl Session {
                 let Some(open) = self.open.take() else {
                     return Err(Error::internal("it was open just now"));
                 };
-                let outcome = commit(&open.transaction).await?;
+                let outcome = commit(&open.transaction, None).await?;
                 Ok(done(DoneKind::Commit, outcome.committed.lsn))
             }
             (Control::Rollback, Some(open)) => {
@@ -246,9 +246,9 @@ impl Session {
 
 /// [`OpenTransaction::submit_commit`] as a future of any runtime. Once it was polled the commit is on its way, and
 /// dropping it does not take that back.
-pub async fn commit(transaction: &OpenTransaction) -> Result<Outcome> {
+pub async fn commit(transaction: &OpenTransaction, remember: Option<Remember>) -> Result<Outcome> {
     let (sender, receiver) = oneshot::channel();
-    transaction.submit_commit(move |result| {
+    transaction.submit_commit(remember, move |result| {
         // Nobody waits any more if the future was dropped.
         let _ = sender.send(result);
     });

@@ -11,6 +11,7 @@ use crate::live::Sample;
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::routes::copy::Copies;
+use crate::routes::iceberg::Catalog;
 use crate::storm::Storm;
 use crate::telemetry::Telemetry;
 use crate::work::Pool;
@@ -23,6 +24,10 @@ pub struct App {
     pub telemetry: Telemetry,
     pub work: Pool,
     pub copies: Copies,
+    /// Held by who makes a cursor.
+    pub cursors: tokio::sync::Mutex<()>,
+    /// The Iceberg REST catalog; without it its routes answer 404.
+    pub catalog: Option<Arc<Catalog>>,
     pub recorder: Recorder,
     pub assets: Assets,
     pub storm: Storm,

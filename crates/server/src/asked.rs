@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::near;
 use http::{HeaderMap, Method, Uri, header};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use types::{Error, Result, name};
 
@@ -96,7 +97,7 @@ pub fn no_form(method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
 const FORM_MEDIA: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
 
 /// A body of JSON. `what` it should be, and one that fits.
-pub fn body<T: DeserializeOwned>(bytes: &[u8], what: &str, example: &str) -> Result<T> {
+pub fn body<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str, example: &str) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
         Error::invalid(format!("the body is no {what}: {}", in_words(&e))).hint(format!("send {example}"))
     })

@@ -121,8 +121,38 @@ pub fn principal(
     }
 }
 
-/// The secret of `Authorization: Bearer …`.
+/// Whether a secret would be let in as a bearer key. While there are no keys any would: nobody looks at it.
+pub fn is_key(
+    keys: &[engine::ApiKey],
+    owner: Option<[u8; 32]>,
+    peer: Peer,
+    headers: &HeaderMap,
+    secret: &str,
+) -> bool {
+    let hash = blake3::hash(secret.as_bytes());
+    let is_owner =
+        is_direct(peer, headers) && owner.is_some_and(|owner| hash == blake3::Hash::from_bytes(owner));
+    is_owner || keys.is_empty() || keys.iter().any(|key| hash == blake3::Hash::from_bytes(key.hash))
+}
+
+/// What a WebSocket may be asked to speak. A page's script cannot send `Authorization` with a handshake, only protocols that
+/// it would like: `new WebSocket(url, ["polynya", "bearer.pk_…"])`.
+pub const WEBSOCKET_PROTOCOL: &str = "polynya";
+const BEARER_PROTOCOL: &str = "bearer.";
+
+/// Whether a request asks for a WebSocket.
+pub fn opens_websocket(headers: &HeaderMap) -> bool {
+    let asked = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    asked.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
+}
+
+/// The secret of `Authorization: Bearer …`, or of a WebSocket's protocols.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
+    if !headers.contains_key(header::AUTHORIZATION) && opens_websocket(headers) {
+        let asked = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+        let mut words = asked.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+        return words.find_map(|word| word.trim().strip_prefix(BEARER_PROTOCOL));
+    }
     let (scheme, secret) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }

@@ -1,20 +1,22 @@
 //! One connection: what its client is doing, how long it may, and the stream that notices it.
 //!
 //! hyper knows timeouts for heads only, and a timer a request costs more than a look at all connections once a second.
-//! So each connection keeps its phase in atomics, and [`Watch::sweep`] ends those that stay in one for too long.
+//! So each connection keeps its phase in atomics, and [`Watch::sweep`] ends those that stay in one for too long. Over HTTP/2
+//! many requests share a connection: each of its streams is a [`Connection`] of its own, with the same phases.
 
-use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use vfs::{Mutex, Rank};
 
+use crate::app::Shared;
 use crate::auth::Peer;
 use crate::options::Options;
 use crate::protocol;
@@ -34,6 +36,10 @@ pub enum Phase {
     Answering = 3,
     /// An answer without end is being sent: only a reader that stops reading ends it.
     Following = 4,
+    /// HTTP/2: requests come and are answered on its streams. It is idle while none is open.
+    Carrying = 5,
+    /// A WebSocket, to its end: no request comes any more. Ends as an answer without end does.
+    Talking = 6,
 }
 
 #[derive(Debug)]
@@ -51,15 +57,33 @@ pub struct Connection {
     ended: Notify,
     end_reason: AtomicU8,
     /// The socket, when it was let go while its client may still be sending.
-    leftover: Mutex<Option<TcpStream>>,
+    leftover: Mutex<Option<(TcpStream, Open)>>,
+    /// The streams of an HTTP/2 connection that are open.
+    streams: Mutex<Vec<Weak<Connection>>>,
+    /// Of a stream: the connection that it is part of.
+    carrier: Option<Arc<Connection>>,
 }
 
 impl Connection {
     pub fn new(peer: Peer) -> Arc<Self> {
-        Arc::new(Connection {
+        Arc::new(Connection::in_phase(Phase::Idle, peer, None))
+    }
+
+    /// A stream of an HTTP/2 connection: one request and its answer.
+    pub fn open_stream(self: &Arc<Self>) -> Arc<Self> {
+        let stream = Arc::new(Connection::in_phase(Phase::Working, self.peer, Some(self.clone())));
+        let mut streams = self.streams.lock();
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(&stream));
+        drop(streams);
+        stream
+    }
+
+    fn in_phase(phase: Phase, peer: Peer, carrier: Option<Arc<Connection>>) -> Self {
+        Connection {
             peer,
             opened: Instant::now(),
-            phase: AtomicU8::new(Phase::Idle as u8),
+            phase: AtomicU8::new(phase as u8),
             since_ms: AtomicU64::new(0),
             blocked_ms: AtomicU64::new(0),
             requests: AtomicU32::new(0),
@@ -67,7 +91,14 @@ impl Connection {
             ended: Notify::new(),
             end_reason: AtomicU8::new(u8::MAX),
             leftover: Mutex::new(Rank::new(14, "server leftover socket"), None),
-        })
+            streams: Mutex::new(Rank::new(15, "server streams"), Vec::new()),
+            carrier,
+        }
+    }
+
+    /// Whether it is one of several streams of an HTTP/2 connection.
+    pub fn is_stream(&self) -> bool {
+        self.carrier.is_some()
     }
 
     fn now_ms(&self) -> u64 {
@@ -75,6 +106,10 @@ impl Connection {
     }
 
     pub fn enter(&self, phase: Phase) {
+        // The handshake's own answer ends when the talk has begun.
+        if self.phase.load(Relaxed) == Phase::Talking as u8 {
+            return;
+        }
         self.since_ms.store(self.now_ms(), Relaxed);
         self.phase.store(phase as u8, Relaxed);
     }
@@ -91,6 +126,15 @@ impl Connection {
         self.blocked_ms.load(Relaxed) != 0
     }
 
+    /// Whether something written waits for the client from now on, or no longer.
+    pub fn set_blocked(&self, blocked: bool) {
+        match (blocked, self.is_blocked()) {
+            (true, false) => self.blocked_ms.store(self.now_ms().max(1), Relaxed),
+            (false, true) => self.blocked_ms.store(0, Relaxed),
+            _ => {}
+        }
+    }
+
     /// Why the connection has to end, if it has.
     fn overdue(&self, options: &Options) -> Option<Close> {
         let now = self.now_ms();
@@ -104,7 +148,28 @@ impl Connection {
             0 if spent > options.idle_time_max => Some(Close::Idle),
             1 if spent > options.head_time_max => Some(Close::SlowHead),
             3 if spent > options.answer_time_max => Some(Close::SlowReader),
+            5 if spent > options.idle_time_max && self.is_free() => Some(Close::Idle),
             _ => None,
+        }
+    }
+
+    /// Whether no stream is open.
+    fn is_free(&self) -> bool {
+        self.streams.lock().iter().all(|stream| stream.strong_count() == 0)
+    }
+
+    fn end(&self, reason: Close) {
+        self.end_reason.store(reason as u8, Relaxed);
+        self.ended.notify_one();
+    }
+
+    /// Ends its streams that are overdue: what one of them waits for need not end the others.
+    fn sweep_streams(&self, options: &Options) {
+        let open: Vec<_> = self.streams.lock().iter().filter_map(Weak::upgrade).collect();
+        for stream in open {
+            if let Some(reason) = stream.overdue(options) {
+                stream.end(reason);
+            }
         }
     }
 
@@ -115,10 +180,19 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // From now on it may be idle.
+        if let Some(carrier) = &self.carrier {
+            carrier.since_ms.store(carrier.now_ms(), Relaxed);
+        }
+    }
+}
+
 /// Ends connections that are overdue.
 #[derive(Debug, Default)]
 pub struct Watch {
-    connections: Vec<std::sync::Weak<Connection>>,
+    connections: Vec<Weak<Connection>>,
 }
 
 impl Watch {
@@ -130,11 +204,33 @@ impl Watch {
         self.connections.retain(|weak| {
             let Some(connection) = weak.upgrade() else { return false };
             if let Some(reason) = connection.overdue(options) {
-                connection.end_reason.store(reason as u8, Relaxed);
-                connection.ended.notify_one();
+                connection.end(reason);
             }
+            connection.sweep_streams(options);
             true
         });
+    }
+}
+
+/// Counts a connection as open for as long as its socket is.
+pub struct Open(Shared);
+
+impl Open {
+    pub fn new(app: Shared) -> Self {
+        app.telemetry.connections_open.fetch_add(1, Relaxed);
+        Open(app)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.telemetry.connections_open.fetch_sub(1, Relaxed);
+    }
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Open")
     }
 }
 
@@ -142,7 +238,7 @@ impl Watch {
 #[derive(Debug)]
 pub struct Stream {
     /// There until it is dropped.
-    socket: Option<TcpStream>,
+    socket: Option<(TcpStream, Open)>,
     connection: Arc<Connection>,
     /// An answer of ours that is being sent in the place of one of hyper's.
     instead: Option<Instead>,
@@ -157,12 +253,30 @@ struct Instead {
 }
 
 impl Stream {
-    pub fn new(socket: TcpStream, connection: Arc<Connection>) -> Self {
-        Stream { socket: Some(socket), connection, instead: None }
+    pub fn new(socket: TcpStream, open: Open, connection: Arc<Connection>) -> Self {
+        Stream { socket: Some((socket, open)), connection, instead: None }
     }
 
     fn socket(&mut self) -> Pin<&mut TcpStream> {
-        Pin::new(self.socket.as_mut().expect("there until it is dropped"))
+        let (socket, _) = self.socket.as_mut().expect("there until it is dropped");
+        Pin::new(socket)
+    }
+
+    /// Waits for the client's first bytes, and tells whether they begin HTTP/2. They stay where they are.
+    pub async fn speaks_http2(&mut self) -> bool {
+        const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n";
+        let mut first = [0; BEGIN.len()];
+        loop {
+            match self.socket().peek(&mut first).await {
+                Ok(n) if n == BEGIN.len() => return first == BEGIN,
+                Ok(n @ 1..) if BEGIN.starts_with(&first[..n]) => {
+                    // The rest is on its way; there is no waiting for more than there is.
+                    self.connection.came();
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                _ => return false,
+            }
+        }
     }
 
     /// Sends our own refusal of what is no HTTP where hyper sends an empty one; `None` if `bytes` is no such one.
@@ -189,15 +303,7 @@ impl Stream {
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let blocked = &self.connection.blocked_ms;
-        match &result {
-            Poll::Pending if blocked.load(Relaxed) == 0 => {
-                blocked.store(self.connection.now_ms().max(1), Relaxed)
-            }
-            Poll::Pending => {}
-            Poll::Ready(_) if blocked.load(Relaxed) != 0 => blocked.store(0, Relaxed),
-            Poll::Ready(_) => {}
-        }
+        self.connection.set_blocked(result.is_pending());
         result
     }
 }
@@ -217,7 +323,7 @@ const LINGER_BYTES: usize = 256 << 20;
 /// After an early refusal the client may still be sending. Closing at once would reset the connection and could take
 /// the answer with it, so what comes is read and thrown away for a moment.
 pub async fn linger(connection: &Connection) {
-    let Some(mut socket) = connection.leftover.lock().take() else { return };
+    let Some((mut socket, _open)) = connection.leftover.lock().take() else { return };
     let discard = async {
         // Tells the client that nothing more comes; if that fails, there is nobody to tell.
         let _ = socket.shutdown().await;

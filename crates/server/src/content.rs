@@ -2,7 +2,10 @@
 
 use std::io::Read;
 
-use types::{Error, Kind, Result};
+use http::{HeaderMap, header};
+use types::{Error, Kind, Result, name};
+
+use crate::failure::Failure;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +16,16 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// What a request says that its body is.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Failure> {
+        let said =
+            headers.get(header::CONTENT_ENCODING).map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
+        Encoding::parse(said).ok_or_else(|| {
+            let what = format!("`{}` cannot be undone", name::printable(said));
+            Failure::unsupported(what, "send gzip, zstd or neither")
+        })
+    }
+
     /// From the header's value; `None` if we do not know it.
     pub fn parse(header: &str) -> Option<Self> {
         match header.trim().to_ascii_lowercase().as_str() {

@@ -1,9 +1,11 @@
 //! A table's definition as users write and read it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
-use types::{ColumnId, DataType, Error, Kind, NewIndex, Result, TableDef, TableId, Value, name};
+use types::{
+    Change, ColumnId, DataType, Error, Kind, NewIndex, Path, Result, TableDef, TableId, Value, name,
+};
 
 /// The body of `PUT /v1/tables/{table}`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -19,8 +21,10 @@ pub struct Definition {
     pub retention: Option<i64>,
     /// Seconds.
     pub ttl: Option<i64>,
-    #[serde(default)]
-    pub partition_by: Vec<String>,
+    /// `None`: as it is.
+    pub partition_by: Option<Vec<String>>,
+    /// `None`: as it is.
+    pub sort_by: Option<Vec<String>>,
     /// All that the table is to have; `None`: those that it has.
     pub indexes: Option<Vec<IndexDefinition>>,
 }
@@ -46,6 +50,16 @@ pub struct ColumnDefinition {
     pub nullable: Option<bool>,
     /// As it was written: a decimal keeps all its digits.
     pub default: Option<Box<RawValue>>,
+    /// Where its values stand in rows of JSON. Null: under its name; absent: as it is.
+    #[serde(default, deserialize_with = "given")]
+    pub path: Option<Option<String>>,
+    /// Whether it takes the fields of rows of JSON that no column takes; absent: as it is.
+    pub rest: Option<bool>,
+}
+
+/// What was given, be it null.
+fn given<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 /// A column as asked for, its texts understood.
@@ -55,6 +69,8 @@ pub struct Wanted {
     pub data_type: DataType,
     pub nullable: bool,
     pub default: Option<Value>,
+    pub path: Option<Option<Path>>,
+    pub rest: Option<bool>,
 }
 
 /// Columns in one definition, so that a body of millions is refused before it is understood.
@@ -83,9 +99,13 @@ impl Definition {
     /// The definition of a table that does not exist yet.
     pub fn new_table(&self, full_name: &str) -> Result<TableDef> {
         let mut def = TableDef::new(TableId(0), full_name);
-        for column in self.columns()? {
-            def.add_column(&column.name, &column.data_type, column.nullable, column.default)
+        let columns = self.columns()?;
+        for column in &columns {
+            def.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())
                 .map_err(unprocessable)?;
+        }
+        for change in filled_by(&def, &columns)? {
+            def.alter(&change)?;
         }
         if let Some(key) = &self.primary_key {
             def.set_primary_key(key)?;
@@ -117,7 +137,8 @@ impl Definition {
             ),
         };
         def.options.ttl = self.ttl_micros()?;
-        def.options.partition_by = self.partition_by.clone();
+        def.set_partition_by(self.partition_by.as_deref().unwrap_or_default())?;
+        def.set_sort_by(self.sort_by.as_deref().unwrap_or_default())?;
         Ok(def)
     }
 
@@ -129,6 +150,38 @@ impl Definition {
         };
         self.ttl.map(micros).transpose()
     }
+}
+
+/// What brings the paths of a table's columns, and its column for the rest, to those that are wanted. `def` has the columns.
+pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<Change>> {
+    let rests: Vec<&str> = wanted.iter().filter(|c| c.rest == Some(true)).map(|c| c.name.as_str()).collect();
+    if let [first, second, ..] = rests[..] {
+        return Err(Error::invalid(format!("both `{first}` and `{second}` are to take the rest"))
+            .hint("one column takes the fields that no column takes"));
+    }
+    let mut changes = Vec::new();
+    let id = |name: &str| def.schema.column_named(name).map(|column| column.id);
+    // First what goes, so that it is in nobody's way.
+    for column in wanted.iter().filter(|column| column.rest == Some(false)) {
+        if def.options.rest.is_some() && def.options.rest == id(&column.name) {
+            changes.push(Change::SetRest { to: None });
+        }
+    }
+    for clears in [true, false] {
+        for Wanted { name, path, .. } in wanted {
+            let Some(path) = path.as_ref().filter(|path| path.is_none() == clears) else { continue };
+            let known = def.options.paths.iter().find(|(column, _)| Some(*column) == id(name));
+            if known.map(|(_, path)| path) != path.as_ref() {
+                changes.push(Change::SetPath { name: name.clone(), path: path.clone() });
+            }
+        }
+    }
+    if let [rest] = rests[..]
+        && (def.options.rest.is_none() || def.options.rest != id(rest))
+    {
+        changes.push(Change::SetRest { to: Some(rest.to_owned()) });
+    }
+    Ok(changes)
 }
 
 /// Too many columns or two that clash are a fault of the data sent, not of its size in bytes.
@@ -157,7 +210,16 @@ impl ColumnDefinition {
                     .map_err(|e| e.with("default of", name::printable(&self.name)))?,
             ),
         };
-        Ok(Wanted { name: self.name.clone(), data_type, nullable: self.nullable.unwrap_or(true), default })
+        let path = match &self.path {
+            None => None,
+            Some(None) => Some(None),
+            Some(Some(path)) => {
+                let path = Path::parse(path).map_err(|e| e.with("column", name::printable(&self.name)))?;
+                Some(Some(path))
+            }
+        };
+        let (name, nullable) = (self.name.clone(), self.nullable.unwrap_or(true));
+        Ok(Wanted { name, data_type, nullable, default, path, rest: self.rest })
     }
 }
 
@@ -212,6 +274,12 @@ pub fn describe(def: &TableDef) -> Json {
             if let Some(default) = &column.default {
                 shown["default"] = show(default, &column.data_type);
             }
+            if let Some((_, path)) = def.options.paths.iter().find(|(id, _)| *id == column.id) {
+                shown["path"] = json!(path.to_string());
+            }
+            if def.options.rest == Some(column.id) {
+                shown["rest"] = json!(true);
+            }
             shown
         })
         .collect();
@@ -236,6 +304,9 @@ pub fn describe(def: &TableDef) -> Json {
     }
     if !def.options.partition_by.is_empty() {
         shown["partition_by"] = json!(def.options.partition_by);
+    }
+    if !def.options.sort_by.is_empty() {
+        shown["sort_by"] = json!(def.options.sort_by);
     }
     if !def.indexes.is_empty() {
         let indexes = def.indexes.iter().map(|index| {
@@ -284,7 +355,8 @@ mod tests {
     #[test]
     fn a_definition_is_understood_and_shown_again() {
         let body = br#"{"columns":[{"name":"id","type":"int64"},{"name":"d","type":"decimal(10,2)","default":"1.50"},
-            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60,"ttl":90}"#;
+            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60,"ttl":90,
+            "partition_by":["days(at)","bucket(16, id)"],"sort_by":["d desc nulls last"]}"#;
         let def = Definition::parse(body).unwrap().new_table("main.events").unwrap();
         let shown = describe(&def);
         assert_eq!(shown["primary_key"], json!(["id"]));
@@ -295,6 +367,8 @@ mod tests {
         );
         assert_eq!((&shown["time"], &shown["retention"]), (&json!("at"), &json!(60)));
         assert_eq!(shown["ttl"], json!(90));
+        assert_eq!(shown["partition_by"], json!(["days(at)", "bucket(16, id)"]));
+        assert_eq!(shown["sort_by"], json!(["d desc nulls last"]));
     }
 
     #[test]
@@ -308,6 +382,34 @@ mod tests {
     }
 
     #[test]
+    fn paths_and_the_rest_are_understood_and_shown_again() {
+        let body = br#"{"columns":[{"name":"id","type":"int64","path":"payload.user.\"i.d\""},{"name":"n","type":"int64"},
+            {"name":"extra","type":"json","rest":true}]}"#;
+        let def = Definition::parse(body).unwrap().new_table("main.t").unwrap();
+        let shown = describe(&def);
+        assert_eq!(shown["columns"][0]["path"], json!("payload.user.\"i.d\""));
+        assert_eq!(shown["columns"][1].get("path"), None);
+        assert_eq!((&shown["columns"][2]["rest"], shown["columns"][1].get("rest")), (&json!(true), None));
+        let wanted = |body: &str| Definition::parse(body.as_bytes()).unwrap().columns().unwrap();
+        let changes = |body: &str| filled_by(&def, &wanted(body)).unwrap();
+        assert_eq!(
+            changes(r#"{"columns":[{"name":"ID","type":"int64"},{"name":"extra","type":"json"}]}"#),
+            []
+        );
+        let swapped = r#"{"columns":[{"name":"id","type":"int64","path":null},{"name":"n","type":"int64","path":"payload.user.\"i.d\""},{"name":"extra","type":"json","rest":false}]}"#;
+        let mut other = def.clone();
+        for change in changes(swapped) {
+            other.alter(&change).unwrap();
+        }
+        let shown = describe(&other);
+        assert_eq!(
+            (shown["columns"][0].get("path"), &shown["columns"][1]["path"]),
+            (None, &json!("payload.user.\"i.d\""))
+        );
+        assert_eq!(shown["columns"][2].get("rest"), None);
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_with_a_reason() {
         for (body, part) in [
             (
@@ -318,7 +420,28 @@ mod tests {
             (r#"{"columns":[{"name":"a","type":"integr"}]}"#, "is no data type"),
             (r#"{"columns":[{"name":"a","type":"int32","default":"x"}]}"#, "int32 expected"),
             (r#"{"colums":[]}"#, "unknown field `colums`"),
+            (
+                r#"{"columns":[{"name":"a","type":"int32","path":"x..y"}]}"#,
+                "`x..y` is no path: a name is empty",
+            ),
+            (
+                r#"{"columns":[{"name":"a","type":"int32","rest":true}]}"#,
+                "is int32, so it cannot take the rest",
+            ),
+            (
+                r#"{"columns":[{"name":"a","type":"json","rest":true},{"name":"b","type":"json","rest":true}]}"#,
+                "both `a` and `b` are to take the rest",
+            ),
+            (
+                r#"{"columns":[{"name":"a","type":"int32","path":"x"},{"name":"b","type":"int32","path":"x"}]}"#,
+                "`x` is the path of column `a`",
+            ),
             (r#"{"primary_key":["x"]}"#, "is no column"),
+            (
+                r#"{"columns":[{"name":"a","type":"int32"}],"partition_by":["days(a)"]}"#,
+                "the column is int32",
+            ),
+            (r#"{"columns":[{"name":"a","type":"point"}],"sort_by":["a"]}"#, "it is point"),
             ("[", "no table definition"),
         ] {
             let error = Definition::parse(body.as_bytes()).and_then(|d| d.new_table("main.t")).unwrap_err();

@@ -108,6 +108,24 @@ impl Failure {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message, hint)
     }
 
+    /// More headers than a request may have.
+    pub fn head_too_large(headers_max: usize) -> Self {
+        let message = "the request has too many headers";
+        let hint = format!("send at most {headers_max}; what is longer belongs into the body");
+        Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message, hint)
+    }
+
+    /// More requests over HTTP/2 than there may be connections.
+    pub fn too_many_requests_at_once() -> Self {
+        let message = "too many requests are worked on at once";
+        Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too_many_connections",
+            message,
+            "wait for some of their answers",
+        )
+    }
+
     /// The client stopped in the middle of its body.
     pub fn slow_body() -> Self {
         let message = "the body did not come in time";
@@ -131,6 +149,40 @@ impl Failure {
         self
     }
 
+    /// For readers of plain text.
+    pub fn message_and_hint(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}: {hint}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// Of one table among several.
+    pub fn of_table(mut self, table: &str) -> Self {
+        if !self.message.contains("(table ") {
+            self.message += &format!(" (table {table})");
+        }
+        self
+    }
+
+    /// Of what was committed in pieces: how many rows are there.
+    pub fn after(mut self, rows: u64) -> Self {
+        if rows == 0 {
+            return self;
+        }
+        self.message += &format!(" (rows committed before {rows})");
+        let next = "those before are there: send the rest";
+        self.hint = Some(match self.hint {
+            Some(hint) => format!("{hint}; {next}"),
+            None => next.to_owned(),
+        });
+        self
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }
@@ -142,11 +194,19 @@ impl Failure {
             error["hint"] = json!(hint);
         }
         if !self.rows.is_empty() {
-            let row = |bad: &BadRow| json!({ "row": bad.row, "column": bad.column, "message": bad.message });
-            error["rows"] = self.rows.iter().map(row).collect();
+            error["rows"] = self.rows.iter().map(bad_row).collect();
         }
         error
     }
+}
+
+/// A row that does not fit, as answers name it.
+pub fn bad_row(bad: &BadRow) -> Json {
+    let mut shown = json!({ "row": bad.row, "column": bad.column, "message": bad.message });
+    if let Some(line) = bad.line {
+        shown["line"] = json!(line);
+    }
+    shown
 }
 
 impl From<Error> for Failure {

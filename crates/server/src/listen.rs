@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -21,13 +22,15 @@ use types::{Error, Kind, Result};
 use crate::app::{App, Shared};
 use crate::assets::Assets;
 use crate::auth::Peer;
-use crate::connection::{self, Connection, Stream, Watch};
+use crate::connection::{self, Connection, Open, Phase, Stream, Watch};
 use crate::files;
+use crate::http2;
 use crate::live::{self, Sample};
 use crate::options::Options;
 use crate::record::{self, Recorder};
 use crate::routes;
 use crate::routes::copy::Copies;
+use crate::routes::iceberg::Catalog;
 use crate::storm::Storm;
 use crate::telemetry::{Close, Telemetry};
 use crate::told::Told;
@@ -59,6 +62,12 @@ impl Server {
             ask,
             work: Pool::start(options.work_threads, options.work_queue_max)?,
             copies: Copies::new(&options),
+            cursors: tokio::sync::Mutex::default(),
+            catalog: options
+                .catalog
+                .clone()
+                .map(|store| Catalog::start(engine.clone(), store))
+                .transpose()?,
             lsn: watch::Sender::new(engine.root().lsn()),
             live: watch::Sender::new(Arc::new(Sample::default())),
             stopping: watch::Sender::new(false),
@@ -223,22 +232,6 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
     }
 }
 
-/// Counts a connection as open.
-struct Open(Shared);
-
-impl Open {
-    fn new(app: Shared) -> Self {
-        app.telemetry.connections_open.fetch_add(1, Relaxed);
-        Open(app)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.telemetry.connections_open.fetch_sub(1, Relaxed);
-    }
-}
-
 /// One connection too many: a fresh socket has room for this, so it is written without waiting.
 fn refuse(socket: TcpStream) {
     const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
@@ -252,27 +245,63 @@ fn refuse(socket: TcpStream) {
 }
 
 async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<Connection>, open: Open) {
-    let service = {
-        let (app, connection) = (app.clone(), connection.clone());
-        service_fn(move |request| {
-            let (app, router, connection) = (app.clone(), router.clone(), connection.clone());
-            async move { Ok::<_, Infallible>(routes::handle(app, router, connection, request).await) }
-        })
+    let mut stream = Stream::new(socket, open, connection.clone());
+    let mut stopping = app.stopping.subscribe();
+    if *stopping.borrow() {
+        return;
+    }
+    let speaks_http2 = tokio::select! {
+        speaks = stream.speaks_http2() => speaks,
+        reason = connection.ended() => return app.telemetry.closed(reason),
+        _ = stopping.changed() => return app.telemetry.closed(Close::Stop),
     };
-    let io = TokioIo::new(Stream::new(socket, connection.clone()));
-    let mut http = http1::Builder::new();
-    // The pace of clients is watched by `Connection`, for all phases and without a timer each.
-    http.header_read_timeout(None)
-        .keep_alive(true)
-        .half_close(false)
-        .max_headers(app.options.headers_max)
-        .max_header_size(app.options.head_bytes_max)
-        .max_buf_size(app.options.head_bytes_max.max(8 << 10));
-    let mut http = Box::pin(http.serve_connection(io, service));
+    let io = TokioIo::new(stream);
+    if speaks_http2 {
+        connection.enter(Phase::Carrying);
+        let service = {
+            let app = app.clone();
+            service_fn(move |request| {
+                let (app, router) = (app.clone(), router.clone());
+                // Taken when the stream has begun: that is where it is polled.
+                async move { Ok::<_, Infallible>(routes::handle(app, router, http2::stream(), request).await) }
+            })
+        };
+        let http = http2::builder(&app, &connection).serve_connection(io, service);
+        drive(&app, &connection, http, |http| http.graceful_shutdown()).await;
+    } else {
+        let service = {
+            let (app, connection) = (app.clone(), connection.clone());
+            service_fn(move |request| {
+                let (app, router, connection) = (app.clone(), router.clone(), connection.clone());
+                async move { Ok::<_, Infallible>(routes::handle(app, router, connection, request).await) }
+            })
+        };
+        let mut http = http1::Builder::new();
+        // The pace of clients is watched by `Connection`, for all phases and without a timer each.
+        http.header_read_timeout(None)
+            .keep_alive(true)
+            .half_close(false)
+            .max_headers(app.options.headers_max)
+            .max_header_size(app.options.head_bytes_max)
+            .max_buf_size(app.options.head_bytes_max.max(8 << 10));
+        let http = http.serve_connection(io, service).with_upgrades();
+        drive(&app, &connection, http, |http| http.graceful_shutdown()).await;
+    }
+    connection::linger(&connection).await;
+}
+
+/// Serves a connection until it ends, by itself or for a reason of ours. `close` lets it end between answers.
+async fn drive<C: Future<Output = hyper::Result<()>>>(
+    app: &App,
+    connection: &Connection,
+    http: C,
+    close: impl Fn(Pin<&mut C>),
+) {
+    let mut http = Box::pin(http);
     let mut stopping = app.stopping.subscribe();
     let mut ending = *stopping.borrow();
     if ending {
-        http.as_mut().graceful_shutdown();
+        close(http.as_mut());
     }
     loop {
         tokio::select! {
@@ -289,7 +318,7 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
                 if reason == Close::Idle && !ending {
                     app.telemetry.closed(reason);
                     ending = true;
-                    http.as_mut().graceful_shutdown();
+                    close(http.as_mut());
                 } else {
                     if reason != Close::Idle {
                         app.telemetry.closed(reason);
@@ -300,13 +329,10 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
             _ = stopping.changed(), if !ending => {
                 app.telemetry.closed(Close::Stop);
                 ending = true;
-                http.as_mut().graceful_shutdown();
+                close(http.as_mut());
             }
         }
     }
-    drop(http);
-    connection::linger(&connection).await;
-    drop(open);
 }
 
 /// Looks at every connection once a second, or more often where limits are short.

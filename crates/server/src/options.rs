@@ -56,6 +56,8 @@ pub struct Options {
     pub owner_hash: Option<[u8; 32]>,
     /// Keyword search; without it its routes answer 404.
     pub search: Option<query::Search>,
+    /// Where the Iceberg REST catalog keeps tables of others; without it its routes answer 404.
+    pub catalog: Option<lake::catalog::Store>,
     /// Full name of the vault whose pages are everything that no route is; without such a table there is no site.
     pub site: Option<String>,
     /// What starts a storm; without it none can be started here.
@@ -99,6 +101,7 @@ impl Default for Options {
             rows_bytes_max: 32 << 20,
             owner_hash: None,
             search: None,
+            catalog: None,
             site: None,
             storm: None,
             parts: Vec::new(),

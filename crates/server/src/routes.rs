@@ -2,10 +2,14 @@
 
 mod ask;
 pub mod copy;
-mod define;
+mod cursors;
+pub mod define;
+pub mod iceberg;
+mod incoming;
 mod lake;
 mod near;
 mod operations;
+mod otlp;
 mod page;
 pub mod read;
 pub mod search;
@@ -38,6 +42,7 @@ use crate::asked;
 use crate::auth;
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
+use crate::http2;
 use crate::record::Note;
 use crate::telemetry::Class;
 
@@ -75,11 +80,17 @@ pub const ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/tables/{table}", Class::Define, Some(Scope::Write), true),
     route(Method::POST, "/v1/tables/{table}/rows", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/rows", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/v1/rows", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/rows/{key}", Class::Read, Some(Scope::Read), true),
     route(Method::DELETE, "/v1/tables/{table}/rows/{key}", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
     route(Method::POST, "/v1/tables/{table}/commit", Class::Other, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/watermarks", Class::Other, Some(Scope::Read), true),
+    // A key that may read may be a consumer.
+    route(Method::GET, "/v1/tables/{table}/cursors", Class::Other, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
+    route(Method::PUT, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
+    route(Method::DELETE, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
     route(Method::GET, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
     route(Method::POST, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
     route(Method::GET, "/v1/search", Class::Search, Some(Scope::Read), true),
@@ -92,6 +103,86 @@ pub const ROUTES: &[Route] = &[
     route(Method::POST, "/v1/sql", Class::Sql, Some(Scope::Read), true),
     route(Method::POST, "/v1/copy", Class::Write, Some(Scope::Write), true),
     route(Method::POST, "/v1/transactions", Class::Write, Some(Scope::Write), true),
+    // Where OpenTelemetry's exporters send logs.
+    route(Method::POST, "/v1/logs", Class::Write, Some(Scope::Write), true),
+    // The Iceberg REST catalog. What is open needs the key in its body.
+    route(Method::GET, "/iceberg/v1/config", Class::Other, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/oauth/tokens", Class::Other, None, true),
+    route(Method::GET, "/iceberg/v1/namespaces", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/namespaces", Class::Define, Some(Scope::Write), true),
+    route(Method::GET, "/iceberg/v1/namespaces/{namespace}", Class::Read, Some(Scope::Read), true),
+    route(Method::DELETE, "/iceberg/v1/namespaces/{namespace}", Class::Define, Some(Scope::Write), true),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/properties",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(Method::GET, "/iceberg/v1/namespaces/{namespace}/tables", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/namespaces/{namespace}/tables", Class::Define, Some(Scope::Write), true),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/register",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(
+        Method::GET,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
+        Class::Read,
+        Some(Scope::Read),
+        true,
+    ),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(
+        Method::DELETE,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    // Whoever may read a table may say how long it took.
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/tables/{table}/metrics",
+        Class::Other,
+        Some(Scope::Read),
+        false,
+    ),
+    route(Method::POST, "/iceberg/v1/tables/rename", Class::Define, Some(Scope::Write), true),
+    route(Method::POST, "/iceberg/v1/transactions/commit", Class::Define, Some(Scope::Write), true),
+    route(Method::GET, "/iceberg/v1/namespaces/{namespace}/views", Class::Read, Some(Scope::Read), true),
+    route(Method::POST, "/iceberg/v1/namespaces/{namespace}/views", Class::Define, Some(Scope::Write), true),
+    route(
+        Method::GET,
+        "/iceberg/v1/namespaces/{namespace}/views/{view}",
+        Class::Read,
+        Some(Scope::Read),
+        true,
+    ),
+    route(
+        Method::POST,
+        "/iceberg/v1/namespaces/{namespace}/views/{view}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(
+        Method::DELETE,
+        "/iceberg/v1/namespaces/{namespace}/views/{view}",
+        Class::Define,
+        Some(Scope::Write),
+        true,
+    ),
+    route(Method::POST, "/iceberg/v1/views/rename", Class::Define, Some(Scope::Write), true),
     // From this machine only.
     route(Method::POST, "/v1/storm", Class::Other, Some(Scope::Admin), false),
     route(Method::GET, "/v1/storm", Class::Other, Some(Scope::Admin), false),
@@ -112,12 +203,15 @@ pub const ROUTES: &[Route] = &[
 fn reads_query(route: &Route) -> bool {
     let is_get = route.method == Method::GET;
     match route.path {
-        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" => true,
-        "/v1/tables/{table}/tail" | "/v1/storm" => is_get,
+        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/rows" | "/v1/logs" => {
+            true
+        }
+        "/v1/tables/{table}/tail" | "/v1/tables/{table}/watermarks" | "/v1/storm" => is_get,
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
         "/" | "/_/" | "/_/{file}" | "/{page}" => true,
-        _ => false,
+        // Others' clients may say more than is known here.
+        path => path.starts_with(iceberg::PREFIX),
     }
 }
 
@@ -127,14 +221,20 @@ const NO_ROUTE: &str = "(none)";
 const METHOD_CHARS_MAX: usize = 20;
 
 pub fn router(app: &Shared) -> Router {
-    Router::new()
+    iceberg::routes(Router::new())
         .route("/v1/tables", get(define::list))
         .route("/v1/tables/{table}", get(define::describe).put(define::put).delete(define::remove))
         .route("/v1/tables/{table}/rows", get(read::rows).post(write::rows))
+        .route("/v1/rows", post(write::several::rows))
         .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
         .route("/v1/tables/{table}/tail", get(tail::tail))
         .route("/v1/tables/{table}/commit", post(lake::commit))
-        .route("/v1/tables/{table}/watermarks", get(lake::watermarks))
+        .route("/v1/tables/{table}/watermarks", get(lake::watermarks::watermarks))
+        .route("/v1/tables/{table}/cursors", get(cursors::list))
+        .route(
+            "/v1/tables/{table}/cursors/{name}",
+            get(cursors::get).put(cursors::put).delete(cursors::remove),
+        )
         .route("/v1/tables/{table}/search", get(search::table).post(search::table_asked))
         .route("/v1/search", get(search::all).post(search::all_asked))
         .route("/v1/ask", post(ask::ask))
@@ -143,6 +243,7 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/sql", post(sql::sql))
         .route("/v1/copy", post(copy::copy))
         .route("/v1/transactions", post(transactions::transactions))
+        .route("/v1/logs", post(otlp::logs))
         .route("/v1/storm", post(storm::start).get(storm::state).delete(storm::stop))
         .route("/health", get(operations::health))
         .route("/ready", get(operations::ready))
@@ -153,14 +254,23 @@ pub fn router(app: &Shared) -> Router {
         .route("/_/live", get(page::live))
         .route("/_/{file}", get(page::file))
         .method_not_allowed_fallback(|method: Method, matched: MatchedPath| async move {
-            Failure::method_not_allowed(method.as_str(), &near::methods(matched.as_str()))
+            let path = matched.as_str();
+            refused(path, Failure::method_not_allowed(method.as_str(), &near::methods(path)))
         })
         .route_layer(from_fn_with_state(app.clone(), admit))
         .fallback(any(|request: Request<Body>| async move {
             let path = request.uri().path();
-            Failure::no_route(path, near::path(path))
+            refused(path, Failure::no_route(path, near::path(path)))
         }))
         .with_state(app.clone())
+}
+
+/// A refusal before any handler, in the words of whoever asks at such a path.
+fn refused(path: &str, failure: Failure) -> Response {
+    match path.starts_with(iceberg::PREFIX) {
+        true => iceberg::problem::Problem::from(failure).into_response(),
+        false => failure.into_response(),
+    }
 }
 
 /// Found out while a request was admitted; travels with the answer to where it is counted.
@@ -218,7 +328,7 @@ async fn admit(
             }
             (principal, next.run(Request::from_parts(parts, body)).await)
         }
-        Err(failure) => (None, failure.into_response()),
+        Err(failure) => (None, refused(route.path, failure)),
     };
     response.extensions_mut().insert(Seen { route, principal });
     response
@@ -229,7 +339,7 @@ pub async fn handle(
     app: Shared,
     router: Router,
     connection: Arc<Connection>,
-    request: Request<hyper::body::Incoming>,
+    mut request: Request<hyper::body::Incoming>,
 ) -> Response<Answer> {
     connection.enter(Phase::Working);
     connection.requests.fetch_add(1, Relaxed);
@@ -238,13 +348,18 @@ pub async fn handle(
     let method = request.method().clone();
     let bytes_in = request.body().size_hint().exact().unwrap_or(0);
     connection.unread.store(!request.body().is_end_stream(), Relaxed);
+    let refused = if connection.is_stream() { http2::admit(&mut request, &app).err() } else { None };
     let (mut parts, body) = request.into_parts();
-    let page = crate::pages::answer(&app, &parts, connection.peer).await;
+    let page = match refused {
+        Some(_) => None,
+        None => crate::pages::answer(&app, &parts, connection.peer).await,
+    };
     // Needed only for the record, so only then kept.
     let path = (page.is_none() && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
-    let (mut response, seen) = match page {
-        Some(response) => (response, Some(Seen { route: &PAGE, principal: None })),
-        None => {
+    let (mut response, seen) = match (page, refused) {
+        (_, Some(failure)) => (failure.into_response(), None),
+        (Some(response), None) => (response, Some(Seen { route: &PAGE, principal: None })),
+        (None, None) => {
             parts.extensions.insert(connection.clone());
             let body = Body::new(Asked { body, connection: connection.clone() });
             match router.oneshot(Request::from_parts(parts, body)).await {
@@ -259,7 +374,7 @@ pub async fn handle(
     let duration = started.elapsed();
     let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);
-    if connection.unread.load(Relaxed) {
+    if connection.unread.load(Relaxed) && !connection.is_stream() {
         // What is left of the body stands before the next request, and nobody wants it.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -269,7 +384,8 @@ pub async fn handle(
         let route = seen.as_ref().map_or(NO_ROUTE, |seen| seen.route.path);
         let table = seen.as_ref().and(path.as_deref()).and_then(table_of);
         // Who watches the records must not fill them. Only what was read: else its name would hide any request.
-        let about_itself = method == Method::GET
+        let moves_cursor = seen.as_ref().is_some_and(|seen| seen.route.path.contains("/cursors/"));
+        let about_itself = (method == Method::GET || moves_cursor)
             && response.status().is_success()
             && table.as_deref().is_some_and(|table| table.starts_with("polynya."));
         (!about_itself).then(|| Note {
@@ -287,7 +403,7 @@ pub async fn handle(
     let note = note.flatten();
     let follows = response.extensions_mut().remove::<Follows>().is_some();
     connection.enter(if follows { Phase::Following } else { Phase::Answering });
-    response.map(|body| Answer { body, bytes: 0, note, connection, running })
+    response.map(|body| Answer { body, rest: Bytes::new(), bytes: 0, note, connection, running })
 }
 
 /// The table in a path, as the request named it.
@@ -347,6 +463,8 @@ impl http_body::Body for Asked {
 /// An answer's body. When it is gone the connection is between requests again and the request is recorded.
 pub struct Answer {
     body: Body,
+    /// Of a stream of HTTP/2: what is left of the piece that came last.
+    rest: Bytes,
     bytes: u64,
     note: Option<Note>,
     connection: Arc<Connection>,
@@ -361,21 +479,45 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.bytes += data.len() as u64;
+        if !self.connection.is_stream() {
+            let frame = Pin::new(&mut self.body).poll_frame(cx);
+            if let Poll::Ready(Some(Ok(frame))) = &frame
+                && let Some(data) = frame.data_ref()
+            {
+                self.bytes += data.len() as u64;
+            }
+            return frame;
         }
-        frame
+        // Asked for more: what was handed over before has been taken.
+        self.connection.set_blocked(false);
+        if self.rest.is_empty() {
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        let piece = self.rest.len().min(http2::PIECE_BYTES);
+        let piece = self.rest.split_to(piece);
+        self.bytes += piece.len() as u64;
+        self.connection.set_blocked(true);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
     }
 }
 

@@ -34,6 +34,11 @@ struct Shared {
 
 impl Pool {
     pub fn start(threads: usize, waiting_max: usize) -> Result<Pool> {
+        Pool::named("pn-work", threads, waiting_max)
+    }
+
+    /// One whose threads are called so, for work that must not be in the way of the other.
+    pub fn named(called: &str, threads: usize, waiting_max: usize) -> Result<Pool> {
         let (jobs, received) = mpsc::channel(waiting_max.max(1));
         let shared = Arc::new(Shared {
             received: Mutex::new(Rank::new(20, "server work"), received),
@@ -43,7 +48,7 @@ impl Pool {
         let threads = (0..shared.idle.len())
             .map(|i| {
                 let shared = shared.clone();
-                Class::Work.spawn(&format!("pn-work-{i}"), move || shared.run(i))
+                Class::Work.spawn(&format!("{called}-{i}"), move || shared.run(i))
             })
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|e| Error::io("starting a thread", e))?;

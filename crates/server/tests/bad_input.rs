@@ -1,5 +1,7 @@
 //! Bad input never harms: a clear error, the next request served, memory bounded.
 
+#[path = "bad_input/bodies.rs"]
+mod bodies;
 mod common;
 
 use std::time::{Duration, Instant};

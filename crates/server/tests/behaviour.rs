@@ -5,8 +5,20 @@ mod again;
 mod common;
 #[path = "behaviour/copy.rs"]
 mod copy;
+#[path = "behaviour/cursors.rs"]
+mod cursors;
 #[path = "behaviour/held.rs"]
 mod held;
+#[path = "behaviour/http2.rs"]
+mod http2;
+#[path = "behaviour/otlp.rs"]
+mod otlp;
+#[path = "behaviour/partitions.rs"]
+mod partitions;
+#[path = "behaviour/rows_in.rs"]
+mod rows_in;
+#[path = "behaviour/websocket.rs"]
+mod websocket;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -484,6 +496,15 @@ fn answers_are_as_the_description_says() {
         ("GET", "/v1/tables/docs/rows/1", "/v1/tables/{table}/rows/{key}", ""),
         ("GET", "/v1/tables/docs/rows/1x", "/v1/tables/{table}/rows/{key}", ""),
         ("GET", "/v1/tables/docs/watermarks", "/v1/tables/{table}/watermarks", ""),
+        ("GET", "/v1/tables/docs/watermarks?wait=acknowledged", "/v1/tables/{table}/watermarks", ""),
+        ("GET", "/v1/tables/docs/watermarks?wait=lake", "/v1/tables/{table}/watermarks", ""),
+        ("PUT", "/v1/tables/docs/cursors/a", "/v1/tables/{table}/cursors/{name}", r#"{"row":1}"#),
+        ("PUT", "/v1/tables/docs/cursors/a", "/v1/tables/{table}/cursors/{name}", r#"{"row":1,"lsn":1}"#),
+        ("GET", "/v1/tables/docs/cursors/a", "/v1/tables/{table}/cursors/{name}", ""),
+        ("GET", "/v1/tables/docs/cursors/b", "/v1/tables/{table}/cursors/{name}", ""),
+        ("GET", "/v1/tables/docs/cursors", "/v1/tables/{table}/cursors", ""),
+        ("DELETE", "/v1/tables/docs/cursors/a", "/v1/tables/{table}/cursors/{name}", ""),
+        ("GET", "/v1/tables/docs/rows?cursor=a", "/v1/tables/{table}/rows", ""),
         ("GET", "/v1/tables/docs/search?q=water", "/v1/tables/{table}/search", ""),
         ("POST", "/v1/search", "/v1/search", r#"{"q":"water"}"#),
         ("POST", "/v1/sql", "/v1/sql", r#"{"sql":"SELECT * FROM docs"}"#),

@@ -121,8 +121,13 @@ macro_rules! conversations {
 
 conversations! {
     rows_go_in_and_come_out: "rows",
+    rows_go_in_as_csv: "csv",
+    rows_that_do_not_fit_are_left_out_and_kept: "skip",
+    columns_are_filled_from_within_objects: "paths",
+    rows_of_several_tables_go_in_together_or_not_at_all: "several",
     a_keyed_table_is_upserted_compared_and_deleted: "keys",
     tables_are_defined_evolved_and_dropped: "tables",
+    a_consumer_keeps_its_place: "cursors",
     rows_are_found_by_words: "search",
     sql_answers_in_every_form: "sql",
     several_operations_happen_together_or_not_at_all: "transactions",

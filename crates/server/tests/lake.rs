@@ -1,6 +1,8 @@
 //! Landing a table on request: what is answered, to whom, and what when it cannot be done.
 
 mod common;
+#[path = "lake/waiting.rs"]
+mod waiting;
 
 use std::sync::Arc;
 

@@ -21,6 +21,20 @@ pub struct Changes {
     pub next: Lsn,
 }
 
+/// A page of a table's change feed before its rows are read: [`Snapshot::inserted_among`] reads them, in as many pieces as
+/// one likes, and of any later snapshot. What was deleted meanwhile is not among them, and its delete is of a later page.
+#[derive(Clone, Debug)]
+pub struct ChangesPage {
+    /// Its rows are the live ones from this id on…
+    pub first: RowId,
+    /// … to before this one.
+    pub end: RowId,
+    /// Ascending by lsn, then row id.
+    pub deleted: Vec<(RowId, Lsn)>,
+    /// Where the next page starts.
+    pub next: Lsn,
+}
+
 /// Rows that were written, and by which commits.
 #[derive(Clone, Debug)]
 pub struct Inserted {
@@ -44,6 +58,13 @@ impl Snapshot {
     /// [`types::Kind::NotFound`] if the delete history does not reach back to `after` ([`Snapshot::history_floor`]):
     /// then scan this snapshot and go on from its lsn.
     pub fn changes(&self, after: Lsn, limit: usize, projection: &Projection) -> Result<Changes> {
+        let ChangesPage { first, end, deleted, next } = self.changes_page(after, limit)?;
+        let inserted = self.inserted_among(first, end, usize::MAX, projection)?;
+        Ok(Changes { inserted, deleted, next })
+    }
+
+    /// [`Snapshot::changes`] without reading rows: for whoever must not hold all rows of a large commit at once.
+    pub fn changes_page(&self, after: Lsn, limit: usize) -> Result<ChangesPage> {
         if self.parts.then.is_some() {
             return Err(Error::internal(
                 "changes are read from the newest snapshot, not from one of the past",
@@ -83,12 +104,26 @@ impl Snapshot {
             }
             (row_at, delete_at, taken, next) = (rows_end, deletes_end, taken + size, Some(lsn));
         }
-        let inserted = self.inserted(&commits[..row_at], projection)?;
+        let rows = &commits[..row_at];
+        let first = RowId(rows.first().map_or(0, |commit| commit.first));
+        let stop = RowId(rows.last().map_or(0, |commit| commit.first + commit.rows));
         let mut deleted: Vec<_> =
             deletes[..delete_at].iter().map(|(lsn, row)| (Lsn(*lsn), RowId(*row))).collect();
         deleted.sort_unstable();
         let deleted = deleted.into_iter().map(|(lsn, row)| (row, lsn)).collect();
-        Ok(Changes { inserted, deleted, next: Lsn(end.max(after.0)) })
+        Ok(ChangesPage { first, end: stop, deleted, next: Lsn(end.max(after.0)) })
+    }
+
+    /// Where the commits up to `lsn` end: no live row up to this one is of a later commit, and none behind it of one of them.
+    pub fn last_row_at(&self, lsn: Lsn) -> Result<RowId> {
+        let later = |runs: &[lsn_runs::Run]| runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).copied();
+        for entry in self.parts.segments.iter().filter(|e| e.segment.meta().last_lsn > lsn) {
+            if let Some(run) = later(entry.segment.runs()?) {
+                return Ok(RowId(run.first - 1));
+            }
+        }
+        let in_head = self.parts.head.batches().iter().find_map(|batch| later(&batch.runs));
+        Ok(RowId(in_head.map_or(self.parts.next_row, |run| run.first) - 1))
     }
 
     /// The commits after `after` that wrote rows: whole ones, ending with the one that reaches `limit` rows. `true` if
@@ -114,21 +149,31 @@ impl Snapshot {
         Ok((commits, false))
     }
 
-    /// The live rows of neighbouring commits.
-    fn inserted(&self, commits: &[Commit], projection: &Projection) -> Result<Vec<Inserted>> {
-        let (Some(first), Some(last)) = (commits.first(), commits.last()) else { return Ok(Vec::new()) };
-        let (from, end) = (first.first, last.first + last.rows);
+    /// Up to `limit` live rows from `first` to before `end`, with the commits that wrote them.
+    pub fn inserted_among(
+        &self,
+        first: RowId,
+        end: RowId,
+        limit: usize,
+        projection: &Projection,
+    ) -> Result<Vec<Inserted>> {
+        let (from, end) = (first.0, end.0);
         let ids_only = self.projection(&[ROW_ID])?;
         let mut inserted = Vec::new();
+        let mut left = limit;
+        if from >= end {
+            return Ok(inserted);
+        }
         for piece in self.pieces_from(from) {
-            if piece.row_range().0.0 >= end {
+            if piece.row_range().0.0 >= end || left == 0 {
                 break;
             }
-            let batch = piece.read_rows(from, end, usize::MAX, projection)?;
+            let batch = piece.read_rows(from, end, left, projection)?;
             if batch.num_rows() == 0 {
                 continue;
             }
-            let ids = piece.read_rows(from, end, usize::MAX, &ids_only)?;
+            let ids = piece.read_rows(from, end, left, &ids_only)?;
+            left -= batch.num_rows();
             let commit_runs = piece.runs()?;
             let mut runs: Vec<(Lsn, usize)> = Vec::new();
             for row in ids.column(0).as_primitive::<Int64Type>().values() {

@@ -2,6 +2,7 @@
 
 mod nan;
 mod nested;
+mod unfit;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use types::{Column, DATES, DataType, Error, Kind, Result, TIMES, TableDef, Value
 
 use crate::layout::repeat;
 use crate::memory;
+
+pub use unfit::unfit;
 
 /// Orders the columns of `batch` as the table does, adds the missing ones (default, else null), casts what can be cast
 /// without losing a value, and checks NOT NULL. The result has the schema `def.schema.to_arrow_user()`.
@@ -46,27 +49,10 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
         }
         return nan::of_rows(batch);
     }
-    let columns = &def.schema.columns;
-    let exact: HashMap<&str, usize> = columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), i)).collect();
-    let mut given: Vec<Option<usize>> = vec![None; columns.len()];
-    for (i, field) in batch.schema_ref().fields().iter().enumerate() {
-        let name = field.name().as_str();
-        let at = exact.get(name).copied().or_else(|| resolve(name, columns.iter().map(|c| c.name.as_str())));
-        let Some(at) = at else { return Err(unknown_column(name, def)) };
-        if let Some(earlier) = given[at].replace(i) {
-            let earlier = batch.schema_ref().field(earlier).name();
-            let what = format!(
-                "`{}` and `{}` both name column `{}`",
-                printable(earlier),
-                printable(name),
-                columns[at].name
-            );
-            return Err(schema_error(what, def));
-        }
-    }
+    let given = given(batch, def)?;
     let rows = batch.num_rows();
-    let mut arrays = Vec::with_capacity(columns.len());
-    for ((column, field), given) in columns.iter().zip(schema.fields()).zip(given) {
+    let mut arrays = Vec::with_capacity(given.len());
+    for ((column, field), given) in def.schema.columns.iter().zip(schema.fields()).zip(given) {
         let array = match (given, &column.default) {
             (Some(i), _) => to_type(batch.column(i), &column.data_type, field.data_type())
                 .map_err(|misfit| misfit.error(&column.name, def))?,
@@ -89,12 +75,37 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
         .map_err(|e| schema_error(format!("the rows do not fit the table: {e}"), def))
 }
 
+/// Which column of the batch gives each column of the table its values.
+fn given(batch: &RecordBatch, def: &TableDef) -> Result<Vec<Option<usize>>> {
+    let columns = &def.schema.columns;
+    let exact: HashMap<&str, usize> = columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), i)).collect();
+    let mut given: Vec<Option<usize>> = vec![None; columns.len()];
+    for (i, field) in batch.schema_ref().fields().iter().enumerate() {
+        let name = field.name().as_str();
+        let at = exact.get(name).copied().or_else(|| resolve(name, columns.iter().map(|c| c.name.as_str())));
+        let Some(at) = at else { return Err(unknown_column(name, def)) };
+        if let Some(earlier) = given[at].replace(i) {
+            let earlier = batch.schema_ref().field(earlier).name();
+            let what = format!(
+                "`{}` and `{}` both name column `{}`",
+                printable(earlier),
+                printable(name),
+                columns[at].name
+            );
+            return Err(schema_error(what, def));
+        }
+    }
+    Ok(given)
+}
+
+const NO_VALUE: &str = "it is NOT NULL and no value was given";
+
 fn refuse_null(array: &ArrayRef, column: &Column, def: &TableDef) -> Result<()> {
     if array.null_count() == 0 {
         return Ok(());
     }
     let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or(0);
-    Err(Misfit::new(row, "it is NOT NULL and no value was given").error(&column.name, def))
+    Err(Misfit::new(row, NO_VALUE).error(&column.name, def))
 }
 
 /// How many bytes [`conform`] adds to these rows for columns that they lack: defaults and nulls, a value for each row. To
@@ -231,30 +242,43 @@ fn checked(array: ArrayRef, data_type: &DataType) -> std::result::Result<ArrayRe
 /// Refuses what an array of the right type can hold and the type cannot: arithmetic asks neither for the digits that a
 /// decimal may have nor for the years of a time. What no row shows is nobody's value.
 fn check(array: &ArrayRef, data_type: &DataType) -> std::result::Result<(), Misfit> {
-    let bad = match data_type {
+    let mut first = None;
+    each_misfit(array, data_type, &mut |misfit| {
+        first = Some(misfit);
+        false
+    });
+    first.map_or(Ok(()), Err)
+}
+
+/// Tells of each value that [`check`] refuses, as long as `found` says that it wants to hear of more.
+fn each_misfit(array: &ArrayRef, data_type: &DataType, found: &mut dyn FnMut(Misfit) -> bool) {
+    match data_type {
         DataType::Decimal { precision, .. } => {
             let fits = |value| Decimal128Type::is_valid_decimal_precision(value, *precision);
             let what = || format!("a number has more than {precision} digits");
-            first_not::<Decimal128Type>(array, fits).map(|row| (row, what()))
+            each_not::<Decimal128Type>(array, fits, |row| found(Misfit::new(row, what())));
         }
         DataType::Date => {
-            let what = || "a date lies beyond the years 1 to 9999".to_owned();
-            first_not::<Date32Type>(array, |day| DATES.contains(&day)).map(|row| (row, what()))
+            let what = "a date lies beyond the years 1 to 9999";
+            each_not::<Date32Type>(array, |day| DATES.contains(&day), |row| found(Misfit::new(row, what)));
         }
         DataType::Timestamp => {
-            let what = || "a time lies beyond the years 1 to 9999".to_owned();
-            first_not::<TimestampMicrosecondType>(array, |at| TIMES.contains(&at)).map(|row| (row, what()))
+            let what = "a time lies beyond the years 1 to 9999";
+            let fits = |at| TIMES.contains(&at);
+            each_not::<TimestampMicrosecondType>(array, fits, |row| found(Misfit::new(row, what)));
         }
         DataType::List(item) if has_bounds(&item.data_type) => {
             let lists = array.as_list::<i32>();
             if check(lists.values(), &item.data_type).is_ok() {
-                return Ok(());
+                return;
             }
-            let shown = (0..lists.len()).filter(|row| lists.is_valid(*row));
-            for row in shown {
-                check(&lists.value(row), &item.data_type).map_err(|misfit| misfit.within("[]", |_| row))?;
+            for row in (0..lists.len()).filter(|row| lists.is_valid(*row)) {
+                if let Err(misfit) = check(&lists.value(row), &item.data_type)
+                    && !found(misfit.within("[]", |_| row))
+                {
+                    return;
+                }
             }
-            None
         }
         DataType::Struct(fields) => {
             let rows = array.as_struct();
@@ -264,25 +288,31 @@ fn check(array: &ArrayRef, data_type: &DataType) -> std::result::Result<(), Misf
                 }
                 let step = format!(".{}", field.name);
                 for row in (0..rows.len()).filter(|row| rows.is_valid(*row)) {
-                    check(&values.slice(row, 1), &field.data_type)
-                        .map_err(|misfit| misfit.within(&step, |_| row))?;
+                    if let Err(misfit) = check(&values.slice(row, 1), &field.data_type)
+                        && !found(misfit.within(&step, |_| row))
+                    {
+                        return;
+                    }
                 }
             }
-            None
         }
-        _ => None,
-    };
-    bad.map_or(Ok(()), |(row, what)| Err(Misfit::new(row, what)))
+        _ => {}
+    }
 }
 
-/// The first value that is not so.
-fn first_not<T: ArrowPrimitiveType>(array: &ArrayRef, fits: impl Fn(T::Native) -> bool) -> Option<usize> {
+/// Each value that is not so, until `found` says that it is enough.
+fn each_not<T: ArrowPrimitiveType>(
+    array: &ArrayRef,
+    fits: impl Fn(T::Native) -> bool,
+    mut found: impl FnMut(usize) -> bool,
+) {
     let values = array.as_primitive::<T>();
     // Below a null anything may stand.
     if values.values().iter().all(|value| fits(*value)) {
-        return None;
+        return;
     }
-    (0..values.len()).find(|row| values.is_valid(*row) && !fits(values.value(*row)))
+    let mut bad = (0..values.len()).filter(|row| values.is_valid(*row) && !fits(values.value(*row)));
+    while bad.next().is_some_and(&mut found) {}
 }
 
 /// An Arrow cast that fails, naming the row, where a value would become null.

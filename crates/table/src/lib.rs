@@ -53,9 +53,9 @@ mod state;
 mod tip;
 pub mod unique;
 
-pub use changes::{Changes, Inserted};
+pub use changes::{Changes, ChangesPage, Inserted};
 pub use commitlog::edit::SegmentMeta;
-pub use conform::{added_bytes, conform};
+pub use conform::{added_bytes, conform, unfit};
 pub use history::Ended;
 pub use layout::Projection;
 pub use past::Kept;

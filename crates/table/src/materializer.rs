@@ -45,6 +45,12 @@ pub trait Materializer: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether somebody waits for a step over a table, though it may have nothing new.
+    fn is_asked(&self, def: &TableDef) -> bool {
+        let _ = def;
+        false
+    }
+
     /// How much of a table readers have to take in themselves, as a share of what they may: from a half on its writers
     /// are slowed down, from 1 on they are refused until it is less. 0: writers need not wait for it.
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {

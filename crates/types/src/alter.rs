@@ -4,7 +4,7 @@
 //! written before are read by id under the new definition.
 
 use crate::name::{self, printable};
-use crate::{Column, ColumnId, DataType, Error, Kind, Result, TableDef, Value};
+use crate::{Column, ColumnId, DataType, Error, Kind, Path, Result, TableDef, Value};
 
 /// One action of ALTER TABLE. Columns are named as [`TableDef::alter`] finds them when their turn comes.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,23 @@ pub enum Change {
     /// they are merged.
     SetTime {
         to: Option<String>,
+    },
+    /// Where the values of a column stand in rows of JSON; `None`: under its name.
+    SetPath {
+        name: String,
+        path: Option<Path>,
+    },
+    /// The json column that takes the fields which no column takes; `None`: they become columns.
+    SetRest {
+        to: Option<String>,
+    },
+    /// What [`TableDef::partitions`] understands; none: not at all. Files that are there stay as they are.
+    SetPartitionBy {
+        to: Vec<String>,
+    },
+    /// What [`TableDef::sort_columns`] understands; none: in the order of row ids. Files that are there stay as they are.
+    SetSortBy {
+        to: Vec<String>,
     },
     /// To `[namespace.]table`.
     RenameTable {
@@ -141,6 +158,10 @@ impl TableDef {
                 self.time = to.as_ref().map(|name| self.time_column(name)).transpose()?;
                 Ok(())
             }
+            Change::SetPath { name, path } => self.set_path(name, path.clone()),
+            Change::SetRest { to } => self.set_rest(to.as_deref()),
+            Change::SetPartitionBy { to } => self.set_partition_by(to),
+            Change::SetSortBy { to } => self.set_sort_by(to),
             Change::RenameTable { to } => {
                 let full_name = name::full_table_name(to)?;
                 if full_name != self.name {
@@ -182,12 +203,11 @@ impl TableDef {
         if let Some(taken) = self.schema.columns.iter().find(is_taken) {
             return Err(Error::new(Kind::Exists, format!("there is a column `{}` already", taken.name)));
         }
-        if let Some(by) = self.partitioned_by(&old) {
-            return Err(Error::new(Kind::Schema, format!("the table is partitioned by `{by}`"))
-                .hint("a column that partitions keeps its name"));
+        if old != to {
+            self.check_not_laid_out_by(id)?;
         }
         to.clone_into(&mut self.column_to_change(from)?.name);
-        Ok(())
+        self.check_rest()
     }
 
     fn drop_column(&mut self, wanted: &str) -> Result<()> {
@@ -203,18 +223,67 @@ impl TableDef {
                 "ALTER TABLE … SET (time = none) first",
             );
         }
-        if let Some(by) = self.partitioned_by(&called) {
-            return stays(
-                format!("the table is partitioned by `{by}`"),
-                "make a new table and copy the rows",
-            );
-        }
+        self.check_not_laid_out_by(id)?;
         if self.schema.columns.len() == 1 {
             return stays(format!("`{called}` is the only column"), "DROP TABLE drops the table");
         }
         self.schema.columns.retain(|column| column.id != id);
         self.indexes.retain(|index| !index.columns.contains(&id));
+        self.options.paths.retain(|(column, _)| *column != id);
+        self.options.rest = self.options.rest.filter(|column| *column != id);
         Ok(())
+    }
+
+    /// [`Change::SetPath`].
+    pub fn set_path(&mut self, wanted: &str, path: Option<Path>) -> Result<()> {
+        let id = self.column_to_change(wanted)?.id;
+        self.options.paths.retain(|(column, _)| *column != id);
+        if let Some(path) = path {
+            if let Some((other, _)) = self.options.paths.iter().find(|(_, known)| *known == path) {
+                let other = self.schema.column(*other).map_or("", |column| column.name.as_str());
+                return Err(Error::new(Kind::Schema, format!("`{path}` is the path of column `{other}`")));
+            }
+            self.options.paths.push((id, path));
+            self.options.paths.sort_by_key(|(column, _)| *column);
+        }
+        self.check_rest()
+    }
+
+    /// [`Change::SetRest`].
+    pub fn set_rest(&mut self, to: Option<&str>) -> Result<()> {
+        self.options.rest = match to {
+            None => None,
+            Some(wanted) => {
+                let column = self.column_to_change(wanted)?;
+                if column.data_type != DataType::Json {
+                    let what = format!(
+                        "column `{}` is {}, so it cannot take the rest",
+                        column.name, column.data_type
+                    );
+                    return Err(
+                        Error::new(Kind::Schema, what).hint("fields of every kind go into a json column")
+                    );
+                }
+                Some(column.id)
+            }
+        };
+        self.check_rest()
+    }
+
+    /// The column for the rest is filled by its fields: it has no path, and none leads into it.
+    fn check_rest(&self) -> Result<()> {
+        let Some(rest) = self.options.rest.and_then(|id| self.schema.column(id)) else { return Ok(()) };
+        let clashes = |(id, path): &&(ColumnId, Path)| {
+            *id == rest.id || path.parts()[0].eq_ignore_ascii_case(&rest.name)
+        };
+        match self.options.paths.iter().find(clashes) {
+            None => Ok(()),
+            Some((_, path)) => Err(Error::new(
+                Kind::Schema,
+                format!("column `{}` takes the rest, and the path `{path}` is in its way", rest.name),
+            )
+            .hint("give the column another name, or leave the path out")),
+        }
     }
 
     fn widen(&mut self, wanted: &str, to: &DataType) -> Result<()> {
@@ -237,13 +306,11 @@ impl TableDef {
         Ok(())
     }
 
-    /// The expression of `partition_by` that names this column.
-    fn partitioned_by(&self, column: &str) -> Option<&String> {
-        let names = |by: &&String| {
-            let words = by.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-');
-            by.eq_ignore_ascii_case(column) || words.into_iter().any(|word| word.eq_ignore_ascii_case(column))
-        };
-        self.options.partition_by.iter().find(names)
+    /// What `partition_by` and `sort_by` name is there, under this name.
+    fn check_not_laid_out_by(&self, column: ColumnId) -> Result<()> {
+        let Some((how, option, by)) = self.laid_out_by(column) else { return Ok(()) };
+        Err(Error::new(Kind::Schema, format!("the table is {how} `{by}`"))
+            .hint(format!("ALTER TABLE … SET ({option} = none), or another, first")))
     }
 
     /// Columns that refuse nulls though rows that have ended may hold some.
@@ -362,6 +429,39 @@ mod tests {
         assert_eq!(timed.altered(&[set(None), drop]).unwrap().unwrap().time, None);
         assert!(def.altered(&[set(Some("stock"))]).unwrap_err().to_string().contains("is int32"));
         assert_eq!(def.altered(&[set(Some("none"))]).unwrap_err().kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn paths_and_the_rest_go_with_their_columns() {
+        let mut def = goods();
+        def.add_column("extra", &DataType::Json, true, None).unwrap();
+        let path = |name: &str, path: &str| Change::SetPath {
+            name: named(name),
+            path: (!path.is_empty()).then(|| Path::parse(path).unwrap()),
+        };
+        let rest = |name: &str| Change::SetRest { to: Some(named(name)) };
+        let changes = [path("name", "a.b"), path("STOCK", "a.c"), rest("Extra")];
+        let def = def.altered(&changes).unwrap().unwrap();
+        assert_eq!(def.options.paths.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [17, 18]);
+        assert_eq!(def.altered(&changes).unwrap(), None);
+        for (change, part) in [
+            (path("id", "a.b"), "is the path of column `name`"),
+            (rest("name"), "is string"),
+            (path("extra", "x"), "in its way"),
+            (path("id", "extra.x"), "in its way"),
+            (rest("none"), "there is no column `none`"),
+            (Change::RenameColumn { from: named("extra"), to: named("a") }, "in its way"),
+        ] {
+            let error = def.altered(std::slice::from_ref(&change)).unwrap_err().to_string();
+            assert!(error.contains(part), "{change:?}: {error}");
+        }
+        let drop = |name: &str| Change::DropColumn { name: named(name), if_exists: false };
+        let renamed = Change::RenameColumn { from: named("stock"), to: named("amount") };
+        let less = def.altered(&[renamed, drop("name"), drop("extra")]).unwrap().unwrap();
+        assert_eq!((less.options.paths.len(), less.options.rest), (1, None));
+        assert_eq!(less.schema.column(less.options.paths[0].0).unwrap().name, "amount");
+        let none = less.altered(&[path("amount", "")]).unwrap().unwrap();
+        assert!(none.options.paths.is_empty());
     }
 
     #[test]

@@ -74,6 +74,14 @@ impl Kind {
     }
 }
 
+/// A row among others that cannot be taken: its place, counted from 0, the column at fault where it is one's, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    pub row: usize,
+    pub column: Option<String>,
+    pub message: String,
+}
+
 /// Why something failed: what was expected, what was found, what to do next.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);

@@ -3,7 +3,7 @@
 //! What an index of some kind may be is known to whoever builds it; here is only what holds for all kinds.
 
 use crate::name::{self, printable};
-use crate::schema::INDEX_COLUMN;
+use crate::schema::{INDEX_COLUMN, OPTION_REPEATS};
 use crate::{Error, INDEX_SITE, IndexDef, Kind, Result, TableDef, Unique};
 
 /// The kinds that users may declare.
@@ -72,6 +72,20 @@ impl TableDef {
         if new.unique && new.kind != INDEX_COLUMN {
             return Err(wrong(format!("an index of kind `{}` cannot be unique", new.kind))
                 .hint("one of columns can: CREATE UNIQUE INDEX ON goods (number)"));
+        }
+        if let Some((key, value)) = options.iter().find(|(key, _)| key == OPTION_REPEATS) {
+            if !new.unique || self.is_keyed() {
+                return Err(wrong(format!(
+                    "`{key}` is an option of unique indexes, where there is no primary key"
+                ))
+                .hint(
+                    "rows are told apart by the primary key where there is one: an upsert may be repeated",
+                ));
+            }
+            if value != "skip" {
+                return Err(wrong(format!("`{key}` is `{}`, which is not known", printable(value)))
+                    .hint("write WITH (repeats = 'skip'), or leave it out: then equal values are refused"));
+            }
         }
         let name = if new.name.is_empty() { self.index_name(new) } else { new.name.clone() };
         let unique = new.unique.then_some(Unique::Checking);
@@ -153,6 +167,32 @@ mod tests {
             columns: columns.iter().map(|c| (*c).to_owned()).collect(),
             ..NewIndex::default()
         }
+    }
+
+    #[test]
+    fn what_is_told_apart_by_its_id_has_a_unique_index_and_no_key() {
+        let repeats = |value: &str, unique| NewIndex {
+            kind: INDEX_COLUMN.into(),
+            options: vec![(OPTION_REPEATS.to_owned(), value.to_owned())],
+            unique,
+            ..over(&["title"])
+        };
+        let mut def = notes();
+        for (index, why) in [(repeats("skip", false), "unique"), (repeats("keep", true), "`keep`")] {
+            assert!(def.add_index(&index).unwrap_err().message().contains(why), "{why}");
+        }
+        assert!(!def.skips_repeats());
+        assert!(def.add_index(&repeats("skip", true)).unwrap());
+        assert!(def.skips_repeats());
+        // Where two rows were equal it refuses none, so none is left out.
+        def.indexes[0].unique = Some(Unique::Failed("two".into()));
+        assert!(!def.skips_repeats());
+
+        let mut keyed = TableDef::new(TableId(2), "main.keyed");
+        keyed.add_column("title", &DataType::String, false, None).unwrap();
+        keyed.set_primary_key(&["title".to_owned()]).unwrap();
+        let error = keyed.add_index(&repeats("skip", true)).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("upsert"), "{error}");
     }
 
     #[test]

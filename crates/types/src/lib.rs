@@ -15,8 +15,10 @@ mod error;
 mod id;
 pub mod indexes;
 pub mod key;
+pub mod layout;
 pub mod memory;
 pub mod name;
+mod path;
 mod principal;
 pub mod schema;
 mod value;
@@ -24,13 +26,15 @@ pub mod view_def;
 
 pub use alter::Change;
 pub use data_type::{DataType, Field};
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, Result, Unfit};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
 pub use indexes::NewIndex;
+pub use layout::{PartitionBy, SortBy, Transform};
+pub use path::Path;
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{
-    Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, ROW_ID, ROW_ID_NAME, Schema, TIME,
-    TIME_NAME, TableDef, TableOptions, Unique,
+    Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, OPTION_REPEATS, ROW_ID, ROW_ID_NAME,
+    Schema, TIME, TIME_NAME, TableDef, TableOptions, Unique,
 };
 pub use value::{DATES, TIMES, Value};
 pub use view_def::{ViewColumn, ViewDef, ViewRead};

@@ -8,7 +8,7 @@ use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 
 use crate::codec::{Decoder, Encoder};
 use crate::data_type::arrow_field;
-use crate::{ColumnId, DataType, Error, Kind, Result, SchemaVersion, TableId, Value, name};
+use crate::{ColumnId, DataType, Error, Kind, Path, Result, SchemaVersion, TableId, Value, name};
 
 /// The system column that holds the row id: int64, first in every batch.
 pub const ROW_ID: ColumnId = ColumnId(1);
@@ -24,6 +24,10 @@ pub const TABLES_MAX: usize = 10_000;
 
 /// The kind of index that finds rows by the values of columns, and may be unique.
 pub const INDEX_COLUMN: &str = "column";
+
+/// The option of a unique index by which rows of a table without a key are left out if they are there already; its value is
+/// `skip`. Without it they are refused.
+pub const OPTION_REPEATS: &str = "repeats";
 
 /// The option under which a unique index is stored.
 const UNIQUE: &str = "unique";
@@ -89,8 +93,14 @@ pub struct TableOptions {
     pub retention: Option<i64>,
     /// Rows are deleted once their time (that of [`TableDef::time`], else of arrival) is so many microseconds past.
     pub ttl: Option<i64>,
-    /// Iceberg partition expressions, as written.
+    /// How the table's files in the lake are partitioned, as written: [`TableDef::partitions`].
     pub partition_by: Vec<String>,
+    /// What the rows in them are sorted by, as written: [`TableDef::sort_columns`]. None: in the order of their ids.
+    pub sort_by: Vec<String>,
+    /// Columns that are filled from within the objects that rows of JSON are, one path a column.
+    pub paths: Vec<(ColumnId, Path)>,
+    /// The json column that takes every field of a row of JSON that no column takes.
+    pub rest: Option<ColumnId>,
 }
 
 /// A table: everything but its rows.
@@ -132,6 +142,11 @@ impl IndexDef {
     /// Whether writes are checked against it.
     pub fn checks_writes(&self) -> bool {
         matches!(self.unique, Some(Unique::Checking | Unique::Enforced))
+    }
+
+    /// Whether it says which rows of a table without a key are there already: [`OPTION_REPEATS`].
+    pub fn skips_repeats(&self) -> bool {
+        self.options.iter().any(|(key, _)| key == OPTION_REPEATS)
     }
 }
 
@@ -204,6 +219,11 @@ impl TableDef {
     /// Whether a write to it may be refused for the rows that are there.
     pub fn is_checked(&self) -> bool {
         self.is_keyed() || self.indexes.iter().any(IndexDef::checks_writes)
+    }
+
+    /// Whether rows that are sent to it are left out if they are there already, by the values of a unique index.
+    pub fn skips_repeats(&self) -> bool {
+        self.indexes.iter().any(|index| index.skips_repeats() && index.checks_writes())
     }
 
     /// Whether its rows are notes and files, of which only the published ones are for everybody: whoever is no admin
@@ -351,7 +371,10 @@ impl TableDef {
             pairs.push(("ttl_us".to_owned(), ttl.to_string()));
         }
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
+        pairs.extend(options.sort_by.iter().map(|by| ("sort_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
+        pairs.extend(options.paths.iter().map(|(id, path)| ("path".to_owned(), format!("{id} {path}"))));
+        pairs.extend(options.rest.map(|id| ("rest".to_owned(), id.to_string())));
         encode_pairs(e, &pairs);
     }
 
@@ -426,12 +449,28 @@ impl TableDef {
                     options.ttl = Some(ttl.ok_or_else(|| d.damaged("a time to live that is none"))?);
                 }
                 "partition_by" => options.partition_by.push(value),
+                "sort_by" => options.sort_by.push(value),
                 "not_null" => {
                     let id = value.parse().map(ColumnId).ok();
                     let column = columns.iter_mut().find(|column: &&mut Column| Some(column.id) == id);
                     column
                         .ok_or_else(|| d.damaged("a column that refuses nulls and is none"))?
                         .refuses_null = true;
+                }
+                "path" => {
+                    let read = || {
+                        let (id, path) = value.split_once(' ')?;
+                        let id = id.parse().map(ColumnId).ok()?;
+                        let path = Path::parse(path).ok()?;
+                        columns.iter().any(|column| column.id == id).then_some((id, path))
+                    };
+                    let path = read().ok_or_else(|| d.damaged("a path of no column"))?;
+                    options.paths.push(path);
+                }
+                "rest" => {
+                    let id = value.parse().map(ColumnId).ok();
+                    let id = id.filter(|id| columns.iter().any(|column| column.id == *id));
+                    options.rest = Some(id.ok_or_else(|| d.damaged("a column for the rest that is none"))?);
                 }
                 // Written by a later version of the same format; this one does not act on it.
                 _ => {}
@@ -496,7 +535,15 @@ mod tests {
             retention: Some(5),
             ttl: Some(6),
             partition_by: vec!["days(_time)".into()],
+            sort_by: vec!["kind desc".into(), "id".into()],
+            paths: vec![
+                (ColumnId(16), Path::parse("payload.id").unwrap()),
+                (ColumnId(21), Path::parse("a.\"b c\"").unwrap()),
+            ],
+            rest: None,
         };
+        let rest = def.add_column("rest", &DataType::Json, true, None).unwrap();
+        def.options.rest = Some(rest);
         let mut e = Encoder::new();
         def.encode(&mut e);
         let mut d = Decoder::new(&e.bytes);

@@ -1,4 +1,6 @@
-//! One column while a JSON body is read: plain vectors of its type, filled straight from the text.
+//! One column while a body is read: plain vectors of its type, filled straight from the bytes that came.
+//!
+//! [`read`] takes values out of JSON, [`cell`] out of the texts of CSV, [`take`] out of Protobuf.
 
 use std::sync::Arc;
 
@@ -9,10 +11,17 @@ use arrow::array::{
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::DataType as Arrow;
-use types::{DataType, Error, name};
+use types::{DataType, Error};
 
-use super::parser::{Malformed, Number, Parser};
-use super::{Budget, text};
+use super::Budget;
+use super::parser::Malformed;
+
+mod cell;
+mod read;
+mod repeat;
+mod take;
+
+pub(super) use read::end_of;
 
 /// Beyond this magnitude a float64 no longer holds every integer.
 pub(super) const EXACT_MAX: u64 = 1 << 53;
@@ -47,6 +56,9 @@ pub(super) struct Column {
     data_type: Option<DataType>,
     /// Whether the type may still be chosen or widened: the column is new in this body.
     open: bool,
+    /// How many values there were when the type of an open column was chosen, and when it was widened.
+    chosen_at: usize,
+    widened_at: usize,
     pub len: usize,
     /// Made at the first null.
     validity: Option<BooleanBufferBuilder>,
@@ -94,7 +106,16 @@ impl Column {
     pub fn new(data_type: &DataType) -> Self {
         let data = Data::new(data_type);
         let data_type = Some(data_type.clone());
-        Column { data_type, open: false, len: 0, validity: None, data, scratch: String::new() }
+        Column {
+            data_type,
+            open: false,
+            chosen_at: 0,
+            widened_at: usize::MAX,
+            len: 0,
+            validity: None,
+            data,
+            scratch: String::new(),
+        }
     }
 
     /// A column whose type its first values decide.
@@ -102,6 +123,8 @@ impl Column {
         Column {
             data_type: None,
             open: true,
+            chosen_at: 0,
+            widened_at: usize::MAX,
             len: 0,
             validity: None,
             data: Data::Waiting,
@@ -112,6 +135,11 @@ impl Column {
     /// `None` while only nulls came.
     pub fn data_type(&self) -> Option<&DataType> {
         self.data_type.as_ref()
+    }
+
+    /// Whether a text of no length is a value of it.
+    pub fn holds_empty(&self) -> bool {
+        matches!(&self.data, Data::Bytes(_, _, Content::String | Content::Base64))
     }
 
     /// Bytes that one null of this column takes, roughly from above.
@@ -161,178 +189,60 @@ impl Column {
         self.nulls(count, budget)
     }
 
+    /// Forgets all but the first `len` values, what a value that did not fit left behind, and what the forgotten ones
+    /// decided of the type. Does nothing about values that are not there yet.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        let len = self.len;
+        if let Some(validity) = &mut self.validity {
+            validity.truncate(len);
+        }
+        if self.open && self.data_type.is_some() {
+            if self.chosen_at >= len {
+                (self.data, self.data_type) = (Data::Waiting, None);
+            } else if self.widened_at >= len && self.widened_at != usize::MAX {
+                self.narrow();
+            }
+        }
+        match &mut self.data {
+            Data::Waiting => {}
+            Data::Bool(v) => v.truncate(len),
+            Data::Int32(v) | Data::Date(v) => v.truncate(len),
+            Data::Int64(v) | Data::Timestamp(v) => v.truncate(len),
+            Data::Float32(v) => v.truncate(len),
+            Data::Float64(v) => v.truncate(len),
+            Data::Decimal(v, ..) => v.truncate(len),
+            Data::Bytes(offsets, bytes, _) => {
+                offsets.truncate(len + 1);
+                bytes.truncate(offsets.last().map_or(0, |end| *end as usize));
+            }
+            Data::Uuid(v) => v.truncate(len * 16),
+            Data::List(offsets, item, _) => {
+                offsets.truncate(len + 1);
+                item.truncate(offsets.last().map_or(0, |end| *end as usize));
+            }
+            Data::Vector(v, width) => v.truncate(len * *width),
+            Data::Floats(_, columns) => columns.iter_mut().for_each(|v| v.truncate(len)),
+            Data::Struct(members) => members.iter_mut().for_each(|member| member.column.truncate(len)),
+        }
+    }
+
+    /// Back to the integers that there were before a fraction came; every float among them is one, exactly.
+    fn narrow(&mut self) {
+        if let Data::Float64(floats) = &self.data {
+            let before = self.widened_at.min(floats.len());
+            self.data = Data::Int64(floats[..before].iter().map(|v| *v as i64).collect());
+            self.data_type = Some(DataType::Int64);
+            self.widened_at = usize::MAX;
+        }
+    }
+
+    #[inline]
     fn valid(&mut self) {
         if let Some(validity) = &mut self.validity {
             validity.append(true);
         }
         self.len += 1;
-    }
-
-    /// Takes the next value of the text. After a misfit the column is unusable but safe.
-    pub fn read(&mut self, p: &mut Parser<'_>, budget: &mut Budget) -> Result<()> {
-        if p.eat_null()? {
-            return self.nulls(1, budget);
-        }
-        if let Data::Waiting = self.data {
-            self.choose(p, budget)?;
-        }
-        match &mut self.data {
-            Data::Waiting => unreachable!("a type was chosen above"),
-            Data::Bool(v) => match p.peek() {
-                Some(b't') => p.literal("true").map(|()| v.append(true))?,
-                Some(b'f') => p.literal("false").map(|()| v.append(false))?,
-                _ => return Err(misfit("bool", p)),
-            },
-            // As it is written for readers that would round the number.
-            Data::Int64(v) if !self.open && p.peek() == Some(b'"') => {
-                let start = p.at();
-                let large = p.string(&mut self.scratch)?.parse().ok();
-                match large.filter(|n: &i64| n.unsigned_abs() > EXACT_MAX) {
-                    Some(n) => v.push(n),
-                    None => {
-                        p.rewind(start);
-                        return Err(misfit("int64", p));
-                    }
-                }
-            }
-            Data::Int64(v) => {
-                let number = numeric("int64", p)?;
-                match number.integer {
-                    Some(n) => v.push(n),
-                    None if self.open && number.fraction => {
-                        self.widen()?;
-                        let Data::Float64(v) = &mut self.data else { unreachable!("just widened") };
-                        v.push(float64(number)?);
-                    }
-                    None => return Err(not(number, "int64")),
-                }
-            }
-            Data::Int32(v) => {
-                let number = numeric("int32", p)?;
-                let fits = number.integer.and_then(|n| i32::try_from(n).ok());
-                v.push(fits.ok_or_else(|| not(number, "int32"))?);
-            }
-            Data::Float64(v) => v.push(float64(numeric("float64", p)?)?),
-            Data::Float32(v) => v.push(float32(numeric("float32", p)?)?),
-            Data::Decimal(v, precision, scale) => {
-                let (precision, scale) = (*precision, *scale);
-                let written = match p.peek() {
-                    Some(b'"') => p.string(&mut self.scratch)?,
-                    Some(b'-' | b'0'..=b'9') => p.number()?.text,
-                    _ => return Err(misfit("decimal", p)),
-                };
-                let value = text::parse_decimal(written, precision, scale).ok_or_else(|| {
-                    Fault::Misfit(format!(
-                        "decimal({precision},{scale}) expected, `{}` found",
-                        name::printable(written)
-                    ))
-                })?;
-                v.push(value);
-            }
-            Data::Bytes(offsets, bytes, Content::Json) => {
-                bytes.extend_from_slice(p.skip()?.as_bytes());
-                offsets.push(bytes.len() as i32);
-            }
-            Data::Bytes(offsets, bytes, content) => {
-                let string = *content == Content::String;
-                if p.peek() != Some(b'"') {
-                    return Err(misfit(if string { "string" } else { "base64 string" }, p));
-                }
-                let written = p.string(&mut self.scratch)?;
-                if string {
-                    bytes.extend_from_slice(written.as_bytes());
-                } else if !text::parse_base64(written, bytes) {
-                    return Err(unread("base64 string", written));
-                }
-                offsets.push(bytes.len() as i32);
-            }
-            Data::Date(v) => {
-                let written = worded("date", p, &mut self.scratch)?;
-                v.push(text::parse_date(written).ok_or_else(|| unread("date like `2026-11-21`", written))?);
-            }
-            Data::Timestamp(v) => match p.peek() {
-                Some(b'-' | b'0'..=b'9') => {
-                    let number = p.number()?;
-                    v.push(number.integer.ok_or_else(|| not(number, "timestamp in whole microseconds"))?);
-                }
-                _ => {
-                    let written = worded("timestamp", p, &mut self.scratch)?;
-                    let expected = "timestamp like `2026-11-21T08:06:51Z`";
-                    v.push(text::parse_timestamp(written).ok_or_else(|| unread(expected, written))?);
-                }
-            },
-            Data::Uuid(v) => {
-                let written = worded("uuid", p, &mut self.scratch)?;
-                v.extend_from_slice(&text::parse_uuid(written).ok_or_else(|| unread("uuid", written))?);
-            }
-            Data::List(offsets, item, nullable) => {
-                if !p.eat(b'[') {
-                    return Err(misfit("array", p));
-                }
-                let mut first = true;
-                while !end_of(p, b']', &mut first)? {
-                    if !*nullable && p.peek() == Some(b'n') {
-                        return Err(misfit("list element that is not null", p));
-                    }
-                    item.read(p, budget)?;
-                }
-                offsets.push(
-                    i32::try_from(item.len)
-                        .map_err(|_| Error::invalid("a list column has too many elements"))?,
-                );
-            }
-            Data::Struct(members) => read_struct(members, p, budget, &mut self.scratch, self.len)?,
-            Data::Vector(v, width) => {
-                if !p.eat(b'[') {
-                    return Err(misfit(&format!("array of {width} numbers"), p));
-                }
-                let (start, mut first) = (v.len(), true);
-                while !end_of(p, b']', &mut first)? {
-                    v.push(float32(numeric("float32", p)?)?);
-                }
-                let found = v.len() - start;
-                if found != *width {
-                    return Err(Fault::Misfit(format!("{width} numbers expected, {found} found")));
-                }
-            }
-            Data::Floats(names, columns) => read_point(names, columns, p, &mut self.scratch)?,
-        }
-        self.valid();
-        Ok(())
-    }
-
-    /// Picks the type of a new column from its first value.
-    fn choose(&mut self, p: &mut Parser<'_>, budget: &mut Budget) -> Result<()> {
-        let data_type = match p.peek() {
-            Some(b'"') => DataType::String,
-            Some(b't' | b'f') => DataType::Bool,
-            Some(b'{' | b'[') => DataType::Json,
-            Some(b'-' | b'0'..=b'9') => {
-                let start = p.at();
-                let fraction = p.number()?.fraction;
-                p.rewind(start);
-                if fraction { DataType::Float64 } else { DataType::Int64 }
-            }
-            _ => return Err(p.malformed::<()>("a value").unwrap_err().into()),
-        };
-        self.data = Data::new(&data_type);
-        self.data_type = Some(data_type);
-        let nulls = std::mem::take(&mut self.len);
-        self.validity = None;
-        self.nulls(nulls, budget)
-    }
-
-    /// A fraction came behind integers.
-    fn widen(&mut self) -> Result<()> {
-        let Data::Int64(ints) = &self.data else { unreachable!("only int64 widens") };
-        if let Some(n) = ints.iter().find(|n| n.unsigned_abs() > EXACT_MAX) {
-            return Err(Fault::Misfit(format!(
-                "a fraction found, but {n} came before it and float64 cannot hold that exactly"
-            )));
-        }
-        self.data = Data::Float64(ints.iter().map(|n| *n as f64).collect());
-        self.data_type = Some(DataType::Float64);
-        Ok(())
     }
 
     /// The array. `None` if every value was null and no type is known.
@@ -449,173 +359,5 @@ pub(super) fn null_bytes(data_type: &DataType) -> usize {
         DataType::Point3d => 25,
         DataType::Vector(width) => 1 + *width as usize * 4,
         DataType::Struct(fields) => 1 + fields.iter().map(|f| null_bytes(&f.data_type)).sum::<usize>(),
-    }
-}
-
-/// Whether the bracket closes here; else the comma before the next element is taken.
-pub(super) fn end_of(
-    p: &mut Parser<'_>,
-    close: u8,
-    first: &mut bool,
-) -> std::result::Result<bool, Malformed> {
-    if p.eat(close) {
-        return Ok(true);
-    }
-    if !std::mem::take(first) {
-        p.expect(b',', if close == b']' { "`,` or `]`" } else { "`,` or `}`" })?;
-    }
-    Ok(false)
-}
-
-fn read_struct(
-    members: &mut [Member],
-    p: &mut Parser<'_>,
-    budget: &mut Budget,
-    scratch: &mut String,
-    row: usize,
-) -> Result<()> {
-    if !p.eat(b'{') {
-        return Err(misfit("object", p));
-    }
-    let mut first = true;
-    while !end_of(p, b'}', &mut first)? {
-        let key = p.string(scratch)?;
-        let Some(i) = name::resolve(key, members.iter().map(|m| m.name.as_str())) else {
-            return Err(Fault::Misfit(format!("the struct has no field `{}`", name::printable(key))));
-        };
-        p.expect(b':', "`:`")?;
-        let member = &mut members[i];
-        if member.column.len > row {
-            return Err(Fault::Misfit(format!("the field `{}` is given twice", member.name)));
-        }
-        if !member.nullable && p.peek() == Some(b'n') {
-            return Err(Fault::Misfit(format!("the field `{}` is null but NOT NULL", member.name)));
-        }
-        member.column.read(p, budget)?;
-    }
-    for member in members {
-        if member.column.len == row {
-            if !member.nullable {
-                return Err(Fault::Misfit(format!("the field `{}` is missing but NOT NULL", member.name)));
-            }
-            member.column.nulls(1, budget)?;
-        }
-    }
-    Ok(())
-}
-
-fn read_point(
-    names: &[&str],
-    columns: &mut [Vec<f64>],
-    p: &mut Parser<'_>,
-    scratch: &mut String,
-) -> Result<()> {
-    let mut point = [None; 3];
-    let mut first = true;
-    if p.eat(b'[') {
-        let mut i = 0;
-        while !end_of(p, b']', &mut first)? {
-            let value = float64(numeric("float64", p)?)?;
-            if i < names.len() {
-                point[i] = Some(value);
-            }
-            i += 1;
-        }
-        if i != names.len() {
-            return Err(Fault::Misfit(format!("{} numbers expected, {i} found", names.len())));
-        }
-    } else if p.eat(b'{') {
-        while !end_of(p, b'}', &mut first)? {
-            let key = p.string(scratch)?;
-            let Some(i) = names.iter().position(|n| *n == key) else {
-                return Err(Fault::Misfit(format!("a point has no `{}`", name::printable(key))));
-            };
-            p.expect(b':', "`:`")?;
-            if point[i].replace(float64(numeric("float64", p)?)?).is_some() {
-                return Err(Fault::Misfit(format!("`{}` is given twice", names[i])));
-            }
-        }
-        if let Some(i) = (0..names.len()).find(|i| point[*i].is_none()) {
-            return Err(Fault::Misfit(format!("`{}` is missing", names[i])));
-        }
-    } else {
-        return Err(misfit("point (an object or an array)", p));
-    }
-    for (column, value) in columns.iter_mut().zip(point) {
-        column.push(value.expect("each coordinate was seen"));
-    }
-    Ok(())
-}
-
-#[inline]
-fn numeric<'a>(expected: &str, p: &mut Parser<'a>) -> Result<Number<'a>> {
-    match p.peek() {
-        Some(b'-' | b'0'..=b'9') => Ok(p.number()?),
-        _ => Err(misfit(expected, p)),
-    }
-}
-
-fn worded<'s, 'a: 's>(expected: &str, p: &mut Parser<'a>, scratch: &'s mut String) -> Result<&'s str> {
-    match p.peek() {
-        Some(b'"') => Ok(p.string(scratch)?),
-        _ => Err(misfit(expected, p)),
-    }
-}
-
-fn float64(number: Number<'_>) -> Result<f64> {
-    if let Some(n) = number.integer
-        && n.unsigned_abs() <= EXACT_MAX
-    {
-        return Ok(n as f64);
-    }
-    match number.text.parse::<f64>() {
-        Ok(v) if v.is_finite() && number.fraction => Ok(v),
-        // Integers of any length pass where the float is exactly that integer.
-        Ok(v) if v.is_finite() && format!("{v:.0}") == number.text => Ok(v),
-        _ => Err(not(number, "float64")),
-    }
-}
-
-fn float32(number: Number<'_>) -> Result<f32> {
-    match number.text.parse::<f32>() {
-        Ok(v)
-            if v.is_finite() && (number.fraction || number.integer.is_some_and(|n| v as f64 == n as f64)) =>
-        {
-            Ok(v)
-        }
-        _ => Err(not(number, "float32")),
-    }
-}
-
-fn not(number: Number<'_>, expected: &str) -> Fault {
-    unread(expected, number.text)
-}
-
-fn unread(expected: &str, found: &str) -> Fault {
-    Fault::Misfit(format!("{expected} expected, `{}` found", name::printable(found)))
-}
-
-/// "int64 expected, `"abc"` found"; a malformed value is reported as such instead.
-fn misfit(expected: &str, p: &mut Parser<'_>) -> Fault {
-    p.peek();
-    let start = p.at();
-    let found = p.skip();
-    p.rewind(start);
-    match found {
-        Ok(found) => {
-            let kind = match found.as_bytes()[0] {
-                b'"' => "string ",
-                b'{' => "object ",
-                b'[' => "array ",
-                b'0'..=b'9' | b'-' => "number ",
-                _ => "",
-            };
-            let mut shown: String = found.chars().take(40).collect();
-            if shown.len() < found.len() {
-                shown.push('…');
-            }
-            Fault::Misfit(format!("{expected} expected, {kind}`{}` found", name::printable(&shown)))
-        }
-        Err(malformed) => Fault::Malformed(malformed),
     }
 }

@@ -16,8 +16,7 @@ use arrow::record_batch::RecordBatch;
 use types::{ColumnId, DataType, Error, Field, Kind, name};
 
 use super::column::null_bytes;
-use super::json::{Target, refused};
-use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, unknown_column};
+use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, Sifted, Target, names, refused};
 
 /// Reads every batch of a stream into one. Column names are resolved as JSON's are; `table::conform` casts.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
@@ -74,7 +73,12 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
     Ok(Rows { batch, new_columns })
 }
 
-fn broken(why: impl std::fmt::Display) -> Error {
+/// The rows of a stream, of which those may be left out that the table does not take.
+pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
+    decode(body, target, limits).map(|rows| Sifted::whole(rows, limits.before))
+}
+
+pub(crate) fn broken(why: impl std::fmt::Display) -> Error {
     Error::invalid(format!("the body is no Arrow IPC stream that can be read: {why}"))
         .hint("write it with a stream writer (not a file writer) and send the whole of it")
 }
@@ -150,44 +154,39 @@ type Names = Vec<(String, bool)>;
 
 /// The name of each field as the table knows it and whether it is there already, and the columns to add.
 fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Names, Vec<NewColumn>), Refused> {
-    let columns = target.def.map_or(&[][..], |def| &def.schema.columns);
-    let (mut names, mut new, mut bad): (Names, Vec<NewColumn>, Vec<BadRow>) = Default::default();
-    let mut seen = std::collections::HashSet::new();
-    let mut hint = None;
+    // Only nulls, without a type, make no column: nobody asks what it is called.
+    let known = names::columns(target);
+    let is_taken = |name: &str| name::resolve(name, known.iter().map(|c| c.name.as_str())).is_some();
+    let counts =
+        |field: &&Arc<ArrowField>| *field.data_type() != Arrow::Null || is_taken(field.name().as_str());
+    let wanted: Vec<&Arc<ArrowField>> = schema.fields().iter().filter(counts).collect();
+    let places = names::resolve(wanted.iter().map(|field| field.name().as_str()), target, limits)?;
+    let (mut found, mut new, mut bad): (Names, Vec<NewColumn>, Vec<BadRow>) = Default::default();
+    let mut places = places.into_iter();
     for field in schema.fields() {
-        let mut refuse = |message: String| {
-            bad.push(BadRow { row: 1, column: Some(name::printable(field.name())), message });
+        let place = match counts(&field) {
+            true => places.next().flatten(),
+            false => None,
         };
-        if !seen.insert(field.name().to_lowercase()) {
-            refuse("the column is given twice".into());
+        if let Some(at) = place {
+            found.push((known[at].name.clone(), true));
             continue;
         }
-        if let Some(i) = name::resolve(field.name(), columns.iter().map(|c| c.name.as_str())) {
-            names.push((columns[i].name.clone(), true));
-            continue;
-        }
-        names.push((field.name().clone(), false));
+        found.push((field.name().clone(), false));
         if *field.data_type() == Arrow::Null {
             continue;
         }
-        if let Err(error) = name::check_column(field.name()) {
-            refuse(error.message().to_owned());
-        } else if !target.may_add_columns {
-            refuse("the table has no such column".into());
-            hint = Some(unknown_column(target.table));
-        } else if columns.len() + new.len() >= types::schema::COLUMNS_MAX {
-            refuse(format!("the table would get more than {} columns", types::schema::COLUMNS_MAX));
-        } else {
-            match data_type(field, 0) {
-                Ok(data_type) => new.push(NewColumn { name: field.name().clone(), data_type }),
-                Err(why) => refuse(why),
+        match data_type(field, 0) {
+            Ok(data_type) => new.push(NewColumn { name: field.name().clone(), data_type }),
+            Err(message) => {
+                bad.push(BadRow { row: 1, line: None, column: Some(name::printable(field.name())), message });
+                if bad.len() >= limits.bad_rows_max {
+                    break;
+                }
             }
         }
-        if bad.len() >= limits.bad_rows_max {
-            break;
-        }
     }
-    if bad.is_empty() { Ok((names, new)) } else { Err(refused(bad, limits, hint)) }
+    if bad.is_empty() { Ok((found, new)) } else { Err(refused(bad, limits, None)) }
 }
 
 /// Our type for a column that arrives as Arrow.

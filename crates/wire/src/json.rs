@@ -1,53 +1,28 @@
 //! Rows as JSON: one object, an array of objects, or objects one after the other (NDJSON).
 
+mod extract;
+mod sift;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use types::schema::COLUMNS_MAX;
-use types::{DataType, Error, Kind, TableDef, name};
+use types::{DataType, Error, Kind, Value, name};
 
-use super::column::{Column, Fault, end_of};
+use super::column::{Column, Fault, end_of, null_bytes};
 use super::parser::{Malformed, Parser};
-use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, unknown_column};
+use super::sift::newlines;
+use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, names, refused};
 
-/// What the rows are for.
-#[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
-    /// As users write it, for messages.
-    pub table: &'a str,
-    /// `None` for a table that is yet to be made.
-    pub def: Option<&'a TableDef>,
-    /// Whether a field without a column may become one.
-    pub may_add_columns: bool,
-}
+pub use super::Target;
+pub use sift::sift;
 
 /// Reads every row of a body. If any is bad, none is taken and all bad ones are named, up to a limit.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
-    let text = std::str::from_utf8(body).map_err(|e| {
-        Error::invalid(format!("the body is no UTF-8: byte {} cannot stand there", e.valid_up_to()))
-            .hint("JSON is always UTF-8")
-    })?;
-    let mut decoder = Decoder {
-        target,
-        limits,
-        slots: Vec::new(),
-        by_key: HashMap::new(),
-        folded: HashMap::new(),
-        is_folded: false,
-        new_columns: 0,
-        order: Vec::new(),
-        row: 0,
-        row_bytes: 16,
-        bad: Vec::new(),
-        hint: None,
-        budget: Budget::new(limits.decoded_bytes_max),
-        scratch: String::new(),
-    };
-    decoder.row_bytes += target.def.map_or(0, |def| {
-        def.schema.columns.iter().map(|c| super::column::null_bytes(&c.data_type)).sum::<usize>()
-    });
+    let text = std::str::from_utf8(body).map_err(|cut| no_utf8(cut, limits))?;
+    let mut decoder = Decoder::new(target, limits);
     let mut parser = Parser::new(text);
     match decoder.body(&mut parser) {
         Ok(()) => {}
@@ -57,6 +32,12 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
         Err(Fault::Misfit(_)) => {}
     }
     decoder.finish()
+}
+
+fn no_utf8(cut: std::str::Utf8Error, limits: &Limits) -> Error {
+    let byte = limits.before.bytes + cut.valid_up_to();
+    Error::invalid(format!("the body is no UTF-8: byte {byte} cannot stand there"))
+        .hint("JSON is always UTF-8")
 }
 
 struct Decoder<'a> {
@@ -77,6 +58,10 @@ struct Decoder<'a> {
     /// What a row of nothing but nulls takes.
     row_bytes: usize,
     bad: Vec<BadRow>,
+    /// Where bad rows are left out.
+    sift: Option<sift::Sift>,
+    /// What the table wants beyond fields of its columns' names.
+    extract: Option<Box<extract::Extract>>,
     hint: Option<String>,
     budget: Budget,
     scratch: String,
@@ -96,16 +81,51 @@ struct Slot {
     /// Its place among the table's columns; `None` for a new one.
     existing: Option<usize>,
     column: Column,
+    /// What rows get that lack it.
+    default: Option<Value>,
     /// One more than the last row that had it.
     seen: usize,
 }
 
-impl Decoder<'_> {
+impl Slot {
+    /// Gives the rows before `row` a value that had none.
+    fn fill_up(&mut self, row: usize, budget: &mut Budget) -> Result<(), Fault> {
+        let missing = row - self.column.len;
+        match &self.default {
+            Some(value) => self.column.repeat(value, missing, budget),
+            None => self.column.nulls(missing, budget),
+        }
+    }
+}
+
+impl<'a> Decoder<'a> {
+    fn new(target: Target<'a>, limits: &'a Limits) -> Self {
+        let columns = names::columns(target);
+        Decoder {
+            target,
+            limits,
+            slots: Vec::new(),
+            by_key: HashMap::new(),
+            folded: HashMap::new(),
+            is_folded: false,
+            new_columns: 0,
+            order: Vec::new(),
+            row: 0,
+            row_bytes: 16 + columns.iter().map(|c| null_bytes(&c.data_type)).sum::<usize>(),
+            bad: Vec::new(),
+            sift: None,
+            extract: extract::Extract::of(target),
+            hint: None,
+            budget: Budget::new(limits.decoded_bytes_max),
+            scratch: String::new(),
+        }
+    }
+
     fn body(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
         if p.eat(b'[') {
             let mut first = true;
             while !end_of(p, b']', &mut first)? {
-                self.row(p)?;
+                self.any_row(p)?;
             }
             if p.peek().is_some() {
                 return p.malformed("the end of the body behind `]`").map_err(Fault::from);
@@ -113,7 +133,7 @@ impl Decoder<'_> {
             return Ok(());
         }
         while p.peek().is_some() {
-            self.row(p)?;
+            self.any_row(p)?;
         }
         Ok(())
     }
@@ -136,36 +156,41 @@ impl Decoder<'_> {
                 }
             };
             place += 1;
-            let row = self.row;
-            let slot_ref = &mut self.slots[slot];
-            if slot_ref.seen > row {
-                let message = format!("the field `{}` is given twice", name::printable(&slot_ref.name));
-                let name = slot_ref.name.clone();
-                self.misfit(Some(name), message)?;
-                p.skip()?;
-                continue;
-            }
-            slot_ref.seen = row + 1;
-            if slot_ref.column.len < row {
-                let missing = row - slot_ref.column.len;
-                slot_ref.column.nulls(missing, &mut self.budget)?;
-            }
-            p.peek();
-            let start = p.at();
-            match slot_ref.column.read(p, &mut self.budget) {
-                Ok(()) => {}
-                Err(Fault::Misfit(message)) => {
-                    let name = slot_ref.name.clone();
-                    p.rewind(start);
-                    let value = p.skip()?;
-                    self.cure(slot, value);
-                    self.misfit(Some(name), message)?;
-                }
-                Err(other) => return Err(other),
-            }
+            self.value(slot, p)?;
         }
         self.row += 1;
         Ok(())
+    }
+
+    /// The value of a field, into its slot.
+    #[inline(always)]
+    fn value(&mut self, slot: usize, p: &mut Parser<'_>) -> Result<(), Fault> {
+        let row = self.row;
+        let slot_ref = &mut self.slots[slot];
+        if slot_ref.seen > row {
+            let message = format!("the field `{}` is given twice", name::printable(&slot_ref.name));
+            let name = slot_ref.name.clone();
+            self.misfit(Some(name), message)?;
+            p.skip()?;
+            return Ok(());
+        }
+        slot_ref.seen = row + 1;
+        if slot_ref.column.len < row {
+            slot_ref.fill_up(row, &mut self.budget)?;
+        }
+        p.peek();
+        let start = p.at();
+        match slot_ref.column.read(p, &mut self.budget) {
+            Ok(()) => Ok(()),
+            Err(Fault::Misfit(message)) => {
+                let name = slot_ref.name.clone();
+                p.rewind(start);
+                let value = p.skip()?;
+                self.cure(slot, value);
+                self.misfit(Some(name), message)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// Reads a key and finds or makes its slot. `None` if there can be no such column.
@@ -216,26 +241,11 @@ impl Decoder<'_> {
         };
         let slot = match (known, existing) {
             (Some(slot), _) => slot,
-            (None, Some(i)) => {
-                let column = Column::new(&columns[i].data_type);
-                let slot = self.slot(&columns[i].name, Some(i), column);
-                self.folded.insert(columns[i].name.to_lowercase(), Named::Slot(slot));
-                slot
-            }
+            (None, Some(i)) => self.known_slot(i),
             (None, None) => {
-                if let Err(error) = name::check_column(key) {
-                    let message = error.message().to_owned();
-                    if key.starts_with('_') {
-                        self.hint.get_or_insert(
-                            "rename the field; `_row_id` and `_time` are given by the server".into(),
-                        );
-                    }
-                    self.misfit(Some(name::printable(key)), message)?;
-                    return Ok(None);
-                }
-                if !self.target.may_add_columns {
-                    self.hint.get_or_insert_with(|| unknown_column(self.target.table));
-                    self.misfit(Some(key.to_owned()), "the table has no such column".into())?;
+                if let Err(refusal) = names::may_be_new(key, self.target) {
+                    self.hint = self.hint.take().or(refusal.hint);
+                    self.misfit(Some(name::printable(key)), refusal.message)?;
                     return Ok(None);
                 }
                 if columns.len() + self.new_columns >= COLUMNS_MAX {
@@ -244,6 +254,10 @@ impl Decoder<'_> {
                         self.row + 1,
                         name::printable(key)
                     );
+                    if self.sift.is_some() {
+                        self.misfit(Some(name::printable(key)), message)?;
+                        return Ok(None);
+                    }
                     let hint = "put rarely used fields into one nested object, which becomes a json column";
                     return Err(Error::new(Kind::Schema, message).hint(hint).into());
                 }
@@ -275,8 +289,18 @@ impl Decoder<'_> {
         self.folded.get(&key.to_lowercase()).copied()
     }
 
+    /// A slot for a column of the table, which had none.
+    fn known_slot(&mut self, at: usize) -> usize {
+        let known = &names::columns(self.target)[at];
+        let slot = self.slot(&known.name, Some(at), Column::new(&known.data_type));
+        self.slots[slot].default.clone_from(&known.default);
+        self.folded.insert(known.name.to_lowercase(), Named::Slot(slot));
+        slot
+    }
+
     fn slot(&mut self, name: &str, existing: Option<usize>, column: Column) -> usize {
-        self.slots.push(Slot { name: name.to_owned(), quoted: Vec::new(), existing, column, seen: 0 });
+        let (name, quoted) = (name.to_owned(), Vec::new());
+        self.slots.push(Slot { name, quoted, existing, column, default: None, seen: 0 });
         self.slots.len() - 1
     }
 
@@ -287,9 +311,14 @@ impl Decoder<'_> {
 
     /// Notes a bad row; gives up after enough of them.
     fn misfit(&mut self, column: Option<String>, message: String) -> Result<(), Fault> {
-        let row = self.row + 1;
+        if let Some(sift) = &mut self.sift {
+            // The row is given up at once.
+            sift.why = Some((column, message));
+            return Err(Fault::Misfit(String::new()));
+        }
+        let row = self.limits.before.rows + self.row + 1;
         if self.bad.last().is_none_or(|last| last.row != row) {
-            self.bad.push(BadRow { row, column, message });
+            self.bad.push(BadRow { row, line: None, column, message });
         }
         if self.bad.len() >= self.limits.bad_rows_max { Err(Fault::Misfit(String::new())) } else { Ok(()) }
     }
@@ -332,19 +361,21 @@ impl Decoder<'_> {
     }
 
     fn malformed(&self, text: &str, malformed: Malformed) -> Refused {
-        let row = self.row + 1;
-        let line = 1 + text.as_bytes()[..malformed.at].iter().filter(|b| **b == b'\n').count();
+        let before = &self.limits.before;
+        let row = before.rows + self.row + 1;
+        let line = 1 + before.lines + newlines(&text.as_bytes()[..malformed.at]);
         let found = match text[malformed.at..].chars().next() {
             Some(c) => format!("`{}`", c.escape_debug()),
             None => "the end of the body".into(),
         };
         let message = format!(
             "row {row} is no JSON: {} expected at byte {} (line {line}), {found} found",
-            malformed.expected, malformed.at
+            malformed.expected,
+            before.bytes + malformed.at
         );
         let error =
             Error::invalid(&message).hint("send an object, an array of objects, or one object a line");
-        Refused { error, rows: vec![BadRow { row, column: None, message }] }
+        Refused { error, rows: vec![BadRow { row, line: None, column: None, message }] }
     }
 
     fn finish(mut self) -> Result<Rows, Refused> {
@@ -355,11 +386,10 @@ impl Decoder<'_> {
         let rows = self.row;
         let (mut fields, mut arrays, mut new_columns) = (Vec::new(), Vec::new(), Vec::new());
         for mut slot in self.slots {
-            let missing = rows - slot.column.len;
-            match slot.column.nulls(missing, &mut self.budget) {
+            match slot.fill_up(rows, &mut self.budget) {
                 Ok(()) => {}
                 Err(Fault::Limit(error)) => return Err(error.into()),
-                Err(_) => unreachable!("nulls fit every column"),
+                Err(_) => unreachable!("nulls and defaults fit their columns"),
             }
             let data_type = slot.column.data_type().cloned();
             let (Some(data_type), Some(array)) = (data_type, slot.column.finish()?) else { continue };
@@ -374,25 +404,6 @@ impl Decoder<'_> {
             .map_err(|e| Error::internal(format!("decoded rows make no batch: {e}")))?;
         Ok(Rows { batch, new_columns })
     }
-}
-
-/// One error for all bad rows: the first is spelled out, the others are counted.
-pub(super) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) -> Refused {
-    let first = &rows[0];
-    let mut message = match &first.column {
-        Some(column) => format!("row {}, column `{column}`: {}", first.row, first.message),
-        None => format!("row {}: {}", first.row, first.message),
-    };
-    if rows.len() >= limits.bad_rows_max {
-        message += &format!("; {} or more rows are bad, reading stopped there", rows.len());
-    } else if rows.len() > 1 {
-        message += &format!("; {} rows are bad in all", rows.len());
-    }
-    let mut error = Error::new(Kind::Schema, message);
-    if let Some(hint) = hint {
-        error = error.hint(hint);
-    }
-    Refused { error, rows }
 }
 
 #[cfg(test)]

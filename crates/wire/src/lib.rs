@@ -1,8 +1,9 @@
 //! Rows in and rows out: what bytes on the wire mean. No HTTP here beyond the names of media types.
 //!
-//! In: [`json`] (an object, an array, or one object after the other, which is NDJSON) and [`ipc`] (an Arrow stream)
-//! become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out: [`out`] writes any record
-//! batch as JSON, NDJSON, CSV or an Arrow stream. [`quotes`] watches over CSV that others read.
+//! In: [`json`] (an object, an array, or one object after the other, which is NDJSON), [`csv`], [`protobuf`] and [`ipc`]
+//! (an Arrow stream) become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out: [`out`]
+//! writes any record batch as JSON, NDJSON, CSV or an Arrow stream. Logs of OpenTelemetry are rows of columns of their own
+//! ([`otlp`]).
 //!
 //! Bytes from outside never panic and never make more memory than [`Limits`] allows.
 //!
@@ -29,16 +30,35 @@
 //! later in the same body is float64. A field given twice in one object, also by two spellings of its case, is refused.
 
 mod column;
+pub mod csv;
+mod gather;
 pub mod ipc;
 pub mod json;
+mod names;
+pub mod otlp;
 pub mod out;
 pub mod parser;
-pub mod quotes;
+pub mod pieces;
+pub mod protobuf;
+mod sift;
 pub mod text;
 pub mod value;
 
 use arrow::record_batch::RecordBatch;
-use types::{DataType, Error};
+use types::{DataType, Error, TableDef};
+
+pub use sift::{OnError, RAW_BYTES_MAX, Sifted, Skipped};
+
+/// What the rows are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// As users write it, for messages.
+    pub table: &'a str,
+    /// `None` for a table that is yet to be made.
+    pub def: Option<&'a TableDef>,
+    /// Whether a field without a column may become one.
+    pub may_add_columns: bool,
+}
 
 /// What a body became.
 #[derive(Debug)]
@@ -63,11 +83,21 @@ pub struct Limits {
     pub decoded_bytes_max: usize,
     /// Bad rows named before decoding stops.
     pub bad_rows_max: usize,
+    /// What came before the body, where it is a piece of a stream: messages count on from there.
+    pub before: Before,
+}
+
+/// How much of a stream came before a piece of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Before {
+    pub rows: usize,
+    pub lines: u64,
+    pub bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10 }
+        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10, before: Before::default() }
     }
 }
 
@@ -82,6 +112,8 @@ pub struct Refused {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BadRow {
     pub row: usize,
+    /// Where it begins, from 1: of CSV, where rows and lines are not the same.
+    pub line: Option<u64>,
     pub column: Option<String>,
     pub message: String,
 }
@@ -92,9 +124,22 @@ impl From<Error> for Refused {
     }
 }
 
-/// What to do about a field without a column where none is made.
-fn unknown_column(table: &str) -> String {
-    format!("add the column first (ALTER TABLE, or PUT /v1/tables/{table}), or leave the field out")
+/// One error for all bad rows: the first is spelled out, the others are counted.
+pub(crate) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) -> Refused {
+    let first = &rows[0];
+    let line = first.line.map_or_else(String::new, |line| format!(" (line {line})"));
+    let column = first.column.as_ref().map_or_else(String::new, |column| format!(", column `{column}`"));
+    let mut message = format!("row {}{line}{column}: {}", first.row, first.message);
+    if rows.len() >= limits.bad_rows_max {
+        message += &format!("; {} or more rows are bad, reading stopped there", rows.len());
+    } else if rows.len() > 1 {
+        message += &format!("; {} rows are bad in all", rows.len());
+    }
+    let mut error = Error::new(types::Kind::Schema, message);
+    if let Some(hint) = hint {
+        error = error.hint(hint);
+    }
+    Refused { error, rows }
 }
 
 /// Counts down what a body may still allocate.

@@ -263,6 +263,12 @@ impl<'a> Parser<'a> {
 
     /// Goes past one value of any kind, checking it, and gives its text.
     pub fn skip(&mut self) -> Result<&'a str> {
+        self.skip_below(0)
+    }
+
+    /// The same of a value that will lie in so many objects and arrays.
+    pub fn skip_below(&mut self, outer: usize) -> Result<&'a str> {
+        let deepest = DEPTH_MAX.saturating_sub(outer);
         let first = self.peek();
         let start = self.at;
         // One bit for each open bracket: 1 is an object.
@@ -271,7 +277,7 @@ impl<'a> Parser<'a> {
         loop {
             match next {
                 Some(open @ (b'{' | b'[')) => {
-                    if depth == DEPTH_MAX {
+                    if depth == deepest {
                         return self.malformed("at most 64 levels of nesting");
                     }
                     self.at += 1;

@@ -2,6 +2,8 @@
 
 #[path = "e2e/bad_start.rs"]
 mod bad_start;
+#[path = "e2e/cursors.rs"]
+mod cursors;
 #[path = "e2e/golden.rs"]
 mod golden;
 #[path = "e2e/kill9.rs"]

@@ -175,7 +175,11 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     }
     let rows = batch.num_rows() as i64;
     if rows > 0 {
-        let mode = if def.is_keyed() { Mode::Upsert } else { Mode::Append };
+        let mode = match def.is_keyed() {
+            true => Mode::Upsert,
+            false if def.skips_repeats() => Mode::InsertIfAbsent,
+            false => Mode::Append,
+        };
         ops.push(Op::Insert { table: def.name.clone(), batch, mode });
     }
     let mut after = piece.after.clone();

@@ -7,14 +7,12 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder};
-use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::Date32Type;
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
 use csv::{ByteRecord, ReaderBuilder};
 use serde_json::json;
-use types::{ColumnId, DATES, DataType, Error, Kind, Result, TIMES, name};
-use wire::quotes::{Quotes, Unclosed};
+use types::{ColumnId, DataType, Error, Field, Kind, Result, name};
+use wire::csv::{Cells, Reader, infer};
 
 use crate::units::counted;
 
@@ -148,7 +146,7 @@ pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
                 .iter()
                 .filter_map(|row| row.get(i))
                 .filter_map(type_of)
-                .reduce(join)
+                .reduce(infer::join)
                 .unwrap_or(DataType::String),
         };
         columns.push((title, data_type));
@@ -158,167 +156,84 @@ pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
 
 /// The narrowest type that a field's text fits; `None` if it is empty.
 fn type_of(field: &[u8]) -> Option<DataType> {
-    let Ok(text) = std::str::from_utf8(field) else { return Some(DataType::String) };
-    if text.is_empty() {
-        return None;
-    }
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    // `007` is a name, not a number: as one it would lose its zeros.
-    let padded =
-        digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let begins_like_a_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-    Some(match text {
-        _ if padded || text.starts_with('+') => DataType::String,
-        _ if text.parse::<i64>().is_ok() => DataType::Int64,
-        // A whole number beyond 64 bits would lose digits as a float.
-        _ if digits.bytes().all(|byte| byte.is_ascii_digit()) => DataType::String,
-        _ if begins_like_a_number && text.parse::<f64>().is_ok() => DataType::Float64,
-        "NaN" | "inf" | "-inf" => DataType::Float64,
-        _ if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") => DataType::Bool,
-        // What lies beyond the years that columns of times hold stays a text.
-        _ if text.len() == 10 && Date32Type::parse(text).is_some_and(|day| DATES.contains(&day)) => {
-            DataType::Date
-        }
-        _ if text.len() > 10
-            && begins_like_a_number
-            && string_to_datetime(&arrow_utc(), text)
-                .is_ok_and(|time| TIMES.contains(&time.timestamp_micros())) =>
-        {
-            DataType::Timestamp
-        }
-        _ => DataType::String,
-    })
-}
-
-fn arrow_utc() -> arrow::array::timezone::Tz {
-    "+00:00".parse().expect("an offset of nothing is a time zone")
-}
-
-/// The narrowest type that holds both.
-fn join(a: DataType, b: DataType) -> DataType {
-    match (&a, &b) {
-        _ if a == b => a,
-        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => DataType::Float64,
-        (DataType::Date, DataType::Timestamp) | (DataType::Timestamp, DataType::Date) => DataType::Timestamp,
-        _ => DataType::String,
-    }
-}
-
-fn unreadable(line: u64, error: csv::Error) -> Error {
-    if let csv::ErrorKind::Io(io) = error.kind()
-        && let Some(unclosed) = Unclosed::error_of(io)
-    {
-        return unclosed;
-    }
-    Error::invalid(format!("line {line} cannot be read: {error}"))
+    std::str::from_utf8(field).map_or(Some(DataType::String), |text| infer::type_of(text, true))
 }
 
 /// A CSV source being cut.
 pub struct Csv {
-    reader: csv::Reader<Quotes<Box<dyn Read + Send>>>,
+    reader: Reader<Box<dyn Read + Send>>,
     dialect: Dialect,
     /// Where the reader began in the source.
     base: u64,
-    base_line: u64,
 }
 
 impl Csv {
     /// `position` 0 begins with the header, if there is one.
     pub fn new(reader: Box<dyn Read + Send>, dialect: Dialect, position: u64, line: u64) -> Self {
-        let reader = self::reader(Quotes::new(reader, dialect.delimiter, line), dialect.delimiter);
-        Csv { reader, dialect, base: position, base_line: line }
+        let reader = Reader::new(reader, dialect.delimiter, line);
+        Csv { reader, dialect, base: position }
     }
 
     fn position(&self) -> u64 {
-        self.base + self.reader.position().byte()
-    }
-
-    fn line(&self) -> u64 {
-        self.base_line + self.reader.position().line() - 1
-    }
-
-    fn convert(&self, column: usize, texts: ArrayRef, lines: &[u64]) -> Result<ArrayRef> {
-        let (title, data_type) = &self.dialect.columns[column];
-        let target = data_type.to_arrow();
-        let unreadable = |error: arrow::error::ArrowError| {
-            Error::invalid(format!("column `{title}` cannot be read as {data_type}")).caused_by(error)
-        };
-        // Unreadable values become nulls here, so that the first of them can be named.
-        let options = CastOptions { safe: true, ..CastOptions::default() };
-        let converted = cast_with_options(&texts, &target, &options).map_err(unreadable)?;
-        if converted.null_count() > texts.null_count()
-            && let Some(row) = (0..texts.len()).find(|row| converted.is_null(*row) && texts.is_valid(*row))
-        {
-            let found = texts.as_any().downcast_ref::<StringArray>().map_or("", |texts| texts.value(row));
-            return Err(Error::new(
-                Kind::Schema,
-                format!(
-                    "line {}, column `{title}`: `{}` is no {data_type}",
-                    lines[row],
-                    name::printable(found)
-                ),
-            )
-            .hint(format!("read it as text with --column '{title}:string'")));
-        }
-        Ok(converted)
+        self.base + self.reader.position()
     }
 }
 
 impl Pieces for Csv {
     fn next(&mut self) -> Result<Option<Piece>> {
-        let width = self.dialect.columns.len();
-        let mut record = ByteRecord::new();
-        let mut builders: Vec<StringBuilder> = (0..width).map(|_| StringBuilder::new()).collect();
-        let mut lines = Vec::new();
+        let mut columns: Vec<Cells> =
+            self.dialect.columns.iter().map(|(_, data_type)| Cells::new(data_type)).collect();
+        let mut rows = 0;
         let start = self.position();
         let wanted = start + PIECE_BYTES as u64;
         while self.position() < wanted {
-            let line = self.line() + 1;
             let is_header = self.dialect.has_header && self.position() == 0;
-            let more = self.reader.read_byte_record(&mut record).map_err(|error| unreadable(line, error))?;
-            if !more {
-                break;
-            }
-            // The reader skips blank lines; the record knows where it really stood.
-            let line = record.position().map_or(line, |position| self.base_line + position.line());
+            let Some(record) = self.reader.read().map_err(|failed| failed.error)? else { break };
+            let line = record.line;
             if is_header {
                 continue;
             }
-            if record.len() != width {
+            if record.len() != columns.len() {
                 return Err(Error::new(
                     Kind::Schema,
-                    uneven_sentence(line, record.len(), width),
+                    uneven_sentence(line, record.len(), columns.len()),
                 )
                 .hint("is the delimiter right? `--delimiter` names another, and fields that hold it need quotes"));
             }
-            for (i, (builder, field)) in builders.iter_mut().zip(&record).enumerate() {
-                match std::str::from_utf8(field) {
-                    // An empty field is nothing, except where text is expected and quotes cannot be told.
-                    Ok("") => builder.append_null(),
-                    Ok(text) => builder.append_value(text),
-                    Err(_) => {
-                        return Err(Error::invalid(format!(
-                            "line {line}, column `{}` is not UTF-8",
-                            self.dialect.columns[i].0
-                        ))
-                        .hint("convert the file first, for example `iconv -f latin1 -t utf8`"));
+            for ((cells, (title, data_type)), field) in
+                columns.iter_mut().zip(&self.dialect.columns).zip(record.texts())
+            {
+                let field = field.map_err(|_| {
+                    Error::invalid(format!("line {line}, column `{title}` is not UTF-8"))
+                        .hint("convert the file first, for example `iconv -f latin1 -t utf8`")
+                })?;
+                // An empty field is nothing, except where text is expected and quotes cannot be told.
+                cells.push(field).map_err(|error| match error.kind() {
+                    Kind::Schema => {
+                        let found = name::printable(field);
+                        let what = format!("line {line}, column `{title}`: `{found}` is no {data_type}");
+                        Error::new(Kind::Schema, what)
+                            .hint(format!("read it as text with --column '{title}:string'"))
                     }
-                }
+                    _ => error,
+                })?;
             }
-            lines.push(line);
+            rows += 1;
         }
-        if lines.is_empty() && self.position() == start {
+        if rows == 0 && self.position() == start {
             return Ok(None);
         }
-        let mut arrays = Vec::with_capacity(width);
-        for (i, mut builder) in builders.into_iter().enumerate() {
-            let array = self.convert(i, Arc::new(builder.finish()), &lines)?;
-            arrays.push((self.dialect.columns[i].0.clone(), array, true));
+        let (mut fields, mut arrays) = (Vec::new(), Vec::new());
+        for (cells, (title, data_type)) in columns.into_iter().zip(&self.dialect.columns) {
+            // Says of json and uuid what they are, should the column be a new one.
+            let (name, data_type) = (title.clone(), data_type.clone());
+            fields.push(Field { id: ColumnId(0), name, data_type, nullable: true }.to_arrow());
+            arrays.push(cells.finish()?);
         }
-        let batch = RecordBatch::try_from_iter_with_nullable(arrays)
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
             .map_err(|error| Error::internal("CSV rows do not make a batch").caused_by(error))?;
         let body = arrow_stream(&batch)?;
-        let (end, line, rows) = (self.position(), self.line(), lines.len() as u64);
+        let (end, line) = (self.position(), self.reader.lines());
         Ok(Some(Piece { end, line, rows, content_type: ARROW, body }))
     }
 }

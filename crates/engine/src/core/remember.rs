@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use commitlog::record::{Rows, Run};
-use types::{Error, Result, SchemaVersion, TableId};
+use types::{Error, Result, RowId, SchemaVersion, TableId};
 
 use super::{Core, Group};
 use crate::prepare::Insert;
@@ -23,6 +23,7 @@ impl Core {
 
     /// Writes down what the commit came to. Its own section, past the group's stages: the table has a key, so nothing of it
     /// is ever staged, and small inserts to other tables go on to be gathered.
+    #[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
     pub(super) fn apply_remember(
         &mut self,
         group: &mut Group,
@@ -31,8 +32,9 @@ impl Core {
         version: SchemaVersion,
         batch: &RecordBatch,
         committed: &Committed,
+        firsts: Option<&[(TableId, RowId)]>,
     ) -> Result<()> {
-        let batch = remember::answered(batch, committed)?;
+        let batch = remember::answered(batch, committed, firsts)?;
         let lsn = group.lsn(offset);
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
         let first_row = tip.next_row();

@@ -16,6 +16,7 @@ use crate::prepare::{
     self, Claims, DELETE_BYTES, Insert, Key, Landed, OP_BYTES, Prepared, PreparedOp, Rule,
     TRANSACTION_BYTES_MAX, Target, claims, encode_keys, find_all,
 };
+use crate::remember::{self, Remember};
 use crate::root::Root;
 use crate::transaction::{Op, Transaction};
 
@@ -75,7 +76,7 @@ pub struct Written {
 }
 
 /// Row ids as ranges `(first, rows)`, ascending.
-pub(super) type Ranges = Vec<(u64, u64)>;
+pub(crate) type Ranges = Vec<(u64, u64)>;
 
 /// What is to be committed.
 pub(super) struct Commit {
@@ -277,7 +278,8 @@ impl Overlay {
     // ---- committing ----
 
     /// The difference between what it has come to and the base, ready for the commit thread; `None` if there is none.
-    pub fn commit(&self, principal: &Principal) -> Result<Option<Commit>> {
+    /// What is to be remembered of it takes part.
+    pub fn commit(&self, principal: &Principal, remember: Option<Remember>) -> Result<Option<Commit>> {
         principal.require(Scope::Write).or_else(|error| match self.tables.is_empty() {
             true => Ok(()),
             false => Err(error),
@@ -289,6 +291,14 @@ impl Overlay {
         for (id, changed) in &self.tables {
             changed.commit(*id, self.base.lookup(*id), &mut commit)?;
         }
+        if commit.prepared.ops.is_empty() {
+            return Ok(None);
+        }
+        if let Some(remember) = remember {
+            let remember = remember::with_own(remember, &commit.own);
+            commit.prepared.frame_bytes += prepare::remember_bytes(&remember);
+            commit.prepared.ops.extend(remember::prepare(&self.base, &remember)?);
+        }
         if commit.prepared.frame_bytes > TRANSACTION_BYTES_MAX {
             return Err(Error::new(
                 Kind::TooLarge,
@@ -296,7 +306,7 @@ impl Overlay {
             )
             .hint("send it as several smaller ones"));
         }
-        Ok((!commit.prepared.ops.is_empty()).then_some(commit))
+        Ok(Some(commit))
     }
 }
 

@@ -176,7 +176,7 @@ impl World {
 fn submit(transaction: &OpenTransaction) -> Arc<Mutex<Option<Result<Outcome>>>> {
     let answer = Arc::new(Mutex::new(None));
     let slot = answer.clone();
-    transaction.submit_commit(move |result| *slot.lock().unwrap() = Some(result));
+    transaction.submit_commit(None, move |result| *slot.lock().unwrap() = Some(result));
     answer
 }
 

@@ -12,6 +12,8 @@ use vfs::Env;
 use super::support::{batch, by_id, contents, keyed, plain};
 use crate::{Committed, Engine, Mode, Op, Options, Remember, Step, Transaction, remember};
 
+type Told = Vec<(u64, types::Result<Committed>)>;
+
 fn key(number: u64) -> [u8; 16] {
     let mut key = [7; 16];
     key[..8].copy_from_slice(&number.to_le_bytes());
@@ -19,12 +21,31 @@ fn key(number: u64) -> [u8; 16] {
 }
 
 fn request(number: u64, table: &str, rows: &[(i64, i64)], mode: Mode) -> Transaction {
-    let note = (number % 2 == 0).then(|| format!("note {number}"));
+    let note = number.is_multiple_of(2).then(|| format!("note {number}"));
     Transaction::insert(table, batch(rows), mode).remember(Remember {
         key: key(number),
         request: number,
         note,
     })
+}
+
+/// The same by a transaction that is open for a while. Its note has the ids of its rows within it.
+fn submit_open(
+    engine: &Engine,
+    number: u64,
+    rows: &[(i64, i64)],
+    done: impl FnOnce(types::Result<Committed>) + Send + 'static,
+) {
+    let transaction = engine.begin(&Principal::local()).unwrap();
+    let op = Op::Insert { table: "t".into(), batch: batch(rows), mode: Mode::Append };
+    let written = transaction.apply(vec![op]).unwrap()[0];
+    let note = format!("{} {}", written.first_row.unwrap(), written.last_row.unwrap());
+    let remember = Remember { key: key(number), request: number, note: Some(note) };
+    transaction.submit_commit(Some(remember), |result| done(result.map(|outcome| outcome.committed)));
+}
+
+fn is_open(number: u64) -> bool {
+    number % 3 == 1
 }
 
 fn is_repeated(error: &types::Error) -> bool {
@@ -56,7 +77,7 @@ fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_tim
             let known = engine.remembered(&key(number)).unwrap().unwrap();
             assert_eq!(known.committed, committed, "request {number}");
             assert_eq!(known.request, number);
-            assert_eq!(known.note, (number % 2 == 0).then(|| format!("note {number}")));
+            assert_eq!(known.note, number.is_multiple_of(2).then(|| format!("note {number}")));
         }
         let root = engine.root();
         assert_eq!(by_id(root.table("main.t").unwrap()), [(1, 1), (2, 2)].into());
@@ -160,7 +181,7 @@ fn requests_are_committed_once_across_crashes() {
             let Ok(engine) = Engine::open_stepped(machine.env(), Path::new("db"), options()) else {
                 continue;
             };
-            let told: Arc<Mutex<Vec<(u64, types::Result<Committed>)>>> = Arc::default();
+            let told = Arc::<Mutex<Told>>::default();
             let create = Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: true }]);
             engine.submit(&Principal::local(), create, |_| ());
             settle(&engine, &machine);
@@ -174,10 +195,12 @@ fn requests_are_committed_once_across_crashes() {
                     next = next.max(number + 1);
                     let rows = [(number as i64, seed as i64), (number as i64 + 10_000, 1)];
                     let told = told.clone();
-                    let transaction = request(number, "t", &rows, Mode::Append);
-                    engine.submit(&Principal::local(), transaction, move |result| {
-                        told.lock().unwrap().push((number, result));
-                    });
+                    let done = move |result| told.lock().unwrap().push((number, result));
+                    if is_open(number) {
+                        submit_open(&engine, number, &rows, done);
+                    } else {
+                        engine.submit(&Principal::local(), request(number, "t", &rows, Mode::Append), done);
+                    }
                     if rng.below(3) == 0 {
                         engine.step(Step::Commit);
                     }
@@ -234,9 +257,79 @@ fn check(engine: &Engine, next: u64, answers: &BTreeMap<u64, Committed>) {
                 if let Some(answer) = answers.get(&number) {
                     assert_eq!(known.committed, *answer);
                 }
+                if is_open(number) {
+                    let (outcome, note) = known.outcome().unwrap();
+                    let own: Vec<u64> = note.split(' ').map(|id| id.parse().unwrap()).collect();
+                    let rows = outcome.rows(table.def().id, RowId(own[0]), RowId(own[1]));
+                    assert_eq!(rows, Some((of_request[0], of_request[1])), "request {number}");
+                }
             }
         }
     }
+}
+
+/// Over several tables; one of them has no row left in the end.
+#[test]
+fn a_transaction_that_was_open_is_remembered_with_where_its_rows_lie() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    for def in [plain("t"), keyed("k"), keyed("l")] {
+        create(&engine, def);
+    }
+    let local = Principal::local();
+    let remember = |number| Some(Remember { key: key(number), request: number, note: Some("a\nb".into()) });
+    let insert = |table: &str, rows: &[(i64, i64)]| Op::Insert {
+        table: table.into(),
+        batch: batch(rows),
+        mode: Mode::Append,
+    };
+    let commit = |transaction: &crate::OpenTransaction, number| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        transaction.submit_commit(remember(number), move |result| sender.send(result).unwrap());
+        receiver.recv().unwrap()
+    };
+    engine.commit(&local, Transaction::new(vec![insert("t", &[(0, 0), (1, 0)])])).unwrap();
+
+    let transaction = engine.begin(&local).unwrap();
+    let ops = vec![
+        insert("t", &[(2, 1), (3, 1), (4, 1)]),
+        insert("k", &[(2, 1)]),
+        insert("l", &[(9, 9)]),
+        Op::DeleteKeys { table: "l".into(), keys: vec![vec![types::Value::Int64(9)]] },
+    ];
+    let written = transaction.apply(ops).unwrap();
+    // Somebody else's rows come to lie before them.
+    engine.commit(&local, Transaction::new(vec![insert("t", &[(5, 0), (6, 0)])])).unwrap();
+    let twin = engine.begin(&local).unwrap();
+    twin.apply(vec![insert("t", &[(2, 1)])]).unwrap();
+    let first = commit(&transaction, 1).unwrap();
+    assert!(is_repeated(&commit(&twin, 1).unwrap_err()));
+    // What changes nothing is not remembered.
+    let idle = engine.begin(&local).unwrap();
+    commit(&idle, 2).unwrap();
+    assert_eq!(engine.remembered(&key(2)).unwrap(), None);
+
+    let check = |engine: &Engine| {
+        let known = engine.remembered(&key(1)).unwrap().unwrap();
+        let (outcome, note) = known.outcome().unwrap();
+        assert_eq!((outcome.committed, note), (first.committed, "a\nb"));
+        let rows = |written: &crate::Written| {
+            let (of, last) = (written.first_row.unwrap(), written.last_row.unwrap());
+            let now = outcome.rows(written.table, of, last);
+            assert_eq!(now, first.rows(written.table, of, last));
+            now
+        };
+        assert_eq!(rows(&written[0]), Some((RowId(5), RowId(7))));
+        assert_eq!(rows(&written[1]), Some((RowId(1), RowId(1))));
+        assert_eq!(rows(&written[2]), None);
+        assert_eq!(by_id(engine.root().table("main.k").unwrap()), [(2, 1)].into());
+        assert_eq!(engine.root().table("main.t").unwrap().rows(), 7);
+    };
+    check(&engine);
+    engine.close().unwrap();
+    drop(engine);
+    check(&Engine::open(Env::real(), dir.path(), Options::default()).unwrap());
 }
 
 #[test]

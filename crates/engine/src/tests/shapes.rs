@@ -146,7 +146,12 @@ impl Table {
             }
             Change::DropNotNull { name } => self.column(&name).refuses_null = false,
             Change::RenameTable { to } => self.name = to,
-            Change::SetTtl { .. } | Change::SetTime { .. } => {
+            Change::SetTtl { .. }
+            | Change::SetTime { .. }
+            | Change::SetPath { .. }
+            | Change::SetRest { .. }
+            | Change::SetPartitionBy { .. }
+            | Change::SetSortBy { .. } => {
                 unreachable!("not among the changes of this test")
             }
         }

@@ -46,7 +46,7 @@ pub enum Next<'a> {
 /// What is wrong with an index over such columns.
 pub fn check(def: &TableDef, index: &IndexDef) -> Result<()> {
     let wrong = |what: String| Error::invalid(what).with("table", name::short_table_name(&def.name));
-    if let Some((option, _)) = index.options.first() {
+    if let Some((option, _)) = index.options.iter().find(|(option, _)| option != types::OPTION_REPEATS) {
         return Err(wrong(format!("an index of columns has no option `{}`", name::printable(option))));
     }
     if index.columns.len() > COLUMNS_MAX {

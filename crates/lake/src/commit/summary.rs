@@ -1,12 +1,11 @@
 //! What a snapshot says of itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use types::{Lsn, RowId};
 
 use super::{Changed, NewDeletes, Work};
-use crate::manifest::Entry;
 use crate::metadata;
 use crate::state::{Deletes, Live};
 
@@ -25,7 +24,7 @@ impl Work<'_> {
         let operation = match (changed.added.is_empty(), new_positions == 0, changed.removed.is_empty()) {
             (false, true, true) => "append",
             (true, false, true) => "delete",
-            (true, true, false) if !changed.dropped_rows(self.base) => "replace",
+            (true, true, _) if !changed.dropped_rows(self.base) => "replace",
             _ => "overwrite",
         };
         let mut summary: BTreeMap<String, String> = BTreeMap::new();
@@ -37,22 +36,27 @@ impl Work<'_> {
         };
         let added = || changed.added.iter().chain(&changed.replaced);
         let removed = || self.base.data.iter().filter(|live| changed.removed.contains(&live.path));
-        let rows = |entries: &[Entry]| entries.iter().map(|e| e.file.rows).sum::<u64>();
+        let positions = |deletes: &[Arc<Deletes>]| deletes.iter().map(|d| d.entry.file.rows).sum::<u64>();
         count("added-data-files", added().count() as u64, false);
         count("added-records", added().map(|e| e.file.rows).sum(), false);
-        let added_bytes = added().chain(&deletes.added).map(|e| e.file.bytes).sum();
+        let added_deletes = deletes.added.iter().map(|d| &d.entry);
+        let added_bytes = added().chain(added_deletes).map(|e| e.file.bytes).sum();
         count("added-files-size", added_bytes, false);
         count("added-delete-files", deletes.added.len() as u64, false);
         count("added-position-delete-files", deletes.added.len() as u64, false);
-        count("added-position-deletes", rows(&deletes.added), false);
+        count("added-position-deletes", positions(&deletes.added), false);
         count("deleted-data-files", removed().count() as u64, false);
         count("deleted-records", removed().map(|live| live.entry.file.rows).sum(), false);
         count("removed-delete-files", deletes.dropped.len() as u64, false);
         count("removed-position-delete-files", deletes.dropped.len() as u64, false);
+        let touched = added().map(|e| &e.file).chain(removed().map(|live| &live.entry.file));
+        let touched = touched.chain(deletes.added.iter().map(|d| &d.entry.file));
+        let partitions: HashSet<_> = touched.map(|file| (file.spec, &*file.partition)).collect();
+        count("changed-partition-count", partitions.len() as u64, true);
         count("total-data-files", data.len() as u64, true);
         count("total-records", data.iter().map(|live| live.entry.file.rows).sum(), true);
         count("total-delete-files", live_deletes.len() as u64, true);
-        count("total-position-deletes", live_deletes.iter().map(|d| d.entry.file.rows).sum(), true);
+        count("total-position-deletes", positions(live_deletes), true);
         count("total-equality-deletes", 0, true);
         let bytes = data.iter().map(|live| live.entry.file.bytes);
         let bytes = bytes.chain(live_deletes.iter().map(|d| d.entry.file.bytes)).sum();

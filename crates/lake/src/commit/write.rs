@@ -1,90 +1,145 @@
 //! Files of positions and manifests, merged with older ones on the way.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use types::Result;
 
-use super::{Changed, NewDeletes, Work};
+use super::{Changed, NewDeletes, Purpose, Work};
+use crate::data_file::Place;
 use crate::delete_file::{self, Positions};
 use crate::files;
 use crate::manifest::{self, Content, Entry, Status};
-use crate::metadata::Metadata;
-use crate::state::Manifest;
+use crate::spec::{self, Partition};
+use crate::state::{Deletes, Manifest};
 use crate::tiers;
 
 /// The smallest size class of files of positions, in rows.
 const DELETES_UNIT_ROWS: u64 = 64;
 /// Files of so many positions and manifests of so many files are not merged further.
 const DELETES_FULL_ROWS: u64 = 4 << 20;
-const MANIFEST_FULL_FILES: u64 = 16 << 10;
+const MANIFEST_FULL_FILES: u64 = 4 << 10;
+
+/// Deleted positions in the files of one partition.
+#[derive(Default)]
+struct Group {
+    /// By the number of the data file.
+    new: Vec<(usize, Vec<u64>)>,
+    /// Files of positions so far, by their numbers.
+    old: Vec<usize>,
+}
 
 impl Work<'_> {
-    /// Writes the new positions, together with older files of them that are to be merged. Files whose data files are all
-    /// gone are dropped.
+    /// Writes the new positions, a file for each partition, together with older files of them that are to be merged. Files
+    /// whose data files are all gone are dropped. Tells how many positions are new, too.
     pub(super) fn write_positions(&mut self, changed: &Changed) -> Result<(NewDeletes, u64)> {
         let base = self.base;
-        let count: u64 = changed.positions.iter().map(|(_, of)| of.positions.len() as u64).sum();
-        let mut new: Vec<Positions> = changed.positions.iter().map(|(_, of)| of.clone()).collect();
-        let mut out = NewDeletes::default();
-        let mut sizes: Vec<u64> = base.deletes.iter().map(|d| d.entry.file.rows).collect();
-        if count > 0 {
-            sizes.push(count);
-        }
-        let merged = tiers::pick(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0);
         let paths: HashSet<&str> = base.data.iter().map(|live| &*live.path).collect();
-        let live = |path: &str| !changed.removed.contains(path) && paths.contains(path);
-        // Positions in files that were written anew mean nothing any more.
-        let moot = |positions: &[Positions]| positions.iter().all(|of| !live(&of.path));
-        let mut of_merged: Vec<Positions> = Vec::new();
+        let is_live = |path: &str| !changed.removed.contains(path) && paths.contains(path);
+        let mut out = NewDeletes::default();
+        let mut known: HashMap<(i32, &Partition), usize> = HashMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut group_of = |spec: i32, partition| {
+            *known.entry((spec, partition)).or_insert_with(|| {
+                groups.push(Group::default());
+                groups.len() - 1
+            })
+        };
+        let (mut news, mut olds) = (Vec::new(), Vec::new());
+        for (at, positions) in &changed.positions {
+            let file = &base.data[*at].entry.file;
+            news.push((group_of(file.spec, &*file.partition), *at, positions.clone()));
+        }
         for (at, deletes) in base.deletes.iter().enumerate() {
-            let in_merge = merged.contains(&at);
-            if !in_merge && changed.removed.is_empty() {
-                continue;
-            }
-            let positions = base.positions(deletes)?;
-            if in_merge || moot(&positions) {
-                out.dropped.push(deletes.entry.file.path.clone());
-                of_merged.extend(positions.into_iter().filter(|of| live(&of.path)));
+            let file = &deletes.entry.file;
+            // Positions in files that were written anew mean nothing any more.
+            match deletes.of.iter().any(|(path, _)| is_live(path)) {
+                true => olds.push((group_of(file.spec, &*file.partition), at)),
+                false => out.dropped.push(file.path.as_str().into()),
             }
         }
-        new.extend(of_merged);
-        let mut by_path: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
-        for of in new {
-            by_path.entry(of.path).or_default().extend(of.positions);
-        }
-        if !by_path.is_empty() {
-            let all = by_path.into_iter().map(|(path, mut positions)| {
-                positions.sort_unstable();
-                positions.dedup();
-                Positions { path, positions }
-            });
-            let (path, location) = self.new_file("data", "deletes.parquet");
-            self.made.push(path.clone());
-            let file = delete_file::write(&base.env, path, location, all.collect())?;
-            (self.tick)(file.bytes)?;
-            out.added.push(self.added(file));
+        news.into_iter().for_each(|(group, at, positions)| groups[group].new.push((at, positions)));
+        olds.into_iter().for_each(|(group, at)| groups[group].old.push(at));
+        let mut count = 0;
+        for group in groups.into_iter().filter(|group| !group.new.is_empty()) {
+            let new: u64 = group.new.iter().map(|(_, positions)| positions.len() as u64).sum();
+            count += new;
+            let old = group.old.iter().map(|at| base.deletes[*at].entry.file.rows);
+            let sizes: Vec<u64> = old.chain([new]).collect();
+            let merged = tiers::pick(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0);
+            let file = &base.data[group.new[0].0].entry.file;
+            let place = Place { spec: file.spec, partition: file.partition.clone() };
+            let mut by_path: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
+            for (at, positions) in group.new {
+                by_path.entry(base.data[at].path.clone()).or_default().extend(positions);
+            }
+            for at in group.old.iter().enumerate().filter(|(nth, _)| merged.contains(nth)).map(|(_, at)| at) {
+                let deletes = &base.deletes[*at];
+                out.dropped.push(deletes.entry.file.path.as_str().into());
+                for of in base.positions(deletes)?.into_iter().filter(|of| is_live(&of.path)) {
+                    by_path.entry(of.path).or_default().extend(of.positions);
+                }
+            }
+            out.added.push(self.write_deletes(place, by_path)?);
         }
         Ok((out, count))
     }
 
-    /// The manifests of one kind that the new snapshot has. Those without a removed file stay, unless they are merged.
+    fn write_deletes(&mut self, place: Place, by_path: BTreeMap<Arc<str>, Vec<u64>>) -> Result<Arc<Deletes>> {
+        let all = by_path.into_iter().map(|(path, mut positions)| {
+            positions.sort_unstable();
+            positions.dedup();
+            Positions { path, positions }
+        });
+        let all: Vec<Positions> = all.collect();
+        let of = all.iter().map(|of| (of.path.clone(), of.positions.len() as u64)).collect();
+        let (path, location) = self.new_file("data", "deletes.parquet");
+        self.made.push(path.clone());
+        let file = delete_file::write(&self.base.env, path, location, place, all)?;
+        (self.tick)(file.bytes)?;
+        Ok(Arc::new(Deletes { entry: self.added(file), of }))
+    }
+
+    /// The manifests of one kind that the new snapshot has: those of each spec by themselves.
     pub(super) fn write_manifests(
         &mut self,
         content: Content,
+        entries: Vec<Entry>,
+        is_removed: &dyn Fn(&Entry) -> bool,
+    ) -> Result<Vec<Arc<Manifest>>> {
+        let mut added: BTreeMap<i32, Vec<Entry>> = BTreeMap::new();
+        entries.into_iter().for_each(|entry| added.entry(entry.file.spec).or_default().push(entry));
+        let old = || self.base.manifests.iter().filter(|m| m.file.content == content);
+        let specs: BTreeSet<i32> = old().map(|m| m.file.spec).chain(added.keys().copied()).collect();
+        let mut all = Vec::new();
+        for spec in specs {
+            let added = added.remove(&spec).unwrap_or_default();
+            all.extend(self.write_manifests_of(content, spec, added, is_removed)?);
+        }
+        Ok(all)
+    }
+
+    /// Those without a removed file stay, unless they are merged.
+    fn write_manifests_of(
+        &mut self,
+        content: Content,
+        spec: i32,
         mut entries: Vec<Entry>,
         is_removed: &dyn Fn(&Entry) -> bool,
-        metadata: &Metadata,
     ) -> Result<Vec<Arc<Manifest>>> {
-        let old: Vec<&Arc<Manifest>> =
-            self.base.manifests.iter().filter(|m| m.file.content == content).collect();
+        let is_ours = |m: &&Arc<Manifest>| m.file.content == content && m.file.spec == spec;
+        let old: Vec<&Arc<Manifest>> = self.base.manifests.iter().filter(is_ours).collect();
         let mut sizes: Vec<u64> = old.iter().map(|m| m.file.live_files()).collect();
         sizes.push(entries.len() as u64);
         let merged = tiers::pick(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0);
         let mut kept = Vec::with_capacity(old.len() + 1);
         let mut carried = Vec::new();
+        let erases = self.purpose == Purpose::Erase;
+        let is_silent = erases || self.lost_specs().contains(&spec);
         for (at, manifest) in old.into_iter().enumerate() {
-            let affected = manifest.entries.iter().any(is_removed);
+            // Whoever reads what is left after an erasure is not told what was there.
+            let tells = erases && manifest.file.files[Status::Deleted as usize] > 0;
+            let affected = tells || self.describes || manifest.entries.iter().any(is_removed);
             if !affected && !merged.contains(&at) {
                 kept.push(manifest.clone());
                 continue;
@@ -93,7 +148,12 @@ impl Work<'_> {
                 let mut entry = entry.clone();
                 entry.status = Status::Existing;
                 if is_removed(&entry) {
+                    if is_silent {
+                        continue;
+                    }
                     (entry.status, entry.snapshot_id) = (Status::Deleted, self.snapshot_id);
+                } else {
+                    entry = self.described(entry);
                 }
                 carried.push(entry);
             }
@@ -102,13 +162,19 @@ impl Work<'_> {
         if entries.is_empty() {
             return Ok(kept);
         }
-        let schema_id = metadata.current_schema_id;
-        let schema = metadata.schema().map(ToString::to_string).unwrap_or_default();
+        let schema = self.next.schema().map(ToString::to_string).unwrap_or_default();
         let (path, location) = self.new_file("metadata", "avro");
         self.made_metadata.push(path.clone());
-        let sequence = self.base.metadata.last_sequence_number + 1;
-        let (bytes, file) =
-            manifest::write(location, content, &entries, &schema, schema_id, self.snapshot_id, sequence);
+        let of = manifest::Of {
+            path: location,
+            content,
+            spec: spec::find(&self.specs, spec)?,
+            schema: &schema,
+            schema_id: self.next.current_schema_id,
+            snapshot_id: self.snapshot_id,
+            sequence: self.base.metadata.last_sequence_number + 1,
+        };
+        let (bytes, file) = manifest::write(of, &entries);
         files::write(&self.base.env, &path, &bytes)?;
         entries.retain(|entry| entry.status != Status::Deleted);
         kept.push(Arc::new(Manifest { file, entries }));

@@ -1,12 +1,22 @@
 use std::path::Path;
 
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use sim::SimEnv;
-use types::{ColumnId, TableDef, TableId, Value};
+use types::{ColumnId, DataType, TableDef, TableId, Value};
 
 use super::*;
 
 /// Writes values of one column, and tells its bounds and nulls.
 fn bounds_of(data_type: &str, values: &[Value]) -> (Option<Vec<u8>>, Option<Vec<u8>>, Option<i64>) {
+    let metrics = metrics_of(data_type, values);
+    (of(&metrics.lower, 16), of(&metrics.upper, 16), of(&metrics.nulls, 16))
+}
+
+fn of<T: Clone>(told: &[(i32, T)], column: i32) -> Option<T> {
+    told.iter().find(|(id, _)| *id == column).map(|(_, told)| told.clone())
+}
+
+fn metrics_of(data_type: &str, values: &[Value]) -> Metrics {
     let mut def = TableDef::new(TableId(1), "main.t");
     let data_type = DataType::parse(data_type, &mut ColumnId(0)).unwrap();
     def.add_column("c", &data_type, true, None).unwrap();
@@ -16,23 +26,19 @@ fn bounds_of(data_type: &str, values: &[Value]) -> (Option<Vec<u8>>, Option<Vec<
     let arrays = vec![
         Value::to_array(&ids, &DataType::Int64).unwrap(),
         Value::to_array(&times, &DataType::Timestamp).unwrap(),
-        Value::to_array(values, &data_type).unwrap(),
+        Value::to_array(values, &columns.def.schema.columns[0].data_type).unwrap(),
     ];
     let batch = RecordBatch::try_new(columns.arrow.clone(), arrays).unwrap();
     let machine = SimEnv::new(1);
-    let mut writer = Writer::create(&machine.env(), Path::new("f").into(), &columns).unwrap();
+    let mut writer = Writer::create(&machine.env(), Path::new("f").into(), &columns, 10).unwrap();
     writer.push(&batch).unwrap();
-    let written = writer.finish("f".into()).unwrap();
+    let written = writer.finish("f".into(), Place::default(), None).unwrap();
     assert_eq!(written.file.rows, values.len() as u64);
-    assert_eq!(written.row_ids.rows(), values.len() as u64);
+    assert_eq!(written.row_ids.as_ref().unwrap().rows(), values.len() as u64);
     let found = crate::files::read(&machine.env(), Path::new("f")).unwrap();
     assert_eq!(found.len() as u64, written.file.bytes);
-    assert_eq!(RowIds::of_file(found).unwrap(), *written.row_ids);
-    let metrics = &written.file.metrics;
-    let of =
-        |bounds: &[(i32, Vec<u8>)]| bounds.iter().find(|(id, _)| *id == 16).map(|(_, bytes)| bytes.clone());
-    let nulls = metrics.nulls.iter().find(|(id, _)| *id == 16).map(|(_, nulls)| *nulls);
-    (of(&metrics.lower), of(&metrics.upper), nulls)
+    assert_eq!(RowIds::of_file(found).unwrap(), written.row_ids.map(|ids| (*ids).clone()));
+    written.file.metrics
 }
 
 #[test]
@@ -54,11 +60,15 @@ fn bounds_are_written_as_iceberg_writes_single_values() {
         (lower.unwrap(), upper.unwrap()),
         ((-2.0f64).to_le_bytes().to_vec(), 1.5f64.to_le_bytes().to_vec())
     );
-    // Decimals: most significant byte first, as few as hold them, whatever Parquet stores them in.
-    for digits in [9, 18, 38] {
+    // Decimals: most significant byte first, as few as hold them, whatever Parquet stores them in; large ones whole.
+    for digits in [9, 18, 19, 38] {
         let decimals = [Value::Decimal(-129), Value::Decimal(200), Value::Decimal(0)];
         let (lower, upper, _) = bounds_of(&format!("decimal({digits},2)"), &decimals);
-        assert_eq!((lower.unwrap(), upper.unwrap()), (vec![0xff, 0x7f], vec![0x00, 0xc8]), "{digits}");
+        let expected = match digits {
+            ..=18 => (vec![0xff, 0x7f], vec![0x00, 0xc8]),
+            _ => ((-129i128).to_be_bytes().to_vec(), 200i128.to_be_bytes().to_vec()),
+        };
+        assert_eq!((lower.unwrap(), upper.unwrap()), expected, "{digits}");
     }
     let (lower, upper, _) = bounds_of("uuid", &[Value::Uuid([9; 16]), Value::Uuid([0x80; 16])]);
     assert_eq!((lower.unwrap(), upper.unwrap()), (vec![9; 16], vec![0x80; 16]));
@@ -89,17 +99,91 @@ fn nothing_but_nulls_or_nans_has_no_bounds() {
 }
 
 #[test]
-fn numbers_take_as_few_bytes_as_hold_them() {
-    for (value, bytes) in [
-        (0, vec![0]),
-        (127, vec![127]),
-        (128, vec![0, 128]),
-        (-1, vec![255]),
-        (-128, vec![128]),
-        (-129, vec![255, 127]),
-    ] {
-        assert_eq!(shortest(value), bytes, "{value}");
-    }
-    assert_eq!(shortest(i128::MIN).len(), 16);
-    assert_eq!(shortest(i128::MAX).len(), 16);
+fn texts_without_a_successor_are_bounded_in_full_or_not_at_all() {
+    let all = |count: usize| Value::String("\u{10ffff}".repeat(count));
+    let (lower, upper, _) = bounds_of("string", &[all(20)]);
+    assert_eq!(upper.unwrap(), "\u{10ffff}".repeat(20).into_bytes());
+    assert!(lower.unwrap().len() <= BOUND_BYTES);
+    assert_eq!(bounds_of("string", &[all(40)]).1, None);
+    assert_eq!(bounds_of("binary", &[Value::Binary(vec![0xff; 200])]).1, None);
+}
+
+#[test]
+fn nans_are_counted_and_bound_nothing() {
+    let metrics = metrics_of("float64", &[1.0, f64::NAN, -0.0, f64::NAN].map(Value::Float64));
+    assert_eq!(of(&metrics.nans, 16), Some(2));
+    assert_eq!(of(&metrics.upper, 16), Some(1.0f64.to_le_bytes().to_vec()));
+    assert_eq!(of(&metrics.lower, 16), Some((-0.0f64).to_le_bytes().to_vec()));
+    let metrics = metrics_of("float32", &[Value::Float32(f32::NAN), Value::Null]);
+    assert_eq!((of(&metrics.nans, 16), of(&metrics.nulls, 16)), (Some(1), Some(1)));
+    assert_eq!((of(&metrics.lower, 16), of(&metrics.upper, 16)), (None, None));
+    assert_eq!(of(&metrics_of("int32", &[Value::Int32(1)]).nans, 16), None);
+}
+
+#[test]
+fn fields_of_structs_are_told_of_like_columns() {
+    let row = |place: Option<[f64; 2]>, n: Option<i32>| {
+        let place = place.map_or(Value::Null, Value::Point);
+        Value::Struct(vec![place, n.map_or(Value::Null, Value::Int32)])
+    };
+    let rows =
+        [row(Some([7.5, f64::NAN]), Some(3)), Value::Null, row(None, Some(-4)), row(Some([-1.0, 2.0]), None)];
+    let metrics = metrics_of("struct<at: point, n: int32>", &rows);
+    // The fields of the struct are 17 and 18, those of the point in it follow from 17.
+    let lon = (1 << 29) + 4 * 17;
+    assert_eq!(of(&metrics.lower, lon), Some((-1.0f64).to_le_bytes().to_vec()));
+    assert_eq!(of(&metrics.upper, lon), Some(7.5f64.to_le_bytes().to_vec()));
+    assert_eq!((of(&metrics.nulls, lon), of(&metrics.values, lon)), (Some(2), Some(4)));
+    assert_eq!((of(&metrics.nans, lon), of(&metrics.nans, lon + 1)), (Some(0), Some(1)));
+    assert_eq!(of(&metrics.lower, 18), Some((-4i32).to_le_bytes().to_vec()));
+    assert_eq!(
+        (of(&metrics.upper, 18), of(&metrics.nulls, 18)),
+        (Some(3i32.to_le_bytes().to_vec()), Some(2))
+    );
+}
+
+/// Readers that look for few rows unpack few: pages, their index, and filters over the key of a file that has many.
+#[test]
+fn a_large_file_has_pages_an_index_and_filters() {
+    let mut def = TableDef::new(TableId(1), "main.t");
+    def.add_column("k", &DataType::String, false, None).unwrap();
+    def.add_column("n", &DataType::Int64, true, None).unwrap();
+    def.set_primary_key(&["k".into()]).unwrap();
+    let columns = Columns::of(&Arc::new(def)).unwrap();
+    let machine = SimEnv::new(1);
+    let write = |rows: i64| {
+        let path = Path::new("f").join(rows.to_string());
+        machine.env().disk.create_dir_all(Path::new("f")).unwrap();
+        let mut writer = Writer::create(&machine.env(), path.clone(), &columns, rows as u64).unwrap();
+        for first in (0..rows).step_by(8_192) {
+            let ids = first..rows.min(first + 8_192);
+            let array = |of: &dyn Fn(i64) -> Value, data_type| {
+                Value::to_array(&ids.clone().map(of).collect::<Vec<_>>(), &data_type).unwrap()
+            };
+            let arrays = vec![
+                array(&Value::Int64, DataType::Int64),
+                array(&Value::Timestamp, DataType::Timestamp),
+                array(&|n| Value::String(format!("key {n}")), DataType::String),
+                array(&|n| Value::Int64(n * 7 % 1_000), DataType::Int64),
+            ];
+            writer.push(&RecordBatch::try_new(columns.arrow.clone(), arrays).unwrap()).unwrap();
+        }
+        writer.finish("f".into(), Place::default(), None).unwrap();
+        let options = parquet::arrow::arrow_reader::ArrowReaderOptions::new()
+            .with_page_index_policy(parquet::file::metadata::PageIndexPolicy::Required);
+        let bytes = crate::files::read(&machine.env(), &path).unwrap();
+        ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options).unwrap()
+    };
+    let large = write(100_000);
+    assert_eq!(large.metadata().num_row_groups(), 1);
+    let pages = large.metadata().offset_index().unwrap()[0][0].page_locations().len();
+    assert!((6..20).contains(&pages), "{pages} pages");
+    assert!(large.metadata().column_index().is_some());
+    let filter = large.get_row_group_column_bloom_filter(0, 2).unwrap().unwrap();
+    assert!((0..100_000).all(|n| filter.check(format!("key {n}").as_str())));
+    let faults = (0..10_000).filter(|n| filter.check(format!("none {n}").as_str())).count();
+    assert!(faults < 600, "{faults} of 10,000 seem to be there");
+    assert!(large.get_row_group_column_bloom_filter(0, 3).unwrap().is_none());
+    let small = write(1_000);
+    assert!(small.get_row_group_column_bloom_filter(0, 2).unwrap().is_none());
 }

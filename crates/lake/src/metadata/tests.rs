@@ -3,7 +3,8 @@ use super::*;
 fn metadata() -> Metadata {
     let schema =
         json!({ "type": "struct", "fields": [{ "id": 1, "name": "a", "required": true, "type": "long" }] });
-    let mut metadata = Metadata::new("u".into(), "/lake/main/t".into(), &schema, 1, 1_000);
+    let mut metadata =
+        Metadata::new("u".into(), "/lake/main/t".into(), &schema, 1, &Layout::default(), 1_000);
     metadata.set_position(RowId(0), Lsn(3));
     metadata
 }

@@ -28,14 +28,42 @@ fn field_ids_are_the_column_ids_and_system_columns_come_first() {
     assert_eq!(fields[3]["type"]["element"]["fields"][0]["id"], 19);
     assert_eq!(fields[4]["type"], "decimal(10, 2)");
     assert_eq!(columns.last_id, 20);
-    // Parquet says the same ids, and nested columns have no bounds.
+    // Parquet says the same ids, and what is in lists has no bounds.
     let ids: Vec<i32> =
         columns.parquet.root_schema().get_fields().iter().map(|f| f.get_basic_info().id()).collect();
     assert_eq!(ids, [1, 2, 16, 17, 20]);
     assert_eq!(
-        columns.bounded.iter().map(|(leaf, id, _)| (*leaf, *id)).collect::<Vec<_>>(),
+        columns.leaves.iter().map(|leaf| (leaf.at, leaf.id)).collect::<Vec<_>>(),
         [(0, 1), (1, 2), (2, 16), (4, 20)]
     );
+}
+
+#[test]
+fn what_is_in_structs_is_told_of_and_found_in_batches() {
+    let columns = [
+        ("s", "struct<v: vector(2), p: point, t: struct<l: list<int64>, n: int32>>"),
+        ("p", "point3d"),
+        ("j", "json"),
+    ];
+    let columns = Columns::of(&def(&columns)).unwrap();
+    let of_parquet = |leaf: &Leaf| columns.parquet.column(leaf.at).self_type().get_basic_info().id();
+    let told: Vec<(String, Vec<usize>)> = columns.leaves[2..]
+        .iter()
+        .map(|leaf| {
+            assert_eq!(of_parquet(leaf), leaf.id);
+            (columns.parquet.column(leaf.at).path().string(), leaf.path.clone())
+        })
+        .collect();
+    let expected = [
+        ("s.p.lon", vec![2, 1, 0]),
+        ("s.p.lat", vec![2, 1, 1]),
+        ("s.t.n", vec![2, 2, 1]),
+        ("p.x", vec![3, 0]),
+        ("p.y", vec![3, 1]),
+        ("p.z", vec![3, 2]),
+        ("j", vec![4]),
+    ];
+    assert_eq!(told, expected.map(|(name, path)| (name.to_owned(), path)));
 }
 
 /// Once the fields of two points in one struct had the same ids.

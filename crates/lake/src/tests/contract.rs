@@ -7,22 +7,23 @@ use engine::contract::Trial;
 use table::materializer::Materializer;
 use types::{DataType, TableDef, TableId};
 
-use super::support::{Rows, materializer, observe, small};
+use super::support::{LAYOUTS, Rows, lay_out, materializer, observe, small};
 
-fn table(keyed: bool) -> TableDef {
+fn table(keyed: bool, layout: usize) -> TableDef {
     let mut def = TableDef::new(TableId(0), "main.t");
     def.add_column("k", &DataType::Int64, false, None).unwrap();
     def.add_column("s", &DataType::String, true, None).unwrap();
     if keyed {
         def.set_primary_key(&["k".into()]).unwrap();
     }
+    lay_out(&mut def, LAYOUTS[layout].0, LAYOUTS[layout].1);
     def
 }
 
-fn trial(make: &dyn Fn() -> Arc<dyn Materializer>, keyed: bool) -> Trial<'_, Rows> {
+fn trial(make: &dyn Fn() -> Arc<dyn Materializer>, keyed: bool, layout: usize) -> Trial<'_, Rows> {
     Trial {
         make,
-        table: table(keyed),
+        table: table(keyed, layout),
         rows: &|rng, count| {
             let keys = Int64Array::from_iter_values((0..count).map(|_| rng.below(40) as i64));
             let texts: StringArray =
@@ -39,11 +40,21 @@ fn trial(make: &dyn Fn() -> Arc<dyn Materializer>, keyed: bool) -> Trial<'_, Row
 #[test]
 fn a_lake_killed_at_any_call_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(600);
-    trial(&|| materializer(small()), true).run(testkit::seeds(40));
+    trial(&|| materializer(small()), true, 0).run(testkit::seeds(40));
 }
 
 #[test]
 fn so_does_one_of_a_table_without_a_key() {
     let _limit = testkit::limit(600);
-    trial(&|| materializer(small()), false).run(testkit::seeds(20));
+    trial(&|| materializer(small()), false, 0).run(testkit::seeds(20));
+}
+
+#[test]
+fn so_do_those_whose_files_are_partitioned_and_sorted() {
+    let _limit = testkit::limit(900);
+    for (layout, _) in LAYOUTS.iter().enumerate().skip(1) {
+        let seeds = testkit::seeds(6);
+        let first = 1_000 * layout as u64;
+        trial(&|| materializer(small()), layout % 3 > 0, layout).run(first + seeds.start..first + seeds.end);
+    }
 }

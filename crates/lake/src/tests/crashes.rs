@@ -5,11 +5,20 @@ use std::collections::BTreeMap;
 use sim::{Rng, SimEnv};
 use types::{DataType, Result, Value};
 
-use super::support::{Bench, Rows, materializer, read, rows_of, small};
+use super::support::{Bench, LAYOUTS, Rows, lay_out, materializer, read, rows_of, small};
 use crate::reader::Reader;
 
+/// The layouts that a table has, one after the other, by their numbers.
+type Layouts = &'static [usize];
+
 /// What is done to the table, step by step; after each it lands.
-fn changes(bench: &mut Bench, step: usize) {
+fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
+    if let [_, .., then] = layouts
+        && step == 6
+    {
+        let (partition_by, sort_by) = LAYOUTS[*then];
+        bench.alter(|def| lay_out(def, partition_by, sort_by));
+    }
     match step {
         0 => drop(bench.keys(0..30)),
         1 => drop(bench.delete([1, 5, 6]).keys(30..40)),
@@ -32,11 +41,18 @@ const STEPS: usize = 14;
 /// The table after each change, by what the lake then says.
 type States = BTreeMap<(u64, u64), Rows>;
 
-fn run(bench: &mut Bench, states: &mut States) -> Result<()> {
+fn begin(layouts: Layouts) -> Bench {
+    let mut bench = Bench::new(small());
+    let (partition_by, sort_by) = LAYOUTS[layouts[0]];
+    bench.lay_out(partition_by, sort_by);
+    bench
+}
+
+fn run(bench: &mut Bench, states: &mut States, layouts: Layouts) -> Result<()> {
     states.insert((0, bench.lsn), Rows::new());
     bench.try_land()?;
     for step in 0..STEPS {
-        changes(bench, step);
+        changes(bench, step, layouts);
         states.insert((bench.tip.next_row().0 - 1, bench.lsn), rows_of(&bench.snapshot())?);
         bench.try_land()?;
     }
@@ -44,10 +60,10 @@ fn run(bench: &mut Bench, states: &mut States) -> Result<()> {
 }
 
 /// Goes on after whatever happened: the rest of the changes, and what the lake then holds.
-fn finish(bench: &mut Bench, done: &States) {
+fn finish(bench: &mut Bench, done: &States, layouts: Layouts) {
     bench.land();
     for step in done.len().saturating_sub(1)..STEPS {
-        changes(bench, step);
+        changes(bench, step, layouts);
         bench.land();
     }
 }
@@ -77,18 +93,18 @@ enum End {
     Kill,
 }
 
-fn ends_at_every_call(end: &End) {
-    let mut whole = Bench::new(small());
-    run(&mut whole, &mut States::new()).unwrap();
+fn ends_at_every_call(end: &End, layouts: Layouts, stride: usize) {
+    let mut whole = begin(layouts);
+    run(&mut whole, &mut States::new(), layouts).unwrap();
     let calls = whole.sim.disk.calls();
     assert!(calls > 400, "{calls}");
-    let stride = if testkit::scale() >= 1.0 { 1 } else { 3 };
+    let stride = if testkit::scale() >= 1.0 { 1 } else { stride };
     for call in (1..=calls).step_by(stride) {
         let what = format!("call {call} of {calls}");
-        let mut bench = Bench::new(small());
+        let mut bench = begin(layouts);
         bench.sim.disk.crash_at(call);
         let mut states = States::new();
-        if run(&mut bench, &mut states).is_ok() {
+        if run(&mut bench, &mut states, layouts).is_ok() {
             continue;
         }
         let after = match end {
@@ -100,20 +116,30 @@ fn ends_at_every_call(end: &End) {
         bench.sim = after;
         bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
         bench.restart();
-        finish(&mut bench, &states);
+        finish(&mut bench, &states, layouts);
     }
 }
 
 #[test]
 fn a_power_failure_at_every_call_leaves_the_lake_at_a_commit() {
     let _limit = testkit::limit(600);
-    ends_at_every_call(&End::PowerFailure);
+    ends_at_every_call(&End::PowerFailure, &[0], 3);
 }
 
 #[test]
 fn a_kill_at_every_call_leaves_the_lake_at_a_commit() {
     let _limit = testkit::limit(600);
-    ends_at_every_call(&End::Kill);
+    ends_at_every_call(&End::Kill, &[0], 3);
+}
+
+#[test]
+fn so_does_either_where_files_are_partitioned_or_sorted() {
+    let _limit = testkit::limit(900);
+    ends_at_every_call(&End::PowerFailure, &[1], 13);
+    ends_at_every_call(&End::Kill, &[3], 7);
+    // From one layout to another while things end.
+    ends_at_every_call(&End::PowerFailure, &[0, 2], 11);
+    ends_at_every_call(&End::Kill, &[4, 7], 11);
 }
 
 /// What was adopted from the disk must be durable before a checkpoint says so: else a power failure after a kill would
@@ -121,12 +147,13 @@ fn a_kill_at_every_call_leaves_the_lake_at_a_commit() {
 #[test]
 fn a_commit_that_a_kill_left_unsynced_is_durable_once_it_was_found() {
     let _limit = testkit::limit(300);
-    let mut whole = Bench::new(small());
-    run(&mut whole, &mut States::new()).unwrap();
+    let layouts = &[0, 2];
+    let mut whole = begin(layouts);
+    run(&mut whole, &mut States::new(), layouts).unwrap();
     for call in (1..=whole.sim.disk.calls()).step_by(5) {
-        let mut bench = Bench::new(small());
+        let mut bench = begin(layouts);
         bench.sim.disk.crash_at(call);
-        if run(&mut bench, &mut States::new()).is_ok() || bench.position.is_none() {
+        if run(&mut bench, &mut States::new(), layouts).is_ok() || bench.position.is_none() {
             continue;
         }
         bench.sim = bench.sim.kill();
@@ -149,10 +176,11 @@ fn failing_writes_and_syncs_are_survived() {
     let _limit = testkit::limit(600);
     for seed in testkit::seeds(150) {
         let mut rng = Rng::new(seed);
-        let mut bench = Bench::new(small());
+        let layouts: Layouts = [&[0][..], &[2, 3], &[6, 1]][(seed % 3) as usize];
+        let mut bench = begin(layouts);
         bench.land();
         for step in 0..STEPS {
-            changes(&mut bench, step);
+            changes(&mut bench, step, layouts);
             if rng.below(2) == 0 {
                 bench.sim.disk.fail_write(1 + rng.below(12));
             } else {
@@ -179,10 +207,10 @@ fn a_lake_that_skips_a_kind_of_sync_is_caught() {
     let _limit = testkit::limit(600);
     for kind in ["data/", ".avro", ".metadata.json", "metadata"] {
         let caught = std::panic::catch_unwind(|| {
-            let mut whole = Bench::new(small());
-            run(&mut whole, &mut States::new()).unwrap();
+            let mut whole = begin(&[0]);
+            run(&mut whole, &mut States::new(), &[0]).unwrap();
             for call in 1..=whole.sim.disk.calls() {
-                let mut bench = Bench::new(small());
+                let mut bench = begin(&[0]);
                 bench.sim.disk.lose_syncs(move |path| {
                     let path = path.to_string_lossy();
                     match kind {
@@ -193,7 +221,7 @@ fn a_lake_that_skips_a_kind_of_sync_is_caught() {
                 });
                 bench.sim.disk.crash_at(call);
                 let mut states = States::new();
-                if run(&mut bench, &mut states).is_ok() {
+                if run(&mut bench, &mut states, &[0]).is_ok() {
                     continue;
                 }
                 let dir = bench.dir();
@@ -201,7 +229,7 @@ fn a_lake_that_skips_a_kind_of_sync_is_caught() {
                 check(&bench.sim, &dir, &states, "canary");
                 bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
                 bench.restart();
-                finish(&mut bench, &states);
+                finish(&mut bench, &states, &[0]);
             }
         });
         assert!(caught.is_err(), "a lake that never syncs {kind} passes");

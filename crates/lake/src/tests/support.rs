@@ -13,7 +13,7 @@ use vfs::Env;
 
 use crate::digest::Digest;
 use crate::reader::Reader;
-use crate::{Lake, Materializer, Options};
+use crate::{Erased, Lake, Materializer, Options};
 
 /// A hash of each row by its id.
 pub type Rows = BTreeMap<u64, u64>;
@@ -92,6 +92,25 @@ pub fn def() -> TableDef {
     def.add_column("s", &DataType::String, true, None).unwrap();
     def
 }
+
+/// Sets what a definition says of its layout.
+pub fn lay_out(def: &mut TableDef, partition_by: &[&str], sort_by: &[&str]) {
+    let texts = |by: &[&str]| by.iter().map(|by| (*by).to_owned()).collect::<Vec<_>>();
+    def.set_partition_by(&texts(partition_by)).unwrap();
+    def.set_sort_by(&texts(sort_by)).unwrap();
+}
+
+/// Layouts of [`def`], from none to both.
+pub const LAYOUTS: [(&[&str], &[&str]); 8] = [
+    (&[], &[]),
+    (&["bucket(3, k)"], &[]),
+    (&["truncate(10, k)", "truncate(6, s)"], &["s desc"]),
+    (&[], &["k desc"]),
+    (&["hours(_time)"], &["s nulls first", "k"]),
+    (&["s"], &[]),
+    (&["truncate(100, _row_id)"], &["_time desc"]),
+    (&[], &["s desc nulls last"]),
+];
 
 impl Bench {
     pub fn new(options: Options) -> Bench {
@@ -184,19 +203,41 @@ impl Bench {
 
     /// Steps until nothing is missing.
     pub fn try_land(&mut self) -> Result<Arc<Lake>> {
-        for _ in 0..100 {
+        for _ in 0..1_000 {
             if matches!(self.step(true)?, Progress::UpToDate) {
                 return Ok(self.lake());
             }
         }
-        panic!("an urgent lake does not land in 100 steps");
+        panic!("an urgent lake does not land in 1,000 steps");
     }
 
     /// Lands everything and compares what readers find with the table.
     pub fn land(&mut self) -> Arc<Lake> {
         let lake = self.try_land().unwrap();
         assert_eq!(read(&self.sim.env(), &lake.dir).unwrap(), rows_of(&self.snapshot()).unwrap());
+        super::files::check(&lake, self.tip.def());
         lake
+    }
+
+    /// Lays the table out otherwise, as ALTER TABLE does.
+    pub fn lay_out(&mut self, partition_by: &[&str], sort_by: &[&str]) -> &mut Self {
+        self.alter(|def| lay_out(def, partition_by, sort_by))
+    }
+
+    /// Asks for an erasure of all that is deleted by now, and steps until it is told how it went.
+    pub fn erase(&mut self) -> Result<Erased> {
+        let told = Arc::new(std::sync::Mutex::new(None));
+        let tell = told.clone();
+        let tell = Box::new(move |outcome| *tell.lock().unwrap() = Some(outcome));
+        self.materializer.erase(self.tip.def().id, Lsn(self.lsn), tell);
+        for _ in 0..200 {
+            let stepped = self.step(true);
+            if let Some(outcome) = told.lock().unwrap().take() {
+                return outcome;
+            }
+            stepped?;
+        }
+        panic!("an erasure does not end in 200 steps");
     }
 
     pub fn lake(&self) -> Arc<Lake> {

@@ -13,7 +13,14 @@ use crate::{DataType, Kind, Mode, NewTable, Op, Snapshot, Transaction};
 /// While it is held its age is shown, and the bytes of the files that stay for it alone; at its bound these go.
 #[test]
 fn a_forgotten_snapshot_shows_its_age_and_bytes_and_gives_them_back_at_its_bound() {
-    let _limit = testkit::limit(60);
+    let _limit = testkit::limit(150);
+    // A machine that is busy with other work needs longer for the steps that come before the bound.
+    let seen = [5, 15, 45].into_iter().any(|bound| is_seen_and_goes(Duration::from_secs(bound)));
+    assert!(seen, "this machine took more than 45 s for some steps");
+}
+
+/// False where this machine took longer than `max` for the steps that come before it.
+fn is_seen_and_goes(max: Duration) -> bool {
     let dir = testkit::temp_dir("held");
     let options = engine::Options { seal_rows: 40, history: Duration::ZERO, ..Default::default() };
     let engine = Engine::open(vfs::Env::real(), dir.path(), options).unwrap();
@@ -51,7 +58,7 @@ fn a_forgotten_snapshot_shows_its_age_and_bytes_and_gives_them_back_at_its_bound
     until("a segment", &|_| is_shown() && segments() == 1);
     assert_eq!(engine.status().held_bytes, 0);
 
-    let (started, max) = (Instant::now(), Duration::from_secs(5));
+    let started = Instant::now();
     let leases = Leases::new(Some(max));
     let forgotten = Snapshot::new(leases.of(engine.root()));
     let kept: u64 = forgotten.table("stock").unwrap().segments().map(|segment| segment.meta().bytes).sum();
@@ -64,10 +71,13 @@ fn a_forgotten_snapshot_shows_its_age_and_bytes_and_gives_them_back_at_its_bound
     until("a manifest", &|status| status.manifests > manifests);
     let age = Duration::from_secs(1);
     until("its age", &|status| status.oldest_root_age >= age && started.elapsed() >= age);
-    let status = engine.status();
-    assert_eq!((status.removed_segments, segments(), status.held_bytes), (0, 2, kept), "{status:?}");
-    assert!(forgotten.get("stock", &["item 0".into()]).unwrap().is_some(), "it never changes (S1)");
-    assert!(started.elapsed() < max, "this machine took {:?} for some steps", started.elapsed());
+    let (status, files, unchanged) =
+        (engine.status(), segments(), forgotten.get("stock", &["item 0".into()]));
+    if started.elapsed() >= max {
+        return false;
+    }
+    assert_eq!((status.removed_segments, files, status.held_bytes), (0, 2, kept), "{status:?}");
+    assert!(unchanged.unwrap().is_some(), "it never changes (S1)");
 
     // Its end, and what was kept goes with the next look.
     until("what it kept goes", &|status| status.removed_segments == 1);
@@ -75,5 +85,6 @@ fn a_forgotten_snapshot_shows_its_age_and_bytes_and_gives_them_back_at_its_bound
     assert!(started.elapsed() >= max, "not before its time: {:?}", started.elapsed());
     let ended = forgotten.get("stock", &["item 0".into()]).unwrap_err();
     assert_eq!(ended.kind(), Kind::Timeout);
-    assert!(ended.to_string().contains("held for 5 s"), "{ended}");
+    assert!(ended.to_string().contains(&format!("held for {} s", max.as_secs())), "{ended}");
+    true
 }

@@ -1,54 +1,46 @@
-//! Rows out of CSV.
+//! Rows out of CSV, as [`wire::csv`] reads its records.
 
-use std::collections::VecDeque;
-use std::io::{self, Read};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
-use csv::StringRecord;
 use types::{Column, Error, Kind, Result};
-use wire::quotes::{Quotes, Unclosed};
+use wire::csv::{Failed, Reader};
 
 use super::Copy;
-use super::input::{Bounded, Input, failed};
-use super::rows::{self, BATCH_BYTES, BUFFER_BYTES, Lines, ROWS};
+use super::input::{Bounded, Input};
+use super::rows::{self, BATCH_BYTES, Lines, ROWS};
 
 /// CSV whose columns are not known yet: see [`Rows::header`].
 pub(super) struct Rows {
-    reader: csv::Reader<Counted>,
+    reader: Reader<Bounded>,
     null: String,
 }
 
 impl Rows {
     pub fn new(copy: &Copy, input: Input) -> Result<Self> {
-        let reader = csv::ReaderBuilder::new()
-            .delimiter(copy.delimiter as u8)
-            .has_headers(copy.header)
-            // Counted here, so that the error says it in our words.
-            .flexible(true)
-            .buffer_capacity(BUFFER_BYTES)
-            .from_reader(Counted::new(Quotes::new(input.reader()?, copy.delimiter as u8, 0)));
+        let reader = Reader::new(input.reader()?, copy.delimiter as u8, 0);
         Ok(Rows { reader, null: copy.null.clone() })
     }
 
     /// The names in the first line, if it has names. An empty file has none.
-    pub fn header(&mut self, copy: &Copy) -> Result<Option<StringRecord>> {
+    pub fn header(&mut self, copy: &Copy) -> Result<Option<Vec<String>>> {
         if !copy.header {
             return Ok(None);
         }
-        let header = self.reader.headers().map_err(|error| csv_failed(error, 1))?.clone();
-        Ok(Some(header).filter(|header| !header.is_empty()))
+        let Some(record) = self.reader.read().map_err(placed)? else { return Ok(None) };
+        let line = record.line;
+        let names = record.texts().map(|name| name.map(str::to_owned));
+        names.collect::<Result<_>>().map(Some).map_err(|error| placed(Failed { line, error }))
     }
 
     pub fn of(self, columns: Vec<Column>) -> Csv {
-        Csv { rows: self, columns, record: StringRecord::new(), ended: false }
+        Csv { rows: self, columns, ended: false }
     }
 }
 
 pub(super) struct Csv {
     rows: Rows,
     columns: Vec<Column>,
-    record: StringRecord,
     ended: bool,
 }
 
@@ -57,23 +49,20 @@ impl Csv {
         let mut texts: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
         let (mut lines, mut bytes) = (Vec::new(), 0);
         while lines.len() < ROWS && bytes <= BATCH_BYTES {
-            let read = self.rows.reader.read_record(&mut self.record);
-            let end = self.rows.reader.position().byte();
-            let line = self.rows.reader.get_mut().line(end, self.record.as_slice().as_bytes());
-            if !read.map_err(|error| csv_failed(error, line))? {
-                break;
-            }
-            self.rows.reader.get_mut().inner.get_mut().row_was_read();
-            if self.record.len() != texts.len() {
-                let (wanted, found) = (texts.len(), self.record.len());
+            let Some(record) = self.rows.reader.read().map_err(placed)? else { break };
+            let line = record.line;
+            if record.len() != texts.len() {
+                let (wanted, found) = (texts.len(), record.len());
                 let error = Error::new(Kind::Schema, format!("{wanted} values expected, {found} found"));
-                return Err(rows::at(format_args!("line {line}"), None, error));
+                return Err(placed(Failed { line, error }));
             }
             lines.push(line);
-            bytes += self.record.as_slice().len();
-            for (text, cell) in texts.iter_mut().zip(&self.record) {
+            bytes += record.bytes();
+            for (text, cell) in texts.iter_mut().zip(record.texts()) {
+                let cell = cell.map_err(|error| placed(Failed { line, error }))?;
                 text.append_option(Some(cell).filter(|cell| *cell != self.rows.null));
             }
+            self.rows.reader.get_mut().row_was_read();
         }
         let (Some(first), Some(last)) = (lines.first().copied(), lines.last().copied()) else {
             return Ok(None);
@@ -120,62 +109,11 @@ impl Iterator for Csv {
     }
 }
 
-/// Where lines end in what was read and is no record yet. The reader of CSV counts them too, and says of a record where the
-/// one before ended: empty lines and `\r\n` are behind that.
-struct Counted {
-    inner: Quotes<Bounded>,
-    /// Bytes that were read.
-    read: u64,
-    /// Where the ends of lines are that no record has passed.
-    ends: VecDeque<u64>,
-    /// How many were passed.
-    passed: u64,
-}
-
-impl Counted {
-    fn new(inner: Quotes<Bounded>) -> Self {
-        Counted { inner, read: 0, ends: VecDeque::new(), passed: 0 }
-    }
-
-    /// The first line of a record that was read up to a byte.
-    fn line(&mut self, end: u64, record: &[u8]) -> u64 {
-        // Whether it ends in an end of a line.
-        let mut its_own = 0;
-        while let Some(at) = self.ends.front().copied().filter(|at| *at < end) {
-            self.ends.pop_front();
-            self.passed += 1;
-            its_own = u64::from(at + 1 == end);
-        }
-        (1 + self.passed).saturating_sub(its_own + newlines(record)).max(1)
-    }
-}
-
-impl Read for Counted {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(bytes)?;
-        let ends = bytes[..count].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-        self.ends.extend(ends.map(|(at, _)| self.read + at as u64));
-        self.read += count as u64;
-        Ok(count)
-    }
-}
-
-fn newlines(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
-}
-
-fn csv_failed(error: csv::Error, line: u64) -> Error {
-    let error = match error.into_kind() {
-        csv::ErrorKind::Io(error) => match Unclosed::error_of(&error) {
-            Some(unclosed) => return unclosed,
-            None => failed(error),
-        },
-        csv::ErrorKind::Utf8 { err, .. } => Error::new(Kind::Schema, format!("no UTF-8: {err}")),
-        other => Error::internal(format!("CSV that is read leniently is refused: {other:?}")),
-    };
-    match error.kind() {
-        Kind::Schema | Kind::TooLarge => rows::at(format_args!("line {line}"), None, error),
-        _ => error,
+/// What is wrong with a record, with its line where it does not say it.
+fn placed(failed: Failed) -> Error {
+    match failed.error.kind() {
+        Kind::Schema | Kind::TooLarge => rows::at(format_args!("line {}", failed.line), None, failed.error),
+        _ => failed.error,
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use types::{Error, Kind, Result};
+pub use wire::csv::failed;
 
 /// The bytes of a file, or what takes its place. An end of a stream is its end: one that broke off gives an error.
 pub enum Input {
@@ -85,10 +86,4 @@ impl Read for FileReader {
         self.at += count as u64;
         Ok(count)
     }
-}
-
-/// An error of reading; one of ours that came through `std::io` as it was.
-pub fn failed(error: io::Error) -> Error {
-    let ours = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).cloned();
-    ours.unwrap_or_else(|| Error::io("reading the rows", error))
 }

@@ -6,6 +6,7 @@ use std::io::Read;
 use arrow::array::{Array, ArrayRef, RecordBatch, new_null_array};
 use types::{Column, Error, Kind, Result, TableDef, name};
 use wire::Limits;
+pub(super) use wire::csv::BOM;
 use wire::json::{Target, decode};
 use wire::parser::{Malformed, Parser};
 
@@ -35,7 +36,9 @@ struct Objects {
 }
 
 impl Rows {
-    pub fn new(def: &TableDef, columns: Vec<Column>, input: Input) -> Result<Self> {
+    pub fn new(def: &TableDef, mut columns: Vec<Column>, input: Input) -> Result<Self> {
+        // Defaults are for columns that are not listed at all.
+        columns.iter_mut().for_each(|column| column.default = None);
         let mut def = def.clone();
         def.schema.columns = columns;
         let (input, block) = (input.reader()?, Vec::new());
@@ -167,8 +170,6 @@ impl Rows {
 
 /// So much is read before objects are looked for.
 const FILL_BYTES: usize = 1 << 20;
-/// What some programs begin a file of text with: U+FEFF.
-pub(super) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 fn objects(text: &str) -> Objects {
     let mut parser = Parser::new(text);

@@ -59,7 +59,7 @@ pub fn read(copy: &Copy, def: &TableDef, columns: &[(String, bool)], input: Inpu
             let header = rows.header(copy)?;
             let columns = match (header, places.is_empty()) {
                 (Some(header), true) => {
-                    let there = header.iter().map(|name| position(def, &(name.to_owned(), false)));
+                    let there = header.into_iter().map(|name| position(def, &(name, false)));
                     let there = there.collect::<Result<Vec<_>>>()?;
                     if let Some(twice) =
                         there.iter().enumerate().find(|(at, place)| there[..*at].contains(place))

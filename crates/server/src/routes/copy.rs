@@ -2,7 +2,6 @@
 //! its own, and committed in pieces as the library does. Its way out, `COPY … TO STDOUT`, is `POST /v1/sql`'s.
 
 use std::io::{self, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,24 +9,21 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use bytes::Bytes;
 use engine::Engine;
-use engine::threads::Class;
-use http::{Request, header};
-use http_body_util::BodyExt;
+use http::Request;
 use query::files::{self, Copy, Format, Input, Loaded, Place, What};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::{Error, Kind, Principal, Result as CoreResult, TableDef};
 
+use super::incoming::{self, Incoming};
 use super::{json, milliseconds};
 use crate::app::Shared;
 use crate::asked;
 use crate::content::{self, Encoding};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::options::Options;
-use crate::telemetry::Close;
 
 /// What copies may take of the machine.
 pub struct Copies {
@@ -37,12 +33,8 @@ pub struct Copies {
     spooled: Arc<AtomicU64>,
 }
 
-/// Pieces of a body that wait between its connection and the thread that reads it.
-const PARTS_WAITING: usize = 8;
 /// How long a copy waits for a place.
 const PLACE_WAIT: Duration = Duration::from_secs(30);
-/// In each [`Options::body_time_max`] at least so much must come.
-const SLOW_BYTES: usize = 1 << 20;
 /// What a spooled file leaves free on the disk, and how often that is looked at.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 const FREE_LOOK_BYTES: u64 = 64 << 20;
@@ -65,6 +57,10 @@ impl Copies {
     /// Bytes of files that are here because they have to be read wherever their reader wants.
     pub fn spooled(&self) -> u64 {
         self.spooled.load(Relaxed)
+    }
+
+    pub async fn place_in(&self) -> CoreResult<OwnedSemaphorePermit> {
+        place(&self.within).await
     }
 
     pub async fn place_out(&self) -> CoreResult<OwnedSemaphorePermit> {
@@ -109,18 +105,10 @@ pub async fn copy(
     if let Place::File(_) = copy.place {
         return Err(files::forbidden().into());
     }
-    let encoding =
-        parts.headers.get(header::CONTENT_ENCODING).map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
-    let encoding = Encoding::parse(encoding).ok_or_else(|| {
-        Failure::unsupported(
-            format!("`{}` cannot be undone", types::name::printable(encoding)),
-            "send gzip, zstd or neither",
-        )
-    })?;
+    let encoding = Encoding::of(&parts.headers)?;
     let def = app.engine.view(&principal)?.table(table)?.def().clone();
-    let place = place(&app.copies.within).await?;
+    let place = app.copies.place_in().await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
-    let (sender, parts) = mpsc::channel(PARTS_WAITING);
     let job = Job {
         engine: app.engine.clone(),
         principal,
@@ -133,22 +121,12 @@ pub async fn copy(
             bytes: 0,
         },
     };
-    let (done, mut outcome) = oneshot::channel();
-    let thread = Class::Work.spawn("pn-copy", move || {
-        let input = Incoming { parts, part: Bytes::new(), ended: false };
-        let loaded = catch_unwind(AssertUnwindSafe(|| job.run(input, encoding)));
+    let read = incoming::read(&app, body, "pn-copy", move |input| {
+        let loaded = job.run(input, encoding);
         drop(place);
-        // Nobody may wait any more.
-        let _ = done.send(loaded.unwrap_or_else(|_| Err(Error::internal("a copy met a bug of Polynya"))));
+        loaded
     });
-    thread.map_err(|error| Error::io("starting a thread", error))?;
-    let (loaded, broken) = tokio::select! {
-        biased;
-        loaded = &mut outcome => (loaded, None),
-        fed = feed(&app, body, sender) => (outcome.await, fed.err()),
-    };
-    let loaded = loaded.unwrap_or_else(|_| Err(Error::internal("a copy ended without an answer")));
-    let loaded = match (loaded, broken) {
+    let loaded = match read.await? {
         (Ok(loaded), _) => loaded,
         // The thread only heard that there is no more.
         (Err(error), Some(broken)) => return Err(broken.told(&error)),
@@ -160,73 +138,6 @@ pub async fn copy(
         "columns": [], "rows": [], "count": loaded.count, "commits": loaded.commits, "lsn": lsn.0,
         "statement": "COPY", "took_ms": milliseconds(started.elapsed()), "truncated": false,
     })))
-}
-
-/// What comes of a body.
-enum Part {
-    Data(Bytes),
-    /// All of it came. Whatever ends without this was cut.
-    End,
-}
-
-/// Hands the body on as it comes and as it is taken.
-async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<Part>) -> Result<()> {
-    let options = &app.options;
-    let slow = || {
-        app.telemetry.closed(Close::SlowBody);
-        Failure::slow_body()
-    };
-    let (mut waited, mut came) = (Duration::ZERO, 0);
-    loop {
-        let since = Instant::now();
-        let frame = tokio::time::timeout(options.body_pause_max, body.frame()).await.map_err(|_| slow())?;
-        waited += since.elapsed();
-        let data = match frame {
-            None => break,
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => data,
-                Err(_trailers) => continue,
-            },
-            Some(Err(_)) => return Err(Failure::cut_body()),
-        };
-        came += data.len();
-        if came >= SLOW_BYTES {
-            (waited, came) = (Duration::ZERO, 0);
-        } else if waited > options.body_time_max {
-            return Err(slow());
-        }
-        app.telemetry.bytes_in.fetch_add(data.len() as u64, Relaxed);
-        app.telemetry.ingest_bytes.fetch_add(data.len() as u64, Relaxed);
-        if sender.send(Part::Data(data)).await.is_err() {
-            // Its reader has found what it will answer.
-            return Ok(());
-        }
-    }
-    // As above.
-    let _ = sender.send(Part::End).await;
-    Ok(())
-}
-
-/// The body as a thread reads it.
-struct Incoming {
-    parts: mpsc::Receiver<Part>,
-    part: Bytes,
-    ended: bool,
-}
-
-impl Read for Incoming {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        while self.part.is_empty() && !self.ended {
-            match self.parts.blocking_recv() {
-                Some(Part::Data(data)) => self.part = data,
-                Some(Part::End) => self.ended = true,
-                None => return Err(io::Error::other(Error::new(Kind::Closed, "the body ended half way"))),
-            }
-        }
-        let count = self.part.len().min(bytes.len());
-        bytes[..count].copy_from_slice(&self.part.split_to(count));
-        Ok(count)
-    }
 }
 
 struct Job {

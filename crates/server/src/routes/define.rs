@@ -142,9 +142,11 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
     let differs =
         |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
     let mut columns = Vec::new();
-    for Wanted { name, data_type, nullable, default } in wanted.columns()? {
-        let Some(existing) = def.schema.column_named(&name) else {
-            columns.push(NewColumn { name, data_type, nullable, default });
+    let all = wanted.columns()?;
+    for Wanted { name, data_type, nullable, default, .. } in &all {
+        let Some(existing) = def.schema.column_named(name) else {
+            let (name, data_type, default) = (name.clone(), data_type.clone(), default.clone());
+            columns.push(NewColumn { name, data_type, nullable: *nullable, default });
             continue;
         };
         if existing.data_type.to_string() != data_type.to_string() {
@@ -165,43 +167,49 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
             return Err(differs(what, "make a new table and copy the rows").into());
         }
     }
-    let options = wanted.time.is_some()
-        || wanted.lake.is_some()
-        || wanted.retention.is_some()
-        || !wanted.partition_by.is_empty();
-    if options {
+    if wanted.time.is_some() || wanted.lake.is_some() || wanted.retention.is_some() {
         let shown = definition::describe(def);
         let as_is = wanted.time.as_ref().is_none_or(|time| shown["time"] == json!(time))
             && wanted.lake.is_none_or(|lake| def.options.lake == Some(lake))
-            && wanted.retention.is_none_or(|retention| shown["retention"] == json!(retention))
-            && (wanted.partition_by.is_empty() || wanted.partition_by == def.options.partition_by);
+            && wanted.retention.is_none_or(|retention| shown["retention"] == json!(retention));
         if !as_is {
-            let what = "time, lake, retention and partition_by are set when a table is made".to_owned();
-            return Err(differs(what, "this version adds columns and indexes only").into());
+            let what = "time, lake and retention are set when a table is made".to_owned();
+            let hint = "columns, indexes, ttl, partition_by and sort_by may change later";
+            return Err(differs(what, hint).into());
         }
     }
     let mut ops = Vec::new();
+    let mut then = def.clone();
+    for column in &columns {
+        then.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
+    }
     let indexes = match &wanted.indexes {
-        Some(indexes) => indexes_changed(def, &columns, indexes)?,
+        Some(indexes) => indexes_changed(def, &then, indexes)?,
         None => None,
     };
+    let mut changes = definition::filled_by(&then, &all)?;
     if !columns.is_empty() {
         ops.push(Op::AddColumns { table: def.name.clone(), columns });
     }
     ops.extend(indexes);
-    if let Some(ttl) = wanted.ttl_micros()?.filter(|ttl| def.options.ttl != Some(*ttl)) {
-        let changes = vec![Change::SetTtl { to: Some(ttl) }];
+    let ttl = wanted.ttl_micros()?.map(|ttl| Change::SetTtl { to: Some(ttl) });
+    let partitions = wanted.partition_by.clone().map(|to| Change::SetPartitionBy { to });
+    let sorts = wanted.sort_by.clone().map(|to| Change::SetSortBy { to });
+    changes.extend([ttl, partitions, sorts].into_iter().flatten());
+    // Behind the columns that they may name. Those that change nothing are no commit.
+    if !changes.is_empty() && !is_as_said(def, &changes) {
         ops.push(Op::AlterTable { table: def.name.clone(), changes });
     }
     Ok(ops)
 }
 
-/// What brings a table's indexes to a list, once it has the new columns.
-fn indexes_changed(def: &TableDef, columns: &[NewColumn], wanted: &[IndexDefinition]) -> Result<Option<Op>> {
-    let mut then = def.clone();
-    for column in columns {
-        then.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
-    }
+/// Whether changes of options leave a table as it is. One that names a column to come does not.
+fn is_as_said(def: &TableDef, changes: &[Change]) -> bool {
+    def.altered(changes).is_ok_and(|changed| changed.is_none())
+}
+
+/// What brings a table's indexes to a list. `then` is the table with its new columns.
+fn indexes_changed(def: &TableDef, then: &TableDef, wanted: &[IndexDefinition]) -> Result<Option<Op>> {
     let mut kept: Vec<&str> = Vec::new();
     let mut add = Vec::new();
     // A vault's own index stays whatever the list says, and may stand in it as it was shown.

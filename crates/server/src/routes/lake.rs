@@ -1,4 +1,6 @@
-//! The lake's part: landing a table now, and how far everything is.
+//! The lake's part: landing a table now. How far everything is, is in [`watermarks`].
+
+pub mod watermarks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,11 +40,7 @@ pub async fn commit(
     let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
     let wanted = app.engine.view(&principal)?.table(&table)?;
     let short = name::short_table_name(&wanted.def().name).to_owned();
-    if !follows(&app, &wanted) {
-        return Err(Error::invalid(format!("the table `{short}` has no lake"))
-            .hint("make it with `\"lake\": true`; `lake.enabled` decides for tables that do not say")
-            .into());
-    }
+    check_followed(&app, &wanted)?;
     let id = wanted.def().id;
     // What failed before may be cured: only a failure from now on counts.
     let failed_before = standing(&app, &wanted).map_or(0, |standing| standing.failures);
@@ -98,41 +96,6 @@ pub async fn commit(
 
 const FAILURE_EVERY: Duration = Duration::from_millis(200);
 
-/// How far the rows of a table are: acknowledged, in segments, in the lake.
-pub async fn watermarks(
-    State(app): State<Shared>,
-    Extension(principal): Extension<Arc<Principal>>,
-    Path(table): Path<String>,
-) -> Result<Response> {
-    let view = app.engine.view(&principal)?;
-    let table = view.table(&table)?;
-    let mut marks = json!({
-        "table": name::short_table_name(&table.def().name),
-        "acknowledged": { "row": table.next_row().0 - 1, "lsn": table.lsn().0 },
-        "sealed": { "row": table.sealed_next().0 - 1 },
-    });
-    if follows(&app, &table) {
-        marks["lake"] = match view.derived(lake::NAME, &table) {
-            Some(position) => shown(&position, &principal)?,
-            None => Json::Null,
-        };
-        let position = view.derived(lake::NAME, &table);
-        let gone = match position {
-            Some(position) => !app.work.run(move || is_there(&position)).await??,
-            None => false,
-        };
-        if gone {
-            marks["lake_error"] = json!("its newest metadata file is gone; a commit lands the table anew");
-        }
-        if let Some(error) = standing(&app, &table).and_then(|standing| standing.error) {
-            let is_admin = principal.require(Scope::Admin).is_ok();
-            marks["lake_error"] =
-                json!(if is_admin { error.to_string() } else { error.kind().name().to_owned() });
-        }
-    }
-    Ok(json(&marks))
-}
-
 /// Whether the files that a position speaks of are there.
 fn is_there(position: &Position) -> types::Result<bool> {
     position.published::<Lake>().map_or(Ok(true), |lake| lake.is_there())
@@ -147,8 +110,12 @@ fn told(error: Error, principal: &Principal) -> Error {
         .hint("an admin's key and the server's log tell more")
 }
 
-fn follows(app: &Shared, table: &table::Snapshot) -> bool {
-    standing(app, table).is_some()
+fn check_followed(app: &Shared, table: &table::Snapshot) -> types::Result<()> {
+    if standing(app, table).is_some() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("the table `{}` has no lake", name::short_table_name(&table.def().name)))
+        .hint("make it with `\"lake\": true`; `lake.enabled` decides for tables that do not say"))
 }
 
 fn standing(app: &Shared, table: &table::Snapshot) -> Option<engine::Standing> {

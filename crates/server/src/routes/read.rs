@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
@@ -11,7 +13,9 @@ use types::{Error, Principal, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Table
 
 use crate::app::Shared;
 use crate::asked;
+use crate::cursors;
 use crate::failure::{Failure, Result};
+use crate::partition::Partition;
 use wire::out::{self, Format};
 use wire::{text, value};
 
@@ -20,6 +24,10 @@ use wire::{text, value};
 struct Asked {
     from: Option<u64>,
     since: Option<String>,
+    /// A cursor of the table: from behind its row.
+    cursor: Option<String>,
+    /// Only rows of this partition.
+    partition: Option<String>,
     limit: Option<u64>,
     columns: Option<String>,
 }
@@ -28,6 +36,8 @@ const LIMIT_DEFAULT: usize = 1_000;
 /// Up to so many rows are read and written where the request was read.
 const INLINE_ROWS_MAX: usize = 200;
 const PAGE_ROWS: usize = 256;
+/// Rows that are looked at for those of a partition, about.
+const SCAN_ROWS_MAX: usize = 1 << 18;
 
 pub const FORMATS: &str =
     "ask for application/json, application/x-ndjson, text/csv or application/vnd.apache.arrow.stream";
@@ -55,7 +65,21 @@ pub async fn rows(
                 .into());
         }
     };
-    let snapshot = app.engine.view(&principal)?.table(&table)?;
+    // One root for both: the cursor is of the table that is read.
+    let root = app.engine.root();
+    let snapshot = app.engine.view_of(root.clone(), &principal)?.table(&table)?;
+    let from = match &asked.cursor {
+        None => asked.from,
+        Some(_) if asked.from.is_some() || asked.since.is_some() => {
+            return Err(Error::invalid(
+                "`cursor` goes without `from` and `since`: it says itself where to begin",
+            )
+            .hint("follow `next` with `from=`, and without the cursor")
+            .into());
+        }
+        Some(cursor) => Some(row_of(&root, snapshot.def(), cursor)?.next().0),
+    };
+    drop(root);
     let since = match &asked.since {
         None => None,
         Some(since) => {
@@ -65,22 +89,37 @@ pub async fn rows(
             })?)
         }
     };
+    let partition = asked.partition.as_deref().map(|asked| Partition::parse(snapshot.def(), asked));
+    let partition = partition.transpose()?;
+    let is_light = limit <= INLINE_ROWS_MAX && partition.is_none();
     let range = Range {
-        from: asked.from,
+        from,
         since,
+        partition,
         limit,
         bytes_max: app.options.rows_bytes_max,
         columns: asked.columns,
     };
-    if limit <= INLINE_ROWS_MAX {
+    if is_light {
         return range.read(&snapshot, format);
     }
     app.work.run(move || range.read(&snapshot, format)).await?
 }
 
+/// Up to which row a cursor is done.
+fn row_of(root: &engine::Root, table: &TableDef, cursor: &str) -> Result<RowId> {
+    let _reading = vfs::read_path();
+    let row = cursors::get(root, table, cursor)?.row;
+    Ok(row.ok_or_else(|| {
+        Error::invalid(format!("the cursor `{cursor}` stands at an lsn and at no row"))
+            .hint("follow …/tail with it, or put it to a row")
+    })?)
+}
+
 struct Range {
     from: Option<u64>,
     since: Option<types::Micros>,
+    partition: Option<Partition>,
     limit: usize,
     bytes_max: usize,
     columns: Option<String>,
@@ -97,30 +136,23 @@ impl Range {
         if let Some(since) = self.since {
             at = at.max(snapshot.row_at_time(since)?);
         }
-        // Which rows come is read beside what of them is wanted, to know where to go on.
-        let ids = snapshot.projection(&[ROW_ID])?;
+        let mut rows = Rows::of(snapshot, self.partition.as_ref(), at, self.limit)?;
         let mut writer = out::Writer::new(format, projection.schema())?;
         let mut text = Vec::new();
-        let mut left = self.limit;
         let mut first = true;
         if format == Format::Json {
             text.extend_from_slice(b"{\"rows\":[");
         }
         writer.begin(&mut text);
-        let mut next = None;
-        while left > 0 {
-            let want = left.min(PAGE_ROWS);
-            let batch = snapshot.scan_from(at, want, &projection)?;
-            let rows = batch.num_rows();
-            if rows == 0 {
-                break;
-            }
-            let page = snapshot.scan_from(at, want, &ids)?;
-            let row_ids = arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(page.column(0));
+        // Some rows come whatever the bound is, so that who follows `next` gets on.
+        let bytes_max = text.len().max(self.bytes_max) + 1;
+        while text.len() < bytes_max
+            && let Some(batch) = rows.page(&projection)?
+        {
             let mut written = 0;
             // Some rows at a time, so that large ones end the answer soon after the bound.
-            while written < rows && text.len() < self.bytes_max {
-                let some = batch.slice(written, (rows - written).min(16));
+            while written < batch.num_rows() && text.len() < bytes_max {
+                let some = batch.slice(written, (batch.num_rows() - written).min(16));
                 match &writer {
                     out::Writer::Ndjson(json) if format == Format::Json => {
                         json.objects(&some, &mut first, usize::MAX, &mut text);
@@ -129,16 +161,9 @@ impl Range {
                 }
                 written += some.num_rows();
             }
-            left -= written;
-            at = RowId(row_ids.value(written - 1) as u64 + 1);
-            if written < rows || left == 0 {
-                next = Some(at).filter(|at| *at < snapshot.next_row());
-                break;
-            }
-            if rows < want {
-                break;
-            }
+            rows.took(written);
         }
+        let next = rows.next.filter(|next| *next < snapshot.next_row());
         writer.end(&mut text)?;
         let next_text = next.map_or_else(|| "null".to_owned(), |next| next.to_string());
         if format == Format::Json {
@@ -153,6 +178,77 @@ impl Range {
             headers.insert("polynya-next", HeaderValue::from(next.0));
         }
         Ok(response)
+    }
+}
+
+/// The rows of an answer, a page at a time.
+struct Rows<'s> {
+    snapshot: &'s table::Snapshot,
+    ids_only: table::Projection,
+    /// Of a partition: those that come, and from where to go on behind them.
+    picked: Option<(Vec<RowId>, Option<RowId>)>,
+    left: usize,
+    /// The ids of the page's rows, and whether there are none behind it.
+    page: Vec<RowId>,
+    is_last: bool,
+    /// From where to go on behind the rows that were taken; `None`: there are no more.
+    next: Option<RowId>,
+}
+
+impl<'s> Rows<'s> {
+    fn of(
+        snapshot: &'s table::Snapshot,
+        partition: Option<&Partition>,
+        from: RowId,
+        limit: usize,
+    ) -> Result<Rows<'s>> {
+        let ids_only = snapshot.projection(&[ROW_ID])?;
+        let picked =
+            partition.map(|partition| partition.rows(snapshot, from, limit, SCAN_ROWS_MAX)).transpose()?;
+        let next = match &picked {
+            Some((ids, behind)) if ids.is_empty() => *behind,
+            _ => Some(from),
+        };
+        Ok(Rows { snapshot, ids_only, picked, left: limit, page: Vec::new(), is_last: false, next })
+    }
+
+    fn page(&mut self, projection: &table::Projection) -> Result<Option<RecordBatch>> {
+        let want = self.left.min(PAGE_ROWS);
+        let Some(from) = self.next.filter(|_| want > 0 && !self.is_last) else { return Ok(None) };
+        let batch = match &self.picked {
+            Some((ids, _)) => {
+                let first = ids.partition_point(|row| *row < from);
+                self.page = ids[first..].iter().take(want).copied().collect();
+                self.is_last = first + self.page.len() == ids.len();
+                self.snapshot.fetch(&self.page, projection)?
+            }
+            None => {
+                // Which rows come is read beside what of them is wanted, to know where to go on.
+                let ids = self.snapshot.scan_from(from, want, &self.ids_only)?;
+                let ids = ids.column(0).as_primitive::<Int64Type>();
+                self.page = ids.values().iter().map(|row| RowId(*row as u64)).collect();
+                self.is_last = self.page.len() < want;
+                self.snapshot.scan_from(from, want, projection)?
+            }
+        };
+        if self.page.is_empty() {
+            // Of a partition `next` says already where to look on.
+            self.next = self.next.filter(|_| self.picked.is_some());
+            return Ok(None);
+        }
+        Ok(Some(batch))
+    }
+
+    /// So many rows of the page were taken.
+    fn took(&mut self, rows: usize) {
+        self.left -= rows;
+        let Some(last) = rows.checked_sub(1).and_then(|at| self.page.get(at)) else { return };
+        self.next = Some(last.next());
+        if self.is_last && rows == self.page.len() {
+            self.next = self.picked.as_ref().and_then(|(_, behind)| *behind);
+        } else {
+            self.is_last = false;
+        }
     }
 }
 

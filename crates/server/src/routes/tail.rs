@@ -1,39 +1,45 @@
-//! A table's change feed as server-sent events.
+//! A table's change feed: as server-sent events, or over a WebSocket (`tail/socket.rs`).
 //!
-//! `event: insert` carries a row, `event: delete` its `_row_id`; within a commit deletes come first, so an update is a
-//! delete and an insert. The last event of a commit carries `id: <lsn>`: a client that reconnects with it
+//! As events `event: insert` carries a row, `event: delete` its `_row_id`; within a commit deletes come first, so an update is
+//! a delete and an insert. The last event of a commit carries `id: <lsn>`: a client that reconnects with it
 //! (`Last-Event-ID`, which browsers send by themselves, or `?after=`) misses nothing and sees nothing twice.
 
+mod feed;
+mod form;
+mod socket;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use engine::Root;
 use futures::stream;
-use http::{Request, header};
+use http::{HeaderMap, Request, header};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::watch;
-use types::{Error, Lsn, Principal, Result as CoreResult, TableId, name};
+use types::{Error, Lsn, Principal, TableDef};
 
+use self::feed::Feed;
+use self::form::Events;
 use super::Follows;
 use crate::app::Shared;
 use crate::asked;
-use crate::auth::Admitted;
-use crate::failure::{Failure, Result};
-use wire::out;
+use crate::auth::{self, Admitted};
+use crate::cursors;
+use crate::failure::Result;
+use crate::partition::Partition;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
     after: Option<u64>,
+    /// A cursor of the table: behind its lsn.
+    cursor: Option<String>,
+    /// Only rows of this partition.
+    partition: Option<String>,
 }
-
-/// Rows and deletes of one piece of the stream, about.
-const PAGE_ROWS: usize = 500;
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 pub async fn tail(
     State(app): State<Shared>,
@@ -43,16 +49,21 @@ pub async fn tail(
     request: Request<Body>,
 ) -> Result<Response> {
     let asked: Asked = asked::query(request.uri())?;
-    let resumed = match request.headers().get("last-event-id") {
-        None => None,
-        Some(id) => Some(id.to_str().ok().and_then(|id| id.trim().parse().ok()).ok_or_else(|| {
-            Error::invalid("Last-Event-ID is no lsn").hint("send the `id` of the last event that came")
-        })?),
-    };
-    let view = app.engine.view(&principal)?;
+    let resumed = last_event(request.headers())?;
+    // One root for both: the cursor is of the table that is followed.
+    let root = app.engine.root();
+    let view = app.engine.view_of(root.clone(), &principal)?;
     let snapshot = view.table(&table)?;
+    let began = match &asked.cursor {
+        None => asked.after,
+        Some(_) if asked.after.is_some() => {
+            return Err(Error::invalid("`cursor` goes without `after`: it says itself where to begin").into());
+        }
+        Some(cursor) => Some(lsn_of(&root, snapshot.def(), cursor)?),
+    };
+    drop(root);
     // A reconnecting browser repeats the URL it began with; where it stopped says more.
-    let after = resumed.or(asked.after).map_or(view.lsn(), Lsn);
+    let after = resumed.or(began).map_or(view.lsn(), Lsn);
     if after > view.lsn() {
         return Err(
             Error::invalid(format!("lsn {after} is not there yet; the newest is {}", view.lsn())).into()
@@ -60,15 +71,19 @@ pub async fn tail(
     }
     // Says now, with a status, what would end the stream at its first event.
     if after < snapshot.history_floor() {
-        snapshot.changes(after, 1, snapshot.all_columns())?;
+        snapshot.changes_page(after, 1)?;
     }
-    let lsn = app.lsn.subscribe();
-    let stopping = app.stopping.subscribe();
-    let full_name = snapshot.def().name.clone();
-    let feed = Feed { id: snapshot.def().id, app, principal, admitted, full_name, after, lsn, stopping };
+    if let Some(partition) = &asked.partition {
+        Partition::parse(snapshot.def(), partition)?;
+    }
+    let feed = Feed::new(app, principal, admitted, &snapshot, after, asked.partition);
+    drop((view, snapshot));
+    if auth::opens_websocket(request.headers()) {
+        return socket::open(request, feed).await;
+    }
     let events = stream::unfold(Some(feed), |feed| async move {
         let mut feed = feed?;
-        match feed.next().await {
+        match feed.next::<Events>().await {
             Ok(Some(piece)) => Some((Ok::<_, std::convert::Infallible>(piece), Some(feed))),
             Ok(None) => None,
             Err(failure) => {
@@ -83,116 +98,22 @@ pub async fn tail(
     Ok(response)
 }
 
-struct Feed {
-    app: Shared,
-    principal: Arc<Principal>,
-    admitted: Admitted,
-    full_name: String,
-    id: TableId,
-    after: Lsn,
-    lsn: watch::Receiver<Lsn>,
-    stopping: watch::Receiver<bool>,
+/// Up to which commit a cursor is done.
+fn lsn_of(root: &Root, table: &TableDef, cursor: &str) -> Result<u64> {
+    let _reading = vfs::read_path();
+    let lsn = cursors::get(root, table, cursor)?.lsn;
+    let lsn = lsn.ok_or_else(|| {
+        Error::invalid(format!("the cursor `{cursor}` stands at a row and at no lsn"))
+            .hint("read …/rows with it, or put it to an lsn")
+    });
+    Ok(lsn?.0)
 }
 
-impl Feed {
-    /// The next piece of the stream; `None` ends it.
-    async fn next(&mut self) -> Result<Option<Bytes>> {
-        loop {
-            if *self.stopping.borrow() {
-                return Ok(None);
-            }
-            self.still_allowed()?;
-            // Seen before the view is taken, so that what comes behind it wakes us.
-            self.lsn.borrow_and_update();
-            let view = self.app.engine.view(&self.principal)?;
-            let gone = || {
-                Error::not_found(format!("table `{}` was dropped", name::short_table_name(&self.full_name)))
-            };
-            let snapshot = view.find(&self.full_name).filter(|s| s.def().id == self.id).ok_or_else(gone)?;
-            if snapshot.lsn() > self.after {
-                let after = self.after;
-                let (next, text) = self.app.work.run(move || page(&snapshot, after)).await??;
-                let moved = next > self.after;
-                self.after = next;
-                if !text.is_empty() {
-                    return Ok(Some(text.into()));
-                }
-                if moved {
-                    continue;
-                }
-            }
-            tokio::select! {
-                _ = self.lsn.changed() => {}
-                _ = self.stopping.changed() => {}
-                () = tokio::time::sleep(HEARTBEAT) => {
-                    // Nothing of this table happened up to here: a client may resume from it.
-                    let seen = self.after.max(view.lsn());
-                    self.after = seen;
-                    return Ok(Some(Bytes::from(format!(": still here\nid: {seen}\n\n"))));
-                }
-            }
-        }
-    }
-
-    /// A key may be removed while its stream runs.
-    fn still_allowed(&self) -> Result<()> {
-        if self.admitted.still_holds(self.app.engine.root().keys()) {
-            Ok(())
-        } else {
-            Err(Failure::unauthorized("the key was removed or changed", "ask again with one that exists"))
-        }
-    }
-}
-
-fn page(snapshot: &table::Snapshot, after: Lsn) -> CoreResult<(Lsn, Vec<u8>)> {
-    let changes = snapshot.changes(after, PAGE_ROWS, snapshot.all_columns())?;
-    let json = out::json::Writer::new(snapshot.arrow_schema());
-    let mut out = Vec::new();
-    let mut deleted = changes.deleted.iter().peekable();
-    // Every event but the last of its commit goes without an id.
-    let mut last: Option<Lsn> = None;
-    let mut event = |lsn: Lsn, kind: &str, data: &[u8], out: &mut Vec<u8>| {
-        if let Some(before) = last.filter(|before| *before != lsn) {
-            end(Some(before), out);
-        } else if last.is_some() {
-            end(None, out);
-        }
-        out.extend_from_slice(b"event: ");
-        out.extend_from_slice(kind.as_bytes());
-        out.extend_from_slice(b"\ndata: ");
-        out.extend_from_slice(data);
-        out.push(b'\n');
-        last = Some(lsn);
-    };
-    let delete = |row: types::RowId| format!("{{\"_row_id\":{row}}}");
-    let mut text = Vec::new();
-    for inserted in &changes.inserted {
-        text.clear();
-        json.rows(&inserted.batch, &mut text);
-        // JSON has no bare line breaks, so each line is a row.
-        let mut lines = text.split(|b| *b == b'\n');
-        for (lsn, rows) in &inserted.runs {
-            while let Some((row, at)) = deleted.next_if(|(_, at)| at <= lsn) {
-                event(*at, "delete", delete(*row).as_bytes(), &mut out);
-            }
-            for line in lines.by_ref().take(*rows) {
-                event(*lsn, "insert", line, &mut out);
-            }
-        }
-    }
-    for (row, at) in deleted {
-        event(*at, "delete", delete(*row).as_bytes(), &mut out);
-    }
-    if last.is_some() {
-        // The page ends with whole commits.
-        end(Some(changes.next), &mut out);
-    }
-    Ok((changes.next, out))
-}
-
-fn end(id: Option<Lsn>, out: &mut Vec<u8>) {
-    if let Some(id) = id {
-        out.extend_from_slice(format!("id: {id}\n").as_bytes());
-    }
-    out.push(b'\n');
+/// Where a client of server-sent events stopped.
+fn last_event(headers: &HeaderMap) -> Result<Option<u64>> {
+    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
+    let lsn = id.to_str().ok().and_then(|id| id.trim().parse().ok());
+    Ok(Some(lsn.ok_or_else(|| {
+        Error::invalid("Last-Event-ID is no lsn").hint("send the `id` of the last event that came")
+    })?))
 }

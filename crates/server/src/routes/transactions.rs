@@ -8,19 +8,23 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
+use bytes::Bytes;
 use engine::{Mode, Op, OpenTransaction, Outcome, Written};
 use http::Request;
 use query::{Answer, Limits, Overflow, Rows};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
-use types::{DataType, Error, Kind, Principal, Result as CoreResult, RowId, TableDef, Value, name};
+use types::{DataType, Error, Kind, Principal, Result as CoreResult, RowId, TableDef, TableId, Value, name};
 
+use super::define::Patience;
+use super::write::is_changed;
 use super::{json, milliseconds};
 use crate::app::Shared;
 use crate::asked;
 use crate::body;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::idempotency::{self, Key};
 use wire::{Refused, json as wire_json, out, value};
 
 /// More are sent as rows of fewer operations.
@@ -72,7 +76,7 @@ impl What {
     }
 }
 
-/// What an operation has done, before it is known where its rows will lie.
+/// What an operation has done.
 enum Did {
     Rows(Written),
     Statement {
@@ -81,6 +85,14 @@ enum Did {
     },
     /// Of RETURNING.
     Returned(Returned),
+}
+
+/// What is answered of an operation, before it is known where its rows will lie. Remembered with a transaction that has a key.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    answer: Json,
+    /// Table, first and last row that were inserted, by their ids within the transaction.
+    inserted: Option<(u32, u64, u64)>,
 }
 
 /// Rows as `POST /v1/sql` gives them.
@@ -103,13 +115,75 @@ pub async fn transactions(
 ) -> Result<Response> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    if parts.headers.contains_key("idempotency-key") {
-        return Err(Error::invalid("this version keeps no idempotency keys")
-            .hint("give the tables primary keys and send upserts: they may be repeated")
-            .into());
-    }
+    let key = Key::of(&parts.headers, &principal, "POST transactions")?;
     let held = body::read(&app, &parts.headers, body).await?;
-    let asked: Asked = asked::body(&held.bytes, "transaction", EXAMPLE)?;
+    let Some(key) = key else {
+        let (told, outcome) =
+            run(&app, &principal, &held.bytes, None).await.map_err(Stopped::into_failure)?;
+        return Ok(answer(told, &outcome, started));
+    };
+    let patience = Patience::new();
+    loop {
+        let seen = app.engine.root().lsn();
+        if let Some(answer) = before(&app, &key, &held.bytes, started)? {
+            return Ok(answer);
+        }
+        match run(&app, &principal, &held.bytes, Some(&key)).await {
+            Ok((told, outcome)) => return Ok(answer(told, &outcome, started)),
+            Err(Stopped::Again(error)) => {
+                if !patience.newer_root(&app, seen).await {
+                    return Err(error.into());
+                }
+            }
+            // What the same request has written may be what this one met.
+            Err(Stopped::Failed(failure)) => {
+                return before(&app, &key, &held.bytes, started)?.ok_or(failure);
+            }
+        }
+    }
+}
+
+/// Why a transaction was not committed.
+enum Stopped {
+    /// The same request was faster: its answer is there once it is durable. Or a table was made or changed meanwhile.
+    Again(Error),
+    Failed(Failure),
+}
+
+impl Stopped {
+    fn into_failure(self) -> Failure {
+        match self {
+            Stopped::Again(error) => error.into(),
+            Stopped::Failed(failure) => failure,
+        }
+    }
+}
+
+impl<E: Into<Failure>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Stopped::Failed(error.into())
+    }
+}
+
+/// The answer that the request got when it came before.
+fn before(app: &Shared, key: &Key, body: &[u8], started: Instant) -> Result<Option<Response>> {
+    let Some(known) = key.find(&app.engine, &[body])? else { return Ok(None) };
+    let (outcome, note) = known.outcome()?;
+    let told = serde_json::from_str(note)
+        .map_err(|e| Error::damaged(format!("the answer of a transaction that was remembered: {e}")))?;
+    let mut answer = answer(told, &outcome, started);
+    idempotency::replayed(answer.headers_mut());
+    Ok(Some(answer))
+}
+
+/// Runs a transaction from its beginning to its commit.
+async fn run(
+    app: &Shared,
+    principal: &Principal,
+    body: &Bytes,
+    key: Option<&Key>,
+) -> std::result::Result<(Vec<Told>, Outcome), Stopped> {
+    let asked: Asked = asked::body(body, "transaction", EXAMPLE)?;
     check(&asked.ops)?;
     // Writers slow down before they are refused.
     let tables: BTreeSet<&str> = asked.ops.iter().filter_map(|op| op.table.as_deref()).collect();
@@ -118,15 +192,15 @@ pub async fn transactions(
         app.telemetry.paced.fetch_add(1, Relaxed);
         tokio::time::sleep(pause).await;
     }
-    let inline = held.bytes.len() <= app.options.inline_bytes_max;
+    let inline = body.len() <= app.options.inline_bytes_max;
     // Rolled back when it is dropped: by an error, and when the client leaves.
-    let transaction = app.engine.begin(&principal)?;
+    let transaction = app.engine.begin(principal)?;
     let mut done = Vec::with_capacity(asked.ops.len());
     let mut room = Room { rows: RETURNED_ROWS_MAX, bytes: RETURNED_BYTES_MAX };
     for (at, op) in asked.ops.into_iter().enumerate() {
         let what = op.op;
         let did = match what {
-            What::Sql => statement(&app, &transaction, op, &mut room).await.map_err(Refused::from),
+            What::Sql => statement(app, &transaction, op, &mut room).await.map_err(Refused::from),
             _ if inline => rows(&transaction, &op),
             _ => {
                 let transaction = transaction.clone();
@@ -135,16 +209,33 @@ pub async fn transactions(
             }
         };
         let numbered = |e: Refused| Refused { error: e.error.with("operation", at + 1), rows: e.rows };
-        done.push((what, did.map_err(numbered)?));
+        done.push(told(what, did.map_err(numbered)?));
     }
-    let outcome = query::commit(&transaction).await?;
+    let remember = match key {
+        Some(key) => Some(key.remember(&[body], Some(noted(&done)?))),
+        None => None,
+    };
+    let outcome = match query::commit(&transaction, remember).await {
+        Err(e) if key.is_some() && (is_changed(&e) || idempotency::is_repeated(&e)) => {
+            return Err(Stopped::Again(e));
+        }
+        outcome => outcome?,
+    };
     app.telemetry.rows_in.fetch_add(outcome.committed.count, Relaxed);
-    let ops: Vec<Json> = done.iter().map(|(what, did)| told(*what, did, &outcome)).collect();
-    Ok(json(&json!({
+    Ok((done, outcome))
+}
+
+fn noted(told: &[Told]) -> CoreResult<String> {
+    serde_json::to_string(told).map_err(|e| Error::internal(format!("an answer that is no JSON: {e}")))
+}
+
+fn answer(told: Vec<Told>, outcome: &Outcome, started: Instant) -> Response {
+    let ops: Vec<Json> = told.into_iter().map(|told| placed(told, outcome)).collect();
+    json(&json!({
         "lsn": outcome.committed.lsn.0,
         "ops": ops,
         "took_ms": milliseconds(started.elapsed()),
-    })))
+    }))
 }
 
 /// Whether each operation has what it needs and nothing else.
@@ -204,7 +295,7 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
             let read = wire_json::decode(body.as_bytes(), target, &wire::Limits::default())?;
             let mode = match what {
                 What::Upsert if def.is_keyed() => Mode::Upsert,
-                What::InsertIfAbsent if def.is_keyed() => Mode::InsertIfAbsent,
+                What::InsertIfAbsent if def.is_checked() => Mode::InsertIfAbsent,
                 What::Upsert | What::InsertIfAbsent => return Err(no_key(def, what.name()).into()),
                 _ => Mode::Append,
             };
@@ -301,26 +392,41 @@ async fn returned(mut rows: Rows, room: &mut Room) -> CoreResult<Returned> {
     Ok(Returned { columns, rows, count })
 }
 
-fn told(what: What, did: &Did, outcome: &Outcome) -> Json {
+fn told(what: What, did: Did) -> Told {
     let written = match did {
         Did::Statement { kind, count } => {
-            return json!({ "op": what.name(), "statement": kind, "count": count });
+            let answer = json!({ "op": what.name(), "statement": kind, "count": count });
+            return Told { answer, inserted: None };
         }
         Did::Returned(Returned { columns, rows, count }) => {
-            return json!({ "op": what.name(), "count": count, "columns": columns, "rows": rows });
+            let answer = json!({ "op": what.name(), "count": count, "columns": columns, "rows": rows });
+            return Told { answer, inserted: None };
         }
         Did::Rows(written) => written,
     };
     if what == What::Delete {
-        return json!({ "op": what.name(), "count": written.deleted });
+        return Told { answer: json!({ "op": what.name(), "count": written.deleted }), inserted: None };
     }
     let ids = written.first_row.zip(written.last_row);
-    // Rows that a later operation replaced or deleted are nowhere.
-    let ids = ids.and_then(|(first, last)| outcome.rows(written.table, first, last));
-    json!({
-        "op": what.name(),
-        "count": written.count,
-        "first_row_id": ids.map(|(first, _)| first.0),
-        "last_row_id": ids.map(|(_, last)| last.0),
-    })
+    Told {
+        answer: json!({
+            "op": what.name(),
+            "count": written.count,
+            "first_row_id": null,
+            "last_row_id": null,
+        }),
+        inserted: ids.map(|(first, last)| (written.table.0, first.0, last.0)),
+    }
+}
+
+/// With the ids that rows came to have. Those that a later operation replaced or deleted are nowhere.
+fn placed(told: Told, outcome: &Outcome) -> Json {
+    let Told { mut answer, inserted } = told;
+    let ids =
+        inserted.and_then(|(table, first, last)| outcome.rows(TableId(table), RowId(first), RowId(last)));
+    if let Some((first, last)) = ids {
+        answer["first_row_id"] = first.0.into();
+        answer["last_row_id"] = last.0.into();
+    }
+    answer
 }

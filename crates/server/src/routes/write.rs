@@ -1,5 +1,11 @@
 //! Rows in, and rows deleted by key.
 
+mod chunked;
+mod media;
+pub mod several;
+mod skip;
+mod take;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,12 +13,12 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::{Ack, Committed, Mode, NewColumn, Op, Remembered, Transaction};
+use engine::{Ack, Committed, Op, Remembered, Transaction};
 use http::{HeaderMap, Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
-use types::{Error, Kind, Principal, RowId, TableDef, TableId, name};
+use types::{Error, Kind, Principal, RowId, name};
 
 use super::define::{Patience, commit_read};
 use super::json;
@@ -22,11 +28,14 @@ use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
-use wire::{Limits, Rows, ipc, json as wire_json, value};
+use media::Media;
+pub use take::is_changed;
+use take::{How, Taken, of_change, take};
+use wire::{Before, Limits, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum HowToWrite {
+pub enum HowToWrite {
     Insert,
     #[default]
     Upsert,
@@ -35,7 +44,7 @@ enum HowToWrite {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
-enum Acknowledge {
+pub enum Acknowledge {
     #[default]
     Durable,
     Memory,
@@ -48,18 +57,33 @@ struct Asked {
     #[serde(default)]
     ack: Acknowledge,
     create: Option<bool>,
+    #[serde(default)]
+    on_error: OnBadRow,
+    #[serde(default)]
+    chunked: bool,
 }
 
-/// What a body's bytes are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Media {
-    Json,
-    Arrow,
+impl Acknowledge {
+    fn of_engine(self) -> Ack {
+        match self {
+            Acknowledge::Durable => Ack::Durable,
+            Acknowledge::Memory => Ack::Memory,
+        }
+    }
+}
+
+/// What is done about rows that do not fit.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBadRow {
+    #[default]
+    Refuse,
+    Skip,
 }
 
 /// What of the headers decides how rows are written.
 #[derive(Clone, Copy, Debug)]
-enum Condition {
+pub enum Condition {
     None,
     /// `If-Match: "17"`: the row's live version must be this one.
     Version(RowId),
@@ -75,6 +99,9 @@ pub async fn rows(
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
     let head = understand(&parts.uri, &parts.headers, &table, &principal)?;
+    if head.chunked {
+        return chunked::rows(app, principal, head, body).await;
+    }
     let mut held = body::read(&app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
@@ -86,81 +113,150 @@ pub async fn rows(
         tokio::time::sleep(pause).await;
     }
     let inline = head.encoding == Encoding::Identity && held.bytes.len() <= app.options.inline_bytes_max;
-    if head.encoding != Encoding::Identity {
-        let (packed, encoding, bytes_max) = (held.bytes.clone(), head.encoding, app.options.body_bytes_max);
-        app.telemetry.work_jobs.fetch_add(1, Relaxed);
-        let plain = app.work.run(move || content::decompress(encoding, &packed, bytes_max)).await??;
-        held.grow(plain.len())?;
-        held.bytes = plain.into();
+    unpacked(&app, &mut held, head.encoding).await?;
+    let head = Arc::new(head);
+    let job = Job {
+        app: app.clone(),
+        principal,
+        media: head.media,
+        head: head.clone(),
+        before: Before::default(),
+        bytes: held.bytes.clone(),
+    };
+    Ok(match settle(&app, inline, move || job.submit()).await? {
+        Settled::Nothing(taken) => answer(&head, &taken, None, app.engine.root().lsn().0),
+        Settled::Before(known) => {
+            let taken = Taken::before(&head, &known);
+            let mut answer = answer(&head, &taken, Some(known.committed), known.committed.lsn.0);
+            idempotency::replayed(answer.headers_mut());
+            answer
+        }
+        Settled::Committed(taken, committed) => {
+            app.telemetry.rows_in.fetch_add(taken.rows as u64, Relaxed);
+            answer(&head, &taken, Some(committed), committed.lsn.0)
+        }
+    })
+}
+
+/// Undoes the compression of a body, within the memory that bodies may take.
+async fn unpacked(app: &Shared, held: &mut body::Held, encoding: Encoding) -> Result<()> {
+    if encoding == Encoding::Identity {
+        return Ok(());
     }
-    let job = Arc::new(Job { app: app.clone(), principal, head, bytes: held.bytes.clone() });
+    let (packed, bytes_max) = (held.bytes.clone(), app.options.body_bytes_max);
+    app.telemetry.work_jobs.fetch_add(1, Relaxed);
+    let plain = app.work.run(move || content::decompress(encoding, &packed, bytes_max)).await??;
+    held.grow(plain.len())?;
+    held.bytes = plain.into();
+    Ok(())
+}
+
+/// What was handed to the commit thread, with what its answer tells beside.
+enum Submitted<T> {
+    /// A body without rows.
+    Nothing(T),
+    /// It was committed when it came before.
+    Before(Remembered),
+    Waiting(T, oneshot::Receiver<types::Result<Committed>>),
+}
+
+/// What became of it.
+enum Settled<T> {
+    Nothing(T),
+    Before(Remembered),
+    Committed(T, Committed),
+}
+
+/// Submits until it is settled: again where others changed a table in the meantime. Where the body is small in this thread.
+async fn settle<T: Send + 'static>(
+    app: &Shared,
+    inline: bool,
+    submit: impl Fn() -> Result<Submitted<T>> + Send + Sync + 'static,
+) -> Result<Settled<T>> {
+    let submit = Arc::new(submit);
     let patience = Patience::new();
     loop {
         let seen = app.engine.root().lsn();
-        let receiver = if inline {
-            job.submit()?
+        let submitted = if inline {
+            submit()?
         } else {
-            let job = job.clone();
+            let submit = submit.clone();
             app.telemetry.work_jobs.fetch_add(1, Relaxed);
-            app.work.run(move || job.submit()).await??
+            app.work.run(move || submit()).await??
         };
-        let committed = match receiver {
-            Submitted::Nothing => return Ok(answer(&job.head, 0, None, app.engine.root().lsn().0)),
-            Submitted::Before(known) => {
-                let rows = known.committed.count as usize;
-                let mut answer = answer(&job.head, rows, Some(known.committed), known.committed.lsn.0);
-                idempotency::replayed(answer.headers_mut());
-                return Ok(answer);
-            }
-            Submitted::Waiting(rows, receiver) => match receiver.await {
-                Ok(Ok(committed)) => (rows, committed),
+        match submitted {
+            Submitted::Nothing(told) => return Ok(Settled::Nothing(told)),
+            Submitted::Before(known) => return Ok(Settled::Before(known)),
+            Submitted::Waiting(told, receiver) => match receiver.await {
+                Ok(Ok(committed)) => return Ok(Settled::Committed(told, committed)),
                 // The table's columns changed while this was decoded: decode for the new ones. Or the same request was
                 // faster: its answer is there once it is durable.
                 Ok(Err(e)) if is_changed(&e) || idempotency::is_repeated(&e) => {
-                    match patience.newer_root(&app, seen).await {
-                        true => continue,
-                        false => return Err(e.into()),
+                    if !patience.newer_root(app, seen).await {
+                        return Err(e.into());
                     }
                 }
                 Ok(Err(e)) => return Err(e.into()),
                 Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),
             },
-        };
-        let (rows, committed) = committed;
-        app.telemetry.rows_in.fetch_add(rows as u64, Relaxed);
-        return Ok(answer(&job.head, rows, Some(committed), committed.lsn.0));
+        }
     }
 }
 
-fn is_changed(error: &Error) -> bool {
-    error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == "schema")
+/// Hands a transaction to the commit thread. `seen` is what an error of it is to this request.
+fn send(
+    app: &Shared,
+    principal: &Principal,
+    transaction: Transaction,
+    seen: impl FnOnce(Error) -> Error + Send + 'static,
+) -> oneshot::Receiver<types::Result<Committed>> {
+    let (sender, receiver) = oneshot::channel();
+    app.engine.submit(principal, transaction, move |result| {
+        // The client may be gone; what was committed stays.
+        let _ = sender.send(result.map_err(seen));
+    });
+    receiver
 }
 
-fn answer(head: &Head, rows: usize, committed: Option<Committed>, lsn: u64) -> Response {
-    if head.ack == Acknowledge::Memory && committed.is_some() {
-        let body = json!({ "count": rows, "first_row_id": null, "last_row_id": null, "lsn": null });
-        return (StatusCode::ACCEPTED, json(&body)).into_response();
+fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) -> Response {
+    let in_memory = head.ack == Acknowledge::Memory && committed.is_some();
+    let left_out = taken.left_out.as_ref();
+    let mut body = if in_memory {
+        json!({ "count": taken.rows, "first_row_id": null, "last_row_id": null, "lsn": null })
+    } else {
+        let committed = committed.unwrap_or_default();
+        // The bad rows come first in a commit, so that the ids are those of the others, if there are any.
+        let count = committed.count.saturating_sub(left_out.map_or(0, |left_out| left_out.count as u64));
+        let id = |row: Option<RowId>| row.filter(|_| count > 0).map(|row| row.0);
+        let mut body = json!({
+            "count": count,
+            "first_row_id": id(committed.first_row),
+            "last_row_id": id(committed.last_row),
+            "lsn": lsn,
+        });
+        if let Some(repeated) = taken.repeated(count) {
+            body["repeated"] = json!(repeated);
+        }
+        body
+    };
+    if let Some(left_out) = left_out {
+        left_out.tell(&mut body);
     }
-    let id = |row: Option<RowId>| row.map(|row| row.0);
-    let committed = committed.unwrap_or_default();
-    json(&json!({
-        "count": committed.count,
-        "first_row_id": id(committed.first_row),
-        "last_row_id": id(committed.last_row),
-        "lsn": lsn,
-    }))
+    match in_memory {
+        true => (StatusCode::ACCEPTED, json(&body)).into_response(),
+        false => json(&body),
+    }
 }
 
 /// A request's line and headers, understood before its body is read.
 #[derive(Debug)]
-struct Head {
+pub struct Head {
     full_name: String,
-    mode: Option<HowToWrite>,
+    how: How,
     ack: Acknowledge,
-    create: bool,
+    chunked: bool,
     media: Media,
     encoding: Encoding,
-    condition: Condition,
     idempotency: Option<Key>,
     /// What besides the body makes it this request and no other.
     asked: String,
@@ -171,39 +267,11 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, principal: &Pri
     let asked: Asked = asked::query(uri)?;
     let idempotency = Key::of(headers, principal, &format!("POST rows {full_name}"))?;
     if idempotency.is_some() && asked.ack == Acknowledge::Memory {
-        return Err(Error::invalid("`ack=memory` and Idempotency-Key exclude each other")
-            .hint("what may be lost has no answer to be remembered: leave one of them out")
-            .into());
+        return Err(no_key_in_memory());
     }
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
-    let media = match text(header::CONTENT_TYPE)
-        .map(|t| t.split(';').next().unwrap_or("").trim().to_ascii_lowercase())
-    {
-        None => Media::Json,
-        Some(media) => match media.as_str() {
-            // What curl says when nobody told it.
-            "" | "application/x-www-form-urlencoded" | "application/octet-stream" | "text/plain" => {
-                Media::Json
-            }
-            "application/json" | "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
-                Media::Json
-            }
-            "application/vnd.apache.arrow.stream" => Media::Arrow,
-            other => {
-                return Err(Failure::unsupported(
-                    format!("rows cannot be read from `{}`", name::printable(other)),
-                    "send application/json, application/x-ndjson or application/vnd.apache.arrow.stream",
-                ));
-            }
-        },
-    };
-    let encoding = text(header::CONTENT_ENCODING).unwrap_or("");
-    let encoding = Encoding::parse(encoding).ok_or_else(|| {
-        Failure::unsupported(
-            format!("`{}` cannot be undone", name::printable(encoding)),
-            "send gzip, zstd or neither",
-        )
-    })?;
+    let media = Media::of(headers)?;
+    let encoding = Encoding::of(headers)?;
     let condition = match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (None, None) => Condition::None,
         (Some(version), None) => Condition::Version(version_of(version)?),
@@ -219,16 +287,26 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, principal: &Pri
         full_name,
         idempotency,
         asked: distinct,
-        mode: asked.mode,
+        how: How {
+            mode: asked.mode,
+            create: asked.create.unwrap_or(true),
+            on_error: asked.on_error,
+            condition,
+        },
         ack: asked.ack,
-        create: asked.create.unwrap_or(true),
+        chunked: asked.chunked,
         media,
         encoding,
-        condition,
     })
 }
 
-fn version_of(header: &str) -> Result<RowId> {
+fn no_key_in_memory() -> Failure {
+    Error::invalid("`ack=memory` and Idempotency-Key exclude each other")
+        .hint("what may be lost has no answer to be remembered: leave one of them out")
+        .into()
+}
+
+pub fn version_of(header: &str) -> Result<RowId> {
     let digits = header.trim().trim_matches('"');
     digits.parse().map(RowId).map_err(|_| {
         Error::invalid(format!("If-Match: `{}` is no row id", name::printable(header)))
@@ -240,21 +318,16 @@ fn version_of(header: &str) -> Result<RowId> {
 struct Job {
     app: Shared,
     principal: Arc<Principal>,
-    head: Head,
+    head: Arc<Head>,
+    media: Media,
+    /// What came before the bytes, if they are a piece of a body.
+    before: Before,
     bytes: Bytes,
-}
-
-enum Submitted {
-    /// A body without rows.
-    Nothing,
-    /// It was committed when it came before.
-    Before(Remembered),
-    Waiting(usize, oneshot::Receiver<types::Result<Committed>>),
 }
 
 impl Job {
     /// Decodes for the table as it is now and hands the rows to the commit thread.
-    fn submit(&self) -> Result<Submitted> {
+    fn submit(&self) -> Result<Submitted<Taken>> {
         let head = &self.head;
         let request: [&[u8]; 2] = [head.asked.as_bytes(), &self.bytes];
         if let Some(key) = &head.idempotency
@@ -262,112 +335,17 @@ impl Job {
         {
             return Ok(Submitted::Before(known));
         }
-        let snapshot = self.app.engine.view(&self.principal)?;
-        let existing = match snapshot.find(&head.full_name) {
-            Some(table) => Some(table),
-            // Gives the error with near names.
-            None if !head.create => Some(snapshot.table(&head.full_name)?),
-            None => None,
-        };
-        let def = existing.as_ref().map(|table| table.def().as_ref());
-        let target = wire_json::Target {
-            table: name::short_table_name(&head.full_name),
-            def,
-            may_add_columns: head.create,
-        };
-        let limits = Limits::default();
-        let Rows { batch, new_columns } = match head.media {
-            Media::Json => {
-                if self.bytes.is_empty() {
-                    return Err(Error::invalid("the body is empty").hint("send at least one row").into());
-                }
-                wire_json::decode(&self.bytes, target, &limits)?
-            }
-            Media::Arrow => ipc::decode(&self.bytes, target, &limits)?,
-        };
-        let rows = batch.num_rows();
-        if rows == 0 {
-            return Ok(Submitted::Nothing);
+        let view = self.app.engine.view(&self.principal)?;
+        let limits = Limits { before: self.before, ..Limits::default() };
+        let (taken, ops) = take(&view, &head.full_name, head.how, self.media, &self.bytes, &limits)?;
+        if ops.is_empty() {
+            return Ok(Submitted::Nothing(taken));
         }
-        let mode = self.mode(def, rows)?;
-        let table = def.map_or_else(|| head.full_name.clone(), |def| def.name.clone());
-        let mut ops = Vec::with_capacity(2);
-        match def {
-            None => {
-                let mut def = TableDef::new(TableId(0), &head.full_name);
-                for column in &new_columns {
-                    def.add_column(&column.name, &column.data_type, true, None)?;
-                }
-                ops.push(Op::CreateTable { def, if_absent: false });
-            }
-            Some(_) if !new_columns.is_empty() => {
-                let columns = new_columns
-                    .into_iter()
-                    .map(|c| NewColumn {
-                        name: c.name,
-                        data_type: c.data_type,
-                        nullable: true,
-                        default: None,
-                    })
-                    .collect();
-                ops.push(Op::AddColumns { table: table.clone(), columns });
-            }
-            Some(_) => {}
-        }
-        ops.push(Op::Insert { table, batch, mode });
-        let ack = if head.ack == Acknowledge::Memory { Ack::Memory } else { Ack::Durable };
-        let (sender, receiver) = oneshot::channel();
-        let made_here = def.is_none();
-        let mut transaction = Transaction::new(ops).ack(ack);
-        transaction.remember = head.idempotency.map(|key| key.remember(&request, None));
-        self.app.engine.submit(&self.principal, transaction, move |result| {
-            // Somebody else made the table in the meantime: as if its columns had changed.
-            let result = result.map_err(|e| match e.kind() {
-                Kind::Exists if made_here => Error::conflict(e.message()).with("schema", "created"),
-                _ => e,
-            });
-            // The client may be gone; what was committed stays.
-            let _ = sender.send(result);
-        });
-        Ok(Submitted::Waiting(rows, receiver))
-    }
-
-    fn mode(&self, def: Option<&TableDef>, rows: usize) -> Result<Mode> {
-        let keyed = def.is_some_and(TableDef::is_keyed);
-        let no_key = |what: &str| -> Failure {
-            Error::invalid(format!("{what} needs a primary key, and the table has none"))
-                .with("table", name::short_table_name(&self.head.full_name))
-                .hint("make the table with one: PUT /v1/tables/{table} {\"columns\":[…],\"primary_key\":[…]}")
-                .into()
-        };
-        Ok(match (self.head.condition, self.head.mode) {
-            (Condition::Version(row), _) => {
-                if !keyed {
-                    return Err(no_key("If-Match"));
-                }
-                if rows != 1 {
-                    return Err(
-                        Error::invalid(format!("If-Match goes with one row, the body has {rows}")).into()
-                    );
-                }
-                Mode::CompareAndSet(vec![Some(row)])
-            }
-            (Condition::Absent, _) if !keyed => return Err(no_key("If-None-Match")),
-            (Condition::Absent, _) => Mode::CompareAndSet(vec![None; rows]),
-            (Condition::None, Some(HowToWrite::InsertIfAbsent)) if !keyed => {
-                return Err(no_key("insert_if_absent"));
-            }
-            (Condition::None, Some(HowToWrite::InsertIfAbsent)) => Mode::InsertIfAbsent,
-            (Condition::None, Some(HowToWrite::Upsert)) if !keyed => return Err(no_key("upsert")),
-            (Condition::None, Some(HowToWrite::Insert)) => Mode::Append,
-            (Condition::None, _) => {
-                if keyed {
-                    Mode::Upsert
-                } else {
-                    Mode::Append
-                }
-            }
-        })
+        let mut transaction = Transaction::new(ops).ack(head.ack.of_engine());
+        transaction.remember = head.idempotency.map(|key| key.remember(&request, taken.to_note()));
+        let makes = taken.makes;
+        let receiver = send(&self.app, &self.principal, transaction, move |error| of_change(error, makes));
+        Ok(Submitted::Waiting(taken, receiver))
     }
 }
 

@@ -114,6 +114,177 @@ fn of_equal_requests_at_once_one_is_committed_and_all_get_its_answer() {
     assert_eq!(count(&running, "t"), 9);
 }
 
+fn with_ids(running: &Running) {
+    let body = r#"{"columns":[{"name":"id","type":"string"},{"name":"n","type":"int64"}],
+        "indexes":[{"kind":"column","columns":["id"],"unique":true,"options":{"repeats":"skip"}}]}"#;
+    let made = running.ask("PUT", "/v1/tables/t", body);
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(made.json()["indexes"][0]["options"]["repeats"], "skip");
+}
+
+fn counts(answer: &Answer) -> (u64, u64) {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let json = answer.json();
+    (json["count"].as_u64().unwrap(), json["repeated"].as_u64().unwrap())
+}
+
+#[test]
+fn a_row_whose_id_is_there_is_left_out() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-ids");
+    with_ids(&running);
+    // Twice within the body, too; the first counts. Those without an id are all new.
+    let body = r#"[{"id":"a","n":1},{"id":"b","n":2},{"id":"a","n":3},{"n":4},{"n":5}]"#;
+    assert_eq!(counts(&running.ask("POST", ROWS, body)), (4, 1));
+    let nothing = running.ask("POST", ROWS, r#"[{"id":"a","n":6},{"id":"b","n":7}]"#);
+    assert_eq!((counts(&nothing), nothing.json()["first_row_id"].is_null()), ((0, 2), true));
+    let mixed = running.ask("POST", ROWS, r#"[{"id":"b","n":8},{"id":"c","n":9}]"#);
+    assert_eq!((counts(&mixed), mixed.json()["first_row_id"].as_u64()), ((1, 1), Some(5)));
+    let sql = r#"{"sql":"SELECT id, n FROM t ORDER BY n"}"#;
+    let rows = serde_json::json!([["a", 1], ["b", 2], [null, 4], [null, 5], ["c", 9]]);
+    assert_eq!(running.ask("POST", "/v1/sql", sql).json()["rows"], rows);
+
+    // With a key of the request as well the first answer comes again, and not what would be true now.
+    let body = r#"[{"id":"c","n":1},{"id":"d","n":2}]"#;
+    let first = send(&running, "k", ROWS, body);
+    assert_eq!(counts(&first), (1, 1));
+    let again = send(&running, "k", ROWS, body);
+    assert_eq!((again.text(), is_replayed(&again)), (first.text(), true));
+    // In pieces, and beside bad rows.
+    let pieces = running.ask("POST", "/v1/tables/t/rows?chunked=true", body);
+    assert_eq!(counts(&pieces), (0, 2));
+    let skips = r#"[{"id":"d","n":"x"},{"id":"e","n":1},{"id":"c","n":1}]"#;
+    let skips = running.ask("POST", "/v1/tables/t/rows?on_error=skip", skips);
+    assert_eq!((counts(&skips), skips.json()["skipped"].as_u64()), ((1, 1), Some(1)));
+
+    // Who says so gets them refused, and so does SQL.
+    for (path, body) in [
+        ("/v1/tables/t/rows?mode=insert", r#"{"id":"a","n":1}"#),
+        ("/v1/sql", r#"{"sql":"INSERT INTO t VALUES ('a', 1)"}"#),
+    ] {
+        assert_eq!(running.ask("POST", path, body).error().0, "exists", "{path}");
+    }
+    let op = r#"{"ops":[{"op":"insert_if_absent","table":"t","rows":[{"id":"a"},{"id":"f"}]}]}"#;
+    assert_eq!(running.ask("POST", TRANSACTIONS, op).json()["ops"][0]["count"], 1);
+    // Without its index the table takes what comes.
+    assert_eq!(running.ask("PUT", "/v1/tables/t", r#"{"indexes":[]}"#).status, 200);
+    let answer = running.ask("POST", ROWS, r#"{"id":"a","n":1}"#);
+    assert_eq!((answer.json()["count"].as_u64(), answer.json()["repeated"].is_null()), (Some(1), true));
+}
+
+#[test]
+fn of_equal_rows_that_come_at_once_one_is_there() {
+    let _limit = testkit::limit(300);
+    let slow = std::time::Duration::from_millis(5);
+    let running = Running::on_a_slow_disk("again-ids-at-once", slow);
+    with_ids(&running);
+    let (written, repeated) = std::thread::scope(|scope| {
+        let one = |client: u64| {
+            let (mut written, mut repeated) = (0, 0);
+            for part in 0..10 {
+                // Each client's requests overlap with those of the others.
+                let id = |n: u64| format!(r#"{{"id":"{}","n":{client}}}"#, part * 20 + (n + client * 3) % 25);
+                let body = format!("[{}]", (0..20).map(id).collect::<Vec<_>>().join(","));
+                let (new, old) = counts(&running.ask("POST", ROWS, &body));
+                written += new;
+                repeated += old;
+            }
+            (written, repeated)
+        };
+        let clients: Vec<_> = (0..8).map(|client| scope.spawn(move || one(client))).collect();
+        clients.into_iter().map(|c| c.join().unwrap()).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    });
+    assert_eq!(written + repeated, 8 * 10 * 20);
+    let sql = r#"{"sql":"SELECT count(*), count(DISTINCT id) FROM t"}"#;
+    assert_eq!(running.ask("POST", "/v1/sql", sql).json()["rows"], serde_json::json!([[written, written]]));
+    assert_eq!(written, 205);
+}
+
+const TRANSACTIONS: &str = "/v1/transactions";
+
+/// Without what is measured anew.
+fn timeless(answer: &Answer) -> serde_json::Value {
+    let mut json = answer.json();
+    json.as_object_mut().unwrap().remove("took_ms");
+    json
+}
+
+fn with_wallets(running: &Running) {
+    for sql in [
+        "CREATE TABLE wallets (owner text PRIMARY KEY, cents bigint)",
+        "CREATE TABLE log (text text)",
+        "INSERT INTO wallets VALUES ('ann', 500), ('bob', 0)",
+    ] {
+        let body = serde_json::json!({ "sql": sql }).to_string();
+        assert_eq!(running.ask("POST", "/v1/sql", &body).status, 200, "{sql}");
+    }
+}
+
+fn cents(running: &Running, owner: &str) -> serde_json::Value {
+    let sql = format!("SELECT cents FROM wallets WHERE owner = '{owner}'");
+    let answer = running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": sql }).to_string());
+    answer.json()["rows"][0][0].clone()
+}
+
+const TRANSFER: &str = r#"{"ops":[
+    {"op":"sql","sql":"UPDATE wallets SET cents = cents - 100 WHERE owner = 'ann' RETURNING cents"},
+    {"op":"sql","sql":"UPDATE wallets SET cents = cents + 100 WHERE owner = 'bob'"},
+    {"op":"upsert","table":"wallets","rows":[{"owner":"cy","cents":0}]},
+    {"op":"insert","table":"log","rows":[{"text":"ann to bob"},{"text":"and so on"}]}]}"#;
+
+#[test]
+fn a_transaction_that_is_sent_again_gets_the_first_answer() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-transaction");
+    with_wallets(&running);
+    let first = send(&running, "k-1", TRANSACTIONS, TRANSFER);
+    assert_eq!((first.status, is_replayed(&first)), (200, false), "{}", first.text());
+    assert_eq!(first.json()["ops"][0]["rows"], serde_json::json!([[400]]));
+    assert_eq!(first.json()["ops"][3]["last_row_id"], 2);
+    // Something else happens in between.
+    assert_eq!(running.ask("POST", TRANSACTIONS, TRANSFER).status, 200);
+    let again = send(&running, "k-1", TRANSACTIONS, TRANSFER);
+    assert_eq!((again.status, is_replayed(&again)), (200, true), "{}", again.text());
+    assert_eq!(timeless(&again), timeless(&first));
+    assert_eq!((cents(&running, "ann"), cents(&running, "bob")), (300.into(), 200.into()));
+    assert_eq!(count(&running, "log"), 4);
+
+    let other = send(&running, "k-1", TRANSACTIONS, r#"{"ops":[{"op":"sql","sql":"DELETE FROM wallets"}]}"#);
+    assert_eq!((other.status, other.error().0.as_str()), (422, "idempotency_key_reused"));
+    // What was refused is not remembered, nor what changes nothing.
+    let bad = r#"{"ops":[{"op":"insert","table":"wallets","rows":{"owner":"ann","cents":0}}]}"#;
+    assert_eq!(send(&running, "k-2", TRANSACTIONS, bad).status, 409);
+    let nobody = r#"{"ops":[{"op":"sql","sql":"DELETE FROM wallets WHERE owner = 'dan'"}]}"#;
+    for _ in 0..2 {
+        let nothing = send(&running, "k-2", TRANSACTIONS, nobody);
+        assert_eq!((nothing.status, is_replayed(&nothing)), (200, false));
+    }
+    assert_eq!(send(&running, "k-2", TRANSACTIONS, TRANSFER).status, 200);
+}
+
+/// Each thinks of the table of what is remembered, and all but one have written what another one has changed.
+#[test]
+fn of_equal_transactions_at_once_one_is_committed_and_all_get_its_answer() {
+    let _limit = testkit::limit(300);
+    let slow = std::time::Duration::from_millis(20);
+    let running = Running::on_a_slow_disk("again-transactions", slow);
+    with_wallets(&running);
+    for key in ["first", "second", "third"] {
+        let answers: BTreeSet<(u16, String)> = std::thread::scope(|scope| {
+            let one = || {
+                let answer = send(&running, key, TRANSACTIONS, TRANSFER);
+                (answer.status, timeless(&answer).to_string())
+            };
+            let asked: Vec<_> = (0..12).map(|_| scope.spawn(one)).collect();
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        });
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        assert_eq!(answers.first().unwrap().0, 200, "{answers:?}");
+    }
+    assert_eq!((cents(&running, "ann"), cents(&running, "bob")), (200.into(), 300.into()));
+    assert_eq!(count(&running, "log"), 6);
+}
+
 /// Half of such requests were refused as conflicts once: each had thought of another definition.
 #[test]
 fn clients_that_bring_new_columns_at_once_are_all_served() {

@@ -15,7 +15,8 @@ pub struct Running {
     pub engine: engine::Engine,
     pub sql: query::Sql,
     pub address: SocketAddr,
-    _dir: TempDir,
+    /// Gone when the next process has it.
+    dir: Option<TempDir>,
 }
 
 impl Running {
@@ -34,23 +35,40 @@ impl Running {
         Running::on(name, options, |_| {})
     }
 
-    fn on(name: &str, mut options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
-        let dir = testkit::temp_dir(name);
+    pub fn on(name: &str, options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
+        Running::in_dir(testkit::temp_dir(name), options, change)
+    }
+
+    /// Ends it, and starts anew on what it left.
+    pub fn restart(mut self) -> Running {
+        let dir = self.dir.take().unwrap();
+        drop(self);
+        Running::in_dir(dir, engine::Options::default(), |_| {})
+    }
+
+    fn in_dir(dir: TempDir, mut options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
         options.log.file_bytes = 4 << 20;
         let engine = engine::Engine::open(vfs::Env::real(), &dir.path().join("data"), options).unwrap();
         let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
         let text = index::text::Text::new();
         engine.register(text.clone()).unwrap();
         let search = query::Search::new(engine.clone(), text, sql.clone()).unwrap();
+        // The lake itself comes where a test registers it.
+        let warehouse = engine.dir().join("lake");
+        let lake = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
+        let elsewhere = vec![dir.path().join("elsewhere")];
+        std::fs::create_dir_all(&elsewhere[0]).unwrap();
+        let catalog = lake::catalog::Store::new(vfs::Env::real(), &lake, elsewhere).unwrap();
         let mut options = Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             search: Some(search),
+            catalog: Some(catalog),
             ..Options::default()
         };
         change(&mut options);
         let server = Server::start(engine.clone(), sql.clone(), options).unwrap();
         let address = server.local_addr();
-        Running { server: Some(server), engine, sql, address, _dir: dir }
+        Running { server: Some(server), engine, sql, address, dir: Some(dir) }
     }
 
     pub fn client(&self) -> Client {
@@ -185,7 +203,7 @@ impl Client {
 
     pub fn answer(&mut self) -> Answer {
         let mut answer = self.answer_head();
-        if answer.status == 304 {
+        if matches!(answer.status, 204 | 304) {
             return answer;
         }
         if let Some(length) = answer.header("content-length") {

@@ -137,16 +137,9 @@ impl<'a> Writer<'a> {
 
     /// Adds rows; `runs` says which commits wrote them (it may say more).
     pub fn push(&mut self, batch: &RecordBatch, runs: &[Run]) -> Result<()> {
-        let stored = Stored { batch: batch.clone(), layout: self.layout.clone() };
-        let mut run = 0;
-        let unknown = if self.ordinals.is_none() { stored.row_ids() } else { &[] };
-        for row in unknown {
-            let row = *row as u64;
-            assert!(self.row_ids.try_push(row).is_ok(), "rows of a segment come in row-id order");
-            while runs.get(run + 1).is_some_and(|next| next.first <= row) {
-                run += 1;
-            }
-            lsn_runs::push(&mut self.runs, Run { lsn: runs[run].lsn, first: row });
+        if self.ordinals.is_none() {
+            let stored = Stored { batch: batch.clone(), layout: self.layout.clone() };
+            self.note(stored.row_ids(), runs);
         }
         let mut offset = 0;
         while offset < batch.num_rows() {
@@ -168,6 +161,32 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Notes which rows come and which commits wrote them.
+    fn note(&mut self, rows: &[i64], runs: &[Run]) {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
+        let (first, last) = (*first as u64, *last as u64);
+        let is_next = self.row_ids.max().is_none_or(|max| max < first);
+        let mut at = runs.partition_point(|run| run.first <= first).saturating_sub(1);
+        // Mostly none is missing between them.
+        if is_next && last.checked_sub(first).is_some_and(|more| more + 1 == rows.len() as u64) {
+            debug_assert!(rows.is_sorted_by(|a, b| a < b), "rows of a segment come in row-id order");
+            self.row_ids.insert_range(first..=last);
+            lsn_runs::push(&mut self.runs, Run { lsn: runs[at].lsn, first });
+            for run in runs[at + 1..].iter().take_while(|run| run.first <= last) {
+                lsn_runs::push(&mut self.runs, *run);
+            }
+            return;
+        }
+        for row in rows {
+            let row = *row as u64;
+            assert!(self.row_ids.try_push(row).is_ok(), "rows of a segment come in row-id order");
+            while runs.get(at + 1).is_some_and(|next| next.first <= row) {
+                at += 1;
+            }
+            lsn_runs::push(&mut self.runs, Run { lsn: runs[at].lsn, first: row });
+        }
+    }
+
     fn flush(&mut self) -> Result<()> {
         if self.waiting_rows == 0 {
             return Ok(());
@@ -182,7 +201,7 @@ impl<'a> Writer<'a> {
             return Err(Error::internal("a segment of more than 2^32 rows was asked for"));
         }
         self.ipc.write(&batch).map_err(ipc_error)?;
-        let bytes = std::mem::take(self.ipc.get_mut());
+        let mut bytes = std::mem::take(self.ipc.get_mut());
         // The message starts with a marker and the length of its padded metadata.
         let metadata_len = 8 + u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
         if let Some(raw) = &mut self.raw {
@@ -214,7 +233,11 @@ impl<'a> Writer<'a> {
         if self.def.is_keyed() {
             self.keys.extend(key_run::hashes(&self.layout, &stored.batch).zip(ordinal as u32..));
         }
-        (self.tick)(bytes.len() as u64)
+        let written = bytes.len() as u64;
+        // The next block takes its room: new memory for each costs more than what is written into it.
+        bytes.clear();
+        *self.ipc.get_mut() = bytes;
+        (self.tick)(written)
     }
 
     /// Makes the segment durable under its name. `first_row..=last_row` is the range it covers.

@@ -410,6 +410,11 @@ impl World {
             let live: BTreeSet<u64> = self.keys.values().copied().collect();
             assert_eq!(*rows, live, "M1: the change feed replayed is the table");
         }
+        let lsn = self.rng.below(self.lsn + 2);
+        let last = snapshot.last_row_at(Lsn(lsn)).unwrap().0;
+        let is_before = |row: &&u64| self.versions[**row as usize - 1].lsn <= lsn;
+        assert!(last < snapshot.next_row().0);
+        assert!(self.keys.values().all(|row| (*row <= last) == is_before(&row)), "the rows up to lsn {lsn}");
         if self.rng.one_in(10) && self.followers.len() < 6 {
             let live = self.keys.values().copied().collect();
             self.followers.push((Lsn(self.lsn), live));

@@ -3,7 +3,7 @@ use arrow::datatypes::{Float64Type, Int64Type};
 use types::{ColumnId, TableDef, TableId, Value};
 
 use super::*;
-use crate::out;
+use crate::{Sifted, out};
 
 fn table(columns: &[(&str, &str)]) -> TableDef {
     let mut def = TableDef::new(TableId(1), "main.t");
@@ -240,4 +240,192 @@ fn rows_times_columns_are_bounded_while_they_are_read() {
     assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);
     let few: String = (0..300).map(|i| format!("{{\"c{i}\":1}}")).collect();
     assert_eq!(decode(few.as_bytes(), target, &limits).unwrap().batch.num_columns(), 300);
+}
+
+/// Row numbers, columns and texts of what was left out.
+fn left_out(sifted: &Sifted) -> Vec<(usize, Option<&str>, &str)> {
+    sifted.skipped.iter().map(|s| (s.bad.row, s.bad.column.as_deref(), s.raw.as_str())).collect()
+}
+
+fn sifted(body: &[u8], def: Option<&TableDef>, lines: bool) -> Result<Sifted, Refused> {
+    sift(body, Target { table: "t", def, may_add_columns: true }, &Limits::default(), lines)
+}
+
+#[test]
+fn rows_that_do_not_fit_are_left_out_and_the_others_go_on() {
+    let def = table(&[
+        ("n", "int64"),
+        ("s", "string"),
+        ("l", "list<int64>"),
+        ("st", "struct<a: int64, b: string>"),
+    ]);
+    let rows = [
+        r#"{"n":1,"s":"a","l":[1,2],"st":{"a":1,"b":"x"}}"#,
+        r#"{"n":"x","s":"b"}"#,
+        r#"{"s":"c","l":[3,"x"],"n":2}"#,
+        r#"{"s":"d","l":[4],"st":{"a":2,"c":1}}"#,
+        "7",
+        r#"{"n":3,"st":{"b":"y","a":3}}"#,
+        r#"{"n":4,"N":5}"#,
+        r#"{"_x":1,"n":6}"#,
+        r#"{"n":7}"#,
+    ];
+    let expected = concat!(
+        "{\"n\":1,\"s\":\"a\",\"l\":[1,2],\"st\":{\"a\":1,\"b\":\"x\"}}\n",
+        "{\"n\":3,\"s\":null,\"l\":null,\"st\":{\"a\":3,\"b\":\"y\"}}\n",
+        "{\"n\":7,\"s\":null,\"l\":null,\"st\":null}\n"
+    );
+    for body in [format!("[{}]", rows.join(",")), rows.join("\r\n"), rows.join(" ")] {
+        let found = sifted(body.as_bytes(), Some(&def), false).unwrap();
+        assert_eq!(shown(&found.rows), expected, "{body}");
+        let gone: Vec<_> = left_out(&found);
+        let wanted: Vec<_> =
+            [(2, Some("n")), (3, Some("l")), (4, Some("st")), (5, None), (7, Some("n")), (8, Some("_x"))]
+                .map(|(row, column)| (row, column, rows[row - 1]))
+                .to_vec();
+        assert_eq!(gone, wanted, "{body}");
+        assert_eq!(found.skipped[0].bad.message, "int64 expected, string `\"x\"` found");
+    }
+}
+
+/// The types of new columns, and whether there are any, follow from the rows that are taken alone.
+#[test]
+fn a_row_that_is_left_out_decides_nothing() {
+    let def = table(&[("n", "int64")]);
+    let body = r#"[
+        {"new":"text","only":1,"n":"bad"},
+        {"new":5,"n":1},
+        {"new":0.5,"late":true,"n":false},
+        {"new":9007199254740993,"n":2},
+        {"new":1.5,"n":3},
+        {"late":"x","NEW":7,"n":4}
+    ]"#;
+    let found = sifted(body.as_bytes(), Some(&def), false).unwrap();
+    assert_eq!(names(&found.rows), ["new int64", "late string"]);
+    assert_eq!(
+        shown(&found.rows),
+        "{\"new\":5,\"n\":1,\"late\":null}\n{\"new\":\"9007199254740993\",\"n\":2,\"late\":null}\n{\"new\":7,\"n\":4,\"late\":\"x\"}\n"
+    );
+    assert_eq!(left_out(&found).iter().map(|gone| gone.0).collect::<Vec<_>>(), [1, 3, 5]);
+    assert!(found.skipped[2].bad.message.contains("9007199254740993 came before it"));
+    // Nothing left, nothing made.
+    let found = sifted(br#"{"a":1,"a":2}"#, None, false).unwrap();
+    assert_eq!((found.rows.batch.num_rows(), found.rows.new_columns.len(), found.skipped.len()), (0, 0, 1));
+}
+
+#[test]
+fn a_line_that_is_no_json_is_left_out_and_the_next_line_goes_on() {
+    let body = b"{\"n\":1}\n{\"n\":\n{\"n\":2}\n{\"n\":3,\"s\":\"cut\n\n}{\nnot json\n{\"s\":\"\xff\"}\n{\"n\":4}{\"n\":5} x\n{\"n\":6}";
+    let found = sifted(body, None, true).unwrap();
+    assert_eq!(shown(&found.rows), "{\"n\":1}\n{\"n\":2}\n{\"n\":4}\n{\"n\":5}\n{\"n\":6}\n");
+    assert_eq!(
+        left_out(&found),
+        [
+            (2, None, "{\"n\":"),
+            (4, None, "{\"n\":3,\"s\":\"cut"),
+            (5, None, "}{"),
+            (6, None, "not json"),
+            (7, None, "{\"s\":\"\u{fffd}\"}"),
+            (10, None, "x"),
+        ]
+    );
+    let why: Vec<&str> = found.skipped.iter().map(|s| s.bad.message.as_str()).collect();
+    assert_eq!(
+        why[0],
+        "no JSON: the rest of the row expected at byte 5 of the line, the end of the line found"
+    );
+    assert_eq!(why[2], "no JSON: an object (`{`) for each row expected at byte 0 of the line, `}` found");
+    assert_eq!(why[4], "no UTF-8: byte 6 of the line cannot stand there");
+}
+
+/// A line of a row that goes on in the next one could be taken for a row of its own.
+#[test]
+fn where_rows_may_span_lines_what_is_no_json_refuses_the_body() {
+    for body in [
+        "{\n \"items\": [\n {\"sku\": 1}\n oops\n]}",
+        "{\"a\":[{\"x\":1},\n{\"x\":2},\noops]}\n{\"a\":[]}",
+        "{\"a\":\n1}\n{\"a\" 2}\n{\"a\":3}",
+        "[{\"a\":1},{\"a\":}]",
+        "[{\"a\":1},{\"a\":2}",
+        "[{\"a\":1}]x",
+        "[{\"a\":1 \n {\"a\":2}]",
+    ] {
+        let refused = sifted(body.as_bytes(), None, false).unwrap_err();
+        assert_eq!(refused.error.kind(), Kind::Invalid, "{body}");
+    }
+    // Where each line is a row it is clear.
+    let found = sifted(b"{\"a\":\n1}\n{\"a\" 2}\n{\"a\":3}", None, true).unwrap();
+    assert_eq!((shown(&found.rows).as_str(), found.skipped[0].bad.row), ("{\"a\":1}\n{\"a\":3}\n", 2));
+    assert_eq!(sifted(b"[{\"a\":\"\xff\"}]", None, true).unwrap_err().error.kind(), Kind::Invalid);
+}
+
+#[test]
+fn too_many_columns_or_levels_are_one_bad_row() {
+    let fields: Vec<String> = (0..1_200).map(|i| format!("\"c{i}\":1")).collect();
+    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(70), "]".repeat(70));
+    let body = format!("{{\"a\":1}}\n{{{}}}\n{deep}\n{{\"b\":2}}", fields.join(","));
+    let found = sifted(body.as_bytes(), None, false).unwrap();
+    assert_eq!(names(&found.rows), ["a int64", "b int64"]);
+    assert_eq!(found.skipped.len(), 2);
+    assert_eq!(found.skipped[0].raw.len(), crate::RAW_BYTES_MAX.min(body.lines().nth(1).unwrap().len()));
+}
+
+/// Whatever is left out of a body of lines, the rest of it is what the rest alone would have been.
+#[test]
+fn the_rows_that_stay_are_those_of_a_body_without_the_others() {
+    let good = [
+        r#"{"n":1,"s":"a","j":{"x":[1]}}"#,
+        r#"{"s":"é\n","f":1,"new":1}"#,
+        r#"{"f":2.5,"n":null,"l":[1,null]}"#,
+        r#"{"new":2.5,"b":true}"#,
+        "{}",
+    ];
+    let bad = [
+        r#"{"n":1.5,"x":1}"#,
+        r#"{"new":"text"}"#,
+        r#"{"f":1,"l":[1,"x"],"y":2}"#,
+        r#"{"b":7,"s":"x"}"#,
+        r#"{"s":1"#,
+        r#"{"st":{"a":1}"#,
+        "\"",
+        r#"{"z":1,"Z":1}"#,
+    ];
+    let def = table(&[
+        ("n", "int64"),
+        ("s", "string"),
+        ("f", "float64"),
+        ("l", "list<int64>"),
+        ("b", "bool"),
+        ("j", "json"),
+    ]);
+    let mut seed = 7_u64;
+    for round in 0..500 {
+        let mut next = |n: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % n
+        };
+        let (mut all, mut kept, mut numbers) = (String::new(), String::new(), Vec::new());
+        // `new` is a number once it was one.
+        let first = format!("{}\n", good[1]);
+        (all, kept) = (all + &first, kept + &first);
+        for row in 2..12 {
+            match next(3) {
+                0 => {
+                    all += bad[next(bad.len())];
+                    numbers.push(row);
+                }
+                _ => {
+                    let row = good[next(good.len())];
+                    all += row;
+                    kept += &format!("{row}\n");
+                }
+            }
+            all.push('\n');
+        }
+        let found = sifted(all.as_bytes(), Some(&def), true).unwrap();
+        let alone = read(&kept, Some(&def)).unwrap();
+        assert_eq!(found.rows.batch, alone.batch, "round {round}: {all}");
+        assert_eq!(found.rows.new_columns, alone.new_columns, "round {round}: {all}");
+        assert_eq!(left_out(&found).iter().map(|gone| gone.0).collect::<Vec<_>>(), numbers, "{all}");
+    }
 }

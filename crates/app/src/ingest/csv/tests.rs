@@ -97,6 +97,32 @@ fn a_value_that_does_not_fit_names_its_line_and_the_cure() {
     assert!(csv.next().unwrap_err().to_string().contains("not UTF-8"));
 }
 
+/// A time was cut off a date, digits off a decimal; a uuid could not be read at all.
+#[test]
+fn nothing_is_cut_and_every_type_can_be_declared() {
+    let read = |data_type: &str, text: &str| {
+        let data_type = DataType::parse(data_type, &mut ColumnId(0)).unwrap();
+        let known = Dialect { delimiter: b',', has_header: true, columns: vec![("x".into(), data_type)] };
+        pieces(&format!("x\n{text}\n"), known, 0).next()
+    };
+    for (data_type, text) in [("date", "2026-01-02 03:04:05"), ("decimal(4,1)", "1.25"), ("json", "{a}")] {
+        let error = read(data_type, text).unwrap_err().to_string();
+        assert!(error.contains("line 2, column `x`") && error.contains("is no"), "{error}");
+    }
+    for (data_type, text) in [
+        ("uuid", "01234567-89ab-cdef-0123-456789abcdef"),
+        ("json", "\"[1]\""),
+        ("list<int64>", "\"[1, 2]\""),
+        ("bool", "yes"),
+        ("timestamp", "2026-01-02"),
+    ] {
+        let piece = read(data_type, text).unwrap().unwrap();
+        let target = wire::json::Target { table: "t", def: None, may_add_columns: true };
+        let rows = wire::ipc::decode(&piece.body, target, &wire::Limits::default()).unwrap();
+        assert_eq!(rows.new_columns[0].data_type.to_string(), data_type);
+    }
+}
+
 /// `a,b\n1,"2\n3,4\n` became one row, and the second was gone without a word.
 #[test]
 fn a_quote_that_is_never_closed_names_the_line_where_it_opens() {

@@ -1,4 +1,4 @@
-//! CSV: notices a quote that is opened and never closed. A CSV reader takes the rest of the file for one field then, and says
+//! Notices a quote that is opened and never closed. A CSV reader takes the rest of the file for one field then, and says
 //! nothing: rows would be lost silently.
 
 use std::fmt;
@@ -64,24 +64,31 @@ impl<R> Quotes<R> {
     fn watch(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.line += u64::from(byte == b'\n');
-            let ends = byte == self.delimiter || byte == b'\n' || byte == b'\r';
             if self.seen < 3 {
                 self.seen += 1;
                 if matches!(byte, 0xef | 0xbb | 0xbf) {
                     continue;
                 }
             }
-            self.state = match (self.state, byte) {
-                (State::Quoted, b'"') => State::Closing,
-                (State::Quoted, _) => State::Quoted,
-                (State::Closing, b'"') => State::Quoted,
-                (State::Start, b'"') => {
-                    self.opened = self.line;
-                    State::Quoted
-                }
-                _ if ends => State::Start,
-                _ => State::Bare,
-            };
+            let next = self.state.after(byte, self.delimiter);
+            if self.state == State::Start && next == State::Quoted {
+                self.opened = self.line;
+            }
+            self.state = next;
+        }
+    }
+}
+
+impl State {
+    #[inline]
+    fn after(self, byte: u8, delimiter: u8) -> State {
+        match (self, byte) {
+            (State::Quoted, b'"') => State::Closing,
+            (State::Quoted, _) => State::Quoted,
+            (State::Closing, b'"') => State::Quoted,
+            (State::Start, b'"') => State::Quoted,
+            _ if byte == delimiter || byte == b'\n' || byte == b'\r' => State::Start,
+            _ => State::Bare,
         }
     }
 }
@@ -97,6 +104,53 @@ impl<R: Read> Read for Quotes<R> {
     }
 }
 
+/// Of each field of a record, whether it is empty and in quotes: what a reader of CSV does not tell from one that is empty.
+pub fn empty(record: &[u8]) -> Vec<bool> {
+    // What is before it are the ends of lines; an empty line is no record.
+    let start = record.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(record.len());
+    let mut fields = Vec::new();
+    let (mut state, mut begin) = (State::Start, start);
+    for (at, byte) in (start..).zip(record[start..].iter().copied().chain([b'\n'])) {
+        state = state.after(byte, b',');
+        if state == State::Start {
+            fields.push(record.get(begin..at) == Some(b"\"\""));
+            begin = at + 1;
+            if byte != b',' {
+                break;
+            }
+        }
+    }
+    fields
+}
+
+/// How long the record is that begins here, without the end of its line.
+pub fn record_len(bytes: &[u8]) -> usize {
+    let mut state = State::Start;
+    let ends = |byte: &u8| {
+        state = state.after(*byte, b',');
+        state == State::Start && *byte != b','
+    };
+    bytes.iter().position(ends).unwrap_or(bytes.len())
+}
+
+/// Behind the first record of a text that begins with one, if it has an end.
+pub fn first_end(bytes: &[u8]) -> Option<usize> {
+    let len = record_len(bytes);
+    (len < bytes.len()).then_some(len + 1)
+}
+
+/// Behind the last record that has an end, of a text that begins with a record.
+pub fn last_end(bytes: &[u8]) -> Option<usize> {
+    let (mut state, mut last) = (State::Start, None);
+    for (at, byte) in bytes.iter().enumerate() {
+        state = state.after(*byte, b',');
+        if state == State::Start && *byte != b',' {
+            last = Some(at + 1);
+        }
+    }
+    last
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +158,21 @@ mod tests {
     fn read(text: &str) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
         Quotes::new(text.as_bytes(), b',', 0).read_to_end(&mut all).map(|_| all)
+    }
+
+    #[test]
+    fn what_is_empty_in_quotes_is_told_from_what_is_empty() {
+        for (record, wanted) in [
+            ("\"\",,\"\"", &[true, false, true][..]),
+            ("\r\n\n,\"\"\r\n", &[false, true]),
+            ("\"a,\"\"\",\"\"\"\",\"\"", &[false, false, true]),
+            ("\"a\nb\",\"\"\n", &[false, true]),
+            ("x\"\",", &[false, false]),
+            ("\"\"", &[true]),
+            ("\"\"x,\"\"", &[false, true]),
+        ] {
+            assert_eq!(empty(record.as_bytes()), wanted, "{record:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,87 @@
+//! The listener for syslog, as the settings ask for it, and what the server tells of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::Engine;
+use feeds::syslog::{Counters, Listener, Options};
+use serde_json::json;
+use server::{Figure, Part, Report};
+use types::{Error, Result};
+
+use crate::config::{Syslog, parse_address};
+
+/// `None` if the settings name no address.
+pub fn start(engine: &Engine, settings: &Syslog) -> Result<Option<Listener>> {
+    let listen = settings.listen.trim();
+    if listen.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |what: String| Error::invalid(format!("syslog.listen: {what}"));
+    let listen = parse_address(listen)
+        .map_err(|what| wrong(what).hint("write 127.0.0.1:5514, or 0.0.0.0:5514 for other machines"))?;
+    let listener = Listener::start(engine.clone(), Options::new(listen, &settings.table))?;
+    let address = listener.local_addr();
+    tracing::info!("listening for syslog on {address}, into table `{}`", settings.table);
+    if !address.ip().is_loopback() {
+        tracing::warn!("syslog on {address}: whoever reaches it may write; it knows no keys");
+    }
+    Ok(Some(listener))
+}
+
+/// For `/ready` and `/metrics`.
+pub fn part(listener: &Listener) -> Arc<dyn Part> {
+    Arc::new(Told(listener.counters()))
+}
+
+struct Told(Arc<Counters>);
+
+impl Part for Told {
+    fn name(&self) -> &'static str {
+        "syslog"
+    }
+
+    fn report(&self) -> Report {
+        let counters = &self.0;
+        let open = counters.connections_open.load(Relaxed);
+        let figure = |name, kind, help, value: u64| Figure {
+            name,
+            kind,
+            help,
+            value: value as f64,
+            // Of one table, which not every key may see.
+            for_admins: true,
+        };
+        Report {
+            ok: !counters.failing.load(Relaxed),
+            detail: json!({ "connections": open }),
+            figures: vec![
+                figure(
+                    "syslog_messages_total",
+                    "counter",
+                    "Messages of syslog that were committed.",
+                    counters.messages.load(Relaxed),
+                ),
+                figure(
+                    "syslog_unparsed_total",
+                    "counter",
+                    "Those of them that were of no known form and are kept as they came.",
+                    counters.unparsed.load(Relaxed),
+                ),
+                figure(
+                    "syslog_cut_total",
+                    "counter",
+                    "Those of them that were cut.",
+                    counters.cut.load(Relaxed),
+                ),
+                figure("syslog_connections_open", "gauge", "Open connections of syslog.", open),
+                figure(
+                    "syslog_connections_refused_total",
+                    "counter",
+                    "Connections of syslog beyond the bound.",
+                    counters.connections_refused.load(Relaxed),
+                ),
+            ],
+        }
+    }
+}

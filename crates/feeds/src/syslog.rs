@@ -1,0 +1,147 @@
+//! Messages of syslog as rows: over TCP and UDP, as RFC 5424 and as the older form that RFC 3164 describes.
+//!
+//! One thread does everything: it waits for whatever socket has something, takes what is there, and commits it. While a
+//! commit is under way, or none can be made, it reads nothing; TCP then slows its senders down, UDP drops in the kernel.
+//! Syslog has no acknowledgement, so what a sender knows is only that a connection took its bytes.
+//!
+//! What cannot be understood is kept whole as the row's `message`. Nothing that came is left out, but for what is longer
+//! than [`Options::message_bytes_max`], which is cut.
+
+mod frame;
+mod message;
+mod rows;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use engine::Engine;
+use engine::threads::Class;
+use types::{Error, Result};
+
+/// How messages are taken in.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For TCP and UDP alike. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// `[namespace.]table`, made when the first message comes.
+    pub table: String,
+    /// TCP connections; a further one is closed at once.
+    pub connections_max: usize,
+    /// A longer message is cut.
+    pub message_bytes_max: usize,
+}
+
+impl Options {
+    pub fn new(listen: SocketAddr, table: impl Into<String>) -> Self {
+        Options { listen, table: table.into(), connections_max: 256, message_bytes_max: 64 << 10 }
+    }
+}
+
+/// What came, and what became of it.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages that are in the table.
+    pub messages: AtomicU64,
+    /// Those of them that were understood by neither form.
+    pub unparsed: AtomicU64,
+    /// Those of them that were cut.
+    pub cut: AtomicU64,
+    /// Messages that could not be committed when the listener stopped.
+    pub lost: AtomicU64,
+    pub connections_open: AtomicU64,
+    /// Connections beyond [`Options::connections_max`].
+    pub connections_refused: AtomicU64,
+    /// Whether the last commit failed.
+    pub failing: AtomicBool,
+}
+
+/// Takes messages in until it is dropped or stopped.
+pub struct Listener {
+    address: SocketAddr,
+    counters: Arc<Counters>,
+    stopping: Arc<AtomicBool>,
+    wake: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A free port is asked for with TCP; the same one may be taken for UDP.
+const PORT_TRIES: usize = 20;
+
+impl Listener {
+    /// [`types::Kind::InUse`] if another program listens there.
+    pub fn start(engine: Engine, options: Options) -> Result<Listener> {
+        let (tcp, udp) = bind(options.listen)?;
+        let failed = |e: std::io::Error| Error::io(format!("listening on {}", options.listen), e);
+        let address = tcp.local_addr().map_err(failed)?;
+        let (woken, wake) = UnixStream::pair().map_err(failed)?;
+        woken.set_nonblocking(true).map_err(failed)?;
+        wake.set_nonblocking(true).map_err(failed)?;
+        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<AtomicBool>::default());
+        let writer = rows::Writer::new(engine, &options.table, counters.clone(), stopping.clone())?;
+        let run = run::Run::new(options.clone(), tcp, udp, woken, writer, counters.clone(), stopping.clone());
+        let thread = Class::Work.spawn("pn-syslog", move || run.run()).map_err(failed)?;
+        Ok(Listener { address, counters, stopping, wake, thread: Some(thread) })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// Takes nothing more, commits what came.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        // A full pipe wakes too.
+        let _ = std::io::Write::write(&mut self.wake, &[1]);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has nothing left to do.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn bind(listen: SocketAddr) -> Result<(TcpListener, UdpSocket)> {
+    let attempt = || -> std::io::Result<(TcpListener, UdpSocket)> {
+        let tcp = TcpListener::bind(listen)?;
+        let udp = UdpSocket::bind(tcp.local_addr()?)?;
+        tcp.set_nonblocking(true)?;
+        udp.set_nonblocking(true)?;
+        Ok((tcp, udp))
+    };
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match attempt() {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+                if listen.port() == 0 && tries < PORT_TRIES {
+                    continue;
+                }
+                return Err(Error::new(
+                    types::Kind::InUse,
+                    format!("another program listens for syslog on {listen}"),
+                )
+                .hint("stop it, or choose another address: syslog.listen"));
+            }
+            other => return other.map_err(|e| Error::io(format!("listening for syslog on {listen}"), e)),
+        }
+    }
+}

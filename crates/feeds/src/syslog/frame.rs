@@ -1,0 +1,216 @@
+//! Where a message ends in a stream of bytes (RFC 6587): after as many bytes as a number in front says, or at a line break.
+
+/// One connection's bytes that are no whole message yet.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    bytes: Vec<u8>,
+    /// Where the next message begins.
+    at: usize,
+    /// Bytes of a message that was cut, which are still to come: so many, or up to the line break.
+    skipping: Skip,
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum Skip {
+    #[default]
+    Nothing,
+    Bytes(usize),
+    Line,
+}
+
+/// A message as it came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub bytes: Vec<u8>,
+    /// Its end is missing.
+    pub cut: bool,
+}
+
+/// More digits than any message has bytes.
+const DIGITS_MAX: usize = 9;
+
+enum Found {
+    /// So many bytes make the head, so many the message.
+    Counted(usize, usize),
+    Line(usize),
+    Nothing,
+}
+
+impl Frames {
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.at > 0 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, or one of which `max` bytes are there.
+    pub fn next(&mut self, max: usize) -> Option<Frame> {
+        loop {
+            if !self.skip() {
+                return None;
+            }
+            let rest = &self.bytes[self.at..];
+            let (head, len, is_line) = match find(rest) {
+                Found::Counted(head, len) => (head, len, false),
+                Found::Line(len) => (0, len, true),
+                Found::Nothing if rest.len() > max => {
+                    // A line without an end so far.
+                    let bytes = rest[..max].to_vec();
+                    self.at += max;
+                    self.skipping = Skip::Line;
+                    return Some(Frame { bytes, cut: true });
+                }
+                Found::Nothing => return None,
+            };
+            let there = rest.len() - head;
+            if len > max {
+                if there < max {
+                    return None;
+                }
+                let bytes = rest[head..head + max].to_vec();
+                self.at += head + max;
+                self.skipping = match is_line {
+                    true => Skip::Line,
+                    false => Skip::Bytes(len - max),
+                };
+                return Some(Frame { bytes, cut: true });
+            }
+            if there < len {
+                return None;
+            }
+            let bytes = trimmed(&rest[head..head + len]).to_vec();
+            self.at += head + len + usize::from(is_line);
+            if !bytes.is_empty() {
+                return Some(Frame { bytes, cut: false });
+            }
+        }
+    }
+
+    /// What is there when the stream ends.
+    pub fn last(&mut self, max: usize) -> Option<Frame> {
+        if !self.skip() {
+            return None;
+        }
+        let rest = &self.bytes[self.at..];
+        let (head, is_counted) = match find(rest) {
+            // Fewer bytes than it said.
+            Found::Counted(head, _) => (head, true),
+            _ => (0, false),
+        };
+        let end = rest.len().min(head + max);
+        let cut = is_counted || end < rest.len();
+        let bytes = trimmed(&rest[head..end]).to_vec();
+        self.at = self.bytes.len();
+        (!bytes.is_empty()).then_some(Frame { bytes, cut })
+    }
+
+    /// Passes over the rest of a message that was cut; false if more of it is to come.
+    fn skip(&mut self) -> bool {
+        let left = self.bytes.len() - self.at;
+        match self.skipping {
+            Skip::Nothing => return true,
+            Skip::Bytes(bytes) if bytes <= left => self.at += bytes,
+            Skip::Bytes(bytes) => {
+                self.at += left;
+                self.skipping = Skip::Bytes(bytes - left);
+                return false;
+            }
+            Skip::Line => match self.bytes[self.at..].iter().position(|b| *b == b'\n') {
+                Some(end) => self.at += end + 1,
+                None => {
+                    self.at += left;
+                    return false;
+                }
+            },
+        }
+        self.skipping = Skip::Nothing;
+        true
+    }
+}
+
+/// A number, a space and `<` say how long the message is that `<` begins. Everything else is a line.
+fn find(bytes: &[u8]) -> Found {
+    let digits = bytes.iter().take(DIGITS_MAX + 1).take_while(|b| b.is_ascii_digit()).count();
+    if (1..=DIGITS_MAX).contains(&digits) && bytes[0] != b'0' {
+        match &bytes[digits..] {
+            [b' ', b'<', ..] => {
+                let number = std::str::from_utf8(&bytes[..digits]).unwrap_or("");
+                if let Ok(len) = number.parse() {
+                    return Found::Counted(digits + 1, len);
+                }
+            }
+            // Which of both it is the next bytes will say.
+            [] | [b' '] => return Found::Nothing,
+            _ => {}
+        }
+    }
+    bytes.iter().position(|b| *b == b'\n').map_or(Found::Nothing, Found::Line)
+}
+
+/// Without the line breaks and zeros that some senders put behind a message.
+fn trimmed(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|b| !matches!(b, b'\n' | b'\r' | 0)).map_or(0, |last| last + 1);
+    &bytes[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(parts: &[&[u8]], max: usize) -> Vec<(String, bool)> {
+        let mut frames = Frames::default();
+        let mut found = Vec::new();
+        for part in parts {
+            frames.push(part);
+            while let Some(frame) = frames.next(max) {
+                found.push((String::from_utf8(frame.bytes).unwrap(), frame.cut));
+            }
+        }
+        found.extend(frames.last(max).map(|frame| (String::from_utf8(frame.bytes).unwrap(), frame.cut)));
+        found
+    }
+
+    #[test]
+    fn messages_are_the_same_however_a_stream_is_torn() {
+        let stream = b"<1>one\n12 <2>two\nlines<3>three\r\n\n\0\n12 <4>a b c d e7 words\n5 <5>ab<6>last";
+        let whole = frames(&[stream], 100);
+        let texts: Vec<&str> = whole.iter().map(|(text, _)| text.as_str()).collect();
+        assert_eq!(
+            texts,
+            ["<1>one", "<2>two\nlines", "<3>three", "<4>a b c d e", "7 words", "<5>ab", "<6>last"]
+        );
+        assert!(whole.iter().all(|(_, cut)| !cut));
+        for at in 0..stream.len() {
+            let (one, two) = stream.split_at(at);
+            assert_eq!(frames(&[one, two], 100), whole, "torn at {at}");
+        }
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(frames(&bytes, 100), whole);
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_the_next_message_is_whole() {
+        let stream = b"<1>0123456789\n19 <2>0123456789abcdef<3>ok\n";
+        for chunk in [1, 3, 7, 100] {
+            let parts: Vec<&[u8]> = stream.chunks(chunk).collect();
+            let found = frames(&parts, 8);
+            let expected = [("<1>01234", true), ("<2>01234", true), ("<3>ok", false)];
+            assert_eq!(found, expected.map(|(text, cut)| (text.to_owned(), cut)), "in pieces of {chunk}");
+        }
+        // Counted, and the connection ended before.
+        assert_eq!(frames(&[b"50 <1>short"], 100), [("<1>short".to_owned(), true)]);
+        assert_eq!(frames(&[b"999999999999 <1>x\n"], 100), [("999999999999 <1>x".to_owned(), false)]);
+    }
+
+    #[test]
+    fn a_stream_keeps_no_more_than_a_message() {
+        let mut frames = Frames::default();
+        for _ in 0..10_000 {
+            frames.push(&[b'x'; 1000]);
+            while frames.next(4096).is_some() {}
+            assert!(frames.bytes.len() <= 4096 + 1000);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a message says.
+
+use chrono::{DateTime, Datelike, Utc};
+use serde_json::{Map, Value as Json};
+use syslog_loose::{IncompleteDate, Message, ProcId, Variant, parse_message_with_year_tz};
+use types::Micros;
+
+/// A message as a row. What it does not say is absent.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Said {
+    /// In UTC; a message without a zone means that.
+    pub time: Option<Micros>,
+    pub facility: Option<&'static str>,
+    /// 0, an emergency, to 7, of use to programmers alone.
+    pub severity: Option<i32>,
+    pub level: Option<&'static str>,
+    pub host: Option<String>,
+    pub app: Option<String>,
+    pub process: Option<String>,
+    pub kind: Option<String>,
+    /// The whole text, if it is of neither form.
+    pub message: String,
+    /// Structured data, by its ids and names.
+    pub data: Option<String>,
+}
+
+impl Said {
+    /// Whether it was of one of the two forms.
+    pub fn is_understood(&self) -> bool {
+        self.severity.is_some()
+    }
+
+    /// `now` gives the year to a time that has none.
+    pub fn parse(bytes: &[u8], now: Micros) -> Said {
+        let text = String::from_utf8_lossy(bytes);
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let year = move |date: IncompleteDate| year_of(date, now);
+        let parsed: Message<&str> = parse_message_with_year_tz(text, year, Some(Utc), Variant::Either);
+        let (Some(facility), Some(severity)) = (parsed.facility, parsed.severity) else {
+            return Said { message: text.to_owned(), ..Said::default() };
+        };
+        let owned = |part: Option<&str>| part.map(str::to_owned);
+        let process = parsed.procid.map(|process| match process {
+            ProcId::PID(number) => number.to_string(),
+            ProcId::Name(name) => name.to_owned(),
+        });
+        let mut data = Map::new();
+        for element in &parsed.structured_data {
+            let of_element = data.entry(element.id).or_insert_with(|| Json::Object(Map::new()));
+            for (name, value) in element.params() {
+                let Json::Object(params) = &mut *of_element else { continue };
+                match params.get_mut(*name) {
+                    // A name may stand several times.
+                    Some(Json::Array(values)) => values.push(value.into()),
+                    Some(first) => *first = Json::Array(vec![first.take(), value.into()]),
+                    None => drop(params.insert((*name).to_owned(), value.into())),
+                }
+            }
+        }
+        Said {
+            time: parsed.timestamp.map(|time| time.timestamp_micros()),
+            facility: Some(facility.as_str()),
+            severity: Some(severity as i32),
+            level: Some(severity.as_str()),
+            host: owned(parsed.hostname),
+            app: owned(parsed.appname),
+            process,
+            kind: owned(parsed.msgid),
+            message: parsed.msg.strip_prefix('\u{feff}').unwrap_or(parsed.msg).to_owned(),
+            data: (!data.is_empty()).then(|| Json::Object(data).to_string()),
+        }
+    }
+}
+
+/// The year in which a date without one is nearest to `now`: a message of December may come in January.
+fn year_of((month, ..): IncompleteDate, now: Micros) -> i32 {
+    let now = DateTime::<Utc>::from_timestamp_micros(now).unwrap_or_default();
+    match (now.month(), month) {
+        (1, 12) => now.year() - 1,
+        (12, 1) => now.year() + 1,
+        _ => now.year(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-01-02T03:04:05Z.
+    const NOW: Micros = 1_767_323_045_000_000;
+
+    fn said(text: &str) -> Said {
+        Said::parse(text.as_bytes(), NOW)
+    }
+
+    #[test]
+    fn the_new_form_is_understood_with_its_data() {
+        let found = said(concat!(
+            r#"<165>1 2026-01-02T03:04:05.123456+01:00 host.example app 17 ID47 [a@1 k="v" q="a\"b\]" k="w"][b@2] "#,
+            "\u{feff}An event\nof two lines"
+        ));
+        let expected = Said {
+            time: Some(NOW - 3_600_000_000 + 123_456),
+            facility: Some("local4"),
+            severity: Some(5),
+            level: Some("notice"),
+            host: Some("host.example".into()),
+            app: Some("app".into()),
+            process: Some("17".into()),
+            kind: Some("ID47".into()),
+            message: "An event\nof two lines".into(),
+            data: Some(r#"{"a@1":{"k":["v","w"],"q":"a\"b]"},"b@2":{}}"#.into()),
+        };
+        assert_eq!(found, expected);
+        let bare = said("<14>1 - - - - - - text");
+        assert_eq!((bare.time, bare.host, bare.message.as_str()), (None, None, "text"));
+    }
+
+    #[test]
+    fn the_old_form_gets_its_year_from_the_clock() {
+        let found = said("<34>Jan  2 03:04:05 mymachine su[42]: 'su root' failed");
+        assert_eq!(found.time, Some(NOW));
+        assert_eq!((found.facility, found.level, found.severity), (Some("auth"), Some("crit"), Some(2)));
+        assert_eq!((found.host.as_deref(), found.app.as_deref()), (Some("mymachine"), Some("su")));
+        assert_eq!((found.process.as_deref(), found.message.as_str()), (Some("42"), "'su root' failed"));
+        let december = said("<34>Dec 31 23:59:59 m su: late");
+        assert_eq!(december.time, Some(1_767_225_599_000_000), "2025-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn what_is_neither_is_kept_whole() {
+        for text in ["no priority", "<999>1 - - - - - - x", "<>", "{\"json\": 1}"] {
+            let found = said(text);
+            assert!(!found.is_understood(), "{text}: {found:?}");
+            assert_eq!(found.message, text);
+        }
+        assert_eq!(Said::parse(b"bad \xff utf8", NOW).message, "bad \u{fffd} utf8");
+    }
+}

@@ -1,0 +1,188 @@
+//! The listener on a real machine: sockets in, rows in the table.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::{Engine, Op, Transaction};
+use types::{DataType, Kind, Principal, TableDef, TableId, Value};
+
+use super::{Listener, Options};
+
+const TABLE: &str = "syslog";
+
+fn options() -> Options {
+    Options::new(SocketAddr::from(([127, 0, 0, 1], 0)), TABLE)
+}
+
+fn open(dir: &testkit::TempDir) -> Engine {
+    Engine::open(vfs::Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap()
+}
+
+/// Rows as the texts of some columns.
+fn rows(engine: &Engine, columns: &[&str]) -> Vec<Vec<String>> {
+    let root = engine.root();
+    let Some(table) = root.table("main.syslog") else { return Vec::new() };
+    let mut rows = Vec::new();
+    for piece in table.pieces() {
+        let batch = piece.read(table.all_columns()).unwrap();
+        for row in 0..batch.num_rows() {
+            let text = |name: &&str| {
+                let column = table.def().schema.column_named(name).unwrap();
+                match Value::from_array(batch.column_by_name(name).unwrap(), &column.data_type, row) {
+                    Value::String(text) | Value::Json(text) => text,
+                    Value::Null => "-".to_owned(),
+                    other => format!("{other:?}"),
+                }
+            };
+            rows.push(columns.iter().map(text).collect());
+        }
+    }
+    rows
+}
+
+fn wait_for(engine: &Engine, count: u64) {
+    let is_there = || engine.root().table("main.syslog").is_some_and(|table| table.rows() >= count);
+    while !is_there() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn messages_of_both_forms_come_in_over_tcp_and_udp() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let listener = Listener::start(engine.clone(), options()).unwrap();
+    assert!(engine.root().table("main.syslog").is_none(), "nothing came, so nothing is made");
+    let address = listener.local_addr();
+
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"<13>1 2026-01-02T03:04:05Z web nginx 7 - - GET /\n").unwrap();
+    stream.write_all(b"29 <11>Jan  2 03:04:05 web su: x").unwrap();
+    wait_for(&engine, 1);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for text in ["<14>1 - db psql - - [a@1 b=\"c\"] vacuum\n", "neither form"] {
+        socket.send_to(text.as_bytes(), address).unwrap();
+    }
+    // Counted, and the connection ends before the last byte.
+    drop(stream);
+    wait_for(&engine, 4);
+    let mut found = rows(&engine, &["level", "host", "app", "message", "data", "peer"]);
+    found.sort();
+    let row = |cells: [&str; 6]| cells.map(str::to_owned).to_vec();
+    assert_eq!(
+        found,
+        [
+            row(["-", "-", "-", "neither form", "-", "127.0.0.1"]),
+            row(["err", "web", "su", "x", "-", "127.0.0.1"]),
+            row(["info", "db", "psql", "vacuum", r#"{"a@1":{"b":"c"}}"#, "127.0.0.1"]),
+            row(["notice", "web", "nginx", "GET /", "-", "127.0.0.1"]),
+        ]
+    );
+    let counters = listener.counters();
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    // Counted once they are there.
+    while count(&counters.messages) < 4 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((count(&counters.messages), count(&counters.unparsed)), (4, 1));
+    listener.stop();
+    assert_eq!(count(&counters.connections_open), 0);
+    assert_eq!(count(&counters.lost), 0);
+}
+
+#[test]
+fn many_connections_lose_nothing_and_keep_their_order() {
+    let _limit = testkit::limit(120);
+    const SENDERS: usize = 8;
+    const MESSAGES: usize = 3_000;
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let listener = Listener::start(engine.clone(), options()).unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            scope.spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                for n in 0..MESSAGES {
+                    writeln!(stream, "<13>1 - h s{sender} - - - {n}").unwrap();
+                }
+            });
+        }
+    });
+    // What the sockets still hold is taken in by the stop.
+    listener.stop();
+    let found = rows(&engine, &["app", "message"]);
+    assert_eq!(found.len(), SENDERS * MESSAGES);
+    for sender in 0..SENDERS {
+        let of_sender = found.iter().filter(|row| row[0] == format!("s{sender}"));
+        assert!(of_sender.map(|row| row[1].parse::<usize>().unwrap()).eq(0..MESSAGES), "sender {sender}");
+    }
+}
+
+#[test]
+fn what_is_too_much_is_cut_or_refused_and_the_rest_goes_on() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let limits = Options { connections_max: 2, message_bytes_max: 100, ..options() };
+    let listener = Listener::start(engine.clone(), limits).unwrap();
+    let address = listener.local_addr();
+    let mut held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
+    writeln!(held[0], "<13>1 - - - - - - {}", "x".repeat(1000)).unwrap();
+    writeln!(held[0], "<13>1 - - - - - - short").unwrap();
+    wait_for(&engine, 2);
+    let mut refused = TcpStream::connect(address).unwrap();
+    let mut byte = [0];
+    assert!(matches!(std::io::Read::read(&mut refused, &mut byte), Ok(0) | Err(_)));
+    writeln!(held[1], "<13>1 - - - - - - other").unwrap();
+    wait_for(&engine, 3);
+    let messages: Vec<String> = rows(&engine, &["message"]).into_iter().flatten().collect();
+    assert_eq!(messages, [&"x".repeat(82), "short", "other"]);
+    assert_eq!(listener.counters().cut.load(Ordering::Relaxed), 1);
+    assert_eq!(listener.counters().connections_refused.load(Ordering::Relaxed), 1);
+    // The next one finds the place of one that left.
+    drop(held.pop());
+    let mut next = loop {
+        let mut stream = TcpStream::connect(address).unwrap();
+        writeln!(stream, "<13>1 - - - - - - next").unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        if !matches!(std::io::Read::read(&mut stream, &mut byte), Ok(0)) {
+            break stream;
+        }
+    };
+    writeln!(next, "<13>1 - - - - - - more").unwrap();
+    wait_for(&engine, 5);
+}
+
+#[test]
+fn a_table_that_cannot_take_messages_is_told_of_at_the_start_and_a_port_in_use_too() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let listener = Listener::start(engine.clone(), options()).unwrap();
+    let taken = Options::new(listener.local_addr(), TABLE);
+    assert_eq!(Listener::start(engine.clone(), taken).err().unwrap().kind(), Kind::InUse);
+    listener.stop();
+
+    let make = |name: &str, column: &str, data_type: DataType| {
+        let mut def = TableDef::new(TableId(0), format!("main.{name}"));
+        def.add_column(column, &data_type, true, None).unwrap();
+        let op = Op::CreateTable { def, if_absent: false };
+        engine.commit(&Principal::local(), Transaction::new(vec![op])).unwrap();
+    };
+    make("numbers", "message", DataType::Int64);
+    let error =
+        Listener::start(engine.clone(), Options { table: "numbers".into(), ..options() }).err().unwrap();
+    assert_eq!(error.kind(), Kind::Schema);
+    assert!(error.message().contains("message"), "{error}");
+    // One that has columns of its own gains those of messages.
+    make("syslog", "note", DataType::String);
+    let listener = Listener::start(engine.clone(), options()).unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
+    writeln!(stream, "<13>1 - - - - - - x").unwrap();
+    wait_for(&engine, 1);
+    assert_eq!(rows(&engine, &["note", "message"]), [["-", "x"]]);
+}

@@ -1,0 +1,70 @@
+//! Metadata of a table as a client asks for it, without a commit of its own.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+use types::{Error, Result, name};
+
+use super::change::Change;
+use super::partition;
+use super::schema;
+use super::table::{FORMAT, FORMAT_MAX, Table};
+
+/// In the properties of a table that is to be made: its format version, which is no property of it then.
+const FORMAT_VERSION: &str = "format-version";
+/// What new tables say where they are not told otherwise, as those of other catalogs do.
+const COMPRESSION: (&str, &str) = ("write.parquet.compression-codec", "zstd");
+
+/// What a new table is to be like, as a request's body says.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    pub schema: &'a Json,
+    /// Null: none.
+    pub partition_spec: &'a Json,
+    /// Null: none.
+    pub write_order: &'a Json,
+    pub properties: BTreeMap<String, String>,
+}
+
+/// The metadata of a new table without a snapshot. Fields get ids of their own, in their order.
+pub fn create(wanted: Wanted<'_>, uuid: &str, location: &str, now_ms: i64) -> Result<Table> {
+    let mut properties = wanted.properties;
+    let format = match properties.remove(FORMAT_VERSION) {
+        None => FORMAT,
+        Some(text) => {
+            text.parse().ok().filter(|format| (1..=FORMAT_MAX).contains(format)).ok_or_else(|| {
+                Error::invalid(format!(
+                    "`{FORMAT_VERSION}` is 1 to {FORMAT_MAX}, `{}` was given",
+                    name::printable(&text)
+                ))
+            })?
+        }
+    };
+    properties.entry(COMPRESSION.0.into()).or_insert_with(|| COMPRESSION.1.into());
+    let (schema, ids, highest) = schema::with_fresh_ids(wanted.schema)?;
+    let none = json!({ "fields": [] });
+    let given = |asked: &Json| if asked.is_null() { none.clone() } else { asked.clone() };
+    let mut spec = partition::with_sources(&given(wanted.partition_spec), &ids, "partition spec")?;
+    // Ids that a client gave mean nothing here, as those of the fields.
+    for field in spec["fields"].as_array_mut().into_iter().flatten() {
+        if let Json::Object(field) = field {
+            field.remove("field-id");
+        }
+    }
+    let order = partition::with_sources(&given(wanted.write_order), &ids, "sort order")?;
+    let updates = [
+        json!({ "action": "upgrade-format-version", "format-version": format }),
+        json!({ "action": "add-schema", "schema": schema, "last-column-id": highest }),
+        json!({ "action": "set-current-schema", "schema-id": -1 }),
+        json!({ "action": "add-spec", "spec": spec }),
+        json!({ "action": "set-default-spec", "spec-id": -1 }),
+        json!({ "action": "add-sort-order", "sort-order": order }),
+        json!({ "action": "set-default-sort-order", "sort-order-id": -1 }),
+        json!({ "action": "set-location", "location": location }),
+        json!({ "action": "set-properties", "updates": properties }),
+    ];
+    let mut change = Change::new(uuid.to_owned(), &updates, now_ms);
+    change.apply_all(&updates)?;
+    let made = change.finish(None)?;
+    made.map(|made| made.table).ok_or_else(|| Error::internal("a new table is no change"))
+}

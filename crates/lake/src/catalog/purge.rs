@@ -1,0 +1,114 @@
+//! The files of a table that was dropped for good.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+use types::{Error, Result};
+
+use super::store::{Store, plain_path};
+use super::table::Table;
+use crate::avro;
+use crate::files;
+
+/// What became of a table's files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    pub removed: u64,
+    /// Those that are named and could not be removed, and manifests that could not be read.
+    pub failed: u64,
+    /// Those that lie outside the table's location, which stay.
+    pub elsewhere: u64,
+}
+
+/// Field ids of Iceberg's manifests: a manifest's path in a list, a file in a manifest, its path.
+const MANIFEST_PATH: i32 = 500;
+const DATA_FILE: i32 = 2;
+const FILE_PATH: i32 = 100;
+
+impl Store {
+    /// Removes every file that a table's metadata names and that lies in its location. Nothing may name the table any
+    /// more. What cannot be read or removed is counted, not an error: nobody could do anything about it later.
+    pub fn purge(&self, table: &Table, metadata_location: &str) -> Result<Purged> {
+        let root = self.path_of(&table.location)?;
+        let inside = plain_path(&table.location)?;
+        let mut purged = Purged::default();
+        let mut named = Named { store: self, inside: &inside, root: &root, files: BTreeSet::new() };
+        let mut manifests: BTreeSet<String> = BTreeSet::new();
+        for snapshot in &table.snapshots {
+            let list = snapshot["manifest-list"].as_str();
+            match list.map(|list| named.paths(list, |record| record.text(MANIFEST_PATH).map(str::to_owned))) {
+                Some(Ok(found)) => manifests.extend(found),
+                Some(Err(_)) => purged.failed += 1,
+                None => manifests.extend(texts(&snapshot["manifests"])),
+            }
+            list.into_iter().for_each(|list| named.add(list, &mut purged));
+        }
+        for manifest in &manifests {
+            let path = |record: &avro::Record| {
+                record.record(DATA_FILE).and_then(|file| file.text(FILE_PATH)).map(str::to_owned)
+            };
+            match named.paths(manifest, path) {
+                Ok(found) => found.iter().for_each(|file| named.add(file, &mut purged)),
+                Err(_) => purged.failed += 1,
+            }
+            named.add(manifest, &mut purged);
+        }
+        for statistics in table.statistics.iter().chain(&table.partition_statistics) {
+            statistics["statistics-path"].as_str().into_iter().for_each(|path| named.add(path, &mut purged));
+        }
+        table.metadata_log.iter().for_each(|old| named.add(&old.metadata_file, &mut purged));
+        named.add(metadata_location, &mut purged);
+        let files = named.files;
+        let mut dirs: BTreeSet<PathBuf> = BTreeSet::from([root.clone()]);
+        for path in &files {
+            match files::remove(self.env(), path) {
+                Ok(()) => purged.removed += 1,
+                Err(_) => purged.failed += 1,
+            }
+            dirs.extend(
+                path.ancestors().skip(1).take_while(|dir| dir.starts_with(&root)).map(Path::to_owned),
+            );
+        }
+        // The deepest first. One that holds what nothing named stays.
+        for dir in dirs.iter().rev() {
+            let _ = self.env().disk.remove_dir(dir);
+        }
+        Ok(purged)
+    }
+}
+
+struct Named<'a> {
+    store: &'a Store,
+    /// The table's location, as files are named, and as this process finds it.
+    inside: &'a Path,
+    root: &'a Path,
+    files: BTreeSet<PathBuf>,
+}
+
+impl Named<'_> {
+    /// The file here that a path means, if it lies in the table's location.
+    fn local(&self, path: &str) -> Option<PathBuf> {
+        let path = plain_path(path).ok()?;
+        let rest = path.strip_prefix(self.inside).ok()?;
+        (rest != Path::new("")).then(|| self.root.join(rest))
+    }
+
+    fn add(&mut self, path: &str, purged: &mut Purged) {
+        match self.local(path) {
+            Some(path) => drop(self.files.insert(path)),
+            None => purged.elsewhere += 1,
+        }
+    }
+
+    /// What the records of an Avro file name.
+    fn paths(&self, path: &str, of: impl Fn(&avro::Record) -> Option<String>) -> Result<Vec<String>> {
+        let local = self.local(path).ok_or_else(|| Error::invalid("a file outside the table"))?;
+        let (_, records) = avro::read(&files::read(self.store.env(), &local)?)?;
+        Ok(records.iter().filter_map(of).collect())
+    }
+}
+
+fn texts(list: &Json) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect()
+}

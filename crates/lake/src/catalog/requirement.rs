@@ -1,0 +1,106 @@
+//! What a commit requires of the table or view as it is. The words are those that clients of Iceberg look for.
+
+use serde_json::Value as Json;
+use types::{Error, Result, name};
+
+use super::table::{Table, snapshot_id};
+
+/// The requirement that there is no such table yet.
+const CREATE: &str = "assert-create";
+
+/// Whether a commit is to make its table. Nothing else can be required of one that is not there.
+pub fn is_create(requirements: &[Json]) -> Result<bool> {
+    let creates = requirements.iter().any(|one| one["type"] == CREATE);
+    if creates && let Some(other) = requirements.iter().find(|one| one["type"] != CREATE) {
+        let other = other["type"].as_str().unwrap_or_default();
+        return Err(Error::invalid(format!(
+            "`{}` cannot be required of a table that is to be made",
+            name::printable(other)
+        )));
+    }
+    Ok(creates)
+}
+
+/// [`types::Kind::Conflict`] names the first requirement that does not hold, [`types::Kind::Invalid`] one that there is not.
+pub fn check(requirements: &[Json], table: &Table) -> Result<()> {
+    requirements.iter().try_for_each(|requirement| check_one(requirement, table))
+}
+
+fn check_one(requirement: &Json, table: &Table) -> Result<()> {
+    let kind = requirement["type"].as_str().unwrap_or_default();
+    let number = |key: &str| {
+        requirement[key]
+            .as_i64()
+            .ok_or_else(|| Error::invalid(format!("the requirement `{kind}` has no number `{key}`")))
+    };
+    let same = |what: &str, key: &str, found: i64| match number(key)? {
+        wanted if wanted == found => Ok(()),
+        wanted => Err(failed(format!("{what} changed: expected id {wanted} != {found}"))),
+    };
+    match kind {
+        CREATE => Err(failed("table already exists".into())),
+        "assert-table-uuid" => check_uuid(requirement, "UUID", &table.table_uuid),
+        "assert-ref-snapshot-id" => check_ref(requirement, table),
+        "assert-last-assigned-field-id" => {
+            same("last assigned field id", "last-assigned-field-id", table.last_column_id)
+        }
+        "assert-current-schema-id" => same("current schema", "current-schema-id", table.current_schema_id),
+        "assert-last-assigned-partition-id" => {
+            same("last assigned partition id", "last-assigned-partition-id", table.last_partition_id)
+        }
+        "assert-default-spec-id" => same("default partition spec", "default-spec-id", table.default_spec_id),
+        "assert-default-sort-order-id" => {
+            same("default sort order", "default-sort-order-id", table.default_sort_order_id)
+        }
+        other => Err(unknown(other)),
+    }
+}
+
+fn check_ref(requirement: &Json, table: &Table) -> Result<()> {
+    let called = requirement["ref"].as_str();
+    let called =
+        called.ok_or_else(|| Error::invalid("the requirement `assert-ref-snapshot-id` has no text `ref`"))?;
+    let shown = name::printable(called);
+    let wanted = requirement["snapshot-id"].as_i64();
+    match (table.refs.get(called), wanted) {
+        (None, None) => Ok(()),
+        (None, Some(wanted)) => Err(failed(format!("branch or tag {shown} is missing, expected {wanted}"))),
+        (Some(found), wanted) => {
+            let kind = found["type"].as_str().unwrap_or("branch");
+            match (wanted, snapshot_id(found)) {
+                (None, _) => Err(failed(format!("{kind} {shown} was created concurrently"))),
+                (Some(wanted), found) if wanted == found => Ok(()),
+                (Some(wanted), found) => {
+                    Err(failed(format!("{kind} {shown} has changed: expected id {wanted} != {found}")))
+                }
+            }
+        }
+    }
+}
+
+/// Of a view nothing but its UUID can be required.
+pub fn check_view(requirements: &[Json], uuid: &str) -> Result<()> {
+    requirements.iter().try_for_each(|requirement| match requirement["type"].as_str().unwrap_or_default() {
+        "assert-view-uuid" => check_uuid(requirement, "view UUID", uuid),
+        other => Err(unknown(other)),
+    })
+}
+
+fn check_uuid(requirement: &Json, what: &str, found: &str) -> Result<()> {
+    let wanted =
+        requirement["uuid"].as_str().ok_or_else(|| Error::invalid("the requirement has no text `uuid`"))?;
+    match wanted.eq_ignore_ascii_case(found) {
+        true => Ok(()),
+        false => {
+            Err(failed(format!("{what} does not match: expected {found} != {}", name::printable(wanted))))
+        }
+    }
+}
+
+fn failed(why: String) -> Error {
+    Error::conflict(format!("Requirement failed: {why}"))
+}
+
+fn unknown(kind: &str) -> Error {
+    Error::invalid(format!("`{}` is no requirement", name::printable(kind)))
+}

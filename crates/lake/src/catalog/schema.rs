@@ -1,0 +1,235 @@
+//! Schemas that others define, as JSON: what they must be to be readable, and the same fields under new ids.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value as Json, json};
+use types::{Error, Result, name};
+
+/// A field of a schema, of whatever depth.
+pub(super) struct Field<'a> {
+    pub id: i64,
+    pub field_type: &'a Json,
+    pub required: bool,
+    /// Reached through required structs alone: it has a value wherever its row is there.
+    pub plain: bool,
+}
+
+impl Field<'_> {
+    pub fn is_primitive(&self) -> bool {
+        self.field_type.is_string()
+    }
+}
+
+/// Types of format versions 1 and 2, those with parameters apart.
+const PRIMITIVES: [&str; 12] = [
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "string",
+    "uuid",
+    "binary",
+];
+/// Those that came with version 3.
+const PRIMITIVES_3: [&str; 6] =
+    ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"];
+
+/// Iceberg keeps the ids above for itself.
+const ID_MAX: i64 = 2_147_483_447;
+
+/// All fields of a schema, which is read as far as it must be to find them. What is no schema is refused.
+pub(super) fn fields(schema: &Json) -> Result<Vec<Field<'_>>> {
+    if schema["type"] != "struct" {
+        return Err(Error::invalid("a schema is an object of `\"type\": \"struct\"` with `fields`"));
+    }
+    let mut out = Vec::new();
+    of_struct(schema, true, &mut out)?;
+    let mut seen = BTreeSet::new();
+    match out.iter().find(|field| !seen.insert(field.id)) {
+        Some(twice) => Err(Error::invalid(format!("two fields of the schema have the id {}", twice.id))),
+        None => Ok(out),
+    }
+}
+
+fn of_struct<'a>(of: &'a Json, plain: bool, out: &mut Vec<Field<'a>>) -> Result<()> {
+    let fields =
+        of["fields"].as_array().ok_or_else(|| Error::invalid("a struct of the schema has no `fields`"))?;
+    let mut names = BTreeSet::new();
+    for field in fields {
+        let called = field["name"].as_str().filter(|called| !called.is_empty());
+        let called = called.ok_or_else(|| Error::invalid("a field of the schema has no name"))?;
+        if !names.insert(called) {
+            return Err(Error::invalid(format!("two fields are called `{}`", name::printable(called))));
+        }
+        let required = field["required"].as_bool().unwrap_or(false);
+        of_type(&field["id"], &field["type"], required, plain, out)?;
+    }
+    Ok(())
+}
+
+fn of_type<'a>(
+    id: &Json,
+    field_type: &'a Json,
+    required: bool,
+    plain: bool,
+    out: &mut Vec<Field<'a>>,
+) -> Result<()> {
+    // Some begin at 0, where ids of their own are given out anyway.
+    let id = id.as_i64().filter(|id| (0..=ID_MAX).contains(id));
+    let id = id.ok_or_else(|| Error::invalid("a field of the schema has no id"))?;
+    out.push(Field { id, field_type, required, plain });
+    let is_required = |key: &str| field_type[key].as_bool().unwrap_or(false);
+    match field_type["type"].as_str() {
+        _ if field_type.is_string() => Ok(()),
+        Some("struct") => of_struct(field_type, plain && required, out),
+        Some("list") => {
+            let required = is_required("element-required");
+            of_type(&field_type["element-id"], &field_type["element"], required, false, out)
+        }
+        Some("map") => {
+            of_type(&field_type["key-id"], &field_type["key"], true, false, out)?;
+            let required = is_required("value-required");
+            of_type(&field_type["value-id"], &field_type["value"], required, false, out)
+        }
+        _ => Err(Error::invalid(format!("the field {id} of the schema has no type"))),
+    }
+}
+
+/// Refuses a schema that a reader of this format version could not read. Returns its highest field id.
+pub(super) fn check(schema: &Json, format: i64) -> Result<i64> {
+    let all = fields(schema)?;
+    for field in all.iter().filter(|field| field.is_primitive()) {
+        check_primitive(field.field_type.as_str().unwrap_or_default(), format)?;
+    }
+    if format < 3 && has_initial_default(schema) {
+        return Err(Error::invalid("a default that older rows show needs format version 3")
+            .hint("create the table with `format-version` 3"));
+    }
+    for id in identifiers(schema) {
+        let named = all.iter().find(|field| field.id == id);
+        let fits = named.is_some_and(|field| {
+            let unfit = matches!(field.field_type.as_str(), None | Some("float" | "double"));
+            field.plain && field.required && !unfit
+        });
+        if !fits {
+            return Err(Error::invalid(format!(
+                "the identifier field {id} is no required field of a type that has one form for equal values"
+            )));
+        }
+    }
+    Ok(all.iter().map(|field| field.id).max().unwrap_or(0))
+}
+
+fn check_primitive(text: &str, format: i64) -> Result<()> {
+    let base = text.split(['(', '[']).next().unwrap_or_default();
+    let known = PRIMITIVES.contains(&text)
+        || format >= 3 && PRIMITIVES_3.contains(&base)
+        || parameters(text, "decimal(", ')')
+            .is_some_and(|p| matches!(p[..], [1..=38, scale] if scale <= p[0]))
+        || parameters(text, "fixed[", ']').is_some_and(|p| p.len() == 1);
+    if known {
+        return Ok(());
+    }
+    let error = Error::invalid(format!("`{}` is no type of format version {format}", name::printable(text)));
+    Err(if PRIMITIVES_3.contains(&base) { error.hint("format version 3 has it") } else { error })
+}
+
+fn parameters(text: &str, begin: &str, end: char) -> Option<Vec<u64>> {
+    let inner = text.strip_prefix(begin)?.strip_suffix(end)?;
+    inner.split(',').map(|part| part.trim().parse().ok()).collect()
+}
+
+fn has_initial_default(value: &Json) -> bool {
+    match value {
+        Json::Object(map) => {
+            map.get("initial-default").is_some_and(|default| !default.is_null())
+                || map.values().any(has_initial_default)
+        }
+        Json::Array(list) => list.iter().any(has_initial_default),
+        _ => false,
+    }
+}
+
+fn identifiers(schema: &Json) -> BTreeSet<i64> {
+    schema["identifier-field-ids"].as_array().into_iter().flatten().filter_map(Json::as_i64).collect()
+}
+
+/// Whether two schemas say the same but for their own ids.
+pub(super) fn same(a: &Json, b: &Json) -> bool {
+    a["fields"] == b["fields"] && identifiers(a) == identifiers(b)
+}
+
+/// A schema under another id of its own.
+pub(super) fn with_id(schema: &Json, id: i64) -> Json {
+    let mut schema = schema.clone();
+    schema["schema-id"] = json!(id);
+    schema
+}
+
+/// The same fields under new ids from 1 on, in the order in which other catalogs give them out: all of a struct before what is
+/// inside them. Returns the schema, which id became which, and the highest.
+pub(super) fn with_fresh_ids(schema: &Json) -> Result<(Json, BTreeMap<i64, i64>, i64)> {
+    fields(schema)?;
+    let mut fresh = Fresh { ids: BTreeMap::new(), next: 1 };
+    let mut made = Map::new();
+    made.insert("type".into(), json!("struct"));
+    made.insert("schema-id".into(), json!(0));
+    made.insert("fields".into(), fresh.fields(&schema["fields"]));
+    let identifiers: Vec<i64> =
+        identifiers(schema).iter().filter_map(|id| fresh.ids.get(id).copied()).collect();
+    if !identifiers.is_empty() {
+        made.insert("identifier-field-ids".into(), json!(identifiers));
+    }
+    Ok((Json::Object(made), fresh.ids, fresh.next - 1))
+}
+
+struct Fresh {
+    ids: BTreeMap<i64, i64>,
+    next: i64,
+}
+
+impl Fresh {
+    fn id(&mut self, old: &Json) -> Json {
+        let id = self.next;
+        self.next += 1;
+        if let Some(old) = old.as_i64() {
+            self.ids.insert(old, id);
+        }
+        json!(id)
+    }
+
+    fn fields(&mut self, fields: &Json) -> Json {
+        let mut fields = fields.as_array().cloned().unwrap_or_default();
+        for field in &mut fields {
+            field["id"] = self.id(&field["id"]);
+        }
+        for field in &mut fields {
+            field["type"] = self.of_type(&field["type"]);
+        }
+        Json::Array(fields)
+    }
+
+    fn of_type(&mut self, old: &Json) -> Json {
+        let mut made = old.clone();
+        match old["type"].as_str() {
+            Some("struct") => made["fields"] = self.fields(&old["fields"]),
+            Some("list") => {
+                made["element-id"] = self.id(&old["element-id"]);
+                made["element"] = self.of_type(&old["element"]);
+            }
+            Some("map") => {
+                made["key-id"] = self.id(&old["key-id"]);
+                made["value-id"] = self.id(&old["value-id"]);
+                made["key"] = self.of_type(&old["key"]);
+                made["value"] = self.of_type(&old["value"]);
+            }
+            _ => {}
+        }
+        made
+    }
+}

@@ -1,0 +1,250 @@
+//! Where the files of others' tables are, and how metadata files get there.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use bytes::Bytes;
+use types::{Error, Kind, Result, name};
+use vfs::{Access, Env};
+
+use crate::create;
+use crate::files;
+use crate::options::Options;
+
+/// In the warehouse: the directory of others' tables. No namespace of Polynya begins with an underscore.
+const OTHERS: &str = "_catalog";
+/// In a table's directory.
+const METADATA: &str = "metadata";
+const SUFFIX: &str = ".metadata.json";
+/// A property: another directory for a table's or view's metadata.
+const METADATA_PATH: &str = "write.metadata.path";
+
+/// A metadata file that is larger is none.
+const METADATA_BYTES_MAX: u64 = 256 << 20;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The local files of tables and views that a catalog keeps for others.
+///
+/// A location is a path or a `file:` URI. It lies in the warehouse's own directory for others, or below one of the
+/// directories that the owner named: whoever has a key must not have files written or read elsewhere.
+#[derive(Debug, Clone)]
+pub struct Store {
+    env: Env,
+    /// As this process finds it, and as Iceberg calls it.
+    warehouse: PathBuf,
+    location: String,
+    /// Further directories, absolute.
+    others: Vec<PathBuf>,
+}
+
+impl Store {
+    /// `others`: absolute directories, besides the warehouse, below which tables may be. None of them lies in the data
+    /// directory or holds it.
+    pub fn new(env: Env, options: &Options, others: Vec<PathBuf>) -> Result<Store> {
+        let store =
+            Store { env, warehouse: options.warehouse.clone(), location: options.location.clone(), others };
+        let root = plain_path(&store.location)?;
+        let data = root.parent().unwrap_or(&root);
+        for other in &store.others {
+            let path = other.to_str().and_then(|text| plain_path(text).ok()).filter(|path| path == other);
+            if path.is_none_or(|path| path.starts_with(data) || data.starts_with(&path)) {
+                return Err(Error::invalid(format!(
+                    "`{}` is no directory for tables of others: it has to be absolute, and apart from the data directory",
+                    other.display()
+                )));
+            }
+        }
+        Ok(store)
+    }
+
+    /// The directory or file that a location means. [`Kind::Invalid`] if tables may not be there.
+    pub fn path_of(&self, location: &str) -> Result<PathBuf> {
+        let path = plain_path(location)?;
+        let own = plain_path(&self.location)?.join(OTHERS);
+        if let Ok(rest) = path.strip_prefix(&own)
+            && rest != Path::new("")
+        {
+            return Ok(self.warehouse.join(OTHERS).join(rest));
+        }
+        if self.others.iter().any(|other| path.starts_with(other) && path != *other) {
+            return Ok(path);
+        }
+        Err(Error::invalid(format!("`{}` is no place for a table here", name::printable(location)))
+            .hint("leave the location out, or have its directory named in the setting `lake.locations`"))
+    }
+
+    /// A location for a new table or view that no other ever had.
+    pub fn new_location(&self, namespace: &[String], called: &str) -> String {
+        let unique = self.new_uuid().replace('-', "");
+        let namespace: Vec<String> = namespace.iter().map(|part| readable(part)).collect();
+        let (namespace, called) = (namespace.join("."), readable(called));
+        format!("{}/{OTHERS}/{namespace}/{called}-{unique}", self.location)
+    }
+
+    pub fn new_uuid(&self) -> String {
+        create::uuid(&self.env)
+    }
+
+    pub fn now_ms(&self) -> i64 {
+        self.env.clock.now() / 1000
+    }
+
+    /// What the next metadata file of a table or view at a location is called, after `previous`. Its properties may name
+    /// another directory for metadata, in the location.
+    pub fn next_metadata(
+        &self,
+        location: &str,
+        properties: &BTreeMap<String, String>,
+        previous: Option<&str>,
+    ) -> Result<String> {
+        let version = previous.and_then(version_of).map_or(0, |version| version.saturating_add(1));
+        let uuid = self.new_uuid();
+        let dir = match properties.get(METADATA_PATH) {
+            None => format!("{}/{METADATA}", location.trim_end_matches('/')),
+            Some(dir) if plain_path(dir)?.starts_with(plain_path(location)?) => {
+                dir.trim_end_matches('/').to_owned()
+            }
+            Some(dir) => {
+                let dir = name::printable(dir);
+                return Err(Error::invalid(format!(
+                    "`{METADATA_PATH}` is `{dir}`, which is not in the location"
+                )));
+            }
+        };
+        Ok(format!("{dir}/{version:05}-{uuid}{SUFFIX}"))
+    }
+
+    /// Writes a metadata file under a name that no file has, and makes it durable, with its directories unless `previous`,
+    /// which is durable, lies there too.
+    pub fn write(&self, metadata_location: &str, bytes: &[u8], previous: Option<&str>) -> Result<()> {
+        let path = self.path_of(metadata_location)?;
+        let before = previous.and_then(|previous| self.path_of(previous).ok());
+        let dir = dir_of(&path)?;
+        if before.as_deref().and_then(Path::parent) != Some(dir) {
+            files::make_dir(&self.env, &self.base_of(&path), dir)?;
+        }
+        let wrote = files::replace(&self.env, &path, bytes).and_then(|()| files::sync_dir(&self.env, dir));
+        if wrote.is_err() {
+            self.remove(metadata_location);
+        }
+        wrote
+    }
+
+    /// Makes a metadata file durable that another program wrote, with its directories.
+    pub fn adopt(&self, metadata_location: &str) -> Result<()> {
+        let path = self.path_of(metadata_location)?;
+        let file = self.env.disk.open(&path, Access::ReadWrite).map_err(files::io_error("opening", &path))?;
+        file.sync().map_err(files::io_error("syncing", &path))?;
+        let dir = dir_of(&path)?;
+        files::make_dir(&self.env, &self.base_of(&path), dir)?;
+        files::sync_dir(&self.env, dir)
+    }
+
+    /// The directory above a path that is there for sure.
+    fn base_of(&self, path: &Path) -> PathBuf {
+        let other = self.others.iter().find(|other| path.starts_with(other));
+        match other {
+            Some(other) => other.clone(),
+            None => self.warehouse.parent().map_or_else(PathBuf::new, Path::to_owned),
+        }
+    }
+
+    /// A metadata file's text, which may be compressed.
+    pub fn read(&self, metadata_location: &str) -> Result<Bytes> {
+        let path = self.path_of(metadata_location)?;
+        let bytes = files::read(&self.env, &path)?;
+        let too_large =
+            || Error::new(Kind::TooLarge, format!("{} is too large for metadata", path.display()));
+        if bytes.len() as u64 > METADATA_BYTES_MAX {
+            return Err(too_large());
+        }
+        if !bytes.starts_with(&GZIP) {
+            return Ok(bytes);
+        }
+        let mut text = Vec::new();
+        flate2::read::MultiGzDecoder::new(&*bytes)
+            .take(METADATA_BYTES_MAX + 1)
+            .read_to_end(&mut text)
+            .map_err(|e| Error::invalid(format!("{} is no gzip file: {e}", path.display())))?;
+        if text.len() as u64 > METADATA_BYTES_MAX {
+            return Err(too_large());
+        }
+        Ok(text.into())
+    }
+
+    /// Removes a metadata file that nothing names. What cannot be removed stays, and harms nobody.
+    pub fn remove(&self, metadata_location: &str) {
+        if let Ok(path) =
+            self.path_of(metadata_location).and_then(|path| Ok((path, is_metadata(metadata_location)?)))
+        {
+            let _ = self.env.disk.remove(&path.0);
+        }
+    }
+
+    /// As [`Store::remove`] for a file that a table's metadata named: only if it lies in the table's location, since
+    /// metadata may name what it likes.
+    pub fn remove_old(&self, table_location: &str, metadata_location: &str) {
+        let inside = plain_path(table_location)
+            .and_then(|table| Ok(plain_path(metadata_location)?.starts_with(table)));
+        if inside.is_ok_and(|inside| inside) {
+            self.remove(metadata_location);
+        }
+    }
+
+    pub(super) fn env(&self) -> &Env {
+        &self.env
+    }
+}
+
+/// Whether one of two locations is the other or lies in it: then one table's files would be the other's too.
+pub fn overlaps(a: &str, b: &str) -> bool {
+    match (plain_path(a), plain_path(b)) {
+        (Ok(a), Ok(b)) => a.starts_with(&b) || b.starts_with(&a),
+        _ => a == b,
+    }
+}
+
+/// The absolute path that a location means: without `.`, `..` and empty parts, which other programs read differently.
+pub(super) fn plain_path(location: &str) -> Result<PathBuf> {
+    let refuse =
+        |why: &str| Err(Error::invalid(format!("`{}` is no location: {why}", name::printable(location))));
+    let rest = match location.split_once(':') {
+        Some((scheme, rest)) if !scheme.contains('/') => match scheme.eq_ignore_ascii_case("file") {
+            true => rest.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(rest),
+            false => return refuse("tables are in files of this machine"),
+        },
+        _ => location,
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let Some(parts) = rest.strip_prefix('/') else { return refuse("it has to be absolute") };
+    if parts.split('/').any(|part| matches!(part, "" | "." | "..")) || parts.chars().any(char::is_control) {
+        return refuse("a part of it is empty, `.` or `..`, or has a control character");
+    }
+    let path = PathBuf::from(rest);
+    debug_assert!(path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_))));
+    Ok(path)
+}
+
+fn dir_of(path: &Path) -> Result<&Path> {
+    path.parent().ok_or_else(|| Error::internal("a file without a directory"))
+}
+
+fn is_metadata(location: &str) -> Result<()> {
+    match location.ends_with(SUFFIX) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{}` is no metadata file", name::printable(location)))),
+    }
+}
+
+/// A name as a part of a path that a person recognises.
+fn readable(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    text.chars().take(60).map(plain).collect()
+}
+
+/// `…/00012-….metadata.json` is 12.
+fn version_of(metadata_location: &str) -> Option<u64> {
+    let file = metadata_location.rsplit('/').next()?;
+    file.split(['-', '.']).next()?.trim_start_matches('v').parse().ok()
+}

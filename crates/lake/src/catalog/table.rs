@@ -1,0 +1,216 @@
+//! The metadata of a table that another engine writes, of format versions 1 to 3.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+use types::{Error, Kind, Result};
+
+use super::partition;
+use super::schema;
+
+/// The newest format version that tables may have.
+pub const FORMAT_MAX: i64 = 3;
+/// The format version of a table that does not say.
+pub const FORMAT: i64 = 2;
+
+/// The branch that readers read who name none.
+pub(super) const MAIN: &str = "main";
+
+/// A table's metadata. What is not known here is kept as it was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Table {
+    pub format_version: i64,
+    pub table_uuid: String,
+    pub location: String,
+    #[serde(default)]
+    pub last_sequence_number: i64,
+    pub last_updated_ms: i64,
+    pub last_column_id: i64,
+    pub current_schema_id: i64,
+    pub schemas: Vec<Json>,
+    pub default_spec_id: i64,
+    pub partition_specs: Vec<Json>,
+    pub last_partition_id: i64,
+    #[serde(default)]
+    pub default_sort_order_id: i64,
+    #[serde(default = "unsorted")]
+    pub sort_orders: Vec<Json>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "no_snapshot")]
+    pub current_snapshot_id: Option<i64>,
+    #[serde(default)]
+    pub refs: BTreeMap<String, Json>,
+    #[serde(default)]
+    pub snapshots: Vec<Json>,
+    #[serde(default)]
+    pub statistics: Vec<Json>,
+    #[serde(default)]
+    pub partition_statistics: Vec<Json>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub encryption_keys: Vec<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_row_id: Option<i64>,
+    #[serde(default)]
+    pub snapshot_log: Vec<SnapshotLog>,
+    #[serde(default)]
+    pub metadata_log: Vec<MetadataLog>,
+    #[serde(flatten)]
+    pub other: Map<String, Json>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SnapshotLog {
+    pub timestamp_ms: i64,
+    pub snapshot_id: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct MetadataLog {
+    pub timestamp_ms: i64,
+    pub metadata_file: String,
+}
+
+fn unsorted() -> Vec<Json> {
+    vec![json!({ "order-id": 0, "fields": [] })]
+}
+
+/// Old writers say -1 where there is none.
+fn no_snapshot<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Option<i64>, D::Error> {
+    Ok(Option::<i64>::deserialize(d)?.filter(|id| *id != -1))
+}
+
+pub(super) fn snapshot_id(snapshot: &Json) -> i64 {
+    snapshot["snapshot-id"].as_i64().unwrap_or(-1)
+}
+
+/// The one of several whose `key` is `id`.
+pub(super) fn with_id<'a>(all: &'a [Json], key: &str, id: i64) -> Option<&'a Json> {
+    all.iter().find(|one| one[key].as_i64() == Some(id))
+}
+
+impl Table {
+    /// Reads a metadata file, of which nothing is believed: [`Kind::Invalid`] says what is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Table> {
+        let no_metadata =
+            |e: serde_json::Error| Error::invalid(format!("this is no metadata of an Iceberg table: {e}"));
+        let mut json: Map<String, Json> = serde_json::from_slice(bytes).map_err(no_metadata)?;
+        let format = json.get("format-version").and_then(Json::as_i64).unwrap_or(0);
+        if !(1..=FORMAT_MAX).contains(&format) {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("Iceberg tables of format version {format} are not known; 1 to {FORMAT_MAX} are"),
+            ));
+        }
+        if format == 1 {
+            fill_in(&mut json);
+        }
+        let mut table: Table = serde_json::from_value(Json::Object(json)).map_err(no_metadata)?;
+        if table.format_version >= 3 {
+            table.next_row_id.get_or_insert(0);
+        }
+        if table.refs.is_empty()
+            && let Some(id) = table.current_snapshot_id
+        {
+            table.refs.insert(MAIN.into(), json!({ "snapshot-id": id, "type": "branch" }));
+        }
+        table.check()?;
+        Ok(table)
+    }
+
+    /// As the metadata file has it, and as clients are told it.
+    pub fn to_json(&self) -> Result<Json> {
+        let mut json = serde_json::to_value(self)
+            .map_err(|e| Error::internal(format!("writing the metadata of a table: {e}")))?;
+        if self.format_version == 1 {
+            // What readers of the first version look at.
+            json["schema"] = self.schema().clone();
+            let spec = with_id(&self.partition_specs, "spec-id", self.default_spec_id);
+            json["partition-spec"] = spec.map_or_else(|| json!([]), |spec| spec["fields"].clone());
+            if let Json::Object(map) = &mut json {
+                map.remove("last-sequence-number");
+            }
+        }
+        Ok(json)
+    }
+
+    /// What a client is told that asked for the snapshots of branches and tags alone.
+    pub fn to_json_of_refs(&self) -> Result<Json> {
+        let named: BTreeSet<i64> = self.refs.values().map(snapshot_id).collect();
+        let mut table = self.clone();
+        table.snapshots.retain(|snapshot| named.contains(&snapshot_id(snapshot)));
+        table.to_json()
+    }
+
+    /// The current schema.
+    pub fn schema(&self) -> &Json {
+        with_id(&self.schemas, "schema-id", self.current_schema_id).unwrap_or(&Json::Null)
+    }
+
+    pub fn snapshot(&self, id: i64) -> Option<&Json> {
+        with_id(&self.snapshots, "snapshot-id", id)
+    }
+
+    /// Whether a property is set to true.
+    pub fn is_set(&self, property: &str) -> bool {
+        self.properties.get(property).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// Refuses metadata that names what it has not.
+    pub(super) fn check(&self) -> Result<()> {
+        let lacks = |what: &str| Err(Error::invalid(format!("the metadata names a {what} that it has not")));
+        if self.schema().is_null() {
+            return lacks("current schema");
+        }
+        let spec = with_id(&self.partition_specs, "spec-id", self.default_spec_id);
+        let Some(spec) = spec else { return lacks("partition spec") };
+        let order = with_id(&self.sort_orders, "order-id", self.default_sort_order_id);
+        let Some(order) = order else { return lacks("sort order") };
+        for schema_json in &self.schemas {
+            schema::fields(schema_json)?;
+        }
+        partition::check_sources(spec, self.schema(), "partition spec")?;
+        partition::check_sources(order, self.schema(), "sort order")?;
+        if self.refs.values().any(|r| self.snapshot(snapshot_id(r)).is_none()) {
+            return lacks("snapshot");
+        }
+        match self.current_snapshot_id {
+            Some(id) if self.snapshot(id).is_none() => lacks("current snapshot"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the first version said in other words, or left out.
+fn fill_in(json: &mut Map<String, Json>) {
+    if !json.contains_key("schemas")
+        && let Some(only) = json.remove("schema")
+    {
+        let id = only["schema-id"].as_i64().unwrap_or(0);
+        json.insert("schemas".into(), json!([schema::with_id(&only, id)]));
+        json.insert("current-schema-id".into(), json!(id));
+    }
+    if !json.contains_key("partition-specs") {
+        let mut fields = json.get("partition-spec").cloned().unwrap_or_else(|| json!([]));
+        for (at, field) in fields.as_array_mut().into_iter().flatten().enumerate() {
+            if field["field-id"].is_null() {
+                field["field-id"] = json!(partition::FIRST_FIELD + at as i64);
+            }
+        }
+        json.insert("partition-specs".into(), json!([{ "spec-id": 0, "fields": fields }]));
+        json.insert("default-spec-id".into(), json!(0));
+    }
+    for key in ["schema", "partition-spec"] {
+        json.remove(key);
+    }
+    if !json.contains_key("last-partition-id") {
+        let specs = json["partition-specs"].as_array().into_iter().flatten();
+        let ids = specs.filter_map(|spec| spec["fields"].as_array()).flatten();
+        let last = ids.filter_map(|field| field["field-id"].as_i64()).max();
+        json.insert("last-partition-id".into(), json!(last.unwrap_or(partition::FIRST_FIELD - 1)));
+    }
+}

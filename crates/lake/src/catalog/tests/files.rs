@@ -1,0 +1,282 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value as Json, json};
+use types::Kind;
+
+use crate::catalog::{Change, Purged, Store, Wanted, create, overlaps};
+use crate::manifest::{self, Content, DataFile, Entry, Status};
+use crate::options::Options;
+
+struct Place {
+    dir: testkit::TempDir,
+    store: Store,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let dir = testkit::temp_dir(name);
+        std::fs::create_dir_all(dir.path().join("data")).unwrap();
+        std::fs::create_dir_all(dir.path().join("else")).unwrap();
+        let warehouse = dir.path().join("data/lake");
+        let options = Options::new(&warehouse, warehouse.to_str().unwrap());
+        let others = vec![dir.path().join("else")];
+        let store = Store::new(vfs::Env::real(), &options, others).unwrap();
+        Place { dir, store }
+    }
+
+    fn at(&self, rest: &str) -> String {
+        self.dir.path().join(rest).to_str().unwrap().to_owned()
+    }
+}
+
+fn plain() -> BTreeMap<String, String> {
+    BTreeMap::new()
+}
+
+#[test]
+fn a_location_leads_nowhere_but_where_tables_may_be() {
+    let place = Place::new("catalog-locations");
+    for good in ["data/lake/_catalog/ns/t", "else/t", "else/a/b/"] {
+        let found = place.store.path_of(&place.at(good)).unwrap();
+        assert_eq!(found, place.dir.path().join(good.trim_end_matches('/')));
+        for scheme in ["file:", "file://", "FILE://"] {
+            assert_eq!(place.store.path_of(&format!("{scheme}{}", place.at(good))).unwrap(), found);
+        }
+    }
+    for bad in [
+        "data/lake/main/events",
+        "data/lake",
+        "data/lake/_catalog",
+        "data/lake/_catalog/../main/events",
+        "data/lake/_catalog/./t",
+        "data/lake/_catalog//t",
+        "data/log",
+        "else",
+        "elsewhere/t",
+        "else/../data/log",
+    ] {
+        let error = place.store.path_of(&place.at(bad)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{bad}");
+    }
+    for bad in
+        ["", "/", "relative/t", "s3://bucket/t", "file://host/t", "file:t", "/etc/passwd", "/a\0b", "/\n"]
+    {
+        assert_eq!(place.store.path_of(bad).unwrap_err().kind(), Kind::Invalid, "{bad:?}");
+    }
+    // Directories that hold the data, or lie in it, are none for others.
+    let warehouse = place.dir.path().join("data/lake");
+    let options = Options::new(&warehouse, warehouse.to_str().unwrap());
+    for other in [
+        place.dir.path().to_owned(),
+        place.dir.path().join("data/x"),
+        PathBuf::from("else"),
+        PathBuf::from("/"),
+    ] {
+        assert!(Store::new(vfs::Env::real(), &options, vec![other.clone()]).is_err(), "{}", other.display());
+    }
+}
+
+#[test]
+fn locations_of_two_tables_never_meet() {
+    let place = Place::new("catalog-new-locations");
+    let hostile = ["..".to_owned(), "a/b\\c".to_owned(), "ü".repeat(90)];
+    let one = place.store.new_location(&hostile, "../../main/events");
+    let other = place.store.new_location(&hostile, "../../main/events");
+    for location in [&one, &other] {
+        let path = place.store.path_of(location).unwrap();
+        assert!(path.starts_with(place.dir.path().join("data/lake/_catalog")), "{}", path.display());
+    }
+    assert!(!overlaps(&one, &other));
+    assert!(
+        overlaps("/a/b", "file:///a/b/") && overlaps("/a/b", "/a/b/c") && overlaps("/a/b/c", "file:/a/b")
+    );
+    assert!(!overlaps("/a/b", "/a/bc"));
+}
+
+#[test]
+fn a_metadata_file_is_there_whole_or_not_at_all() {
+    let place = Place::new("catalog-write");
+    let location = place.store.new_location(&["ns".into()], "t");
+    let first = place.store.next_metadata(&location, &plain(), None).unwrap();
+    assert!(first.contains("/metadata/00000-"), "{first}");
+    place.store.write(&first, b"{}", None).unwrap();
+    assert_eq!(&place.store.read(&first).unwrap()[..], b"{}");
+    let second = place.store.next_metadata(&location, &plain(), Some(&first)).unwrap();
+    assert!(second.contains("/metadata/00001-"), "{second}");
+    place.store.write(&second, b"[]", Some(&first)).unwrap();
+    let names = |dir: &Path| -> Vec<String> {
+        let mut names: Vec<_> =
+            std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let dir = place.store.path_of(&first).unwrap().parent().unwrap().to_owned();
+    assert_eq!(names(&dir).len(), 2, "{:?}", names(&dir));
+    // A table may say that its metadata are elsewhere, as long as that is in its own directory.
+    let said = |dir: String| BTreeMap::from([("write.metadata.path".to_owned(), dir)]);
+    let inside =
+        place.store.next_metadata(&location, &said(format!("file://{location}/meta")), None).unwrap();
+    place.store.write(&inside, b"{}", None).unwrap();
+    place.store.adopt(&inside).unwrap();
+    assert!(inside.contains("/meta/00000-"), "{inside}");
+    for outside in
+        [place.at("else/t"), format!("{location}/../x"), "s3://b".to_owned(), format!("{location}x")]
+    {
+        assert_eq!(
+            place.store.next_metadata(&location, &said(outside), None).unwrap_err().kind(),
+            Kind::Invalid
+        );
+    }
+    // Others compress theirs.
+    let packed = dir.join("00002-x.gz.metadata.json");
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, b"{\"a\":1}").unwrap();
+    std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
+    assert_eq!(&place.store.read(packed.to_str().unwrap()).unwrap()[..], b"{\"a\":1}");
+    // A table's metadata may name what it likes; what is no metadata file of its own stays.
+    let other = place.store.new_location(&["ns".into()], "u");
+    let other = place.store.next_metadata(&other, &plain(), None).unwrap();
+    place.store.write(&other, b"{}", None).unwrap();
+    place.store.remove_old(&location, &other);
+    std::fs::write(dir.join("snap.avro"), "x").unwrap();
+    place.store.remove_old(&location, dir.join("snap.avro").to_str().unwrap());
+    place.store.remove_old(&location, &first);
+    assert!(place.store.read(&other).is_ok());
+    assert_eq!(names(&dir).len(), 3, "{:?}", names(&dir));
+}
+
+#[test]
+fn purging_removes_what_a_table_has_and_nothing_beside_it() {
+    let place = Place::new("catalog-purge");
+    let location = place.store.new_location(&["ns".into()], "t");
+    let dir = place.store.path_of(&location).unwrap();
+    let metadata = place.store.next_metadata(&location, &plain(), None).unwrap();
+    place.store.write(&metadata, b"{}", None).unwrap();
+    std::fs::create_dir_all(dir.join("data/day=1")).unwrap();
+    let foreign = place.dir.path().join("else/precious.parquet");
+    for path in [&dir.join("data/day=1/a.parquet"), &dir.join("data/b.parquet"), &foreign] {
+        std::fs::write(path, "rows").unwrap();
+    }
+    let entry = |path: &str| Entry {
+        status: Status::Added,
+        snapshot_id: 1,
+        sequence: 1,
+        file_sequence: 1,
+        file: std::sync::Arc::new(DataFile {
+            content: Content::Data,
+            path: path.to_owned(),
+            spec: 0,
+            partition: Default::default(),
+            rows: 1,
+            bytes: 4,
+            metrics: Default::default(),
+            split_offsets: Vec::new(),
+            sort_order: None,
+        }),
+    };
+    let entries = [
+        entry(&format!("file://{location}/data/day=1/a.parquet")),
+        entry(&format!("{location}/data/b.parquet")),
+        entry(foreign.to_str().unwrap()),
+    ];
+    let mut spec = crate::spec::tests::spec(&[]);
+    spec.id = 0;
+    let of = manifest::Of {
+        path: format!("{location}/metadata/m.avro"),
+        content: Content::Data,
+        spec: &spec,
+        schema: "{}",
+        schema_id: 0,
+        snapshot_id: 1,
+        sequence: 1,
+    };
+    let (bytes, file) = manifest::write(of, &entries);
+    std::fs::write(dir.join("metadata/m.avro"), bytes).unwrap();
+    std::fs::write(dir.join("metadata/l.avro"), manifest::write_list(&[file], 1, None, 1)).unwrap();
+    let schema =
+        json!({ "type": "struct", "fields": [{ "id": 1, "name": "a", "required": false, "type": "int" }] });
+    let wanted = Wanted {
+        schema: &schema,
+        partition_spec: &Json::Null,
+        write_order: &Json::Null,
+        properties: Default::default(),
+    };
+    let table = create(wanted, "6a5a4c2e-0c4f-4f0e-9d4b-111111111111", &location, 1).unwrap();
+    let mut change = Change::of(table, 2);
+    let snapshot = |id: i64, list: &str| {
+        json!({ "action": "add-snapshot", "snapshot": { "snapshot-id": id,
+        "sequence-number": id, "timestamp-ms": 1, "manifest-list": format!("{location}/metadata/{list}"),
+        "summary": { "operation": "append" } } })
+    };
+    change.apply_all(&[snapshot(1, "l.avro"), snapshot(2, "gone.avro")]).unwrap();
+    let table = change.finish(Some(&metadata)).unwrap().unwrap().table;
+    let newest = place.store.next_metadata(&location, &plain(), Some(&metadata)).unwrap();
+    place.store.write(&newest, b"{}", Some(&metadata)).unwrap();
+    std::fs::write(dir.join("notes.txt"), "not named by anything").unwrap();
+
+    let purged = place.store.purge(&table, &newest).unwrap();
+    // Two lists, of which one is gone, a manifest, two data files, two metadata files.
+    assert_eq!(purged, Purged { removed: 7, failed: 1, elsewhere: 1 });
+    assert!(foreign.exists());
+    let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes.txt"]);
+    std::fs::remove_file(dir.join("notes.txt")).unwrap();
+    assert_eq!(place.store.purge(&table, &newest).unwrap().failed, 2, "nothing is there to be read any more");
+    assert!(!dir.exists());
+}
+
+/// Metadata files that were written and are not there, whole, after a power failure at some call; all of a directory's syncs
+/// that `loses` names are lost.
+fn lost_after_power_failures(loses: fn(&str) -> bool) -> usize {
+    let store_on = |sim: &sim::SimEnv| {
+        let options = Options::new("db/lake", "/db/lake");
+        Store::new(sim.env(), &options, Vec::new()).unwrap()
+    };
+    let (mut lost, mut call) = (0, 0);
+    loop {
+        call += 1;
+        let sim = sim::SimEnv::new(7);
+        sim.env().disk.create_dir_all(Path::new("db")).unwrap();
+        sim.env().disk.sync_dir(Path::new("")).unwrap();
+        sim.disk.lose_syncs(move |path| loses(&path.to_string_lossy()));
+        sim.disk.crash_at(sim.disk.calls() + call);
+        let store = store_on(&sim);
+        let location = store.new_location(&["ns".into()], "t");
+        let mut written: Vec<(String, String)> = Vec::new();
+        for round in 0..3 {
+            let previous = written.last().map(|(name, _)| name.clone());
+            let name = store.next_metadata(&location, &plain(), previous.as_deref()).unwrap();
+            let text = format!("{{\"round\":{round}}}");
+            if store.write(&name, text.as_bytes(), previous.as_deref()).is_err() {
+                break;
+            }
+            written.push((name, text));
+        }
+        let is_whole = !sim.disk.is_dead();
+        let after = store_on(&sim.crash(&mut sim::Rng::new(call)));
+        lost += written
+            .iter()
+            .filter(|(name, text)| after.read(name).ok().as_deref() != Some(text.as_bytes()))
+            .count();
+        if is_whole {
+            assert_eq!(written.len(), 3);
+            return lost;
+        }
+    }
+}
+
+/// A name is led to a file only after it was written: then it is there, whatever happens.
+#[test]
+fn a_metadata_file_that_was_written_survives_a_power_failure() {
+    let _limit = testkit::limit(120);
+    assert_eq!(lost_after_power_failures(|_| false), 0);
+    // Canaries: each sync is needed.
+    for loses in [
+        (|path: &str| path.ends_with(".tmp")) as fn(&str) -> bool,
+        |path| path.ends_with("/metadata"),
+        |path| path.ends_with("_catalog/ns"),
+    ] {
+        assert!(lost_after_power_failures(loses) > 0);
+    }
+}

@@ -1,0 +1,65 @@
+//! Rows of one partition on their way into files.
+
+use arrow::array::RecordBatch;
+use types::Result;
+
+use super::Work;
+use crate::data_file::{self, Place};
+use crate::manifest::Entry;
+
+/// Writes rows into as many files as they fill.
+pub(super) struct Output<'w, 'a> {
+    work: &'w mut Work<'a>,
+    place: Place,
+    /// About how many there will be.
+    rows: u64,
+    writer: Option<(data_file::Writer<'a>, String)>,
+    in_order: bool,
+    entries: Vec<Entry>,
+}
+
+impl<'w, 'a> Output<'w, 'a> {
+    pub fn new(work: &'w mut Work<'a>, place: Place, rows: u64) -> Self {
+        Output { work, place, rows, writer: None, in_order: true, entries: Vec::new() }
+    }
+
+    /// Adds rows; `in_order`: they come after those before, in the table's order.
+    pub fn push(&mut self, batch: &RecordBatch, in_order: bool) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        if self.writer.is_none() {
+            let (path, location) = self.work.new_file("data", "parquet");
+            self.work.made.push(path.clone());
+            let columns = self.work.columns;
+            let writer = data_file::Writer::create(&self.work.base.env, path, columns, self.rows)?;
+            self.writer = Some((writer, location));
+            self.in_order = true;
+        }
+        let (writer, _) = self.writer.as_mut().expect("made above");
+        self.in_order &= in_order;
+        writer.push(batch)?;
+        let is_full = writer.bytes() >= self.work.options.file_bytes;
+        // Rows rather than bytes: what is written is known only when a row group ends.
+        (self.work.tick)(0)?;
+        if is_full { self.end_file() } else { Ok(()) }
+    }
+
+    fn end_file(&mut self) -> Result<()> {
+        let Some((writer, location)) = self.writer.take() else { return Ok(()) };
+        let sort_order = self.work.sort_order.filter(|_| self.in_order);
+        let written = writer.finish(location, self.place.clone(), sort_order)?;
+        (self.work.tick)(written.file.bytes)?;
+        if let Some(row_ids) = written.row_ids {
+            self.work.base.cache.put(&written.file.path, row_ids);
+        }
+        self.entries.push(self.work.added(written.file));
+        Ok(())
+    }
+
+    /// The files.
+    pub fn finish(mut self) -> Result<Vec<Entry>> {
+        self.end_file()?;
+        Ok(self.entries)
+    }
+}

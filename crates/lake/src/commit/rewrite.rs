@@ -1,0 +1,265 @@
+//! Files that are written anew: small ones that have become many, those that are mostly deleted, those that hold what is
+//! to be erased. Their rows are read from themselves, so that the table need not have them any more.
+//!
+//! Files of one partition that are in the table's order are merged, a batch of each in memory. What was written under
+//! another layout is put into the present one, piece by piece in memory; the files that come of that are small, and are
+//! merged like others later.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use types::Result;
+
+use super::output::Output;
+use super::rows::{SCAN_BYTES, bytes_of};
+use super::{InFiles, Purpose, Work};
+use crate::arrange::Arranged;
+use crate::manifest::Entry;
+use crate::merge::merge;
+use crate::source::Source;
+use crate::spec::{Partition, Spec};
+use crate::state::Live;
+use crate::tiers;
+
+/// The smallest size class of data files.
+const DATA_UNIT_BYTES: u64 = 4 << 10;
+/// So many files are merged at once: each has a batch in memory.
+const MERGED_FILES_MAX: usize = 64;
+/// What all of those batches take together.
+const MERGED_BYTES: u64 = 64 << 20;
+/// So many groups are merged in one commit, and in one of many new files half as many as those are: on average an eighth is
+/// needed.
+const JOBS_MIN: usize = 2;
+
+/// Files, by their numbers, that become others.
+pub(super) struct Job {
+    files: Vec<usize>,
+    /// Whether they are of one partition and in order.
+    is_merge: bool,
+}
+
+pub(super) struct Plan {
+    pub jobs: Vec<Job>,
+    /// Whether nothing is left that asked for it: not so where one commit would take too long.
+    pub is_whole: bool,
+}
+
+/// Files that may become one.
+struct Group {
+    files: Vec<usize>,
+    is_current: bool,
+}
+
+/// A whole group, so many files at a time.
+fn jobs_of(group: &Group) -> Vec<Job> {
+    let job = |files: &[usize]| Job { files: files.to_vec(), is_merge: group.is_current };
+    group.files.chunks(MERGED_FILES_MAX).map(job).collect()
+}
+
+impl Work<'_> {
+    /// What to write anew. `gone` is deleted by this commit, which has so many new files.
+    pub(super) fn plan(&self, is_new: bool, gone: &InFiles, added: usize) -> Plan {
+        let data = &self.base.data;
+        let mut deleted: Vec<u64> = data.iter().map(|live| live.deleted).collect();
+        for (at, positions) in gone {
+            deleted[*at] += positions.len() as u64;
+        }
+        if is_new && self.shows_new_values() {
+            // v2 has no such defaults: readers would see nulls until all files have the values.
+            let jobs = self.groups().iter().flat_map(jobs_of).collect();
+            return Plan { jobs, is_whole: true };
+        }
+        // DuckDB 1.4 reads no table whose files are partitioned by a column that is gone.
+        let lost = self.lost_specs();
+        if is_new && data.iter().any(|live| lost.contains(&live.entry.file.spec)) {
+            let is_lost = |group: &&Group| lost.contains(&data[group.files[0]].entry.file.spec);
+            let jobs = self.groups().iter().filter(is_lost).flat_map(jobs_of).collect();
+            return Plan { jobs, is_whole: true };
+        }
+        let one = |at: usize| Job { files: vec![at], is_merge: self.is_current(&data[at]) };
+        if self.purpose == Purpose::Erase {
+            let mut bytes = 0;
+            let touched: Vec<usize> = (0..data.len()).filter(|at| deleted[*at] > 0).collect();
+            let fits = |at: &&usize| {
+                bytes += data[**at].entry.file.bytes;
+                bytes <= self.options.rewrite_bytes_max || **at == touched[0]
+            };
+            let jobs: Vec<Job> = touched.iter().take_while(fits).map(|at| one(*at)).collect();
+            return Plan { is_whole: jobs.len() == touched.len(), jobs };
+        }
+        // Shrunk to what is left of it, a file that lost many rows falls into a smaller class.
+        let left = |at: usize| {
+            let file = &data[at].entry.file;
+            file.bytes * (file.rows - deleted[at].min(file.rows)) / file.rows.max(1)
+        };
+        let is_empty = |at: usize| deleted[at] >= data[at].entry.file.rows;
+        let percent_max = self.options.deleted_percent_max;
+        let mostly_deleted = |at: usize| deleted[at] * 100 > data[at].entry.file.rows * percent_max;
+        let mut candidates: Vec<(u64, Job)> = Vec::new();
+        for group in self.groups() {
+            let sizes: Vec<u64> = group.files.iter().map(|at| left(*at)).collect();
+            if let Some(range) = tiers::pick(&sizes, DATA_UNIT_BYTES, self.options.file_bytes / 2) {
+                let range = range.start..range.end.min(range.start + MERGED_FILES_MAX);
+                let cost = sizes[range.clone()].iter().sum();
+                let job = Job { files: group.files[range].to_vec(), is_merge: group.is_current };
+                candidates.push((cost, job));
+            } else if let Some(at) = group.files.iter().find(|at| mostly_deleted(**at) && !is_empty(**at)) {
+                candidates.push((left(*at), one(*at)));
+            }
+        }
+        // Small ones first, since they cost least.
+        candidates.sort_by_key(|(cost, _)| *cost);
+        let (mut bytes, jobs_max) = (0, JOBS_MIN.max(added / 2));
+        let fits = |nth: usize, cost: u64| {
+            bytes += cost;
+            nth == 0 || nth < jobs_max && bytes <= self.options.rewrite_bytes_max
+        };
+        let mut fits = fits;
+        let chosen = candidates.into_iter().enumerate().take_while(|(nth, (cost, _))| fits(*nth, *cost));
+        let mut jobs: Vec<Job> = chosen.map(|(_, (_, job))| job).collect();
+        // Nothing of these is written.
+        let taken: HashSet<usize> = jobs.iter().flat_map(|job| job.files.iter().copied()).collect();
+        jobs.extend((0..data.len()).filter(|at| is_empty(*at) && !taken.contains(at)).map(one));
+        Plan { jobs, is_whole: true }
+    }
+
+    /// Whether a column with a value for older rows is not in the current Iceberg schema.
+    fn shows_new_values(&self) -> bool {
+        let known: Vec<u64> = self
+            .base
+            .metadata
+            .schema()
+            .and_then(|schema| schema["fields"].as_array())
+            .map(|fields| fields.iter().filter_map(|f| f["id"].as_u64()).collect())
+            .unwrap_or_default();
+        self.columns.initial.iter().any(|id| !known.contains(&id.0.into()))
+    }
+
+    /// Specs that need a column which the table has not any more.
+    pub(super) fn lost_specs(&self) -> HashSet<i32> {
+        let lost = self.next.lost_sources();
+        let is_lost = |spec: &&Arc<Spec>| spec.fields.iter().any(|field| lost.contains(&field.source));
+        self.specs.values().filter(is_lost).map(|spec| spec.id).collect()
+    }
+
+    fn is_current(&self, live: &Live) -> bool {
+        let file = &live.entry.file;
+        file.spec == self.next.default_spec_id && file.sort_order == self.sort_order
+    }
+
+    /// Files of one partition and order, by their first rows.
+    fn groups(&self) -> Vec<Group> {
+        let mut known: HashMap<(i32, &Partition, bool), usize> = HashMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        for (at, live) in self.base.data.iter().enumerate() {
+            let (file, is_current) = (&live.entry.file, self.is_current(live));
+            let group = *known.entry((file.spec, &*file.partition, is_current)).or_insert_with(|| {
+                groups.push(Group { files: Vec::new(), is_current });
+                groups.len() - 1
+            });
+            groups[group].files.push(at);
+        }
+        groups
+    }
+
+    /// Writes files anew without the rows that are deleted by now. Tells the new files and the paths of the old.
+    pub(super) fn rewrite(
+        &mut self,
+        jobs: Vec<Job>,
+        gone: &InFiles,
+    ) -> Result<(Vec<Entry>, HashSet<Arc<str>>)> {
+        let files = || jobs.iter().flat_map(|job| job.files.iter().copied());
+        let removed: HashSet<Arc<str>> = files().map(|at| self.base.data[at].path.clone()).collect();
+        let mut deleted = self.deleted_positions(&removed)?;
+        for (at, positions) in gone {
+            let path = &self.base.data[*at].path;
+            if removed.contains(path) {
+                deleted.entry(path.clone()).or_default().extend(positions);
+            }
+        }
+        let mut left = |at: usize| {
+            let live = &self.base.data[at];
+            let mut positions = deleted.remove(&live.path).unwrap_or_default();
+            positions.sort_unstable();
+            positions.dedup();
+            ((positions.len() as u64) < live.entry.file.rows).then_some((at, positions))
+        };
+        let (merges, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.is_merge);
+        let merges: Vec<Vec<_>> =
+            merges.iter().map(|job| job.files.iter().filter_map(|at| left(*at)).collect()).collect();
+        // All together, so that they make as few files as they can.
+        let mut others: Vec<_> =
+            others.iter().flat_map(|job| &job.files).filter_map(|at| left(*at)).collect();
+        others.sort_by_key(|(at, _)| *at);
+        let mut entries = Vec::new();
+        for files in merges.into_iter().filter(|files| !files.is_empty()) {
+            entries.extend(self.merge(files)?);
+        }
+        entries.extend(self.rearrange(others)?);
+        Ok((entries, removed))
+    }
+
+    /// Positions that are deleted in some files so far.
+    fn deleted_positions(&self, files: &HashSet<Arc<str>>) -> Result<HashMap<Arc<str>, Vec<u64>>> {
+        let mut all: HashMap<Arc<str>, Vec<u64>> = HashMap::new();
+        let speaks_of_some = |of: &[(Arc<str>, u64)]| of.iter().any(|(path, _)| files.contains(path));
+        for deletes in self.base.deletes.iter().filter(|deletes| speaks_of_some(&deletes.of)) {
+            for of in self.base.positions(deletes)? {
+                if files.contains(&of.path) {
+                    all.entry(of.path).or_default().extend(of.positions);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn open(&self, at: usize, deleted: Vec<u64>, batch_bytes: u64) -> Result<Source> {
+        let live = &self.base.data[at];
+        let in_file = |e: types::Error| e.with("file", &live.path);
+        Source::open(self.base.data_file(live)?, self.columns.clone(), deleted, batch_bytes).map_err(in_file)
+    }
+
+    fn merge(&mut self, files: Vec<(usize, Vec<u64>)>) -> Result<Vec<Entry>> {
+        let first = &self.base.data[files[0].0].entry.file;
+        let place = self.place(first.partition.clone());
+        let rows =
+            files.iter().map(|(at, gone)| self.base.data[*at].entry.file.rows - gone.len() as u64).sum();
+        let batch_bytes = (MERGED_BYTES / files.len() as u64).min(SCAN_BYTES);
+        let sources = files
+            .into_iter()
+            .map(|(at, gone)| self.open(at, gone, batch_bytes))
+            .collect::<Result<Vec<_>>>()?;
+        let order = self.order.clone();
+        let mut output = Output::new(self, place, rows);
+        merge(sources, &order, &mut |batch, in_order| output.push(&batch, in_order))?;
+        output.finish()
+    }
+
+    /// Puts the rows of files into the table's layout, as many at a time as are arranged in memory.
+    fn rearrange(&mut self, files: Vec<(usize, Vec<u64>)>) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        let (mut batches, mut bytes) = (Vec::new(), 0);
+        for (at, gone) in files {
+            let mut source = self.open(at, gone, SCAN_BYTES)?;
+            while let Some(batch) = source.next()? {
+                bytes += bytes_of(&batch);
+                batches.push(batch);
+                (self.tick)(0)?;
+                if bytes >= self.options.arrange_bytes {
+                    entries.extend(self.arrange(std::mem::take(&mut batches))?);
+                    bytes = 0;
+                }
+            }
+        }
+        entries.extend(self.arrange(batches)?);
+        Ok(entries)
+    }
+
+    fn arrange(&mut self, batches: Vec<arrow::array::RecordBatch>) -> Result<Vec<Entry>> {
+        if batches.is_empty() {
+            return Ok(Vec::new());
+        }
+        let arranged = Arranged::of(self.columns, &self.order, batches, usize::MAX)?;
+        self.write_arranged(&arranged)
+    }
+}

@@ -1,0 +1,133 @@
+//! New rows into files.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use table::Snapshot;
+use types::{Result, RowId};
+
+use super::Work;
+use super::output::Output;
+use crate::arrange::Arranged;
+use crate::data_file::Place;
+use crate::manifest::Entry;
+use crate::spec::Partition;
+
+/// Large rows are read and written about so many bytes at a time.
+pub(super) const SCAN_BYTES: u64 = 8 << 20;
+
+impl Work<'_> {
+    /// Where files to come belong.
+    pub(super) fn place(&self, partition: Arc<Partition>) -> Place {
+        Place { spec: self.next.default_spec_id, partition }
+    }
+
+    /// Writes the live rows from `first` to `last`, as many as one commit takes in. Tells the last row that was taken in.
+    pub(super) fn land_rows(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
+        match self.columns.layout.is_plain() {
+            true => self.land_as_they_are(first, last),
+            false => self.land_arranged(first, last),
+        }
+    }
+
+    /// In the order of their ids, from one batch to the next.
+    fn land_as_they_are(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
+        let mut rows = Rows::of(self.table, first, last);
+        let bytes_max = self.options.commit_bytes_max;
+        let place = self.place(Arc::default());
+        let mut output = Output::new(self, place, (last.0 + 1).saturating_sub(first.0));
+        while rows.taken < bytes_max
+            && let Some(batch) = rows.next()?
+        {
+            output.push(&batch, true)?;
+        }
+        Ok((output.finish()?, rows.reached()))
+    }
+
+    /// Each partition's rows into a file of their own, which holds them in the table's order: all that a commit takes in are in
+    /// memory for that, and one file after the other is written.
+    fn land_arranged(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
+        let mut rows = Rows::of(self.table, first, last);
+        let bytes_max = self.options.commit_bytes_max.min(self.options.arrange_bytes);
+        let mut batches = Vec::new();
+        while rows.taken < bytes_max
+            && let Some(batch) = rows.next()?
+        {
+            batches.push(batch);
+            (self.tick)(0)?;
+        }
+        let arranged = Arranged::of(self.columns, &self.order, batches, self.options.partitions_max)?;
+        let entries = self.write_arranged(&arranged)?;
+        Ok((entries, arranged.first_left().map_or(rows.reached(), |left| RowId(left.0 - 1))))
+    }
+
+    pub(super) fn write_arranged(&mut self, arranged: &Arranged) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        let batch_rows = arranged.batch_rows(SCAN_BYTES);
+        for run in &arranged.runs {
+            let place = self.place(run.partition.clone());
+            let mut output = Output::new(self, place, arranged.count(run) as u64);
+            arranged.each(run, batch_rows, &mut |batch| output.push(batch, true))?;
+            entries.extend(output.finish()?);
+        }
+        Ok(entries)
+    }
+}
+
+/// The live rows of a range, batch by batch.
+struct Rows<'a> {
+    table: &'a Snapshot,
+    next: RowId,
+    last: RowId,
+    batch_rows: usize,
+    /// Bytes of what was read so far.
+    taken: u64,
+}
+
+impl<'a> Rows<'a> {
+    fn of(table: &'a Snapshot, first: RowId, last: RowId) -> Self {
+        // They are joined in memory if they stand in several batches.
+        let batch_rows = (SCAN_BYTES / table.row_bytes().max(1)).clamp(1, table::BATCH_ROWS as u64) as usize;
+        Rows { table, next: first, last, batch_rows, taken: 0 }
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        if self.next > self.last {
+            return Ok(None);
+        }
+        let batch = self.table.scan_from(self.next, self.batch_rows, self.table.all_columns())?;
+        let batch = up_to(batch, self.last);
+        if batch.num_rows() == 0 {
+            self.next = self.last.next();
+            return Ok(None);
+        }
+        self.next = last_row(&batch).next();
+        self.taken += bytes_of(&batch);
+        Ok(Some(batch))
+    }
+
+    /// The last row that was looked at.
+    fn reached(&self) -> RowId {
+        RowId(self.next.0 - 1)
+    }
+}
+
+fn last_row(batch: &RecordBatch) -> RowId {
+    let ids = batch.column(0).as_primitive::<Int64Type>();
+    RowId(ids.value(ids.len() - 1) as u64)
+}
+
+/// Bytes of a batch's own rows: its arrays may be parts of larger ones.
+pub(crate) fn bytes_of(batch: &RecordBatch) -> u64 {
+    let bytes =
+        |column: &arrow::array::ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(0) as u64;
+    batch.columns().iter().map(bytes).sum()
+}
+
+/// The rows of a batch up to one, which need not be in it.
+fn up_to(batch: RecordBatch, last: RowId) -> RecordBatch {
+    let ids = batch.column(0).as_primitive::<Int64Type>();
+    let count = ids.values().partition_point(|id| *id as u64 <= last.0);
+    batch.slice(0, count)
+}

@@ -1,0 +1,104 @@
+//! Erasure on request: rows that were deleted leave the files and snapshots of the lake, at once and for good.
+//!
+//! A delete alone leaves the row in its data file, beside a position that says that it is gone, until that file is written
+//! anew; and old snapshots show it until they expire. An erasure writes anew each data file that holds a deleted row,
+//! drops the files of positions, lets go of every snapshot and metadata file but the newest, and removes the files that
+//! nothing names any more. Manifests of the newest snapshot name only what is in the table: neither bounds nor partition
+//! values of what went.
+//!
+//! It takes as many commits as it needs, each bounded, and is told as done once a step finds nothing left to do. Whatever
+//! crashed when: asked again, it goes on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use types::{Error, Lsn, Result, TableId};
+use vfs::{Mutex, Rank};
+
+/// What an erasure came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Erased {
+    /// Deleted rows that the newest snapshot's files still held. Copies of rows that only older snapshots named are not
+    /// counted.
+    pub rows: u64,
+    /// Data files that were written anew.
+    pub files_rewritten: u64,
+    pub snapshots_dropped: u64,
+    /// Files that were removed, of data, positions and metadata, and their size.
+    pub files_removed: u64,
+    pub bytes_removed: u64,
+}
+
+/// Hears how it went, once.
+pub type Told = Box<dyn FnOnce(Result<Erased>) + Send>;
+
+/// What was asked for and is not done.
+pub(crate) struct Requests(Mutex<BTreeMap<TableId, Request>>);
+
+#[derive(Default)]
+struct Request {
+    /// Rows that were deleted by then.
+    lsn: Lsn,
+    told: Vec<Told>,
+    so_far: Erased,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Requests(Mutex::new(Rank::new(64, "lake erasures"), BTreeMap::new()))
+    }
+}
+
+impl fmt::Debug for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.lock().keys()).finish()
+    }
+}
+
+impl Requests {
+    pub fn add(&self, table: TableId, lsn: Lsn, told: Told) {
+        let mut requests = self.0.lock();
+        let request = requests.entry(table).or_default();
+        request.lsn = request.lsn.max(lsn);
+        request.told.push(told);
+    }
+
+    pub fn is_asked(&self, table: TableId) -> bool {
+        self.0.lock().contains_key(&table)
+    }
+
+    /// Whether a table as it is at `lsn` shows all deletes that are to be erased.
+    pub fn is_due(&self, table: TableId, lsn: Lsn) -> bool {
+        self.0.lock().get(&table).is_some_and(|request| request.lsn <= lsn)
+    }
+
+    /// Adds to what was done.
+    pub fn add_up(&self, table: TableId, done: Erased) {
+        if let Some(request) = self.0.lock().get_mut(&table) {
+            let sum = &mut request.so_far;
+            sum.rows += done.rows;
+            sum.files_rewritten += done.files_rewritten;
+            sum.snapshots_dropped += done.snapshots_dropped;
+            sum.files_removed += done.files_removed;
+            sum.bytes_removed += done.bytes_removed;
+        }
+    }
+
+    /// Ends the erasure of a table whose state at `lsn` was looked at. Whoever asked for more since then is not told yet.
+    pub fn end(&self, table: TableId, lsn: Lsn, outcome: Result<()>) {
+        let mut requests = self.0.lock();
+        if outcome.is_ok() && requests.get(&table).is_some_and(|request| request.lsn > lsn) {
+            return;
+        }
+        let Some(request) = requests.remove(&table) else { return };
+        drop(requests);
+        for told in request.told {
+            told(outcome.clone().map(|()| request.so_far));
+        }
+    }
+
+    /// The table has no lake any more.
+    pub fn drop_of(&self, table: TableId) {
+        self.end(table, Lsn(u64::MAX), Err(Error::not_found("the table was dropped, and its lake with it")));
+    }
+}

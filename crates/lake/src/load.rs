@@ -1,0 +1,243 @@
+//! A table's lake out of its files, which are swept of what nothing names (G1).
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use types::{Error, Result, TableDef, TableId};
+use vfs::Env;
+
+use crate::cache::Cache;
+use crate::files;
+use crate::manifest::{self, Content, Status};
+use crate::metadata::Metadata;
+use crate::spec::specs_of;
+use crate::state::{
+    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, metadata_name, newest_version, version_of,
+};
+
+impl Lake {
+    /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
+    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there.
+    pub(crate) fn load(
+        env: &Env,
+        dir: &Path,
+        def: &TableDef,
+        location: &str,
+        cache: &Arc<Cache>,
+    ) -> Result<Option<Lake>> {
+        let metadata_dir = dir.join("metadata");
+        let Some(version) = newest_version(env, dir)? else {
+            return Ok(None);
+        };
+        // Whoever renamed it may have died before its name was durable, and a checkpoint must not be ahead of it.
+        files::sync_dir(env, &metadata_dir)?;
+        let path = metadata_dir.join(metadata_name(version));
+        let in_file = |e: Error| e.with("file", path.display());
+        let metadata = Metadata::parse(&files::read(env, &path)?).map_err(in_file)?;
+        match metadata.table_id() {
+            Some(id) if id == def.id && metadata.location == location => {}
+            Some(id) if id == def.id => {
+                remove_dir(env, dir)?;
+                return Ok(None);
+            }
+            // Ids are never used again, so that table was dropped before this one was made.
+            Some(id) if id < def.id => {
+                remove_dir(env, dir)?;
+                return Ok(None);
+            }
+            other => {
+                let found =
+                    other.map_or("no table of Polynya".to_owned(), |TableId(id)| format!("table {id}"));
+                return Err(Error::damaged(format!("the Iceberg table in {} is of {found}", dir.display()))
+                    .with("table", &def.name)
+                    .hint("move that directory away; the table then lands anew"));
+            }
+        }
+        let (row, lsn) = metadata.position().map_err(in_file)?;
+        let specs = specs_of(&metadata).map_err(in_file)?;
+        let mut lake = Lake {
+            env: env.clone(),
+            dir: dir.to_owned(),
+            version,
+            metadata,
+            row,
+            lsn,
+            data: Vec::new(),
+            deletes: Vec::new(),
+            manifests: Vec::new(),
+            emptied: Vec::new(),
+            kept: Vec::new(),
+            specs: Arc::new(specs),
+            columns: None,
+            garbage: Garbage::default(),
+            lacks_since: AtomicU64::new(0),
+            unsure: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+            cache: cache.clone(),
+        };
+        lake.read_snapshots()?;
+        lake.sweep()?;
+        lake.write_hint()?;
+        Ok(Some(lake))
+    }
+
+    /// Finds what each kept snapshot is the last to name, and the manifests of the current one.
+    fn read_snapshots(&mut self) -> Result<()> {
+        struct Read {
+            manifest: Arc<Manifest>,
+            /// The number of the last snapshot that names it.
+            last: usize,
+        }
+        let mut snapshots = self.metadata.snapshots.clone();
+        snapshots.sort_by_key(|s| s.sequence_number);
+        let mut known: HashMap<Arc<str>, Read> = HashMap::new();
+        for (nth, snapshot) in snapshots.iter().enumerate() {
+            let list = manifest::read_list(&files::read(&self.env, &self.local(&snapshot.manifest_list)?)?)
+                .map_err(|e| e.with("file", &snapshot.manifest_list))?;
+            let is_current = Some(snapshot.snapshot_id) == self.metadata.current_snapshot_id;
+            for file in list {
+                let path: Arc<str> = file.path.as_str().into();
+                if !known.contains_key(&path) {
+                    let manifest = Arc::new(self.read_manifest(file)?);
+                    known.insert(path.clone(), Read { manifest, last: nth });
+                }
+                let read = known.get_mut(&path).expect("inserted above");
+                read.last = nth;
+                match read.manifest.entries.is_empty() {
+                    _ if !is_current => {}
+                    true => self.emptied.push(path),
+                    false => self.manifests.push(read.manifest.clone()),
+                }
+            }
+            let list = snapshot.manifest_list.as_str().into();
+            let kept = Kept { id: snapshot.snapshot_id, list, last_of: Vec::new(), removed: Vec::new() };
+            self.kept.push(Arc::new(kept));
+        }
+        let newest = snapshots.len().saturating_sub(1);
+        let mut last_with: HashMap<&str, usize> = HashMap::new();
+        for read in known.values() {
+            for entry in &read.manifest.entries {
+                let last = last_with.entry(&entry.file.path).or_default();
+                *last = read.last.max(*last);
+            }
+        }
+        for (path, last) in last_with.iter().filter(|(_, last)| **last < newest) {
+            self.kept_mut(last + 1).removed.push((*path).into());
+        }
+        for (path, read) in known.iter().filter(|(_, read)| read.last < newest) {
+            self.kept_mut(read.last).last_of.push(path.clone());
+        }
+        self.set_live()
+    }
+
+    fn kept_mut(&mut self, nth: usize) -> &mut Kept {
+        Arc::make_mut(&mut self.kept[nth])
+    }
+
+    fn read_manifest(&self, file: manifest::ManifestFile) -> Result<Manifest> {
+        let bytes = files::read(&self.env, &self.local(&file.path)?)?;
+        let entries = manifest::read(&bytes, &file, &self.specs).map_err(|e| e.with("file", &file.path))?;
+        let entries = entries.into_iter().filter(|e| e.status != Status::Deleted).collect();
+        Ok(Manifest { file, entries })
+    }
+
+    /// Finds the live files of [`Lake::manifests`], and from the files of positions how many rows of each are deleted.
+    fn set_live(&mut self) -> Result<()> {
+        let entries = || self.manifests.iter().flat_map(|m| &m.entries);
+        let mut deleted: HashMap<Arc<str>, u64> = HashMap::new();
+        let mut deletes = Vec::new();
+        for entry in entries().filter(|e| e.file.content == Content::Deletes) {
+            let mut found = Deletes { entry: entry.clone(), of: Vec::new() };
+            for of in self.positions(&found)? {
+                let count = of.positions.len() as u64;
+                *deleted.entry(of.path.clone()).or_default() += count;
+                found.of.push((of.path, count));
+            }
+            deletes.push(Arc::new(found));
+        }
+        deletes.sort_by(|a, b| {
+            (a.entry.sequence, &a.entry.file.path).cmp(&(b.entry.sequence, &b.entry.file.path))
+        });
+        let mut data = Vec::new();
+        for entry in entries().filter(|e| e.file.content == Content::Data) {
+            let deleted = deleted.get(entry.file.path.as_str()).copied().unwrap_or(0);
+            data.push(Arc::new(Live::of(entry.clone(), deleted)?));
+        }
+        data.sort_by(|a, b| (a.first, &a.path).cmp(&(b.first, &b.path)));
+        (self.data, self.deletes) = (data, deletes);
+        Ok(())
+    }
+
+    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1).
+    fn sweep(&self) -> Result<()> {
+        let mut named: BTreeSet<PathBuf> = BTreeSet::new();
+        named.insert(self.metadata_path());
+        for old in &self.metadata.metadata_log {
+            named.insert(self.local(&old.metadata_file)?);
+        }
+        for kept in &self.kept {
+            named.insert(self.local(&kept.list)?);
+            for path in kept.last_of.iter().chain(&kept.removed) {
+                named.insert(self.local(path)?);
+            }
+        }
+        for path in &self.emptied {
+            named.insert(self.local(path)?);
+        }
+        for manifest in &self.manifests {
+            named.insert(self.local(&manifest.file.path)?);
+            for entry in &manifest.entries {
+                named.insert(self.local(&entry.file.path)?);
+            }
+        }
+        for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
+            let dir = self.dir.join(sub);
+            for entry in files::list(&self.env, &dir)? {
+                let path = dir.join(&entry.name);
+                if !entry.is_dir && ours(&entry.name) && !named.contains(&path) {
+                    files::remove(&self.env, &path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_our_metadata(name: &str) -> bool {
+    name != HINT
+        && (name.ends_with(files::TEMPORARY) || name.ends_with(".avro") || version_of(name).is_some())
+}
+
+fn is_our_data(name: &str) -> bool {
+    name.ends_with(".parquet")
+}
+
+/// The table whose lake a directory holds, as far as its newest metadata says so.
+pub(crate) fn table_id_in(env: &Env, dir: &Path) -> Result<Option<TableId>> {
+    let Some(version) = newest_version(env, dir)? else { return Ok(None) };
+    let bytes = files::read(env, &dir.join("metadata").join(metadata_name(version)))?;
+    Ok(Metadata::parse(&bytes).ok().and_then(|metadata| metadata.table_id()))
+}
+
+/// Removes a table's directory with everything that is ours in it.
+pub(crate) fn remove_dir(env: &Env, dir: &Path) -> Result<()> {
+    // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
+    for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
+        let path = dir.join(sub);
+        let mut names: Vec<String> = files::list(env, &path)?.into_iter().map(|e| e.name).collect();
+        names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
+        for name in names.iter().filter(|name| ours(name) || *name == HINT) {
+            files::remove(env, &path.join(name))?;
+        }
+        if files::exists(env, &path)? {
+            // Somebody else's files in it stay.
+            let _ = env.disk.remove_dir(&path);
+        }
+    }
+    if files::exists(env, dir)? {
+        let _ = env.disk.remove_dir(dir);
+    }
+    Ok(())
+}

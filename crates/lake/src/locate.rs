@@ -1,0 +1,104 @@
+//! Where rows stand: in which data file, at which position.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use types::{Error, Result, RowId};
+
+use crate::files;
+use crate::row_ids::{self, MAPPED_ROWS_MAX, RowIds};
+use crate::state::{Lake, Live};
+
+/// Of a file of at least so many rows for each that is looked for, only those pages are read that may have one.
+const ROWS_FOR_ONE: u64 = 64 << 10;
+
+impl Lake {
+    /// The data files that have these rows, by their numbers, and the rows' positions there, ascending. `rows` ascend and
+    /// are all in the lake; which of several files that they may be in has one is asked of those first whose ids are
+    /// known, then of the smallest.
+    pub(crate) fn locate(&self, rows: &[RowId]) -> Result<Vec<(usize, Vec<u64>)>> {
+        let within = |live: &Live| {
+            let from = rows.partition_point(|row| *row < live.first);
+            let to = rows.partition_point(|row| *row <= live.last);
+            from..to.max(from)
+        };
+        let mut candidates: Vec<(bool, u64, usize)> = Vec::new();
+        for (at, live) in self.data.iter().enumerate() {
+            if !within(live).is_empty() {
+                candidates.push((self.cache.get(&live.path).is_none(), live.entry.file.rows, at));
+            }
+        }
+        candidates.sort_unstable();
+        let mut found = vec![false; rows.len()];
+        let mut all: Vec<(usize, Vec<u64>)> = Vec::new();
+        for (.., at) in candidates {
+            let live = &self.data[at];
+            let left: Vec<usize> = within(live).filter(|nth| !found[*nth]).collect();
+            if left.is_empty() {
+                continue;
+            }
+            let wanted: Vec<RowId> = left.iter().map(|nth| rows[*nth]).collect();
+            let mut positions = Vec::new();
+            self.positions_in(live, &wanted, &mut |nth, position| {
+                found[left[nth]] = true;
+                positions.push(position);
+            })?;
+            if !positions.is_empty() {
+                positions.sort_unstable();
+                all.push((at, positions));
+            }
+        }
+        match found.iter().position(|found| !found) {
+            None => Ok(all),
+            Some(at) => Err(Error::damaged(format!(
+                "row {} should be in the lake and is in none of its data files",
+                rows[at]
+            ))
+            .with("directory", self.dir.display())),
+        }
+    }
+
+    /// Tells which of some rows, which ascend, a file has, by their numbers, and where.
+    fn positions_in(&self, live: &Live, wanted: &[RowId], each: &mut dyn FnMut(usize, u64)) -> Result<()> {
+        let in_file = |e: Error| e.with("file", &live.path);
+        let rows = live.entry.file.rows;
+        let few = rows / ROWS_FOR_ONE > wanted.len() as u64;
+        let unmapped = live.entry.file.sort_order.is_some() && rows > MAPPED_ROWS_MAX;
+        let mut known = self.cache.get(&live.path);
+        if known.is_none() && !few && !unmapped {
+            known = self.read_row_ids(live).map_err(in_file)?;
+        }
+        if let Some(ids) = known {
+            for (nth, row) in wanted.iter().enumerate() {
+                if let Some(position) = ids.position(*row) {
+                    each(nth, position);
+                }
+            }
+            return Ok(());
+        }
+        let bytes = self.data_file(live)?;
+        let look = &mut |position, row| {
+            if let Ok(nth) = wanted.binary_search(&row) {
+                each(nth, position);
+            }
+            Ok(())
+        };
+        row_ids::scan(bytes, Some(wanted), look).map_err(in_file)
+    }
+
+    /// `None` where it is in another order and too large to be mapped.
+    fn read_row_ids(&self, live: &Live) -> Result<Option<Arc<RowIds>>> {
+        let Some(ids) = RowIds::of_file(self.data_file(live)?)? else { return Ok(None) };
+        if ids.rows() != live.entry.file.rows {
+            return Err(Error::damaged("a data file has another number of rows than its manifest says"));
+        }
+        let ids = Arc::new(ids);
+        self.cache.put(&live.path, ids.clone());
+        Ok(Some(ids))
+    }
+
+    /// A data file as it is.
+    pub(crate) fn data_file(&self, live: &Live) -> Result<Bytes> {
+        files::read(&self.env, &self.local(&live.path)?)
+    }
+}

@@ -1,0 +1,130 @@
+//! Several files of one order into one.
+
+use std::cmp::Ordering;
+
+use arrow::array::RecordBatch;
+use arrow::compute::interleave_record_batch;
+use types::{Error, Result};
+
+use crate::order::{Keys, Order};
+use crate::source::Source;
+
+/// Rows that follow one another in their file are handed on as they are from so many on; fewer are gathered.
+const RUN_ROWS: usize = 512;
+/// So many are gathered at a time.
+const GATHERED_ROWS: usize = 4_096;
+
+/// A file and where the merge is in it.
+struct Cursor {
+    source: Source,
+    batch: RecordBatch,
+    keys: Keys,
+    at: usize,
+}
+
+/// Hands out the rows of all sources in their common order. `each` is told whether the rows come after all before them: a
+/// file that another program wrote may be in another order than it says.
+pub(crate) fn merge(
+    sources: Vec<Source>,
+    order: &Order,
+    each: &mut dyn FnMut(RecordBatch, bool) -> Result<()>,
+) -> Result<()> {
+    let mut cursors = Vec::with_capacity(sources.len());
+    for mut source in sources {
+        if let Some(batch) = source.next()? {
+            let keys = order.keys(&batch)?;
+            cursors.push(Cursor { source, batch, keys, at: 0 });
+        }
+    }
+    let mut in_order = cursors.iter().all(|cursor| cursor.keys.ascend());
+    let mut gathered: Vec<(usize, usize)> = Vec::new();
+    while let Some(least) = least(&cursors, None) {
+        let next = least_but(&cursors, least);
+        let cursor = &cursors[least];
+        let end = match next {
+            None => cursor.keys.len(),
+            Some(next) => before(cursor, &cursors[next]),
+        };
+        let (begin, end) = (cursor.at, end.max(cursor.at + 1));
+        if end - begin >= RUN_ROWS {
+            hand_out(&cursors, &mut gathered, in_order, each)?;
+            each(cursors[least].batch.slice(begin, end - begin), in_order)?;
+        } else {
+            gathered.extend((begin..end).map(|row| (least, row)));
+            if gathered.len() >= GATHERED_ROWS {
+                hand_out(&cursors, &mut gathered, in_order, each)?;
+            }
+        }
+        let cursor = &mut cursors[least];
+        cursor.at = end;
+        if cursor.at < cursor.keys.len() {
+            continue;
+        }
+        let more = cursor.source.next()?;
+        // They are of the batch that goes.
+        hand_out(&cursors, &mut gathered, in_order, each)?;
+        match more {
+            None => drop(cursors.remove(least)),
+            Some(batch) => {
+                let keys = order.keys(&batch)?;
+                let cursor = &mut cursors[least];
+                let follows = cursor.keys.compare(cursor.at - 1, &keys, 0) == Ordering::Less;
+                in_order &= follows && keys.ascend();
+                (cursor.batch, cursor.keys, cursor.at) = (batch, keys, 0);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The cursor whose row comes first, without one of them.
+fn least(cursors: &[Cursor], without: Option<usize>) -> Option<usize> {
+    let candidates = (0..cursors.len()).filter(|at| Some(*at) != without);
+    candidates.min_by(|a, b| {
+        let (a, b) = (&cursors[*a], &cursors[*b]);
+        a.keys.compare(a.at, &b.keys, b.at)
+    })
+}
+
+fn least_but(cursors: &[Cursor], without: usize) -> Option<usize> {
+    least(cursors, Some(without))
+}
+
+/// How far a cursor may go before the other's turn comes.
+fn before(cursor: &Cursor, other: &Cursor) -> usize {
+    let is_before = |row: usize| cursor.keys.compare(row, &other.keys, other.at) == Ordering::Less;
+    let (mut low, mut high) = (cursor.at, cursor.keys.len());
+    if high > low && is_before(high - 1) {
+        return high;
+    }
+    // Turns are short where files overlap everywhere: near ones first.
+    let mut step = 1;
+    while low + step < high && is_before(low + step) {
+        low += step;
+        step *= 2;
+    }
+    high = high.min(low + step);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match is_before(middle) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+fn hand_out(
+    cursors: &[Cursor],
+    gathered: &mut Vec<(usize, usize)>,
+    in_order: bool,
+    each: &mut dyn FnMut(RecordBatch, bool) -> Result<()>,
+) -> Result<()> {
+    if gathered.is_empty() {
+        return Ok(());
+    }
+    let batches: Vec<&RecordBatch> = cursors.iter().map(|cursor| &cursor.batch).collect();
+    let made = interleave_record_batch(&batches, gathered);
+    gathered.clear();
+    each(made.map_err(|e| Error::internal(format!("merging files: {e}")))?, in_order)
+}

@@ -1,0 +1,75 @@
+//! The order of rows within a file: by the columns that a table is sorted by, then by row id; without such columns by row
+//! id alone.
+
+use std::cmp::Ordering;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::SortOptions;
+use arrow::error::ArrowError;
+use arrow::row::{RowConverter, Rows, SortField};
+use types::{Error, Result};
+
+use crate::row_ids::ids_of;
+use crate::schema::Columns;
+
+/// Makes keys of rows, which sort as the rows do.
+pub(crate) struct Order {
+    /// Columns by their places in a batch, and what makes them comparable; `None`: by row id.
+    by: Option<(Vec<usize>, RowConverter)>,
+}
+
+/// The keys of a batch's rows.
+pub(crate) struct Keys {
+    sorts: Option<Rows>,
+    ids: Vec<i64>,
+}
+
+impl Order {
+    pub fn of(columns: &Columns) -> Result<Order> {
+        let sorts = &columns.layout.sorts;
+        if sorts.is_empty() {
+            return Ok(Order { by: None });
+        }
+        let field = |sort: &crate::layout::SortColumn| {
+            let options = SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
+            SortField::new_with_options(columns.arrow.field(sort.at).data_type().clone(), options)
+        };
+        let converter = RowConverter::new(sorts.iter().map(field).collect()).map_err(failed)?;
+        Ok(Order { by: Some((sorts.iter().map(|sort| sort.at).collect(), converter)) })
+    }
+
+    pub fn keys(&self, batch: &RecordBatch) -> Result<Keys> {
+        let sorts = match &self.by {
+            None => None,
+            Some((at, converter)) => {
+                let columns: Vec<ArrayRef> = at.iter().map(|at| batch.column(*at).clone()).collect();
+                Some(converter.convert_columns(&columns).map_err(failed)?)
+            }
+        };
+        Ok(Keys { sorts, ids: ids_of(batch.column(0))?.to_vec() })
+    }
+}
+
+impl Keys {
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Compares a row with one of other keys of the same order.
+    pub fn compare(&self, row: usize, other: &Keys, other_row: usize) -> Ordering {
+        let sorts = match (&self.sorts, &other.sorts) {
+            (Some(ours), Some(theirs)) => ours.row(row).cmp(&theirs.row(other_row)),
+            _ => Ordering::Equal,
+        };
+        sorts.then_with(|| self.ids[row].cmp(&other.ids[other_row]))
+    }
+
+    /// Whether each row comes after the one before it.
+    pub fn ascend(&self) -> bool {
+        (1..self.len()).all(|row| self.compare(row - 1, self, row) == Ordering::Less)
+    }
+}
+
+fn failed(error: ArrowError) -> Error {
+    Error::internal(format!("sorting rows: {error}"))
+}

@@ -1,0 +1,202 @@
+//! What was deleted is gone for good once it was erased.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use sim::Rng;
+use types::{Kind, Lsn, Value};
+
+use super::support::{Bench, LAYOUTS, small};
+use crate::row_ids;
+use crate::{Lake, Options};
+
+fn plain() -> Options {
+    Options::new("lake", "lake")
+}
+
+/// The row ids in all data files that lie there, whatever names them.
+fn rows_in_files(bench: &Bench) -> BTreeSet<u64> {
+    let mut rows = BTreeSet::new();
+    for name in bench.files().iter().filter(|name| name.starts_with("data/") && !name.contains(".deletes.")) {
+        let bytes = crate::files::read(&bench.sim.env(), &bench.dir().join(name)).unwrap();
+        row_ids::scan(bytes, None, &mut |_, row| {
+            rows.insert(row.0);
+            Ok(())
+        })
+        .unwrap();
+    }
+    rows
+}
+
+/// Whether any file of the lake has these bytes in it, as they are.
+fn is_somewhere(bench: &Bench, text: &str) -> bool {
+    let names = bench.files();
+    names.iter().any(|name| {
+        let bytes = crate::files::read(&bench.sim.env(), &bench.dir().join(name)).unwrap();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+fn check(bench: &Bench, lake: &Lake, erased: impl IntoIterator<Item = u64>) {
+    let left = rows_in_files(bench);
+    let erased: Vec<u64> = erased.into_iter().filter(|row| left.contains(row)).collect();
+    assert!(erased.is_empty(), "rows {erased:?} are still in files");
+    assert_eq!((lake.metadata.snapshots.len(), lake.deletes.len()), (1, 0));
+    assert_eq!(left.len() as u64, lake.rows(), "nothing else lies about");
+}
+
+#[test]
+fn an_erasure_leaves_neither_rows_nor_snapshots_nor_bounds() {
+    for (partition_by, sort_by) in LAYOUTS {
+        let mut bench = Bench::new(plain());
+        bench.lay_out(partition_by, sort_by);
+        bench.keys(0..100).keys(100..200);
+        bench.land();
+        bench.insert(&[vec![Value::Int64(7), Value::String("zz secret of somebody".into())]]);
+        bench.keys(300..310);
+        bench.land();
+        // Partly as a file that was written anew since: old snapshots have what it was made of.
+        bench.delete((1..=100).filter(|row| row % 2 == 0));
+        bench.land();
+        assert!(is_somewhere(&bench, "zz sec"), "{partition_by:?} {sort_by:?}");
+        bench.delete([201, 5]);
+        bench.land();
+        assert!(is_somewhere(&bench, "zz sec"), "a delete alone leaves what was there");
+        bench.delete([7]);
+        let erased = bench.erase().unwrap();
+        let lake = bench.lake();
+        check(&bench, &lake, (2..=100).step_by(2).chain([5, 7, 201]));
+        assert!(!is_somewhere(&bench, "zz sec"), "{partition_by:?} {sort_by:?}");
+        assert!(
+            erased.rows >= 1 && erased.files_rewritten >= 1 && erased.snapshots_dropped >= 3,
+            "{erased:?}"
+        );
+        assert!(erased.files_removed > 5 && erased.bytes_removed > 1_000, "{erased:?}");
+        let files = bench.files();
+        bench.land();
+        bench.restart();
+        assert_eq!(bench.files(), files, "a restart finds nothing to remove");
+        // Asked again there is nothing to do, and no commit is made for it.
+        let version = bench.lake().version;
+        assert_eq!(bench.erase().unwrap(), crate::Erased::default());
+        assert_eq!(bench.lake().version, version);
+        bench.keys(0..5).delete([11]);
+        bench.land();
+    }
+}
+
+#[test]
+fn old_snapshots_alone_are_enough_to_be_erased() {
+    let mut bench = Bench::new(plain());
+    bench.keys(0..100);
+    bench.land();
+    // All of the file goes with this commit; the snapshot before has it still.
+    bench.delete(1..=100).keys(100..110);
+    assert_eq!(bench.land().data.len(), 1);
+    assert!(rows_in_files(&bench).contains(&50));
+    let erased = bench.erase().unwrap();
+    assert_eq!((erased.rows, erased.files_rewritten, erased.snapshots_dropped), (0, 0, 2));
+    check(&bench, &bench.lake(), 1..=100);
+    bench.land();
+}
+
+#[test]
+fn a_large_erasure_takes_several_commits_and_is_told_once() {
+    let mut bench = Bench::new(Options { rewrite_bytes_max: 4 << 10, ..plain() });
+    bench.lay_out(&["bucket(8, k)"], &[]);
+    bench.keys(0..3_000);
+    let before = bench.land().version;
+    bench.delete((1..3_000).step_by(50));
+    let erased = bench.erase().unwrap();
+    assert!(bench.lake().version > before + 2, "{} commits", bench.lake().version - before);
+    assert_eq!(erased.rows, 60);
+    check(&bench, &bench.lake(), (1..3_000).step_by(50));
+    bench.land();
+}
+
+#[test]
+fn what_was_deleted_after_the_step_began_is_waited_for() {
+    let mut bench = Bench::new(plain());
+    bench.keys(0..100);
+    bench.land();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    let tell = Box::new(move |outcome: types::Result<_>| {
+        outcome.unwrap();
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    bench.materializer.erase(bench.tip.def().id, Lsn(bench.lsn + 1), tell);
+    for _ in 0..3 {
+        bench.step(true).unwrap();
+    }
+    assert_eq!(told.load(Ordering::Relaxed), 0, "the table does not show that delete yet");
+    bench.delete([5]);
+    for _ in 0..5 {
+        bench.step(true).unwrap();
+    }
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+    check(&bench, &bench.lake(), [5]);
+}
+
+#[test]
+fn whoever_asked_is_told_of_a_failure_and_of_a_table_that_is_gone() {
+    use table::materializer::Materializer as _;
+    let mut bench = Bench::new(plain());
+    bench.keys(0..100);
+    bench.land();
+    bench.delete([5]);
+    bench.sim.disk.fail_write(1);
+    assert_eq!(bench.erase().unwrap_err().kind(), Kind::Io);
+    bench.erase().unwrap();
+    check(&bench, &bench.lake(), [5]);
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    let tell = Box::new(move |outcome: types::Result<crate::Erased>| {
+        assert_eq!(outcome.unwrap_err().kind(), Kind::NotFound);
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    bench.materializer.erase(bench.tip.def().id, Lsn(bench.lsn), tell);
+    bench.materializer.dropped(&bench.place()).unwrap();
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+}
+
+/// Killed or without power at any call: asked again it ends as if nothing had happened.
+#[test]
+fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
+    let _limit = testkit::limit(600);
+    let begin = || {
+        let mut bench = Bench::new(small());
+        bench.lay_out(&["bucket(2, k)"], &["s"]);
+        bench.keys(0..30).delete([3, 4]);
+        bench.try_land().unwrap();
+        bench.sim.clock.advance(Duration::from_secs(3));
+        bench.keys(30..40).delete([5, 35]);
+        bench.try_land().unwrap();
+        bench.delete([6, 7, 8]);
+        bench
+    };
+    let mut whole = begin();
+    let first = whole.sim.disk.calls();
+    whole.erase().unwrap();
+    let calls = whole.sim.disk.calls();
+    assert!(calls > first + 40, "{}", calls - first);
+    for call in first + 1..=calls {
+        for is_kill in [true, false] {
+            let mut bench = begin();
+            bench.sim.disk.crash_at(call);
+            if bench.erase().is_ok() {
+                continue;
+            }
+            bench.sim = if is_kill { bench.sim.kill() } else { bench.sim.crash(&mut Rng::new(call)) };
+            bench.sim.env().disk.create_dir_all(Path::new(&bench.place().dir)).unwrap();
+            bench.restart();
+            bench.land();
+            bench.erase().unwrap();
+            check(&bench, &bench.lake(), [3, 4, 5, 6, 7, 8, 35]);
+            bench.land();
+        }
+    }
+}

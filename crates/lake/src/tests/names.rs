@@ -1,0 +1,89 @@
+//! A table that is dropped and one that gets its name.
+
+use std::sync::Arc;
+
+use table::materializer::Materializer as _;
+
+use super::support::{Bench, def, read};
+use crate::{Options, newest_version};
+
+/// Another table of the same name on the same machine, in the same process.
+fn next_of_its_name(bench: &Bench) -> Bench {
+    let mut new = def();
+    new.id = bench.tip.def().id.next();
+    let mut next = Bench::of(new, Options::new("lake", "lake"));
+    next.sim = bench.sim.clone();
+    next.materializer = bench.materializer.clone();
+    next.sim.env().disk.create_dir_all(&next.place().dir).unwrap();
+    next
+}
+
+/// Once the removal of what the old table's last commit had left over took the new one's `v1.metadata.json` along: its lake
+/// failed with "No such file", and landed anew.
+#[test]
+fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
+    let mut old = Bench::new(Options { metadata_files_max: 0, ..Options::new("lake", "lake") });
+    old.keys(0..10);
+    old.land();
+    // A commit whose clean-up is yet to come.
+    old.keys(10..20);
+    let position = {
+        let mut budget = table::materializer::Budget { rows: 100, urgent: true, tick: &mut |_| Ok(()) };
+        let materializer: &dyn table::materializer::Materializer = &*old.materializer;
+        match materializer.step(&old.place(), &old.snapshot(), old.position.as_ref(), &mut budget).unwrap() {
+            table::materializer::Progress::Advanced(position) => Arc::new(position),
+            other => panic!("{other:?}"),
+        }
+    };
+    let garbage = position.published::<crate::Lake>().unwrap().garbage.paths();
+    assert!(
+        garbage.iter().any(|path| path.ends_with("v1.metadata.json") || path.ends_with("v2.metadata.json"))
+    );
+    let mut new = next_of_its_name(&old);
+    new.keys(100..105);
+    new.land();
+    let files = new.files();
+    old.materializer.clean(&old.place(), &position).unwrap();
+    assert_eq!(new.files(), files, "they are the new table's");
+    // A step of the old one that began before it was dropped.
+    old.position = Some(position);
+    old.keys(20..30);
+    old.step(true).unwrap();
+    assert_eq!(new.files(), files);
+    old.materializer.dropped(&old.place()).unwrap();
+    assert_eq!(new.files(), files);
+    new.keys(0..3);
+    assert_eq!(new.land().rows(), 8);
+}
+
+/// All of it at once, again and again.
+#[test]
+fn tables_of_one_name_that_come_and_go_quickly_never_meet() {
+    let _limit = testkit::limit(300);
+    let mut bench = Bench::new(Options { metadata_files_max: 0, ..Options::new("lake", "lake") });
+    for round in 0..testkit::scaled(60).clamp(20, 60) {
+        bench.keys(0..20);
+        bench.land();
+        bench.keys(20..25);
+        bench.step(true).unwrap();
+        let mut next = next_of_its_name(&bench);
+        next.keys(50..60);
+        let (materializer, place, position) =
+            (bench.materializer.clone(), bench.place(), bench.position.clone());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let position = position.expect("it landed");
+                materializer.clean(&place, &position).unwrap();
+                materializer.dropped(&place).unwrap();
+            });
+            for _ in 0..3 {
+                next.step(true).unwrap_or_else(|e| panic!("round {round}: {e}"));
+            }
+        });
+        next.land();
+        assert_eq!(read(&next.sim.env(), &next.dir()).unwrap().len(), 10);
+        bench = next;
+    }
+    bench.materializer.dropped(&bench.place()).unwrap();
+    assert_eq!(newest_version(&bench.sim.env(), &bench.dir()).unwrap(), None);
+}

@@ -1,0 +1,519 @@
+//! The Iceberg REST catalog at `/iceberg/v1`: namespaces, tables and views of other engines, and Polynya's own tables as far
+//! as they have a lake. What a route does is in the files below; here is how it is asked and answered.
+
+mod commit;
+mod names;
+mod namespaces;
+mod oauth;
+pub mod problem;
+mod service;
+mod state;
+mod tables;
+mod views;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::{HeaderMap, Request, StatusCode, Uri, header};
+use lake::catalog::texts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value as Json, json};
+use types::{Error, Principal, name};
+
+use self::commit::Commit;
+use self::names::Ident;
+use self::problem::{Problem, Result};
+pub use self::service::Catalog;
+use self::state::What;
+use self::tables::{Loaded, Snapshots};
+use super::ROUTES;
+use crate::app::Shared;
+use crate::body;
+use crate::content::{self, Encoding};
+
+/// What every path here begins with.
+pub const PREFIX: &str = "/iceberg/";
+
+pub fn routes(router: Router<Shared>) -> Router<Shared> {
+    const NAMESPACE: &str = "/iceberg/v1/namespaces/{namespace}";
+    let of = |rest: &str| format!("{NAMESPACE}{rest}");
+    router
+        .route("/iceberg/v1/config", get(config))
+        .route("/iceberg/v1/oauth/tokens", post(oauth::tokens))
+        .route("/iceberg/v1/namespaces", get(list_namespaces).post(create_namespace))
+        .route(NAMESPACE, get(namespace).head(has_namespace).delete(drop_namespace))
+        .route(&of("/properties"), post(update_namespace))
+        .route(&of("/tables"), get(list_tables).post(create_table))
+        .route(&of("/register"), post(register_table))
+        .route(&of("/tables/{table}"), get(load_table).head(has_table).post(commit_table).delete(drop_table))
+        .route(&of("/tables/{table}/metrics"), post(report_metrics))
+        .route("/iceberg/v1/tables/rename", post(rename_table))
+        .route("/iceberg/v1/transactions/commit", post(commit_transaction))
+        .route(&of("/views"), get(list_views).post(create_view))
+        .route(&of("/views/{view}"), get(load_view).head(has_view).post(commit_view).delete(drop_view))
+        .route("/iceberg/v1/views/rename", post(rename_view))
+}
+
+/// A parameter that is not known here may be another version's; it is passed over.
+#[derive(Debug, Default, Deserialize)]
+struct Asked {
+    parent: Option<String>,
+    #[serde(rename = "pageToken")]
+    page_token: Option<String>,
+    #[serde(rename = "pageSize")]
+    page_size: Option<String>,
+    snapshots: Option<String>,
+    #[serde(rename = "purgeRequested")]
+    purge_requested: Option<String>,
+}
+
+impl Asked {
+    fn of(uri: &Uri) -> Result<Asked> {
+        let asked = axum::extract::Query::<Asked>::try_from_uri(uri);
+        asked.map(|asked| asked.0).map_err(|_| Problem::bad("the query string does not fit"))
+    }
+
+    /// Whether a switch is set, which is off if nothing is said.
+    fn switch(value: &Option<String>, called: &str) -> Result<bool> {
+        // Clients in Python say False.
+        match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(Problem::bad(format!("`{called}` is true or false"))),
+        }
+    }
+
+    /// The part of sorted names that is asked for, and what to ask with for the next. Without a token all are one page.
+    fn page<T: Ord>(&self, all: BTreeSet<T>, text: impl Fn(&T) -> String) -> Result<(Vec<T>, Json)> {
+        let Some(token) = &self.page_token else { return Ok((all.into_iter().collect(), Json::Null)) };
+        let size = match self.page_size.as_deref() {
+            None => usize::MAX,
+            Some(size) => size.parse().ok().filter(|size| *size > 0).ok_or_else(|| {
+                Problem::bad(format!(
+                    "`pageSize` is a number from 1 on, `{}` was given",
+                    name::printable(size)
+                ))
+            })?,
+        };
+        // A token is the last name before the page, so that names that come and go in between move nothing.
+        let mut rest = all.into_iter().skip_while(|one| !token.is_empty() && text(one) <= *token).peekable();
+        let mut page: Vec<T> = Vec::new();
+        while page.len() < size
+            && let Some(one) = rest.next()
+        {
+            page.push(one);
+        }
+        let next = match rest.peek() {
+            Some(_) => page.last().map_or(Json::Null, |last| text(last).into()),
+            None => Json::Null,
+        };
+        Ok((page, next))
+    }
+}
+
+fn catalog(app: &Shared) -> Result<&Arc<Catalog>> {
+    let missing = || Error::not_found("this server has no Iceberg catalog");
+    app.catalog.as_ref().ok_or_else(|| missing().into())
+}
+
+async fn body_of<T: DeserializeOwned>(app: &Shared, request: Request<Body>) -> Result<T> {
+    let (parts, body) = request.into_parts();
+    let held = body::read(app, &parts.headers, body).await?;
+    let encoding = parts.headers.get(header::CONTENT_ENCODING).map_or(Some(""), |value| value.to_str().ok());
+    let encoding = encoding.and_then(Encoding::parse);
+    let encoding = encoding.ok_or_else(|| Problem::bad("bodies come plain, as gzip or as zstd"))?;
+    let parse = |bytes: &[u8]| {
+        serde_json::from_slice(bytes).map_err(|e| Problem::bad(format!("the body does not fit: {e}")))
+    };
+    match encoding {
+        Encoding::Identity => parse(&held.bytes),
+        encoding => parse(&content::decompress(encoding, &held.bytes, app.options.body_bytes_max)?),
+    }
+}
+
+fn nothing() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+fn answer(body: &Json) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// A table or view. Its metadata are text already and are not read for this.
+fn loaded(loaded: Loaded, etag: Option<String>) -> Response {
+    let location = match loaded.metadata_location.as_str() {
+        "" => Json::Null,
+        location => location.into(),
+    };
+    let body = format!(r#"{{"metadata-location":{location},"metadata":{},"config":{{}}}}"#, loaded.metadata);
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], body).into_response();
+    if let Some(etag) = etag.and_then(|etag| etag.parse().ok()) {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
+}
+
+/// Metadata files never change, so their place says what is in them.
+fn etag_of(loaded: &Loaded, snapshots: Snapshots) -> String {
+    let hash = blake3::hash(loaded.metadata_location.as_bytes()).to_hex();
+    let of = if snapshots == Snapshots::Refs { "-refs" } else { "" };
+    format!("\"{}{of}\"", &hash[..32])
+}
+
+fn is_known(headers: &HeaderMap, etag: &str) -> bool {
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    known.flat_map(|value| value.split(',')).any(|one| one.trim().trim_start_matches("W/") == etag)
+}
+
+/// What clients ask first: nothing has to be set, and which routes there are.
+async fn config(State(app): State<Shared>) -> Result<Response> {
+    catalog(&app)?;
+    let spec = |path: &str| format!("/v1/{{prefix}}/{}", path.trim_start_matches("/iceberg/v1/"));
+    let mut endpoints: Vec<String> = Vec::new();
+    for route in ROUTES.iter().filter(|route| route.path.starts_with(PREFIX)) {
+        match route.path {
+            "/iceberg/v1/config" | "/iceberg/v1/oauth/tokens" => {}
+            path => endpoints.push(format!("{} {}", route.method, spec(path))),
+        }
+        if matches!(route.path.rsplit('/').next(), Some("{namespace}" | "{table}" | "{view}"))
+            && route.method == http::Method::GET
+        {
+            endpoints.push(format!("HEAD {}", spec(route.path)));
+        }
+    }
+    Ok(answer(&json!({ "defaults": {}, "overrides": {}, "endpoints": endpoints })))
+}
+
+type Who = Extension<Arc<Principal>>;
+
+async fn list_namespaces(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked = Asked::of(request.uri())?;
+    let parent = asked.parent.as_deref().filter(|parent| !parent.is_empty()).map(names::namespace);
+    let found = catalog(&app)?.run(move |c| c.namespaces(&principal, &parent.unwrap_or_default())).await?;
+    let (page, next) = asked.page(found, |namespace| namespace.join("\u{1f}"))?;
+    Ok(answer(&json!({ "namespaces": page, "next-page-token": next })))
+}
+
+#[derive(Debug, Deserialize)]
+struct NewNamespace {
+    namespace: Vec<String>,
+    #[serde(default)]
+    properties: Json,
+}
+
+async fn create_namespace(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked: NewNamespace = body_of(&app, request).await?;
+    let properties = texts(&asked.properties, "a property")?;
+    let told = json!({ "namespace": asked.namespace, "properties": properties });
+    catalog(&app)?.run(move |c| c.create_namespace(&principal, &asked.namespace, &properties)).await?;
+    Ok(answer(&told))
+}
+
+async fn namespace(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+) -> Result<Response> {
+    let namespace = names::namespace(&namespace);
+    let told = namespace.clone();
+    let known = catalog(&app)?.run(move |c| c.namespace(&c.state(), &principal, &namespace)).await?;
+    let properties = known.map(|known| known.entry.properties).unwrap_or_default();
+    Ok(answer(&json!({ "namespace": told, "properties": properties })))
+}
+
+async fn has_namespace(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+) -> Result<Response> {
+    let namespace = names::namespace(&namespace);
+    catalog(&app)?.run(move |c| c.namespace(&c.state(), &principal, &namespace)).await?;
+    Ok(nothing())
+}
+
+async fn drop_namespace(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+) -> Result<Response> {
+    let namespace = names::namespace(&namespace);
+    catalog(&app)?.run(move |c| c.drop_namespace(&principal, &namespace)).await?;
+    Ok(nothing())
+}
+
+#[derive(Debug, Deserialize)]
+struct Properties {
+    #[serde(default)]
+    removals: Option<BTreeSet<String>>,
+    #[serde(default)]
+    updates: Json,
+}
+
+async fn update_namespace(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked: Properties = body_of(&app, request).await?;
+    let (removals, updates) = (asked.removals.unwrap_or_default(), texts(&asked.updates, "a property")?);
+    let namespace = names::namespace(&namespace);
+    let update = move |c: &Catalog| c.update_namespace(&principal, &namespace, &removals, &updates);
+    let told = catalog(&app)?.run(update).await?;
+    Ok(answer(&json!({ "updated": told.updated, "removed": told.removed, "missing": told.missing })))
+}
+
+async fn list(
+    app: Shared,
+    principal: Arc<Principal>,
+    namespace: String,
+    uri: &Uri,
+    what: What,
+) -> Result<Response> {
+    let asked = Asked::of(uri)?;
+    let namespace = names::namespace(&namespace);
+    let of = namespace.clone();
+    let found = catalog(&app)?.run(move |c| c.list(&principal, &namespace, what)).await?;
+    let (page, next) = asked.page(found, String::clone)?;
+    let identifiers: Vec<Json> = page.iter().map(|name| json!({ "namespace": of, "name": name })).collect();
+    Ok(answer(&json!({ "identifiers": identifiers, "next-page-token": next })))
+}
+
+async fn list_tables(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    list(app, principal, namespace, request.uri(), What::Table).await
+}
+
+async fn list_views(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    list(app, principal, namespace, request.uri(), What::View).await
+}
+
+/// The name in the body of a table or view that is to be there.
+fn named(namespace: &str, body: &Json) -> Result<Ident> {
+    let name = body["name"].as_str().ok_or_else(|| Problem::bad("`name` is missing"))?;
+    Ok(Ident::new(names::namespace(namespace), name))
+}
+
+async fn create_table(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let body: Json = body_of(&app, request).await?;
+    let ident = named(&namespace, &body)?;
+    let made = catalog(&app)?.run(move |c| c.create(&principal, &ident, &body)).await?;
+    let etag = (!made.metadata_location.is_empty()).then(|| etag_of(&made, Snapshots::All));
+    Ok(loaded(made, etag))
+}
+
+async fn register_table(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let body: Json = body_of(&app, request).await?;
+    let ident = named(&namespace, &body)?;
+    let made = catalog(&app)?.run(move |c| c.register(&principal, &ident, &body)).await?;
+    let etag = etag_of(&made, Snapshots::All);
+    Ok(loaded(made, Some(etag)))
+}
+
+async fn load_table(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, table)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked = Asked::of(request.uri())?;
+    let snapshots = match asked.snapshots.as_deref() {
+        None | Some("all") => Snapshots::All,
+        Some("refs") => Snapshots::Refs,
+        Some(other) => {
+            let other = name::printable(other);
+            return Err(Problem::bad(format!("`snapshots` is all or refs, `{other}` was given")));
+        }
+    };
+    let ident = Ident::new(names::namespace(&namespace), table);
+    let found = catalog(&app)?.run(move |c| c.load(&principal, &ident, snapshots)).await?;
+    let etag = etag_of(&found, snapshots);
+    if is_known(request.headers(), &etag) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
+    }
+    Ok(loaded(found, Some(etag)))
+}
+
+async fn has_table(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, table)): Path<(String, String)>,
+) -> Result<Response> {
+    let ident = Ident::new(names::namespace(&namespace), table);
+    catalog(&app)?.run(move |c| c.find(&c.state(), &principal, &ident).map(drop)).await?;
+    Ok(nothing())
+}
+
+async fn commit_table(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, table)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let body: Json = body_of(&app, request).await?;
+    let commit = Commit::parse(Ident::new(names::namespace(&namespace), table), &body)?;
+    let made = catalog(&app)?.run(move |c| c.commit(&principal, &[commit])).await?;
+    let made = made.into_iter().next().ok_or_else(|| Error::internal("a commit without a table"))?;
+    let etag = etag_of(&made, Snapshots::All);
+    Ok(loaded(made, Some(etag)))
+}
+
+async fn drop_table(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, table)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let purge = Asked::switch(&Asked::of(request.uri())?.purge_requested, "purgeRequested")?;
+    let ident = Ident::new(names::namespace(&namespace), table);
+    catalog(&app)?.run(move |c| c.drop(&principal, &ident, purge)).await?;
+    Ok(nothing())
+}
+
+/// What a client measured of a scan or commit. Taken, so that clients do not complain, and not kept.
+async fn report_metrics(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, table)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let report: Json = body_of(&app, request).await?;
+    if !report["report-type"].is_string() {
+        return Err(Problem::bad("`report-type` is missing"));
+    }
+    let ident = Ident::new(names::namespace(&namespace), table);
+    catalog(&app)?.run(move |c| c.find(&c.state(), &principal, &ident).map(drop)).await?;
+    Ok(nothing())
+}
+
+#[derive(Debug, Deserialize)]
+struct Rename {
+    source: Ident,
+    destination: Ident,
+}
+
+async fn rename(
+    app: Shared,
+    principal: Arc<Principal>,
+    request: Request<Body>,
+    what: What,
+) -> Result<Response> {
+    let asked: Rename = body_of(&app, request).await?;
+    let rename = move |c: &Catalog| c.rename(&principal, &asked.source, &asked.destination, what);
+    catalog(&app)?.run(rename).await?;
+    Ok(nothing())
+}
+
+async fn rename_table(
+    State(app): State<Shared>,
+    Extension(who): Who,
+    request: Request<Body>,
+) -> Result<Response> {
+    rename(app, who, request, What::Table).await
+}
+
+async fn rename_view(
+    State(app): State<Shared>,
+    Extension(who): Who,
+    request: Request<Body>,
+) -> Result<Response> {
+    rename(app, who, request, What::View).await
+}
+
+async fn commit_transaction(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    request: Request<Body>,
+) -> Result<Response> {
+    let body: Json = body_of(&app, request).await?;
+    let commits = Commit::parse_all(&body)?;
+    catalog(&app)?.run(move |c| c.commit(&principal, &commits)).await?;
+    Ok(nothing())
+}
+
+async fn create_view(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path(namespace): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let body: Json = body_of(&app, request).await?;
+    let ident = named(&namespace, &body)?;
+    let made = catalog(&app)?.run(move |c| c.create_view(&principal, &ident, &body)).await?;
+    Ok(loaded(made, None))
+}
+
+async fn load_view(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, view)): Path<(String, String)>,
+) -> Result<Response> {
+    let ident = Ident::new(names::namespace(&namespace), view);
+    let found = catalog(&app)?.run(move |c| c.load_view(&principal, &ident)).await?;
+    Ok(loaded(found, None))
+}
+
+async fn has_view(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, view)): Path<(String, String)>,
+) -> Result<Response> {
+    let ident = Ident::new(names::namespace(&namespace), view);
+    catalog(&app)?.run(move |c| c.find_view(&c.state(), &principal, &ident).map(drop)).await?;
+    Ok(nothing())
+}
+
+async fn commit_view(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, view)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let body: Json = body_of(&app, request).await?;
+    let ident = Ident::new(names::namespace(&namespace), view);
+    let made = catalog(&app)?.run(move |c| c.commit_view(&principal, &ident, &body)).await?;
+    Ok(loaded(made, None))
+}
+
+async fn drop_view(
+    State(app): State<Shared>,
+    Extension(principal): Who,
+    Path((namespace, view)): Path<(String, String)>,
+) -> Result<Response> {
+    let ident = Ident::new(names::namespace(&namespace), view);
+    catalog(&app)?.run(move |c| c.drop_view(&principal, &ident)).await?;
+    Ok(nothing())
+}

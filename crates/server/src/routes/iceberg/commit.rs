@@ -1,0 +1,244 @@
+//! Commits to tables: one, or several of which all happen or none.
+
+use std::collections::BTreeSet;
+
+use lake::catalog::{Change, DELETE_OLD, Table, requirement};
+use serde_json::Value as Json;
+use types::{Kind, Principal};
+
+use super::names::Ident;
+use super::problem::{Problem, Result};
+use super::service::{Catalog, Plan};
+use super::state::{Known, State, Swap, What};
+use super::tables::{Found, Loaded, entry_of};
+
+/// What a client wants to change in a table, and what has to hold for it.
+#[derive(Debug)]
+pub struct Commit {
+    pub ident: Ident,
+    requirements: Vec<Json>,
+    updates: Vec<Json>,
+    creates: bool,
+}
+
+/// Tables of one transaction.
+const TABLES_MAX: usize = 1_000;
+
+impl Commit {
+    pub fn parse(ident: Ident, body: &Json) -> Result<Commit> {
+        let list = |key: &str| match &body[key] {
+            Json::Null => Ok(Vec::new()),
+            Json::Array(list) => Ok(list.clone()),
+            _ => Err(Problem::bad(format!("`{key}` is a list"))),
+        };
+        let (requirements, updates) = (list("requirements")?, list("updates")?);
+        let creates = requirement::is_create(&requirements)?;
+        Ok(Commit { ident, requirements, updates, creates })
+    }
+
+    /// Of a transaction's body.
+    pub fn parse_all(body: &Json) -> Result<Vec<Commit>> {
+        let changes = body["table-changes"].as_array();
+        let changes = changes.ok_or_else(|| Problem::bad("`table-changes` is a list of commits"))?;
+        if changes.len() > TABLES_MAX {
+            return Err(Problem::bad(format!("a transaction changes at most {TABLES_MAX} tables")));
+        }
+        let mut commits = Vec::with_capacity(changes.len());
+        for change in changes {
+            let ident: Ident = serde_json::from_value(change["identifier"].clone())
+                .map_err(|_| Problem::bad("each commit of a transaction has an `identifier`"))?;
+            commits.push(Commit::parse(ident, change)?);
+        }
+        let names: BTreeSet<&Ident> = commits.iter().map(|commit| &commit.ident).collect();
+        match names.len() == commits.len() {
+            true => Ok(commits),
+            false => Err(Problem::bad("a transaction changes each table once")),
+        }
+    }
+
+    /// Whether it may take a name or a place that others could take at the same time.
+    fn is_structural(&self) -> bool {
+        self.creates || self.updates.iter().any(|update| update["action"] == "set-location")
+    }
+}
+
+/// One table of a commit, planned.
+struct Step {
+    swap: Swap,
+    wrote: Option<String>,
+    told: Loaded,
+    /// The location, and metadata files that go once the commit is there.
+    forgotten: (String, Vec<String>),
+}
+
+impl Catalog {
+    /// Carries out all of the commits or none. Returns each table as it stands then.
+    pub fn commit(&self, principal: &Principal, commits: &[Commit]) -> Result<Vec<Loaded>> {
+        for commit in commits.iter().filter(|commit| commit.creates) {
+            commit.ident.check_new(principal)?;
+        }
+        let run = || self.change(|state| self.plan_commit(state, principal, commits));
+        let named = || commits.iter().filter(|commit| commit.creates).map(|commit| &commit.ident);
+        let (loaded, forgotten) = match commits.iter().any(Commit::is_structural) {
+            false => run()?,
+            true => self.in_order(|| {
+                let names: Vec<&Ident> = named().collect();
+                self.with_names(&names, run)
+            })?,
+        };
+        for (location, files) in forgotten {
+            files.iter().for_each(|file| self.store.remove_old(&location, file));
+        }
+        Ok(loaded)
+    }
+
+    fn with_names<T>(&self, names: &[&Ident], job: impl FnOnce() -> Result<T>) -> Result<T> {
+        match names.split_first() {
+            None => job(),
+            Some((first, rest)) => self.with_name(first, || self.with_names(rest, job)),
+        }
+    }
+
+    #[allow(clippy::type_complexity, reason = "tables, and files by the location of their table")]
+    fn plan_commit(
+        &self,
+        state: &State,
+        principal: &Principal,
+        commits: &[Commit],
+    ) -> Result<Plan<(Vec<Loaded>, Vec<(String, Vec<String>)>)>> {
+        let mut plan = Plan::new(Swap::default(), (Vec::new(), Vec::new()));
+        for commit in commits {
+            let step = match self.plan_step(state, principal, commit) {
+                Ok(step) => step,
+                Err(problem) => {
+                    plan.wrote.iter().for_each(|file| self.store.remove(file));
+                    return Err(problem);
+                }
+            };
+            // Several tables of a transaction may be the first of one namespace.
+            for put in step.swap.puts {
+                if !plan.swap.puts.iter().any(|(_, other)| other.what == What::Namespace && *other == put.1) {
+                    plan.swap.puts.push(put);
+                }
+            }
+            plan.wrote.extend(step.wrote);
+            plan.told.0.push(step.told);
+            plan.told.1.push(step.forgotten);
+        }
+        Ok(plan)
+    }
+
+    fn plan_step(&self, state: &State, principal: &Principal, commit: &Commit) -> Result<Step> {
+        let ident = &commit.ident;
+        if commit.creates {
+            return self.plan_create(state, principal, commit);
+        }
+        let known = match self.find(state, principal, ident)? {
+            Found::Other(known) => known,
+            Found::Own(table) => return self.plan_own(&table, commit),
+        };
+        let table = self.table_of(&known)?;
+        if let Err(error) = requirement::check(&commit.requirements, &table) {
+            // The answer to this very commit was lost, and the client asks again.
+            if error.kind() == Kind::Conflict && is_in(&commit.updates, &table) {
+                return self.unchanged(&table, &known.entry.metadata_location);
+            }
+            return Err(error.into());
+        }
+        let old_location = table.location.clone();
+        let mut change = Change::of(table, self.store.now_ms());
+        change.apply_all(&commit.updates)?;
+        let Some(changed) = change.finish(Some(&known.entry.metadata_location))? else {
+            return self.unchanged(&self.table_of(&known)?, &known.entry.metadata_location);
+        };
+        if changed.table.location != old_location {
+            self.check_location(state, ident, &changed.table.location)?;
+        }
+        let removes = changed.table.is_set(DELETE_OLD);
+        let forgotten = if removes { changed.forgotten } else { Vec::new() };
+        self.written(commit, changed.table, Some(&known), forgotten)
+    }
+
+    fn plan_create(&self, state: &State, principal: &Principal, commit: &Commit) -> Result<Step> {
+        let ident = &commit.ident;
+        let namespace = self.namespace_entry(state, principal, ident)?;
+        if state.find(ident)?.is_some_and(|known| known.entry.what == What::Table) {
+            return Err(Problem::exists("Requirement failed: table already exists"));
+        }
+        self.refuse_taken(state, principal, ident, What::Table)?;
+        let mut change = Change::new(self.store.new_uuid(), &commit.updates, self.store.now_ms());
+        change.apply_all(&commit.updates)?;
+        let changed = change.finish(None)?.ok_or_else(|| Problem::bad("a new table has a schema"))?;
+        self.check_location(state, ident, &changed.table.location)?;
+        let mut step = self.written(commit, changed.table, None, Vec::new())?;
+        step.swap.puts.extend(namespace.map(|namespace| (None, namespace)));
+        Ok(step)
+    }
+
+    /// Writes the metadata file of a table as it is to be, and plans that its name leads there.
+    fn written(
+        &self,
+        commit: &Commit,
+        table: Table,
+        known: Option<&Known>,
+        forgotten: Vec<String>,
+    ) -> Result<Step> {
+        let previous = known.map(|known| known.entry.metadata_location.as_str());
+        let metadata_location = self.store.next_metadata(&table.location, &table.properties, previous)?;
+        let told = Loaded::of(&table, &metadata_location)?;
+        self.store.write(&metadata_location, told.metadata.as_bytes(), previous)?;
+        let entry = entry_of(&commit.ident, &table, metadata_location.clone());
+        let swap = match known {
+            Some(known) => Swap::replace(known, entry),
+            None => Swap::add(entry),
+        };
+        Ok(Step { swap, wrote: Some(metadata_location), told, forgotten: (table.location, forgotten) })
+    }
+
+    fn unchanged(&self, table: &Table, metadata_location: &str) -> Result<Step> {
+        Ok(Step {
+            swap: Swap::default(),
+            wrote: None,
+            told: Loaded::of(table, metadata_location)?,
+            forgotten: Default::default(),
+        })
+    }
+
+    /// To a table that Polynya writes: its rows come from Polynya alone, and what the lake says of them must stay true. What
+    /// changes nothing is no commit.
+    fn plan_own(&self, own: &table::Snapshot, commit: &Commit) -> Result<Step> {
+        let (table, metadata_location) = self.own_metadata(own)?;
+        requirement::check(&commit.requirements, &table)?;
+        let mut change = Change::of(table.clone(), self.store.now_ms());
+        change.apply_all(&commit.updates)?;
+        if change.finish(Some(&metadata_location))?.is_none() {
+            return self.unchanged(&table, &metadata_location);
+        }
+        let what = match operation(&commit.updates) {
+            Some(operation) => format!("`{operation}` cannot be committed to it here"),
+            None => "its definition is changed there, not here".to_owned(),
+        };
+        Err(Problem::conflict(format!(
+            "{} is a table that Polynya writes: {what}. Rows go in through POST /v1/tables/…/rows or SQL",
+            commit.ident
+        )))
+    }
+}
+
+/// What the last snapshot of a commit says that it does.
+fn operation(updates: &[Json]) -> Option<&str> {
+    let added = updates.iter().rev().find(|update| update["action"] == "add-snapshot")?;
+    Some(added["snapshot"]["summary"]["operation"].as_str().unwrap_or("snapshot"))
+}
+
+/// Whether every snapshot that a commit adds is in the table already. Their ids are drawn at random, so no other commit
+/// made them.
+fn is_in(updates: &[Json], table: &Table) -> bool {
+    let mut added = updates.iter().filter(|update| update["action"] == "add-snapshot").peekable();
+    added.peek().is_some()
+        && added.all(|update| {
+            let snapshot = &update["snapshot"];
+            let known = snapshot["snapshot-id"].as_i64().and_then(|id| table.snapshot(id));
+            known.is_some_and(|known| known["manifest-list"] == snapshot["manifest-list"])
+        })
+}

@@ -1,0 +1,111 @@
+//! Names of namespaces, tables and views, and who may see them.
+
+use std::fmt;
+
+use serde::Deserialize;
+use types::{Principal, TableSet, name};
+
+use super::problem::{Problem, Result};
+
+/// Between the parts of a namespace in a path.
+const SEPARATOR: char = '\u{1f}';
+/// Parts of a namespace.
+const DEPTH_MAX: usize = 16;
+const PART_CHARS_MAX: usize = 128;
+const PART_BYTES_MAX: usize = 200;
+
+/// A table or view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct Ident {
+    pub namespace: Vec<String>,
+    pub name: String,
+}
+
+impl fmt::Display for Ident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", shown(&self.namespace), name::printable(&self.name))
+    }
+}
+
+/// A namespace as messages show it.
+pub fn shown(namespace: &[String]) -> String {
+    name::printable(&namespace.join("."))
+}
+
+/// The namespace of a path's part, which was decoded already.
+pub fn namespace(part: &str) -> Vec<String> {
+    part.split(SEPARATOR).map(str::to_owned).collect()
+}
+
+impl Ident {
+    pub fn new(namespace: Vec<String>, name: impl Into<String>) -> Ident {
+        Ident { namespace, name: name.into() }
+    }
+
+    /// As keys and Polynya name it. A part has no dot in it, so each name is one table's.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.namespace.join("."), self.name)
+    }
+
+    /// Whether Polynya could have a table of this name.
+    pub fn is_flat(&self) -> bool {
+        self.namespace.len() == 1
+    }
+
+    pub fn is_visible(&self, principal: &Principal) -> bool {
+        principal.may_see(&self.full_name())
+    }
+
+    /// Refuses what no table may be called, and what this principal may not make.
+    pub fn check_new(&self, principal: &Principal) -> Result<()> {
+        check_new_namespace(&self.namespace)?;
+        check_part(&self.name)?;
+        match self.is_visible(principal) {
+            true => Ok(()),
+            false => Err(Problem::forbidden(format!("the key `{}` may not make {self}", principal.name))),
+        }
+    }
+}
+
+/// Refuses what no namespace of others may be called.
+pub fn check_new_namespace(namespace: &[String]) -> Result<()> {
+    if namespace.is_empty() || namespace.len() > DEPTH_MAX {
+        return Err(Problem::bad(format!("a namespace has 1 to {DEPTH_MAX} parts")));
+    }
+    namespace.iter().try_for_each(|part| check_part(part))?;
+    match namespace[0].eq_ignore_ascii_case(name::RESERVED_NAMESPACE) {
+        true => Err(Problem::forbidden(format!(
+            "the namespace `{}` holds Polynya's own tables; choose another",
+            name::RESERVED_NAMESPACE
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn check_part(part: &str) -> Result<()> {
+    let is_bad = |c: char| c.is_control() || c == '.';
+    let fits = !part.is_empty()
+        && part.chars().count() <= PART_CHARS_MAX
+        && part.len() <= PART_BYTES_MAX
+        && !part.chars().any(is_bad)
+        && part.trim() == part;
+    match fits {
+        true => Ok(()),
+        false => Err(Problem::bad(format!(
+            "`{}` is no name: it has 1 to {PART_CHARS_MAX} characters, none of them a dot or a control character",
+            name::printable(part)
+        ))),
+    }
+}
+
+/// Whether a namespace exists for a principal: some table in it, or below it, might.
+pub fn may_see_namespace(principal: &Principal, namespace: &[String]) -> bool {
+    let TableSet::Only(tables) = &principal.tables else { return true };
+    let wanted = namespace.join(".");
+    let begins = |text: &str, with: &str| text.strip_prefix(with).is_some_and(|rest| rest.starts_with('.'));
+    tables.iter().any(|table| {
+        // `a.*` is all of a, and what is below it.
+        let whole = table.strip_suffix(".*").is_some_and(|whole| whole == wanted || begins(&wanted, whole));
+        whole || begins(table, &wanted)
+    })
+}

@@ -1,0 +1,351 @@
+//! Tables: others', and Polynya's own as far as they have a lake.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lake::catalog::{self, Purged, Table, Wanted};
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+use types::{Error, Principal, Result as CoreResult, name};
+
+use super::names::Ident;
+use super::problem::{Problem, Result};
+use super::service::{Catalog, Plan};
+use super::state::{Entry, Known, State, Swap, What};
+
+/// A table's or view's metadata as a client gets it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Empty for a table that is not made yet.
+    pub metadata_location: String,
+    /// JSON.
+    pub metadata: String,
+}
+
+/// A table that a request means.
+pub enum Found {
+    Other(Known),
+    Own(Arc<table::Snapshot>),
+}
+
+/// Which snapshots a client wants to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshots {
+    All,
+    Refs,
+}
+
+impl Loaded {
+    pub fn of(table: &Table, metadata_location: impl Into<String>) -> CoreResult<Loaded> {
+        Ok(Loaded { metadata_location: metadata_location.into(), metadata: table.to_json()?.to_string() })
+    }
+}
+
+impl Catalog {
+    /// A table that a principal may see. What has the name of a table of others is that, whatever came later.
+    pub fn find(&self, state: &State, principal: &Principal, ident: &Ident) -> Result<Found> {
+        let missing = || Err(Problem::no_table(ident));
+        if !ident.is_visible(principal) {
+            return missing();
+        }
+        match state.find(ident)? {
+            Some(known) if known.entry.what == What::Table => return Ok(Found::Other(known)),
+            Some(_) => return missing(),
+            None => {}
+        }
+        match self.own(principal, ident)? {
+            Some((table, true)) => Ok(Found::Own(table)),
+            _ => missing(),
+        }
+    }
+
+    /// The tables or views of a namespace that a principal may see.
+    pub fn list(&self, principal: &Principal, namespace: &[String], what: What) -> Result<BTreeSet<String>> {
+        let state = self.state();
+        self.namespace(&state, principal, namespace)?;
+        let (mut found, mut hidden) = (BTreeSet::new(), BTreeSet::new());
+        for known in state.all()? {
+            let entry = known.entry;
+            if entry.namespace == namespace
+                && entry.what != What::Namespace
+                && entry.ident().is_visible(principal)
+            {
+                if entry.what == what { &mut found } else { &mut hidden }.insert(entry.name);
+            }
+        }
+        if let ([namespace], What::Table) = (namespace, what) {
+            for table in self.engine.view(principal)?.tables() {
+                if let Some((of, name)) = table.def().name.split_once('.')
+                    && of == namespace
+                    && !hidden.contains(name)
+                    && self.has_lake(&table)
+                {
+                    found.insert(name.to_owned());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn load(&self, principal: &Principal, ident: &Ident, snapshots: Snapshots) -> Result<Loaded> {
+        match self.find(&self.state(), principal, ident)? {
+            Found::Other(known) => {
+                let text = self.read(&known)?;
+                let metadata = match snapshots {
+                    Snapshots::All => text,
+                    Snapshots::Refs => parsed(text.as_bytes(), &known)?.to_json_of_refs()?.to_string(),
+                };
+                Ok(Loaded { metadata_location: known.entry.metadata_location, metadata })
+            }
+            Found::Own(table) => {
+                let (table, metadata_location) = self.own_metadata(&table)?;
+                let metadata = match snapshots {
+                    Snapshots::All => table.to_json()?,
+                    Snapshots::Refs => table.to_json_of_refs()?,
+                };
+                Ok(Loaded { metadata_location, metadata: metadata.to_string() })
+            }
+        }
+    }
+
+    /// A metadata file's text, which is JSON at least.
+    pub fn read(&self, known: &Known) -> Result<String> {
+        let bytes = self.store.read(&known.entry.metadata_location)?;
+        let raw: Box<RawValue> = serde_json::from_slice(&bytes).map_err(|e| damaged(known, &e))?;
+        Ok(String::from(Box::<str>::from(raw)))
+    }
+
+    pub fn table_of(&self, known: &Known) -> Result<Table> {
+        let bytes: Bytes = self.store.read(&known.entry.metadata_location)?;
+        parsed(&bytes, known)
+    }
+
+    /// The newest metadata of one of Polynya's tables, and the file that holds it.
+    pub fn own_metadata(&self, table: &table::Snapshot) -> Result<(Table, String)> {
+        let lake = self.lake_of(table)?;
+        let path = lake.metadata_path();
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let metadata_location = format!("{}/metadata/{file}", lake.metadata.location);
+        Ok((Table::parse(&lake.metadata.to_bytes()?)?, metadata_location))
+    }
+
+    /// Refuses a name that something has, whoever may see it.
+    pub fn refuse_taken(
+        &self,
+        state: &State,
+        principal: &Principal,
+        ident: &Ident,
+        what: What,
+    ) -> Result<()> {
+        if let Some(known) = state.find(ident)? {
+            let taken = known.entry.what;
+            let same = if taken == what { "" } else { " with same name" };
+            return Err(Problem::exists(format!("{}{same} already exists: {ident}", taken.title())));
+        }
+        if !self.is_own_name(ident) {
+            return Ok(());
+        }
+        Err(match self.own(principal, ident)? {
+            Some(_) => Problem::exists(format!("Table already exists: {ident}; it is a table of Polynya")),
+            None => Problem::forbidden(format!("the key `{}` may not make {ident}", principal.name)),
+        })
+    }
+
+    /// What makes the entry of a namespace that is there without one.
+    pub fn namespace_entry(
+        &self,
+        state: &State,
+        principal: &Principal,
+        ident: &Ident,
+    ) -> Result<Option<Entry>> {
+        let known = self.namespace(state, principal, &ident.namespace)?;
+        Ok(known.is_none().then(|| Entry::of_namespace(ident.namespace.clone(), Default::default())))
+    }
+
+    /// Puts a new table or view into the catalog, whose metadata were written.
+    pub fn plan_new<T>(
+        &self,
+        state: &State,
+        principal: &Principal,
+        entry: Entry,
+        told: T,
+    ) -> Result<Plan<T>> {
+        let namespace = self.namespace_entry(state, principal, &entry.ident())?;
+        let wrote = vec![entry.metadata_location.clone()];
+        let mut swap = Swap::add(entry);
+        swap.puts.extend(namespace.map(|namespace| (None, namespace)));
+        Ok(Plan { swap, wrote, told })
+    }
+
+    /// Makes a table as a request's body says. A staged one is told and not made: its first commit makes it.
+    pub fn create(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
+        ident.check_new(principal)?;
+        let is_staged = body["stage-create"].as_bool().unwrap_or(false);
+        let made = |state: &State| -> Result<Table> {
+            self.namespace(state, principal, &ident.namespace)?;
+            self.refuse_taken(state, principal, ident, What::Table)?;
+            let location = match body["location"].as_str() {
+                Some(location) => location.trim_end_matches('/').to_owned(),
+                None => self.store.new_location(&ident.namespace, &ident.name),
+            };
+            self.check_location(state, ident, &location)?;
+            let wanted = Wanted {
+                schema: &body["schema"],
+                partition_spec: &body["partition-spec"],
+                write_order: &body["write-order"],
+                properties: catalog::texts(&body["properties"], "a property")?,
+            };
+            Ok(catalog::create(wanted, &self.store.new_uuid(), &location, self.store.now_ms())?)
+        };
+        if is_staged {
+            return Ok(Loaded::of(&made(&self.state())?, "")?);
+        }
+        self.in_order(|| {
+            self.with_name(ident, || {
+                self.change(|state| {
+                    let table = made(state)?;
+                    let metadata_location =
+                        self.store.next_metadata(&table.location, &table.properties, None)?;
+                    let loaded = Loaded::of(&table, &metadata_location)?;
+                    self.store.write(&metadata_location, loaded.metadata.as_bytes(), None)?;
+                    let entry = entry_of(ident, &table, metadata_location);
+                    self.plan_new(state, principal, entry, loaded)
+                })
+            })
+        })
+    }
+
+    /// Takes a table in whose metadata file is there already.
+    pub fn register(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
+        ident.check_new(principal)?;
+        let metadata_location = body["metadata-location"].as_str();
+        let metadata_location =
+            metadata_location.ok_or_else(|| Problem::bad("`metadata-location` is missing"))?;
+        let overwrites = body["overwrite"].as_bool().unwrap_or(false);
+        let path = self.store.path_of(metadata_location)?;
+        if !metadata_location.ends_with(".metadata.json") {
+            return Err(Problem::bad(format!(
+                "`{}` is no metadata file",
+                name::printable(metadata_location)
+            )));
+        }
+        if !self.engine.env().disk.exists(&path).unwrap_or(false) {
+            return Err(Problem::bad(format!("there is no file `{}`", name::printable(metadata_location))));
+        }
+        let table = Table::parse(&self.store.read(metadata_location)?)?;
+        self.store.adopt(metadata_location)?;
+        self.in_order(|| {
+            self.with_name(ident, || {
+                self.change(|state| {
+                    self.namespace(state, principal, &ident.namespace)?;
+                    let old = state.find(ident)?.filter(|old| overwrites && old.entry.what == What::Table);
+                    if old.is_none() {
+                        self.refuse_taken(state, principal, ident, What::Table)?;
+                    }
+                    self.check_location(state, ident, &table.location)?;
+                    let loaded = Loaded::of(&table, metadata_location)?;
+                    let entry = entry_of(ident, &table, metadata_location.to_owned());
+                    let mut plan = match &old {
+                        Some(old) => Plan::new(Swap::replace(old, entry), loaded),
+                        None => self.plan_new(state, principal, entry, loaded)?,
+                    };
+                    // It was there before, and stays whatever comes.
+                    plan.wrote.clear();
+                    Ok(plan)
+                })
+            })
+        })
+    }
+
+    /// Lets go of a table. With `purge` its files go too, before this returns.
+    pub fn drop(&self, principal: &Principal, ident: &Ident, purge: bool) -> Result<Option<Purged>> {
+        let dropped = self.in_order(|| {
+            self.change(|state| {
+                let Found::Other(known) = self.find(state, principal, ident)? else {
+                    return Err(own_refused(ident, "dropped"));
+                };
+                let table = if purge { Some(self.table_of(&known)?) } else { None };
+                if table.as_ref().is_some_and(|table| table.properties.get("gc.enabled").is_some_and(|gc| gc == "false")) {
+                    return Err(Problem::bad(format!(
+                        "{ident} says `gc.enabled = false`: its files may be others' too, so it is dropped without purge only"
+                    )));
+                }
+                Ok(Plan::new(Swap::remove(&known), (known.entry, table)))
+            })
+        })?;
+        self.forget(ident);
+        let (entry, Some(table)) = dropped else { return Ok(None) };
+        let purged = self.store.purge(&table, &entry.metadata_location)?;
+        if purged.failed > 0 {
+            tracing::warn!(table = %ident, files = purged.failed, "files of a table that was purged are still there");
+        }
+        Ok(Some(purged))
+    }
+
+    /// Gives a table or view another name. Its files stay where they are.
+    pub fn rename(&self, principal: &Principal, from: &Ident, to: &Ident, what: What) -> Result<()> {
+        let missing = || match what {
+            What::View => Problem::no_view(from),
+            _ => Problem::no_table(from),
+        };
+        if !from.is_visible(principal) {
+            return Err(missing());
+        }
+        to.check_new(principal)?;
+        self.in_order(|| {
+            self.with_name(to, || {
+                self.change(|state| {
+                    let known = state.find(from)?.filter(|known| known.entry.what == what);
+                    let Some(known) = known else {
+                        return match (what, self.own(principal, from)?) {
+                            (What::Table, Some((_, true))) => Err(own_refused(from, "renamed")),
+                            _ => Err(missing()),
+                        };
+                    };
+                    let namespace = self.namespace_entry(state, principal, to)?;
+                    if let Some(taken) = state.find(to)? {
+                        let title = taken.entry.what.title();
+                        return Err(Problem::exists(format!(
+                            "Cannot rename {from} to {to}. {title} already exists"
+                        )));
+                    }
+                    self.refuse_taken(state, principal, to, what)?;
+                    let mut entry = known.entry.clone();
+                    (entry.namespace, entry.name) = (to.namespace.clone(), to.name.clone());
+                    let mut swap = Swap::replace(&known, entry);
+                    swap.puts.extend(namespace.map(|namespace| (None, namespace)));
+                    Ok(Plan::new(swap, ()))
+                })
+            })
+        })?;
+        self.forget(from);
+        Ok(())
+    }
+}
+
+pub fn entry_of(ident: &Ident, table: &Table, metadata_location: String) -> Entry {
+    Entry {
+        what: What::Table,
+        namespace: ident.namespace.clone(),
+        name: ident.name.clone(),
+        uuid: table.table_uuid.clone(),
+        location: table.location.clone(),
+        metadata_location,
+        properties: Default::default(),
+    }
+}
+
+fn own_refused(ident: &Ident, what: &str) -> Problem {
+    Problem::forbidden(format!("{ident} is a table of Polynya and is {what} there, not through this catalog"))
+}
+
+fn parsed(bytes: &[u8], known: &Known) -> Result<Table> {
+    Ok(Table::parse(bytes).map_err(|e| damaged(known, &e))?)
+}
+
+/// What was written well was changed since.
+fn damaged(known: &Known, error: &dyn std::fmt::Display) -> Error {
+    Error::damaged(format!("the metadata of {} are not readable: {error}", known.entry.ident()))
+        .with("file", &known.entry.metadata_location)
+}

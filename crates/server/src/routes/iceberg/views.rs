@@ -1,0 +1,131 @@
+//! Views of others: a query in one or more dialects, which this server keeps and does not run.
+
+use lake::catalog::{self, View, ViewChange, requirement};
+use serde_json::{Value as Json, json};
+use types::{Error, Principal, Result as CoreResult};
+
+use super::names::Ident;
+use super::problem::{Problem, Result};
+use super::service::{Catalog, Plan};
+use super::state::{Entry, Known, State, Swap, What};
+use super::tables::Loaded;
+
+impl Catalog {
+    pub fn find_view(&self, state: &State, principal: &Principal, ident: &Ident) -> Result<Known> {
+        let known = match ident.is_visible(principal) {
+            true => state.find(ident)?,
+            false => None,
+        };
+        known.filter(|known| known.entry.what == What::View).ok_or_else(|| Problem::no_view(ident))
+    }
+
+    pub fn load_view(&self, principal: &Principal, ident: &Ident) -> Result<Loaded> {
+        let known = self.find_view(&self.state(), principal, ident)?;
+        Ok(Loaded { metadata: self.read(&known)?, metadata_location: known.entry.metadata_location })
+    }
+
+    pub fn create_view(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
+        ident.check_new(principal)?;
+        let mut version = body["view-version"].clone();
+        if !version.is_object() {
+            return Err(Problem::bad("`view-version` is missing"));
+        }
+        // The one that comes with it is the only schema there is.
+        version["schema-id"] = json!(-1);
+        let updates = [
+            json!({ "action": "add-schema", "schema": body["schema"] }),
+            json!({ "action": "add-view-version", "view-version": version }),
+            json!({ "action": "set-current-view-version", "view-version-id": -1 }),
+            json!({ "action": "set-properties", "updates": catalog::texts(&body["properties"], "a property")? }),
+        ];
+        self.in_order(|| {
+            self.with_name(ident, || {
+                self.change(|state| {
+                    self.namespace(state, principal, &ident.namespace)?;
+                    self.refuse_taken(state, principal, ident, What::View)?;
+                    let location = match body["location"].as_str() {
+                        Some(location) => location.trim_end_matches('/').to_owned(),
+                        None => self.store.new_location(&ident.namespace, &ident.name),
+                    };
+                    self.check_location(state, ident, &location)?;
+                    let mut change = ViewChange::new(self.store.new_uuid(), location, self.store.now_ms());
+                    change.apply_all(&updates)?;
+                    let view = change.finish()?.ok_or_else(|| Error::internal("a new view is no change"))?;
+                    let (entry, loaded) = self.write_view(ident, &view, None)?;
+                    self.plan_new(state, principal, entry, loaded)
+                })
+            })
+        })
+    }
+
+    /// Changes a view: another query, other properties.
+    pub fn commit_view(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
+        let list = |key: &str| match &body[key] {
+            Json::Null => Ok(Vec::new()),
+            Json::Array(list) => Ok(list.clone()),
+            _ => Err(Problem::bad(format!("`{key}` is a list"))),
+        };
+        let (requirements, updates) = (list("requirements")?, list("updates")?);
+        let run = || {
+            self.change(|state| {
+                let known = self.find_view(state, principal, ident)?;
+                let metadata_location = known.entry.metadata_location.clone();
+                let view = View::parse(&self.store.read(&metadata_location)?)
+                    .map_err(|e| Error::damaged(format!("the metadata of {ident} are not readable: {e}")))?;
+                requirement::check_view(&requirements, &view.view_uuid)?;
+                let mut change = ViewChange::of(view.clone(), self.store.now_ms());
+                change.apply_all(&updates)?;
+                let Some(changed) = change.finish()? else {
+                    return Ok(Plan::new(Swap::default(), (loaded(&view, &metadata_location)?, None)));
+                };
+                if changed.location != view.location {
+                    self.check_location(state, ident, &changed.location)?;
+                }
+                let (entry, told) = self.write_view(ident, &changed, Some(&known))?;
+                let wrote = vec![entry.metadata_location.clone()];
+                // No view names the files of before.
+                let old = (view.location, metadata_location);
+                Ok(Plan { swap: Swap::replace(&known, entry), wrote, told: (told, Some(old)) })
+            })
+        };
+        let moves = updates.iter().any(|update| update["action"] == "set-location");
+        let (loaded, old) = if moves { self.in_order(run)? } else { run()? };
+        if let Some((location, file)) = old {
+            self.store.remove_old(&location, &file);
+        }
+        Ok(loaded)
+    }
+
+    fn write_view(&self, ident: &Ident, view: &View, known: Option<&Known>) -> Result<(Entry, Loaded)> {
+        let previous = known.map(|known| known.entry.metadata_location.as_str());
+        let metadata_location = self.store.next_metadata(&view.location, &view.properties, previous)?;
+        let told = loaded(view, &metadata_location)?;
+        self.store.write(&metadata_location, told.metadata.as_bytes(), previous)?;
+        let entry = Entry {
+            what: What::View,
+            namespace: ident.namespace.clone(),
+            name: ident.name.clone(),
+            uuid: view.view_uuid.clone(),
+            location: view.location.clone(),
+            metadata_location,
+            properties: Default::default(),
+        };
+        Ok((entry, told))
+    }
+
+    pub fn drop_view(&self, principal: &Principal, ident: &Ident) -> Result<()> {
+        let entry = self.in_order(|| {
+            self.change(|state| {
+                let known = self.find_view(state, principal, ident)?;
+                Ok(Plan::new(Swap::remove(&known), known.entry))
+            })
+        })?;
+        self.forget(ident);
+        self.store.remove_old(&entry.location, &entry.metadata_location);
+        Ok(())
+    }
+}
+
+fn loaded(view: &View, metadata_location: &str) -> CoreResult<Loaded> {
+    Ok(Loaded { metadata_location: metadata_location.to_owned(), metadata: view.to_json()?.to_string() })
+}

@@ -1,0 +1,115 @@
+//! A body that is read as it comes, in a thread of its own: of any size, in little memory.
+
+use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use bytes::Bytes;
+use engine::threads::Class;
+use http_body_util::BodyExt;
+use tokio::sync::{mpsc, oneshot};
+use types::{Error, Kind};
+
+use crate::app::Shared;
+use crate::failure::{Failure, Result};
+use crate::telemetry::Close;
+
+/// Pieces of a body that wait between its connection and the thread that reads it.
+const PARTS_WAITING: usize = 8;
+/// In each [`Options::body_time_max`](crate::Options::body_time_max) at least so much must come.
+const SLOW_BYTES: usize = 1 << 20;
+
+/// Runs `job` over a body in a thread called `name`. With what it gave, what was wrong with the body if it broke off: then the
+/// job only heard that there is no more.
+pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
+    app: &Shared,
+    body: Body,
+    name: &str,
+    job: impl FnOnce(Incoming) -> Result<T, E> + Send + 'static,
+) -> Result<(Result<T, E>, Option<Failure>)> {
+    let (sender, parts) = mpsc::channel(PARTS_WAITING);
+    let (done, mut outcome) = oneshot::channel();
+    let thread = Class::Work.spawn(name, move || {
+        let input = Incoming { parts, part: Bytes::new(), ended: false };
+        let result = catch_unwind(AssertUnwindSafe(|| job(input)));
+        let bug = |_| Err(Error::internal("reading a body met a bug of Polynya").into());
+        // Nobody may wait any more.
+        let _ = done.send(result.unwrap_or_else(bug));
+    });
+    thread.map_err(|error| Error::io("starting a thread", error))?;
+    let (result, broken) = tokio::select! {
+        biased;
+        result = &mut outcome => (result, None),
+        fed = feed(app, body, sender) => (outcome.await, fed.err()),
+    };
+    Ok((result.unwrap_or_else(|_| Err(Error::internal("a body was read without an answer").into())), broken))
+}
+
+/// What comes of a body.
+enum Part {
+    Data(Bytes),
+    /// All of it came. Whatever ends without this was cut.
+    End,
+}
+
+/// Hands the body on as it comes and as it is taken.
+async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<Part>) -> Result<()> {
+    let options = &app.options;
+    let slow = || {
+        app.telemetry.closed(Close::SlowBody);
+        Failure::slow_body()
+    };
+    let (mut waited, mut came) = (Duration::ZERO, 0);
+    loop {
+        let since = Instant::now();
+        let frame = tokio::time::timeout(options.body_pause_max, body.frame()).await.map_err(|_| slow())?;
+        waited += since.elapsed();
+        let data = match frame {
+            None => break,
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_trailers) => continue,
+            },
+            Some(Err(_)) => return Err(Failure::cut_body()),
+        };
+        came += data.len();
+        if came >= SLOW_BYTES {
+            (waited, came) = (Duration::ZERO, 0);
+        } else if waited > options.body_time_max {
+            return Err(slow());
+        }
+        app.telemetry.bytes_in.fetch_add(data.len() as u64, Relaxed);
+        app.telemetry.ingest_bytes.fetch_add(data.len() as u64, Relaxed);
+        if sender.send(Part::Data(data)).await.is_err() {
+            // Its reader has found what it will answer.
+            return Ok(());
+        }
+    }
+    // As above.
+    let _ = sender.send(Part::End).await;
+    Ok(())
+}
+
+/// The body as a thread reads it.
+pub struct Incoming {
+    parts: mpsc::Receiver<Part>,
+    part: Bytes,
+    ended: bool,
+}
+
+impl Read for Incoming {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        while self.part.is_empty() && !self.ended {
+            match self.parts.blocking_recv() {
+                Some(Part::Data(data)) => self.part = data,
+                Some(Part::End) => self.ended = true,
+                None => return Err(io::Error::other(Error::new(Kind::Closed, "the body ended half way"))),
+            }
+        }
+        let count = self.part.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&self.part.split_to(count));
+        Ok(count)
+    }
+}

@@ -1,0 +1,295 @@
+//! How far a table is: what is acknowledged, in segments, in the lake. And waiting until it is somewhere.
+//!
+//! A row has been *passed* by the lake when the lake has taken in all row ids up to it, and every delete of the commit that
+//! wrote it: by the rule of positions ([`table::materializer`]) the one is never without the other. So an update has passed
+//! with its new row, and the old one is gone by then. A delete alone has no row; for it one waits for its lsn.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use engine::View;
+use http::Request;
+use lake::Lacks;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use table::Snapshot;
+use table::materializer::Position;
+use types::{Error, Kind, Lsn, Principal, RowId, Scope, TableId, name};
+
+use super::{DEADLINE_MAX, FAILURE_EVERY, check_followed, is_there, shown, standing, told};
+use crate::app::Shared;
+use crate::asked;
+use crate::auth::Admitted;
+use crate::failure::{Failure, Result};
+use crate::routes::json;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    wait: Option<Mark>,
+    row: Option<u64>,
+    lsn: Option<u64>,
+    deadline_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Mark {
+    Acknowledged,
+    Sealed,
+    Lake,
+}
+
+/// How far the rows of a table are; with `wait`, once they are so far.
+pub async fn watermarks(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(admitted): Extension<Admitted>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked: Asked = asked::query(request.uri())?;
+    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(WAIT).min(DEADLINE_MAX);
+    let goal = match (asked.wait, asked.row, asked.lsn) {
+        (None, None, None) if asked.deadline_ms.is_none() => None,
+        (None, ..) => {
+            return Err(Error::invalid("`row`, `lsn` and `deadline_ms` belong to `wait`")
+                .hint("say what is waited for: `wait=acknowledged`, `wait=sealed` or `wait=lake`")
+                .into());
+        }
+        (Some(_), Some(_), Some(_)) => {
+            return Err(Error::invalid("`row` and `lsn` exclude each other")
+                .hint("`lsn` is what the answer of a write says; it covers its rows and its deletes")
+                .into());
+        }
+        (Some(mark), row, lsn) => Some((mark, row.map(RowId), lsn.map(Lsn))),
+    };
+    let view = app.engine.view(&principal)?;
+    let found = view.table(&table)?;
+    let full_name = found.def().name.clone();
+    let Some((mark, row, lsn)) = goal else {
+        return Ok(json(&marks(&app, &view, &found, &principal).await?));
+    };
+    if mark == Mark::Lake {
+        check_followed(&app, &found)?;
+    }
+    let goal = match (row, lsn) {
+        (Some(row), _) => Goal::Row(row),
+        (None, Some(lsn)) => Goal::Commit(lsn),
+        (None, None) => Goal::Point(last_row(&found), found.lsn()),
+    };
+    let mut waiter =
+        Waiter { app, principal, admitted, full_name, id: found.def().id, mark, goal, lacked: None };
+    drop((view, found));
+    match tokio::time::timeout(deadline, waiter.passed()).await {
+        Ok(passed) => Ok(json(&passed?)),
+        Err(_) => Err(waiter.late(deadline).await?.into()),
+    }
+}
+
+fn last_row(table: &Snapshot) -> RowId {
+    RowId(table.next_row().0 - 1)
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Goal {
+    /// All rows up to this one, which may be one to come.
+    Row(RowId),
+    /// Everything of this commit and those before it. Where its rows end is not known yet.
+    Commit(Lsn),
+    /// All rows up to this one, and all deletes up to this lsn.
+    Point(RowId, Lsn),
+}
+
+struct Waiter {
+    app: Shared,
+    principal: Arc<Principal>,
+    admitted: Admitted,
+    full_name: String,
+    id: TableId,
+    mark: Mark,
+    goal: Goal,
+    /// A position of the lake (its row and lsn) at which it lacked something of the table as it stood at an lsn.
+    lacked: Option<(RowId, Lsn, Lsn)>,
+}
+
+impl Waiter {
+    /// The marks, once the one waited for is there.
+    async fn passed(&mut self) -> Result<Json> {
+        let mut lsn = self.app.lsn.subscribe();
+        let mut stopping = self.app.stopping.subscribe();
+        let started = Instant::now();
+        loop {
+            if *stopping.borrow() {
+                return Err(Error::new(Kind::Closed, "the server stops").into());
+            }
+            // Seen before the view is taken, so that what comes behind it wakes us.
+            lsn.borrow_and_update();
+            let (view, table) = self.look()?;
+            if self.is_passed(&view, &table).await? {
+                return marks(&self.app, &view, &table, &self.principal).await;
+            }
+            // A log that takes no more writes takes no edits either: nothing moves any more.
+            if let Some(error) = self.app.engine.status().write_error {
+                return Err(told(error, &self.principal).into());
+            }
+            if self.mark == Mark::Lake
+                && let Some(error) = standing(&self.app, &table).and_then(|standing| standing.error)
+            {
+                return Err(told(error, &self.principal).into());
+            }
+            drop((view, table));
+            // However many wait, and however long: each looks again the less often the longer it has waited, and is late by
+            // a twentieth of that.
+            let rest = (started.elapsed() / 20).min(REST_MAX);
+            tokio::select! {
+                () = async {
+                    tokio::time::sleep(rest).await;
+                    // A failure publishes nothing, so it is asked for.
+                    let _ = tokio::time::timeout(FAILURE_EVERY.max(rest), lsn.changed()).await;
+                } => {}
+                _ = stopping.changed() => {}
+            }
+        }
+    }
+
+    /// The newest state, as far as the principal may still see it.
+    fn look(&self) -> Result<(View, Arc<Snapshot>)> {
+        if !self.admitted.still_holds(self.app.engine.root().keys()) {
+            return Err(Failure::unauthorized(
+                "the key was removed or changed",
+                "ask again with one that exists",
+            ));
+        }
+        let view = self.app.engine.view(&self.principal)?;
+        let found = view.find(&self.full_name).filter(|table| table.def().id == self.id);
+        let table = found.ok_or_else(|| {
+            let short = name::short_table_name(&self.full_name);
+            Error::not_found(format!("table `{short}` was dropped"))
+        })?;
+        Ok((view, table))
+    }
+
+    async fn is_passed(&mut self, view: &View, table: &Arc<Snapshot>) -> Result<bool> {
+        if let Goal::Commit(lsn) = self.goal {
+            if lsn > view.lsn() {
+                return Ok(false);
+            }
+            let found = table.clone();
+            let last = self.app.work.run(move || found.last_row_at(lsn)).await??;
+            self.goal = Goal::Point(last, lsn.min(table.lsn()));
+        }
+        let (row, lsn) = match self.goal {
+            Goal::Row(row) => (row, Lsn(0)),
+            Goal::Point(row, lsn) => (row, lsn),
+            Goal::Commit(_) => return Ok(false),
+        };
+        match self.mark {
+            Mark::Acknowledged => Ok(table.next_row() > row),
+            Mark::Sealed => Ok(table.sealed_next() > row),
+            Mark::Lake => {
+                let Some(position) = view.derived(lake::NAME, table) else { return Ok(false) };
+                if !self.has_landed(&position, table, row, lsn).await? {
+                    return Ok(false);
+                }
+                if self.app.work.run(move || is_there(&position)).await?? {
+                    return Ok(true);
+                }
+                Err(Error::new(Kind::Damaged, "the lake's newest metadata file is gone")
+                    .with("table", short(table))
+                    .hint("POST …/commit lands the table anew")
+                    .into())
+            }
+        }
+    }
+
+    async fn has_landed(
+        &mut self,
+        position: &Arc<Position>,
+        table: &Arc<Snapshot>,
+        row: RowId,
+        lsn: Lsn,
+    ) -> Result<bool> {
+        let checkpoint = &position.checkpoint;
+        if checkpoint.row >= row && checkpoint.lsn >= lsn {
+            return Ok(true);
+        }
+        // A lake that lacks nothing of the table commits nothing, and so may stand before the lsn for ever.
+        if table.next_row() <= row || checkpoint.row < row {
+            return Ok(false);
+        }
+        let at = (checkpoint.row, checkpoint.lsn, table.lsn());
+        if self.lacked == Some(at) {
+            return Ok(false);
+        }
+        let (found, position) = (table.clone(), position.clone());
+        let lacks = self.app.work.run(move || Lacks::at(&position, &found)).await??;
+        self.lacked = Some(at);
+        Ok(!lacks.any())
+    }
+
+    /// What is told to who waited in vain.
+    async fn late(&self, deadline: Duration) -> Result<Error> {
+        let (view, table) = self.look()?;
+        let mut so_far =
+            format!("acknowledged row {}, sealed row {}", last_row(&table), table.sealed_next().0 - 1);
+        if let Some(position) = view.derived(lake::NAME, &table) {
+            let checkpoint = &position.checkpoint;
+            so_far += &format!(", in the lake row {} of lsn {}", checkpoint.row, checkpoint.lsn);
+        }
+        let what = match self.mark {
+            Mark::Acknowledged => "is not acknowledged",
+            Mark::Sealed => "is not in segments",
+            Mark::Lake => "is not in the lake",
+        };
+        let which = match self.goal {
+            Goal::Row(row) => format!("row {row}"),
+            Goal::Commit(lsn) => format!("lsn {lsn}"),
+            Goal::Point(row, lsn) => format!("row {row} of lsn {lsn}"),
+        };
+        let message = format!("{which} {what} after {} ms", deadline.as_millis());
+        Ok(Error::new(Kind::Timeout, message)
+            .with("table", short(&table))
+            .hint(format!("so far: {so_far}; ask again, or with a larger deadline_ms")))
+    }
+}
+
+/// Rows that come slowly land a minute after the first of them.
+const WAIT: Duration = Duration::from_secs(120);
+/// The longest between two looks, and so the latest that a mark is told of.
+const REST_MAX: Duration = Duration::from_millis(500);
+
+fn short(table: &Snapshot) -> &str {
+    name::short_table_name(&table.def().name)
+}
+
+async fn marks(app: &Shared, view: &View, table: &Arc<Snapshot>, principal: &Principal) -> Result<Json> {
+    let mut marks = json!({
+        "table": short(table),
+        "acknowledged": { "row": last_row(table).0, "lsn": table.lsn().0 },
+        "sealed": { "row": table.sealed_next().0 - 1 },
+    });
+    let Some(standing) = standing(app, table) else { return Ok(marks) };
+    let position = view.derived(lake::NAME, table);
+    marks["lake"] = match &position {
+        Some(position) => shown(position, principal)?,
+        None => Json::Null,
+    };
+    let gone = match position {
+        Some(position) => !app.work.run(move || is_there(&position)).await??,
+        None => false,
+    };
+    if gone {
+        marks["lake_error"] = json!("its newest metadata file is gone; a commit lands the table anew");
+    }
+    if let Some(error) = standing.error {
+        let is_admin = principal.require(Scope::Admin).is_ok();
+        marks["lake_error"] =
+            json!(if is_admin { error.to_string() } else { error.kind().name().to_owned() });
+    }
+    Ok(marks)
+}

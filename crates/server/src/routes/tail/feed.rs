@@ -1,0 +1,256 @@
+//! One follower's way through the changes of a table.
+//!
+//! It keeps a position and no rows: a page of the feed is read in slices, each of the newest state and only when the one before
+//! was taken. So a follower that reads slowly holds neither a snapshot nor more than one slice, however large a commit is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::Int64Type;
+use table::{ChangesPage, Inserted, Snapshot};
+use tokio::sync::watch;
+use types::{Error, Lsn, Principal, Result as CoreResult, RowId, TableId, name};
+use wire::out;
+
+use super::form::{Form, Kind};
+use crate::app::Shared;
+use crate::auth::Admitted;
+use crate::failure::{Failure, Result};
+use crate::partition::Partition;
+
+/// Rows and deletes of a page, about: one that is more is a single commit.
+const PAGE_ROWS: usize = 2_000;
+/// Rows that are read for one slice, and about how much text they may become.
+const SLICE_ROWS: usize = 2_000;
+const SLICE_BYTES: usize = 256 << 10;
+/// Rows between two looks at how long the text has become.
+const STEP_ROWS: usize = 16;
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
+
+pub struct Feed {
+    pub app: Shared,
+    principal: Arc<Principal>,
+    admitted: Admitted,
+    full_name: String,
+    id: TableId,
+    /// Everything up to here was told.
+    after: Lsn,
+    /// Only rows of this partition; of the table as it then is.
+    partition: Option<Arc<str>>,
+    /// What is being told of the commits behind it.
+    page: Option<Telling>,
+    lsn: watch::Receiver<Lsn>,
+    stopping: watch::Receiver<bool>,
+    said: Instant,
+}
+
+/// A page, as far as it was not told yet.
+struct Telling {
+    page: ChangesPage,
+    /// How many of its deletes were.
+    deleted: usize,
+    /// Whether anything was.
+    begun: bool,
+}
+
+impl Feed {
+    pub fn new(
+        app: Shared,
+        principal: Arc<Principal>,
+        admitted: Admitted,
+        table: &Snapshot,
+        after: Lsn,
+        partition: Option<String>,
+    ) -> Feed {
+        let (lsn, stopping) = (app.lsn.subscribe(), app.stopping.subscribe());
+        let (full_name, id) = (table.def().name.clone(), table.def().id);
+        let (said, partition) = (Instant::now(), partition.map(Into::into));
+        Feed { app, principal, admitted, full_name, id, after, partition, page: None, lsn, stopping, said }
+    }
+
+    /// The next piece of the feed, which is not empty; `None` once the server stops.
+    ///
+    /// Not to be asked again once it was dropped before it came: what it was about to tell is lost.
+    pub async fn next<F: Form>(&mut self) -> Result<Option<F::Piece>> {
+        loop {
+            if *self.stopping.borrow() {
+                return Ok(None);
+            }
+            self.still_allowed()?;
+            // Seen before the view is taken, so that what comes behind it wakes us.
+            self.lsn.borrow_and_update();
+            let view = self.app.engine.view(&self.principal)?;
+            let gone = || {
+                Error::not_found(format!("table `{}` was dropped", name::short_table_name(&self.full_name)))
+            };
+            let snapshot = view.find(&self.full_name).filter(|s| s.def().id == self.id).ok_or_else(gone)?;
+            if self.page.is_some() || snapshot.lsn() > self.after {
+                let (after, page, partition) = (self.after, self.page.take(), self.partition.clone());
+                let told = self.app.work.run(move || slice::<F>(&snapshot, after, page, partition)).await??;
+                (self.after, self.page) = (told.after, told.page);
+                let quiet = self.said.elapsed() >= HEARTBEAT;
+                if told.form.bytes() > 0 {
+                    return self.say(told.form);
+                }
+                if quiet {
+                    return self.say(self.heartbeat::<F>());
+                }
+                continue;
+            }
+            let newest = view.lsn();
+            drop((view, snapshot));
+            tokio::select! {
+                _ = self.lsn.changed() => {}
+                _ = self.stopping.changed() => {}
+                () = tokio::time::sleep(HEARTBEAT.saturating_sub(self.said.elapsed())) => {
+                    // Nothing of this table happened up to here: a client may resume from it.
+                    self.after = self.after.max(newest);
+                    return self.say(self.heartbeat::<F>());
+                }
+            }
+        }
+    }
+
+    fn heartbeat<F: Form>(&self) -> F {
+        let mut form = F::default();
+        match &self.page {
+            None => form.resume(self.after),
+            Some(_) => form.still_here(),
+        }
+        form
+    }
+
+    fn say<F: Form>(&mut self, form: F) -> Result<Option<F::Piece>> {
+        self.said = Instant::now();
+        Ok(Some(form.finish()?))
+    }
+
+    /// A key may be removed while its stream runs.
+    fn still_allowed(&self) -> Result<()> {
+        if self.admitted.still_holds(self.app.engine.root().keys()) {
+            Ok(())
+        } else {
+            Err(Failure::unauthorized("the key was removed or changed", "ask again with one that exists"))
+        }
+    }
+}
+
+/// What was read of a page.
+struct Told<F> {
+    after: Lsn,
+    page: Option<Telling>,
+    form: F,
+}
+
+/// Goes on with a page, or begins the one behind `after`.
+fn slice<F: Form>(
+    snapshot: &Snapshot,
+    after: Lsn,
+    page: Option<Telling>,
+    partition: Option<Arc<str>>,
+) -> CoreResult<Told<F>> {
+    // Columns may have changed since the last one.
+    let partition = partition.map(|asked| Partition::parse(snapshot.def(), &asked)).transpose()?;
+    let mut telling = match page {
+        Some(telling) => telling,
+        None => Telling { page: snapshot.changes_page(after, PAGE_ROWS)?, deleted: 0, begun: false },
+    };
+    let mut form = F::default();
+    let is_whole = telling.tell(snapshot, partition.as_ref(), &mut form)?;
+    telling.begun |= form.bytes() > 0;
+    if !is_whole {
+        return Ok(Told { after, page: Some(telling), form });
+    }
+    let after = telling.page.next;
+    if telling.begun {
+        form.resume(after);
+    }
+    Ok(Told { after, page: None, form })
+}
+
+impl Telling {
+    /// Tells some of what is left; whether that was all. In the order of lsns, deletes first.
+    fn tell(
+        &mut self,
+        snapshot: &Snapshot,
+        partition: Option<&Partition>,
+        form: &mut impl Form,
+    ) -> CoreResult<bool> {
+        let columns = snapshot.all_columns();
+        let inserted = snapshot.inserted_among(self.page.first, self.page.end, SLICE_ROWS, columns)?;
+        let json = out::json::Writer::new(snapshot.arrow_schema());
+        let mut text = Vec::new();
+        let mut read = 0;
+        for part in inserted {
+            let Some(last) = row_ids(&part.batch).values().last().copied() else { continue };
+            read += part.batch.num_rows();
+            let part = match partition {
+                None => part,
+                Some(partition) => narrowed(part, partition)?,
+            };
+            let ids = row_ids(&part.batch);
+            let (mut at, mut end) = (0, 0);
+            for (lsn, rows) in &part.runs {
+                end += rows;
+                while at < end {
+                    if !self.tell_deletes(Some(*lsn), form) {
+                        return Ok(false);
+                    }
+                    let some = part.batch.slice(at, (end - at).min(STEP_ROWS));
+                    text.clear();
+                    json.rows(&some, &mut text);
+                    // JSON has no bare line breaks, so each line is a row.
+                    for line in text.split(|b| *b == b'\n').take(some.num_rows()) {
+                        form.event(Kind::Insert, *lsn, line);
+                    }
+                    at += some.num_rows();
+                    self.page.first = RowId(ids.value(at - 1) as u64 + 1);
+                    if form.bytes() >= SLICE_BYTES {
+                        return Ok(false);
+                    }
+                }
+            }
+            self.page.first = RowId(last as u64 + 1);
+        }
+        if read >= SLICE_ROWS {
+            return Ok(false);
+        }
+        self.page.first = self.page.end;
+        Ok(self.tell_deletes(None, form))
+    }
+
+    /// The deletes of commits up to `lsn` (`None`: all that are left), as long as there is room; whether there was.
+    fn tell_deletes(&mut self, lsn: Option<Lsn>, form: &mut impl Form) -> bool {
+        while let Some((row, at)) = self.page.deleted.get(self.deleted)
+            && lsn.is_none_or(|lsn| *at <= lsn)
+        {
+            if form.bytes() >= SLICE_BYTES {
+                return false;
+            }
+            form.event(Kind::Delete, *at, format!("{{\"_row_id\":{row}}}").as_bytes());
+            self.deleted += 1;
+        }
+        true
+    }
+}
+
+fn row_ids(batch: &RecordBatch) -> &Int64Array {
+    batch.column(0).as_primitive::<Int64Type>()
+}
+
+/// The rows of a partition, with the commits that wrote them.
+fn narrowed(part: Inserted, partition: &Partition) -> CoreResult<Inserted> {
+    let mask = partition.mask(&part.batch)?;
+    let mut at = 0;
+    let mut runs = part.runs;
+    for (_, rows) in &mut runs {
+        let kept = mask.slice(at, *rows).true_count();
+        at += *rows;
+        *rows = kept;
+    }
+    let batch = filter_record_batch(&part.batch, &mask)
+        .map_err(|e| Error::internal(format!("the rows of a partition: {e}")))?;
+    Ok(Inserted { batch, runs })
+}

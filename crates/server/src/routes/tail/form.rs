@@ -1,0 +1,192 @@
+//! What a follower is sent: the change feed as server-sent events, or as messages of a WebSocket.
+
+use axum::extract::ws::Utf8Bytes;
+use bytes::Bytes;
+use types::{Error, Lsn, Result};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Insert,
+    Delete,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Insert => "insert",
+            Kind::Delete => "delete",
+        }
+    }
+}
+
+/// A piece of a feed in the making.
+pub trait Form: Default + Send + 'static {
+    type Piece: Send;
+
+    /// `row` is JSON without line breaks.
+    fn event(&mut self, kind: Kind, lsn: Lsn, row: &[u8]);
+
+    /// Everything up to this commit was told: a client may resume from it.
+    fn resume(&mut self, lsn: Lsn);
+
+    /// Nothing happened for a while. What was told is not known to be whole commits.
+    fn still_here(&mut self);
+
+    fn bytes(&self) -> usize;
+
+    fn finish(self) -> Result<Self::Piece>;
+}
+
+/// Server-sent events. The last of a commit carries the commit's lsn as its id, and an event is open until it is known
+/// whether it is that.
+#[derive(Debug, Default)]
+pub struct Events {
+    text: Vec<u8>,
+    open: Option<Lsn>,
+}
+
+impl Events {
+    fn end(&mut self, id: Option<Lsn>) {
+        if let Some(id) = id {
+            self.text.extend_from_slice(format!("id: {id}\n").as_bytes());
+        }
+        self.text.push(b'\n');
+    }
+}
+
+impl Form for Events {
+    type Piece = Bytes;
+
+    fn event(&mut self, kind: Kind, lsn: Lsn, row: &[u8]) {
+        if let Some(before) = self.open.replace(lsn) {
+            self.end(Some(before).filter(|before| *before != lsn));
+        }
+        self.text.extend_from_slice(b"event: ");
+        self.text.extend_from_slice(kind.name().as_bytes());
+        self.text.extend_from_slice(b"\ndata: ");
+        self.text.extend_from_slice(row);
+        self.text.push(b'\n');
+    }
+
+    fn resume(&mut self, lsn: Lsn) {
+        if self.open.take().is_none() {
+            self.text.extend_from_slice(b": still here\n");
+        }
+        self.end(Some(lsn));
+    }
+
+    fn still_here(&mut self) {
+        if self.open.take().is_some() {
+            self.end(None);
+        }
+        self.text.extend_from_slice(b": still here\n\n");
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    fn finish(mut self) -> Result<Bytes> {
+        // Whether its commit goes on is not known: the next piece says.
+        if self.open.take().is_some() {
+            self.end(None);
+        }
+        Ok(self.text.into())
+    }
+}
+
+/// Messages of a WebSocket: one of JSON for each event, and one that says from where to resume behind whole commits.
+#[derive(Debug, Default)]
+pub struct Messages {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Messages {
+    fn message(&mut self, begin: String, row: &[u8], end: &[u8]) {
+        self.text.extend_from_slice(begin.as_bytes());
+        self.text.extend_from_slice(row);
+        self.text.extend_from_slice(end);
+        self.ends.push(self.text.len());
+    }
+}
+
+impl Form for Messages {
+    type Piece = Vec<Utf8Bytes>;
+
+    fn event(&mut self, kind: Kind, lsn: Lsn, row: &[u8]) {
+        let kind = kind.name();
+        self.message(format!("{{\"event\":\"{kind}\",\"lsn\":{lsn},\"row\":"), row, b"}");
+    }
+
+    fn resume(&mut self, lsn: Lsn) {
+        self.message(format!("{{\"event\":\"resume\",\"lsn\":{lsn}}}"), b"", b"");
+    }
+
+    /// The socket's own pings say it.
+    fn still_here(&mut self) {}
+
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    fn finish(self) -> Result<Vec<Utf8Bytes>> {
+        let mut rest = Bytes::from(self.text);
+        let mut from = 0;
+        let mut messages = Vec::with_capacity(self.ends.len());
+        for end in self.ends {
+            let message = rest.split_to(end - from);
+            from = end;
+            let text = Utf8Bytes::try_from(message);
+            messages.push(text.map_err(|e| Error::internal(format!("JSON that is no UTF-8: {e}")))?);
+        }
+        Ok(messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: &[u8] = b"{\"_row_id\":1}";
+
+    #[test]
+    fn the_last_event_of_a_commit_carries_its_lsn() {
+        let mut events = Events::default();
+        events.event(Kind::Delete, Lsn(3), ROW);
+        events.event(Kind::Insert, Lsn(3), ROW);
+        events.event(Kind::Insert, Lsn(4), ROW);
+        events.resume(Lsn(6));
+        let text = String::from_utf8(events.finish().unwrap().to_vec()).unwrap();
+        let ids: Vec<_> = text.split("\n\n").map(|event| event.lines().nth(2)).collect();
+        assert_eq!(ids, [None, Some("id: 3"), Some("id: 6"), None], "{text}");
+    }
+
+    #[test]
+    fn a_commit_that_goes_on_in_the_next_piece_has_no_id_yet() {
+        let mut events = Events::default();
+        events.event(Kind::Insert, Lsn(3), ROW);
+        let text = String::from_utf8(events.finish().unwrap().to_vec()).unwrap();
+        assert_eq!(text, "event: insert\ndata: {\"_row_id\":1}\n\n");
+        // And when nothing of it is left, the id comes alone: a client takes it from a comment too.
+        let mut events = Events::default();
+        events.resume(Lsn(3));
+        assert_eq!(&*events.finish().unwrap(), b": still here\nid: 3\n\n");
+    }
+
+    #[test]
+    fn each_event_is_a_message() {
+        let mut messages = Messages::default();
+        messages.event(Kind::Delete, Lsn(3), ROW);
+        messages.event(Kind::Insert, Lsn(3), b"{\"a\":\"\xc3\xa4\"}");
+        messages.resume(Lsn(3));
+        assert_eq!(
+            messages.finish().unwrap(),
+            [
+                r#"{"event":"delete","lsn":3,"row":{"_row_id":1}}"#,
+                r#"{"event":"insert","lsn":3,"row":{"a":"ä"}}"#,
+                r#"{"event":"resume","lsn":3}"#,
+            ]
+        );
+    }
+}

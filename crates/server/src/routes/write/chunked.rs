@@ -1,0 +1,190 @@
+//! `chunked=true`: a body of any size, read as it comes and committed in pieces of whole rows.
+//!
+//! Each piece is a commit like that of a request of its own. An error ends the body: what was committed before it stays, in order
+//! and without a gap, and the error says how many rows that are.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::response::Response;
+use engine::Committed;
+use serde_json::json;
+use types::{Error, Kind, Lsn, Principal, RowId};
+use wire::Before;
+use wire::pieces::{Piece, Pieces};
+
+use super::skip::LeftOut;
+use super::take::{Taken, is_changed};
+use super::{Acknowledge, Condition, Head, Job, OnBadRow, Submitted};
+use crate::app::Shared;
+use crate::content;
+use crate::failure::{Failure, Result};
+use crate::routes::{incoming, json};
+
+/// How long a piece waits where writers are refused because there is too much at once.
+const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// How long it is tried where others change the table's columns.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What a body came to so far.
+#[derive(Debug, Default)]
+struct Loaded {
+    /// Rows that were read, bad ones too.
+    rows: usize,
+    count: u64,
+    commits: u64,
+    first_row: Option<RowId>,
+    last_row: Option<RowId>,
+    lsn: Option<Lsn>,
+    left_out: Option<LeftOut>,
+    repeated: Option<u64>,
+}
+
+pub(super) async fn rows(app: Shared, principal: Arc<Principal>, head: Head, body: Body) -> Result<Response> {
+    check(&head)?;
+    let place = app.copies.place_in().await?;
+    app.telemetry.ingest_requests.fetch_add(1, Relaxed);
+    let encoding = head.encoding;
+    let loaded = Loaded {
+        left_out: (head.how.on_error == OnBadRow::Skip).then(LeftOut::default),
+        ..Loaded::default()
+    };
+    let mut load = Load { app: app.clone(), principal, head: Arc::new(head), loaded };
+    let read = incoming::read(&app, body, "pn-chunks", move |input| {
+        let done =
+            content::reader(encoding, input).map_err(Failure::from).and_then(|source| load.run(source));
+        drop(place);
+        // What was committed is told with the error as well.
+        Ok::<_, Error>((done, load.loaded))
+    });
+    let (done, broken) = read.await?;
+    let (done, loaded) = done?;
+    match (done, broken) {
+        (Ok(()), _) => Ok(answer(&app, &loaded)),
+        // The thread only heard that there is no more.
+        (Err(failure), broken) => Err(broken.unwrap_or(failure).after(loaded.count)),
+    }
+}
+
+/// Whether what is asked for can be done in several commits.
+fn check(head: &Head) -> Result<()> {
+    let refused = |what: &str, hint: &str| Err(Error::invalid(what).hint(hint).into());
+    if head.idempotency.is_some() {
+        return refused(
+            "a body in pieces is several commits, and an Idempotency-Key holds for one",
+            "send pieces of your own, each with its key, or give the table a primary key: an upsert may be repeated",
+        );
+    }
+    if head.ack == Acknowledge::Memory {
+        return refused("`ack=memory` and `chunked=true` exclude each other", "leave one of them out");
+    }
+    if let Condition::Version(_) = head.how.condition {
+        return refused("If-Match goes with one row", "leave `chunked=true` out");
+    }
+    Ok(())
+}
+
+fn answer(app: &Shared, loaded: &Loaded) -> Response {
+    let mut body = json!({
+        "count": loaded.count,
+        "commits": loaded.commits,
+        "first_row_id": loaded.first_row.map(|row| row.0),
+        "last_row_id": loaded.last_row.map(|row| row.0),
+        "lsn": loaded.lsn.unwrap_or_else(|| app.engine.root().lsn()).0,
+    });
+    if let Some(left_out) = &loaded.left_out {
+        left_out.tell(&mut body);
+    }
+    if let Some(repeated) = loaded.repeated {
+        body["repeated"] = json!(repeated);
+    }
+    json(&body)
+}
+
+struct Load {
+    app: Shared,
+    principal: Arc<Principal>,
+    head: Arc<Head>,
+    loaded: Loaded,
+}
+
+impl Load {
+    fn run(&mut self, source: impl Read) -> Result<()> {
+        let mut pieces = Pieces::new(self.head.media.form(), source);
+        let mut is_empty = true;
+        while let Some(piece) = pieces.next()? {
+            is_empty = false;
+            let Piece { body, before, lines } = piece;
+            let job = Job {
+                app: self.app.clone(),
+                principal: self.principal.clone(),
+                head: self.head.clone(),
+                media: self.head.media.of_lines(lines),
+                before: Before { rows: self.loaded.rows, ..before },
+                bytes: body.into(),
+            };
+            self.commit(&job)?;
+        }
+        match is_empty && !pieces.is_empty_array() {
+            true => Err(Error::invalid("the body is empty").hint("send at least one row").into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a piece, once. Waits as writers are asked to.
+    fn commit(&mut self, job: &Job) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            thread::sleep(self.app.engine.pace_of(&self.head.full_name));
+            let seen = self.app.engine.root().lsn();
+            let (taken, committed) = match job.submit()? {
+                Submitted::Nothing(taken) => (taken, None),
+                Submitted::Before(_) => return Err(Error::internal("a piece has no key of its own").into()),
+                Submitted::Waiting(taken, receiver) => match receiver.blocking_recv() {
+                    Ok(Ok(committed)) => (taken, Some(committed)),
+                    // Decoded again for the columns that there are now.
+                    Ok(Err(error)) if is_changed(&error) && started.elapsed() < CHANGE_PATIENCE => {
+                        self.app.engine.wait_for_commit(seen, Duration::from_secs(1))?;
+                        continue;
+                    }
+                    Ok(Err(error)) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
+                        thread::sleep(BUSY_PAUSE);
+                        continue;
+                    }
+                    Ok(Err(error)) => return Err(error.into()),
+                    Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),
+                },
+            };
+            self.app.telemetry.rows_in.fetch_add(taken.rows as u64, Relaxed);
+            self.loaded.add(taken, committed);
+            return Ok(());
+        }
+    }
+}
+
+impl Loaded {
+    fn add(&mut self, taken: Taken, committed: Option<Committed>) {
+        let skipped = taken.left_out.as_ref().map_or(0, |left_out| left_out.count);
+        self.rows += taken.rows + skipped;
+        if let (Some(all), Some(left_out)) = (&mut self.left_out, &taken.left_out) {
+            all.add(left_out.clone());
+        }
+        let Some(committed) = committed else { return };
+        let count = committed.count.saturating_sub(skipped as u64);
+        if let Some(repeated) = taken.repeated(count) {
+            *self.repeated.get_or_insert(0) += repeated;
+        }
+        self.commits += 1;
+        self.count += count;
+        self.lsn = Some(committed.lsn);
+        if count > 0 {
+            self.first_row = self.first_row.or(committed.first_row);
+            self.last_row = committed.last_row;
+        }
+    }
+}

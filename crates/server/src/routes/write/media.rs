@@ -1,0 +1,101 @@
+//! What a body's bytes are, as its media type says, and who reads them.
+
+use http::{HeaderMap, header};
+use types::{Error, name};
+use wire::pieces::Form;
+use wire::{Limits, Refused, Rows, Sifted, Target, csv, ipc, json, protobuf};
+
+use crate::failure::{Failure, Result};
+
+/// The form of rows in a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// One object, an array, or one object after the other. `lines`: each line is a row for certain.
+    Json {
+        lines: bool,
+    },
+    Csv,
+    Arrow,
+    Protobuf,
+}
+
+const READABLE: &str = "send application/json, application/x-ndjson, text/csv, application/x-protobuf or application/vnd.apache.arrow.stream";
+
+impl Media {
+    pub fn of(headers: &HeaderMap) -> Result<Self> {
+        let Some(said) = headers.get(header::CONTENT_TYPE) else { return Ok(Media::Json { lines: false }) };
+        let said = said.to_str().unwrap_or("\u{fffd}");
+        let mut parts = said.split(';').map(|part| part.trim().to_ascii_lowercase());
+        let media = parts.next().unwrap_or_default();
+        Ok(match media.as_str() {
+            // What curl says when nobody told it.
+            "" | "application/x-www-form-urlencoded" | "application/octet-stream" | "text/plain" => {
+                Media::Json { lines: false }
+            }
+            "application/json" => Media::Json { lines: false },
+            "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
+                Media::Json { lines: true }
+            }
+            "text/csv" if parts.any(|part| part == "header=absent") => {
+                return Err(Failure::unsupported(
+                    "rows of CSV are read by the names in the first line, and `header=absent` says that there are none",
+                    "begin with a line of column names",
+                ));
+            }
+            "text/csv" => Media::Csv,
+            "application/vnd.apache.arrow.stream" => Media::Arrow,
+            "application/x-protobuf" | "application/protobuf" => Media::Protobuf,
+            other => {
+                let what = format!("rows cannot be read from `{}`", name::printable(other));
+                return Err(Failure::unsupported(what, READABLE));
+            }
+        })
+    }
+
+    /// As a stream that is cut.
+    pub fn form(self) -> Form {
+        match self {
+            Media::Json { lines } => Form::Json { lines },
+            Media::Csv => Form::Csv,
+            Media::Arrow => Form::Arrow,
+            Media::Protobuf => Form::Protobuf,
+        }
+    }
+
+    /// A piece of it, of which more may be known.
+    pub fn of_lines(self, lines: bool) -> Self {
+        match self {
+            Media::Json { .. } => Media::Json { lines },
+            other => other,
+        }
+    }
+
+    /// All rows of a body, or none.
+    pub fn decode(self, body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+        not_empty(body)?;
+        match self {
+            Media::Json { .. } => json::decode(body, target, limits),
+            Media::Csv => csv::decode(body, target, limits),
+            Media::Arrow => ipc::decode(body, target, limits),
+            Media::Protobuf => protobuf::decode(body, target, limits),
+        }
+    }
+
+    /// The good rows of a body.
+    pub fn sift(self, body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
+        not_empty(body)?;
+        match self {
+            Media::Json { lines } => json::sift(body, target, limits, lines),
+            Media::Csv => csv::sift(body, target, limits),
+            Media::Arrow => ipc::sift(body, target, limits),
+            Media::Protobuf => protobuf::sift(body, target, limits),
+        }
+    }
+}
+
+fn not_empty(body: &[u8]) -> types::Result<()> {
+    match body.is_empty() {
+        true => Err(Error::invalid("the body is empty").hint("send at least one row")),
+        false => Ok(()),
+    }
+}

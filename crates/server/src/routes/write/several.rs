@@ -1,0 +1,286 @@
+//! `POST /v1/rows`: rows of several tables in one request and one commit, all or none.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use engine::Transaction;
+use http::{HeaderMap, Request, StatusCode, Uri, header};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+use types::{Error, Kind, Principal, name};
+use wire::Limits;
+
+use super::media::Media;
+use super::skip::LeftOut;
+use super::take::{How, Taken, of_change, take};
+use super::{Acknowledge, Condition, HowToWrite, OnBadRow, Settled, Submitted, send, settle, unpacked};
+use crate::app::Shared;
+use crate::asked;
+use crate::body;
+use crate::content::Encoding;
+use crate::failure::{Failure, Result};
+use crate::idempotency::{self, Key};
+use crate::routes::json;
+
+/// More are sent in several requests.
+const TABLES_MAX: usize = 100;
+const EXAMPLE: &str = r#"{"tables":{"events":[{"kind":"a"}],"users":[{"id":1}]}}"#;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    mode: Option<HowToWrite>,
+    #[serde(default)]
+    ack: Acknowledge,
+    create: Option<bool>,
+    #[serde(default)]
+    on_error: OnBadRow,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tables<'a> {
+    #[serde(borrow)]
+    tables: Named<'a>,
+}
+
+/// Rows by table, in the order of the body, as they came.
+#[derive(Debug)]
+struct Named<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Named<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Pairs<'a>(std::marker::PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
+            type Value = Named<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of rows by table")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Named<'a>, M::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry::<Cow<'a, str>, &'a RawValue>()? {
+                    pairs.push(pair);
+                }
+                Ok(Named(pairs))
+            }
+        }
+        from.deserialize_map(Pairs(std::marker::PhantomData))
+    }
+}
+
+/// A request's line and headers, understood before its body is read.
+struct Head {
+    how: How,
+    ack: Acknowledge,
+    encoding: Encoding,
+    idempotency: Option<Key>,
+    /// What besides the body makes it this request and no other.
+    asked: String,
+}
+
+/// What became of each table's rows; remembered with a request that has a key.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct All {
+    tables: Vec<One>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct One {
+    table: String,
+    rows: usize,
+    left_out: Option<LeftOut>,
+}
+
+pub async fn rows(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let (parts, body) = request.into_parts();
+    let head = understand(&parts.uri, &parts.headers, &principal)?;
+    let mut held = body::read(&app, &parts.headers, body).await?;
+    app.telemetry.ingest_requests.fetch_add(1, Relaxed);
+    app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
+    let inline = head.encoding == Encoding::Identity && held.bytes.len() <= app.options.inline_bytes_max;
+    unpacked(&app, &mut held, head.encoding).await?;
+    let bytes = held.bytes.clone();
+    let names = match inline {
+        true => names(&bytes)?,
+        false => app.work.run(move || names(&bytes)).await??,
+    };
+    // Writers slow down before they are refused.
+    let pause = names.iter().map(|table| app.engine.pace_of(table)).max().unwrap_or_default();
+    if !pause.is_zero() {
+        app.telemetry.paced.fetch_add(1, Relaxed);
+        tokio::time::sleep(pause).await;
+    }
+    let ack = head.ack;
+    let job = Job { app: app.clone(), principal, head, bytes: held.bytes.clone() };
+    Ok(match settle(&app, inline, move || job.submit()).await? {
+        Settled::Nothing(all) => json(&all.told(0, app.engine.root().lsn().0)),
+        Settled::Before(known) => {
+            let note = known.note.as_deref().unwrap_or_default();
+            let all: All = serde_json::from_str(note).unwrap_or_default();
+            let mut answer = json(&all.told(known.committed.count, known.committed.lsn.0));
+            idempotency::replayed(answer.headers_mut());
+            answer
+        }
+        Settled::Committed(all, _) if ack == Acknowledge::Memory => {
+            let mut body = all.told(0, 0);
+            body["count"] = json!(all.rows());
+            body["lsn"] = Json::Null;
+            app.telemetry.rows_in.fetch_add(all.rows() as u64, Relaxed);
+            (StatusCode::ACCEPTED, json(&body)).into_response()
+        }
+        Settled::Committed(all, committed) => {
+            app.telemetry.rows_in.fetch_add(all.rows() as u64, Relaxed);
+            json(&all.told(committed.count, committed.lsn.0))
+        }
+    })
+}
+
+fn understand(uri: &Uri, headers: &HeaderMap, principal: &Principal) -> Result<Head> {
+    let asked: Asked = asked::query(uri)?;
+    let media = Media::of(headers)?;
+    if !matches!(media, Media::Json { .. }) {
+        return Err(Failure::unsupported(
+            "rows of several tables are one object of JSON",
+            format!("send {EXAMPLE}"),
+        ));
+    }
+    for other in [header::IF_MATCH, header::IF_NONE_MATCH] {
+        if headers.contains_key(&other) {
+            return Err(Error::invalid(format!("`{other}` speaks of one table, and here are several"))
+                .hint("send the rows to POST /v1/tables/{table}/rows, or use POST /v1/transactions")
+                .into());
+        }
+    }
+    let idempotency = Key::of(headers, principal, "POST rows of tables")?;
+    if idempotency.is_some() && asked.ack == Acknowledge::Memory {
+        return Err(super::no_key_in_memory());
+    }
+    let how = How {
+        mode: asked.mode,
+        create: asked.create.unwrap_or(true),
+        on_error: asked.on_error,
+        condition: Condition::None,
+    };
+    let encoding = Encoding::of(headers)?;
+    Ok(Head { how, ack: asked.ack, encoding, idempotency, asked: uri.query().unwrap_or("").to_owned() })
+}
+
+/// The body, once it is known that it names each table once.
+fn tables(body: &[u8]) -> Result<Vec<(String, &RawValue)>> {
+    let asked: Tables<'_> = asked::body(body, "object of rows by table", EXAMPLE)?;
+    let Named(pairs) = asked.tables;
+    if pairs.is_empty() {
+        return Err(Error::invalid("`tables` is empty").hint(format!("send {EXAMPLE}")).into());
+    }
+    if pairs.len() > TABLES_MAX {
+        return Err(Error::new(
+            Kind::TooLarge,
+            format!("a request has rows of at most {TABLES_MAX} tables, {} were sent", pairs.len()),
+        )
+        .hint("send them in several requests")
+        .into());
+    }
+    let mut seen = HashSet::new();
+    let full = pairs.into_iter().map(|(table, rows)| {
+        let full_name = name::full_table_name(&table)?;
+        match seen.insert(full_name.to_lowercase()) {
+            true => Ok((full_name, rows)),
+            false => Err(Error::invalid(format!("table `{}` is named twice", name::printable(&table)))
+                .hint("put all of its rows into one array")),
+        }
+    });
+    Ok(full.collect::<types::Result<Vec<_>>>()?)
+}
+
+fn names(body: &[u8]) -> Result<BTreeSet<String>> {
+    Ok(tables(body)?.into_iter().map(|(table, _)| table).collect())
+}
+
+struct Job {
+    app: Shared,
+    principal: Arc<Principal>,
+    head: Head,
+    bytes: Bytes,
+}
+
+impl Job {
+    fn submit(&self) -> Result<Submitted<All>> {
+        let head = &self.head;
+        let request: [&[u8]; 2] = [head.asked.as_bytes(), &self.bytes];
+        if let Some(key) = &head.idempotency
+            && let Some(known) = key.find(&self.app.engine, &request)?
+        {
+            return Ok(Submitted::Before(known));
+        }
+        let view = self.app.engine.view(&self.principal)?;
+        let (mut all, mut ops, mut makes) = (All::default(), Vec::new(), false);
+        let mut limits = Limits::default();
+        for (table, rows) in tables(&self.bytes)? {
+            let media = Media::Json { lines: false };
+            let short = name::short_table_name(&table).to_owned();
+            let (taken, more) = take(&view, &table, head.how, media, rows.get().as_bytes(), &limits)
+                .map_err(|failure| failure.of_table(&short))?;
+            let Taken { rows, left_out, makes: makes_it, .. } = taken;
+            // All of them share what one body may take.
+            let bytes: usize = more.iter().map(held_bytes).sum();
+            limits.decoded_bytes_max = limits.decoded_bytes_max.saturating_sub(bytes);
+            ops.extend(more);
+            makes |= makes_it;
+            all.tables.push(One { table: short, rows, left_out });
+        }
+        if ops.is_empty() {
+            return Ok(Submitted::Nothing(all));
+        }
+        let mut transaction = Transaction::new(ops).ack(head.ack.of_engine());
+        let note = || serde_json::to_string(&all).ok();
+        transaction.remember = head.idempotency.map(|key| key.remember(&request, note()));
+        let receiver = send(&self.app, &self.principal, transaction, move |error| of_change(error, makes));
+        Ok(Submitted::Waiting(all, receiver))
+    }
+}
+
+fn held_bytes(op: &engine::Op) -> usize {
+    match op {
+        engine::Op::Insert { batch, .. } => batch.get_array_memory_size(),
+        _ => 0,
+    }
+}
+
+impl All {
+    fn rows(&self) -> usize {
+        self.tables.iter().map(|one| one.rows).sum()
+    }
+
+    /// `written`: what was inserted, bad rows included.
+    fn told(&self, written: u64, lsn: u64) -> Json {
+        let left_out = |one: &One| one.left_out.as_ref().map_or(0, |left_out| left_out.count);
+        let bad: usize = self.tables.iter().map(left_out).sum();
+        let tables = self.tables.iter().map(|one| {
+            let mut shown = json!({ "rows": one.rows });
+            if let Some(left_out) = &one.left_out {
+                left_out.tell(&mut shown);
+            }
+            (one.table.clone(), shown)
+        });
+        json!({
+            "count": written.saturating_sub(bad as u64),
+            "lsn": lsn,
+            "tables": tables.collect::<serde_json::Map<_, _>>(),
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! Rows of a body as operations on their table.
+
+use engine::{Mode, NewColumn, Op, Remembered, View};
+use serde::{Deserialize, Serialize};
+use types::{Error, Kind, TableDef, TableId, name};
+use wire::{Limits, Rows, Target};
+
+use super::media::Media;
+use super::skip::{self, LeftOut};
+use super::{Condition, Head, HowToWrite, OnBadRow};
+use crate::failure::{Failure, Result};
+
+/// What is asked of the rows of a request, whatever their table.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    pub mode: Option<HowToWrite>,
+    pub create: bool,
+    pub on_error: OnBadRow,
+    pub condition: Condition,
+}
+
+/// What of a body goes into its table.
+#[derive(Debug)]
+pub struct Taken {
+    pub rows: usize,
+    /// Where bad rows are left out.
+    pub left_out: Option<LeftOut>,
+    /// Whether the table is made with them.
+    pub makes: bool,
+    /// Whether those that are there already are left out, and told of.
+    pub skips_repeats: bool,
+}
+
+/// What is remembered with a request, besides what its commit came to.
+#[derive(Debug, Deserialize, Serialize)]
+struct Note {
+    rows: usize,
+    left_out: Option<LeftOut>,
+    skips_repeats: bool,
+}
+
+impl Taken {
+    /// Of a request that was committed when it came before.
+    pub fn before(head: &Head, known: &Remembered) -> Self {
+        let noted = known.note.as_deref().and_then(|note| serde_json::from_str(note).ok());
+        let Note { rows, left_out, skips_repeats } = noted.unwrap_or(Note {
+            rows: known.committed.count as usize,
+            left_out: (head.how.on_error == OnBadRow::Skip).then(LeftOut::default),
+            skips_repeats: false,
+        });
+        Taken { rows, left_out, makes: false, skips_repeats }
+    }
+
+    /// What its answer needs if the request comes again; `None` if that is what its commit came to.
+    pub fn to_note(&self) -> Option<String> {
+        let left_out = self.left_out.clone();
+        let is_plain = !self.skips_repeats && left_out.as_ref().is_none_or(|left_out| left_out.count == 0);
+        let note = Note { rows: self.rows, left_out, skips_repeats: self.skips_repeats };
+        (!is_plain).then(|| serde_json::to_string(&note).unwrap_or_default())
+    }
+
+    /// How many rows a commit left out since they were there. `inserted` are those that are new.
+    pub fn repeated(&self, inserted: u64) -> Option<u64> {
+        self.skips_repeats.then(|| (self.rows as u64).saturating_sub(inserted))
+    }
+}
+
+/// Decodes rows for a table as `view` shows it. There are no operations where there are no rows; those that keep bad rows come
+/// first.
+pub fn take(
+    view: &View,
+    full_name: &str,
+    how: How,
+    media: Media,
+    body: &[u8],
+    limits: &Limits,
+) -> Result<(Taken, Vec<Op>)> {
+    let existing = match view.find(full_name) {
+        Some(table) => Some(table),
+        // Gives the error with near names.
+        None if !how.create => Some(view.table(full_name)?),
+        None => None,
+    };
+    let def = existing.as_ref().map(|table| table.def().as_ref());
+    let table = def.map_or_else(|| full_name.to_owned(), |def| def.name.clone());
+    let target = Target { table: name::short_table_name(full_name), def, may_add_columns: how.create };
+    let (mut ops, mut left_out) = (Vec::with_capacity(2), None);
+    let Rows { batch, new_columns } = match how.on_error {
+        OnBadRow::Refuse => media.decode(body, target, limits)?,
+        OnBadRow::Skip => {
+            skip::check(&table, def)?;
+            let sifted = skip::sift(media, body, target, limits, &table)?;
+            ops = skip::keep(view, &table, def, &sifted.skipped)?;
+            left_out = Some(LeftOut::of(&sifted.skipped, &table));
+            sifted.rows
+        }
+    };
+    let rows = batch.num_rows();
+    let mut skips_repeats = false;
+    if rows > 0 {
+        let mode = mode(how, def, full_name, rows)?;
+        skips_repeats = mode == Mode::InsertIfAbsent;
+        ops.extend(defining(def, &table, new_columns)?);
+        ops.push(Op::Insert { table, batch, mode });
+    }
+    Ok((Taken { rows, left_out, makes: def.is_none() && rows > 0, skips_repeats }, ops))
+}
+
+/// Whether somebody else changed a table, or made one that was to be made, since the rows were decoded for it.
+pub fn of_change(error: Error, makes: bool) -> Error {
+    let is_of_rows = || error.context().iter().any(|(key, _)| *key == "table");
+    match error.kind() {
+        Kind::Exists if makes && !is_of_rows() => Error::conflict(error.message()).with("schema", "created"),
+        _ => error,
+    }
+}
+
+pub fn is_changed(error: &Error) -> bool {
+    error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == "schema")
+}
+
+fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Result<Mode> {
+    let keyed = def.is_some_and(TableDef::is_keyed);
+    let no_key = |what: &str| -> Failure {
+        Error::invalid(format!("{what} needs a primary key, and the table has none"))
+            .with("table", name::short_table_name(full_name))
+            .hint("make the table with one: PUT /v1/tables/{table} {\"columns\":[…],\"primary_key\":[…]}")
+            .into()
+    };
+    Ok(match (how.condition, how.mode) {
+        (Condition::Version(row), _) => {
+            if !keyed {
+                return Err(no_key("If-Match"));
+            }
+            if rows != 1 {
+                return Err(Error::invalid(format!("If-Match goes with one row, the body has {rows}")).into());
+            }
+            Mode::CompareAndSet(vec![Some(row)])
+        }
+        (Condition::Absent, _) if !keyed => return Err(no_key("If-None-Match")),
+        (Condition::Absent, _) => Mode::CompareAndSet(vec![None; rows]),
+        (Condition::None, Some(HowToWrite::InsertIfAbsent)) if !def.is_some_and(TableDef::is_checked) => {
+            return Err(no_key("insert_if_absent"));
+        }
+        (Condition::None, Some(HowToWrite::InsertIfAbsent)) => Mode::InsertIfAbsent,
+        (Condition::None, Some(HowToWrite::Upsert)) if !keyed => return Err(no_key("upsert")),
+        (Condition::None, Some(HowToWrite::Insert)) => Mode::Append,
+        (Condition::None, _) if keyed => Mode::Upsert,
+        (Condition::None, _) if def.is_some_and(TableDef::skips_repeats) => Mode::InsertIfAbsent,
+        (Condition::None, _) => Mode::Append,
+    })
+}
+
+/// What makes the table, or the columns that it lacks.
+fn defining(def: Option<&TableDef>, table: &str, new: Vec<wire::NewColumn>) -> types::Result<Option<Op>> {
+    if def.is_none() {
+        let mut def = TableDef::new(TableId(0), table);
+        for column in &new {
+            def.add_column(&column.name, &column.data_type, true, None)?;
+        }
+        return Ok(Some(Op::CreateTable { def, if_absent: false }));
+    }
+    let column = |c: wire::NewColumn| NewColumn {
+        name: c.name,
+        data_type: c.data_type,
+        nullable: true,
+        default: None,
+    };
+    let columns: Vec<NewColumn> = new.into_iter().map(column).collect();
+    Ok((!columns.is_empty()).then(|| Op::AddColumns { table: table.to_owned(), columns }))
+}

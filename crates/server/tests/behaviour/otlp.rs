@@ -1,0 +1,112 @@
+//! `/v1/logs`: what exporters of OpenTelemetry send.
+
+use std::io::Write;
+
+use types::{Scope, TableSet};
+
+use super::common::Running;
+
+const EXPORT: &str = r#"{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}}]},
+  "scopeLogs":[{"logRecords":[{"timeUnixNano":"1767323045123456789","severityNumber":13,"body":{"stringValue":"slow"}},
+  {"severityNumber":9,"body":{"stringValue":"paid"},"attributes":[{"key":"cents","value":{"intValue":"250"}}]}]}]}]}"#;
+
+/// The same first record: `shop`, WARN, `slow`.
+fn protobuf() -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+    let text = |text: &str| field(1, text.as_bytes());
+    let attribute = [text("service.name"), field(2, &text("shop"))].concat();
+    let resource = field(1, &field(1, &attribute));
+    let time = [&[1 << 3 | 1][..], &1_767_323_045_123_456_789_u64.to_le_bytes()].concat();
+    let record = [time, vec![2 << 3, 13], field(5, &text("slow"))].concat();
+    field(1, &[resource, field(2, &field(2, &record))].concat())
+}
+
+fn rows(running: &Running, table: &str) -> serde_json::Value {
+    let sql =
+        format!(r#"{{"sql":"SELECT time, level, service, body, attributes FROM {table} ORDER BY _row_id"}}"#);
+    running.ask("POST", "/v1/sql", &sql).json()["rows"].clone()
+}
+
+#[test]
+fn logs_come_in_as_json_and_protobuf_packed_or_not() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("otlp");
+    let send = |path: &str, media: &str, encoding: &str, body: &[u8]| {
+        let headers = [("Content-Type", media), ("Content-Encoding", encoding)];
+        let headers = if encoding.is_empty() { &headers[..1] } else { &headers[..] };
+        running.client().ask("POST", path, headers, body)
+    };
+    let answer = send("/v1/logs", "application/json", "", EXPORT.as_bytes());
+    assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&protobuf()).unwrap();
+    for (encoding, body) in [("", protobuf()), ("gzip", packed.finish().unwrap())] {
+        let answer = send("/v1/logs", "application/x-protobuf", encoding, &body);
+        assert_eq!((answer.status, answer.body.len()), (200, 0), "{}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("application/x-protobuf"));
+    }
+    let slow = ["2026-01-02T03:04:05.123456Z", "WARN", "shop", "slow"];
+    let slow = serde_json::json!([slow[0], slow[1], slow[2], slow[3], null]);
+    let paid = serde_json::json!([null, "INFO", "shop", "paid", {"cents": 250}]);
+    assert_eq!(rows(&running, "otel.logs"), serde_json::json!([slow, paid, slow, slow]));
+
+    // Into a table of one's own, which has other columns too.
+    assert_eq!(running.ask("POST", "/v1/tables/mine/rows", r#"{"note":1}"#).status, 200);
+    assert_eq!(send("/v1/logs?table=mine", "application/json", "", EXPORT.as_bytes()).status, 200);
+    assert_eq!(rows(&running, "mine").as_array().unwrap().len(), 3);
+    // Nothing to say makes nothing.
+    assert_eq!(send("/v1/logs?table=none", "application/json", "", b"{}").status, 200);
+    assert!(running.engine.root().table("main.none").is_none());
+}
+
+#[test]
+fn many_exporters_that_begin_at_once_make_one_table() {
+    let _limit = testkit::limit(120);
+    let running = Running::on_a_slow_disk("otlp-at-once", std::time::Duration::from_millis(10));
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                let headers = [("Content-Type", "application/json")];
+                let answer = running.client().ask("POST", "/v1/logs", &headers, EXPORT.as_bytes());
+                assert_eq!(answer.status, 200, "{}", answer.text());
+            });
+        }
+    });
+    assert_eq!(running.engine.root().table("otel.logs").unwrap().rows(), 24);
+}
+
+#[test]
+fn what_is_no_export_is_refused_in_the_form_that_it_came_in() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("otlp-bad");
+    let send = |path: &str, media: &str, body: &[u8]| {
+        running.client().ask("POST", path, &[("Content-Type", media)], body)
+    };
+    for body in ["", "[", "[]", r#"{"resourceLogs":7}"#] {
+        assert_eq!(send("/v1/logs", "application/json", body.as_bytes()).error().0, "invalid", "{body}");
+    }
+    let whole = protobuf();
+    let cut = send("/v1/logs", "application/x-protobuf", &whole[..whole.len() - 1]);
+    assert_eq!(cut.status, 400);
+    assert_eq!(cut.header("content-type"), Some("application/x-protobuf"));
+    // A Status whose message (field 2) says why.
+    assert_eq!(cut.body[0], 2 << 3 | 2);
+    assert!(cut.text().contains("ExportLogsServiceRequest"), "{}", cut.text());
+    assert_eq!(send("/v1/logs", "text/csv", b"a,b").status, 415);
+    assert_eq!(send("/v1/logs?tabel=x", "application/json", EXPORT.as_bytes()).error().0, "invalid");
+    assert_eq!(
+        send("/v1/logs?table=polynya.x", "application/json", EXPORT.as_bytes()).error().0,
+        "forbidden"
+    );
+    assert_eq!(running.ask("POST", "/v1/tables/clash/rows", r#"{"body":1}"#).status, 200);
+    let clash = send("/v1/logs?table=clash", "application/json", EXPORT.as_bytes());
+    assert_eq!(clash.error().0, "schema");
+    assert!(running.engine.root().table("otel.logs").is_none(), "nothing of all that was stored");
+    assert_eq!(running.engine.root().table("main.clash").unwrap().rows(), 1);
+
+    let reader = super::put_key(&running, "reader", Scope::Read, TableSet::All);
+    let headers = [("Content-Type", "application/json"), ("Authorization", &format!("Bearer {reader}"))];
+    assert_eq!(running.client().ask("POST", "/v1/logs", &headers, EXPORT.as_bytes()).status, 403);
+    let nobody = [("Content-Type", "application/json")];
+    assert_eq!(running.client().ask("POST", "/v1/logs", &nobody, EXPORT.as_bytes()).status, 401);
+}

@@ -1,0 +1,323 @@
+//! Namespaces, tables and views: made, listed, moved, dropped.
+
+use super::*;
+
+#[test]
+fn namespaces_have_properties_and_parts_and_go_when_they_are_empty() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-namespaces");
+    assert_eq!(catalog.ok("GET", ROOT, Json::Null)["namespaces"], json!([["main"]]));
+    let made =
+        catalog.ok("POST", ROOT, json!({ "namespace": ["lab"], "properties": { "owner": "me", "a": "1" } }));
+    assert_eq!(made, json!({ "namespace": ["lab"], "properties": { "owner": "me", "a": "1" } }));
+    assert_eq!(
+        catalog.refused("POST", ROOT, json!({ "namespace": ["lab"] })),
+        (409, "AlreadyExistsException".into(), "Namespace already exists: lab".into())
+    );
+    assert_eq!(catalog.refused("POST", ROOT, json!({ "namespace": ["main"] })).0, 409);
+    let lab = format!("{ROOT}/lab");
+    assert_eq!(catalog.ask("HEAD", &lab, Json::Null).status, 204);
+    assert_eq!(catalog.ask("HEAD", &format!("{ROOT}/no"), Json::Null).status, 404);
+    let (status, kind, message) = catalog.refused("GET", &format!("{ROOT}/no"), Json::Null);
+    assert_eq!(
+        (status, kind.as_str(), message.as_str()),
+        (404, "NoSuchNamespaceException", "Namespace does not exist: no")
+    );
+
+    let told = catalog.ok(
+        "POST",
+        &format!("{lab}/properties"),
+        json!({ "removals": ["a", "b"], "updates": { "c": "3" } }),
+    );
+    assert_eq!(told, json!({ "updated": ["c"], "removed": ["a"], "missing": ["b"] }));
+    assert_eq!(catalog.ok("GET", &lab, Json::Null)["properties"], json!({ "owner": "me", "c": "3" }));
+    let both = json!({ "removals": ["c"], "updates": { "c": "4" } });
+    assert_eq!(catalog.refused("POST", &format!("{lab}/properties"), both).0, 422);
+    assert_eq!(
+        catalog.refused("POST", &format!("{lab}/properties"), json!({ "updates": { "c": 4 } })).0,
+        400
+    );
+    // The one that is always there has properties too.
+    catalog.ok("POST", &format!("{ROOT}/main/properties"), json!({ "updates": { "x": "y" } }));
+    assert_eq!(catalog.ok("GET", &format!("{ROOT}/main"), Json::Null)["properties"], json!({ "x": "y" }));
+    assert_eq!(catalog.refused("DELETE", &format!("{ROOT}/main"), Json::Null).0, 400);
+
+    // Parts below parts.
+    assert_eq!(catalog.refused("POST", ROOT, json!({ "namespace": ["up", "down"] })).0, 404);
+    catalog.ok("POST", ROOT, json!({ "namespace": ["lab", "deep"] }));
+    assert_eq!(catalog.ok("GET", ROOT, Json::Null)["namespaces"], json!([["lab"], ["main"]]));
+    assert_eq!(
+        catalog.ok("GET", &format!("{ROOT}?parent=lab"), Json::Null)["namespaces"],
+        json!([["lab", "deep"]])
+    );
+    assert_eq!(catalog.refused("GET", &format!("{ROOT}?parent=no"), Json::Null).0, 404);
+    catalog.table("lab%1Fdeep", "t");
+    assert_eq!(catalog.tables("lab%1Fdeep"), ["t"]);
+    assert!(catalog.tables("lab").is_empty());
+    for full in ["lab", "lab%1Fdeep"] {
+        let (status, kind, message) = catalog.refused("DELETE", &format!("{ROOT}/{full}"), Json::Null);
+        assert_eq!((status, kind.as_str()), (409, "NamespaceNotEmptyException"));
+        assert!(message.contains("is not empty"), "{message}");
+    }
+    catalog.ok("DELETE", &table("lab%1Fdeep", "t"), Json::Null);
+    catalog.ok("DELETE", &format!("{ROOT}/lab%1Fdeep"), Json::Null);
+    catalog.ok("DELETE", &lab, Json::Null);
+    assert_eq!(catalog.refused("DELETE", &lab, Json::Null).0, 404);
+
+    for bad in
+        [json!([]), json!([""]), json!(["a.b"]), json!(["a\nb"]), json!([" a"]), json!(["x".repeat(129)])]
+    {
+        assert_eq!(catalog.refused("POST", ROOT, json!({ "namespace": bad })).0, 400, "{bad}");
+    }
+    assert_eq!(catalog.refused("POST", ROOT, json!({ "namespace": ["Polynya"] })).0, 403);
+    for bad in ["", "{", "[]", "{\"namespace\":\"a\"}"] {
+        assert_eq!(refusal(&catalog.0.ask("POST", ROOT, bad)).0, 400, "{bad}");
+    }
+}
+
+#[test]
+fn long_lists_come_in_pages() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-pages");
+    catalog.namespace("lab");
+    for n in 0..7 {
+        catalog.table("lab", &format!("t{n}"));
+        catalog.namespace(&format!("n{n}"));
+    }
+    let mut found = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = catalog.ok("GET", &format!("{ROOT}/lab/tables?pageToken={token}&pageSize=3"), Json::Null);
+        let names = page["identifiers"].as_array().unwrap();
+        assert!(names.len() <= 3);
+        found.extend(names.iter().map(|one| one["name"].as_str().unwrap().to_owned()));
+        match page["next-page-token"].as_str() {
+            Some(next) => token = next.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(found, catalog.tables("lab"));
+    assert_eq!(found.len(), 7);
+    // Whoever asks for no page gets everything.
+    let all = catalog.ok("GET", &format!("{ROOT}?pageSize=2"), Json::Null);
+    assert_eq!((all["namespaces"].as_array().unwrap().len(), &all["next-page-token"]), (9, &Json::Null));
+    let page = catalog.ok("GET", &format!("{ROOT}?pageToken=&pageSize=8"), Json::Null);
+    assert_eq!(page["namespaces"].as_array().unwrap().len(), 8);
+    for bad in ["0", "-1", "many"] {
+        assert_eq!(catalog.refused("GET", &format!("{ROOT}?pageToken=&pageSize={bad}"), Json::Null).0, 400);
+    }
+}
+
+#[test]
+fn a_table_is_made_loaded_renamed_and_dropped() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-tables");
+    let missing =
+        catalog.refused("POST", &format!("{ROOT}/lab/tables"), json!({ "name": "t", "schema": schema() }));
+    assert_eq!((missing.0, missing.1.as_str()), (404, "NoSuchNamespaceException"));
+    catalog.namespace("lab");
+    let made = catalog.table("lab", "t");
+    assert_eq!(made["config"], json!({}));
+    assert!(file(&made["metadata-location"]).exists());
+    let loaded = catalog.ask("GET", &table("lab", "t"), Json::Null);
+    assert_eq!(loaded.json(), made);
+    // Nothing is sent twice.
+    let etag = loaded.header("etag").unwrap().to_owned();
+    let again = catalog.0.client().ask("GET", &table("lab", "t"), &[("If-None-Match", &etag)], b"");
+    assert_eq!((again.status, again.body.len()), (304, 0));
+    assert_eq!(catalog.ask("HEAD", &table("lab", "t"), Json::Null).status, 204);
+    assert_eq!(catalog.ask("HEAD", &table("lab", "u"), Json::Null).status, 404);
+    let (status, kind, message) = catalog.refused("GET", &table("lab", "u"), Json::Null);
+    assert_eq!(
+        (status, kind.as_str(), message.as_str()),
+        (404, "NoSuchTableException", "Table does not exist: lab.u")
+    );
+    assert_eq!(catalog.refused("GET", &table("no", "t"), Json::Null).1, "NoSuchTableException");
+    let twice =
+        catalog.refused("POST", &format!("{ROOT}/lab/tables"), json!({ "name": "t", "schema": schema() }));
+    assert_eq!(twice, (409, "AlreadyExistsException".into(), "Table already exists: lab.t".into()));
+    assert_eq!(catalog.refused("GET", &format!("{}?snapshots=some", table("lab", "t")), Json::Null).0, 400);
+
+    let rename = |from: (&str, &str), to: (&str, &str)| {
+        let body = json!({ "source": { "namespace": [from.0], "name": from.1 },
+            "destination": { "namespace": [to.0], "name": to.1 } });
+        catalog.ask("POST", "/iceberg/v1/tables/rename", body)
+    };
+    catalog.namespace("attic");
+    catalog.table("attic", "there");
+    assert_eq!(refusal(&rename(("lab", "u"), ("lab", "v"))).1, "NoSuchTableException");
+    assert_eq!(refusal(&rename(("lab", "t"), ("no", "t"))).1, "NoSuchNamespaceException");
+    assert_eq!(refusal(&rename(("lab", "t"), ("attic", "there"))).1, "AlreadyExistsException");
+    assert_eq!(refusal(&rename(("lab", "t"), ("attic", "a.b"))).0, 400);
+    assert_eq!(rename(("lab", "t"), ("attic", "t")).status, 204);
+    assert_eq!(catalog.load("attic", "t"), made, "its files stay where they are");
+    assert!(catalog.tables("lab").is_empty());
+    // A name may hold what a path may not.
+    catalog.namespace("a/b");
+    let odd = catalog.table("a%2Fb", "x/y\\z");
+    let location = odd["metadata"]["location"].as_str().unwrap();
+    assert!(
+        location.starts_with(catalog.0.engine.dir().join("lake/_catalog").to_str().unwrap()),
+        "{location}"
+    );
+    assert!(location.contains("/_catalog/a_b/"), "{location}");
+    // A table of the old name has files of its own.
+    let other = catalog.table("lab", "t");
+    assert_ne!(other["metadata"]["location"], made["metadata"]["location"]);
+
+    catalog.ok("POST", &format!("{}/metrics", table("attic", "t")), json!({ "report-type": "scan-report" }));
+    assert_eq!(catalog.refused("POST", &format!("{}/metrics", table("attic", "t")), json!({})).0, 400);
+    assert_eq!(
+        catalog.refused("POST", &format!("{}/metrics", table("no", "t")), json!({ "report-type": "x" })).0,
+        404
+    );
+
+    catalog.ok("DELETE", &table("attic", "t"), Json::Null);
+    assert_eq!(catalog.refused("DELETE", &table("attic", "t"), Json::Null).1, "NoSuchTableException");
+    assert!(file(&made["metadata-location"]).exists(), "dropped without purge, its files stay");
+    // And can be taken in again.
+    let body = json!({ "name": "back", "metadata-location": made["metadata-location"] });
+    assert_eq!(catalog.ok("POST", &format!("{ROOT}/attic/register"), body.clone()), made);
+    assert_eq!(
+        catalog.refused("POST", &format!("{ROOT}/attic/register"), body.clone()).1,
+        "AlreadyExistsException"
+    );
+    let mut twice = body;
+    twice["name"] = json!("twice");
+    assert!(catalog.refused("POST", &format!("{ROOT}/attic/register"), twice).2.contains("of another table"));
+    catalog.ok("DELETE", &format!("{}?purgeRequested=true", table("attic", "back")), Json::Null);
+    assert!(!file(&made["metadata"]["location"]).exists());
+    assert!(file(&other["metadata-location"]).exists());
+    assert_eq!(
+        catalog.refused("DELETE", &format!("{}?purgeRequested=yes", table("lab", "t")), Json::Null).0,
+        400
+    );
+}
+
+#[test]
+fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-places");
+    catalog.namespace("lab");
+    let dir = catalog.0.engine.dir().to_owned();
+    let dir = dir.to_str().unwrap();
+    let made = catalog.table("lab", "t");
+    let taken = made["metadata"]["location"].as_str().unwrap();
+    let new = |location: &str| {
+        let body = json!({ "name": "new", "schema": schema(), "location": location });
+        catalog.ask("POST", &format!("{ROOT}/lab/tables"), body)
+    };
+    for bad in [
+        "/etc".to_owned(),
+        "relative".to_owned(),
+        "s3://bucket/t".to_owned(),
+        format!("{dir}/lake/main/events"),
+        format!("{dir}/lake/_catalog/../main/events"),
+        format!("{dir}/log"),
+        format!("{dir}/lake/_catalog"),
+        taken.to_owned(),
+        format!("{taken}/inside"),
+        format!("file://{taken}"),
+        Path::new(taken).parent().unwrap().to_str().unwrap().to_owned(),
+    ] {
+        let (status, kind, _) = refusal(&new(&bad));
+        assert_eq!(status, 400, "{bad}: {kind}");
+    }
+    assert!(!Path::new(dir).join("lake/main").exists());
+    let elsewhere = catalog.elsewhere("t");
+    assert_eq!(new(&elsewhere).json()["metadata"]["location"], json!(elsewhere));
+    // A commit moves a table no further than a client may make one.
+    let moved = |to: &str| {
+        catalog.commit("lab", "new", json!([]), json!([{ "action": "set-location", "location": to }]))
+    };
+    assert_eq!(moved("/etc").status, 400);
+    assert_eq!(moved(taken).status, 400);
+    let further = catalog.elsewhere("further");
+    assert_eq!(moved(&format!("file://{further}")).status, 200);
+    assert!(catalog.load("lab", "new")["metadata-location"].as_str().unwrap().contains(&further));
+    // What is taken in lies there too, with everything that it calls its own.
+    let register = |location: &str| {
+        let body = json!({ "name": "found", "metadata-location": location });
+        refusal(&catalog.ask("POST", &format!("{ROOT}/lab/register"), body))
+    };
+    for bad in [
+        "/etc/passwd",
+        "/etc/x.metadata.json",
+        &format!("{dir}/MANIFEST"),
+        &catalog.elsewhere("none.metadata.json"),
+    ] {
+        assert_eq!(register(bad).0, 400, "{bad}");
+    }
+    let text = made["metadata"].to_string().replace(taken, &format!("{dir}/lake/main/events"));
+    let path = catalog.elsewhere("evil.metadata.json");
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(register(&path).0, 400);
+    std::fs::write(&path, "{}").unwrap();
+    assert_eq!(register(&path).0, 400);
+}
+
+#[test]
+fn views_are_kept_beside_tables_under_names_of_their_own() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-views");
+    catalog.namespace("lab");
+    let version = |sql: &str| {
+        json!({ "version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {}, "default-namespace": ["lab"],
+            "representations": [{ "type": "sql", "dialect": "spark", "sql": sql }] })
+    };
+    let new = |name: &str| json!({ "name": name, "schema": schema(), "properties": { "a": "b" }, "view-version": version("select 1") });
+    let views = format!("{ROOT}/lab/views");
+    let view = |name: &str| format!("{views}/{name}");
+    let made = catalog.ok("POST", &views, new("v"));
+    assert_eq!(made["metadata"]["current-version-id"], 1);
+    assert_eq!(catalog.ok("GET", &view("v"), Json::Null), made);
+    assert_eq!(catalog.ask("HEAD", &view("v"), Json::Null).status, 204);
+    assert_eq!(catalog.ask("HEAD", &view("w"), Json::Null).status, 404);
+    assert_eq!(catalog.refused("GET", &view("w"), Json::Null).1, "NoSuchViewException");
+    let listed = catalog.ok("GET", &views, Json::Null);
+    assert_eq!(listed["identifiers"], json!([{ "namespace": ["lab"], "name": "v" }]));
+    assert!(catalog.tables("lab").is_empty());
+    // One name, one thing.
+    assert_eq!(catalog.refused("POST", &views, new("v")).2, "View already exists: lab.v");
+    let as_table =
+        catalog.refused("POST", &format!("{ROOT}/lab/tables"), json!({ "name": "v", "schema": schema() }));
+    assert_eq!((as_table.0, as_table.2.as_str()), (409, "View with same name already exists: lab.v"));
+    catalog.table("lab", "t");
+    assert_eq!(catalog.refused("POST", &views, new("t")).2, "Table with same name already exists: lab.t");
+    assert_eq!(catalog.refused("GET", &view("t"), Json::Null).0, 404);
+    assert_eq!(catalog.refused("GET", &table("lab", "v"), Json::Null).0, 404);
+
+    let uuid = made["metadata"]["view-uuid"].clone();
+    let replace = |uuid: Json, sql: &str| {
+        let updates = json!([
+            { "action": "add-schema", "schema": schema() },
+            { "action": "add-view-version", "view-version": version(sql) },
+            { "action": "set-current-view-version", "view-version-id": -1 } ]);
+        let body =
+            json!({ "requirements": [{ "type": "assert-view-uuid", "uuid": uuid }], "updates": updates });
+        catalog.ask("POST", &view("v"), body)
+    };
+    let second = replace(uuid.clone(), "select 2");
+    assert_eq!(second.status, 200, "{}", second.text());
+    assert_eq!(second.json()["metadata"]["current-version-id"], 2);
+    assert!(!file(&made["metadata-location"]).exists(), "no view names it any more");
+    assert_eq!(refusal(&replace(json!("x"), "select 3")).1, "CommitFailedException");
+    assert_eq!(refusal(&catalog.ask("POST", &view("w"), json!({ "updates": [] }))).1, "NoSuchViewException");
+    assert_eq!(
+        refusal(&catalog.ask("POST", &view("v"), json!({ "updates": [{ "action": "add-snapshot" }] }))).0,
+        400
+    );
+
+    let rename = |from: &str, to: &str| {
+        let body = json!({ "source": { "namespace": ["lab"], "name": from }, "destination": { "namespace": ["lab"], "name": to } });
+        catalog.ask("POST", "/iceberg/v1/views/rename", body)
+    };
+    assert_eq!(refusal(&rename("v", "t")).2, "Cannot rename lab.v to lab.t. Table already exists");
+    assert_eq!(refusal(&rename("t", "u")).1, "NoSuchViewException");
+    assert_eq!(rename("v", "w").status, 204);
+    let kept = catalog.ok("GET", &view("w"), Json::Null);
+    assert_eq!(catalog.refused("DELETE", &format!("{ROOT}/lab"), Json::Null).1, "NamespaceNotEmptyException");
+    catalog.ok("DELETE", &view("w"), Json::Null);
+    assert!(!file(&kept["metadata-location"]).exists());
+    assert_eq!(catalog.refused("DELETE", &view("w"), Json::Null).1, "NoSuchViewException");
+}

@@ -1,0 +1,277 @@
+//! `GET …/watermarks?wait=`: until rows are somewhere, without hurrying anybody.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use engine::{ApiKey, Op, Transaction};
+use serde_json::{Value as Json, json};
+use types::{Principal, Scope, TableSet};
+
+use crate::common::{Answer, Client, Running, wait_until};
+use crate::{code, ok, with_lake};
+
+/// One that waits in a thread of its own.
+struct Waiting {
+    answered: mpsc::Receiver<Answer>,
+    thread: JoinHandle<()>,
+}
+
+impl Waiting {
+    /// Returns once the server works on it, beside so many others.
+    fn start(running: &Running, others: usize, path: &str, headers: &[(&str, &str)]) -> Waiting {
+        let are_running = |count: usize| {
+            wait_until(|| running.telemetry().requests_running.load(Relaxed) == count);
+        };
+        are_running(others);
+        let mut client: Client = running.client();
+        client.head("GET", path, headers);
+        are_running(others + 1);
+        let (sender, answered) = mpsc::channel();
+        let thread = thread::spawn(move || sender.send(client.answer()).unwrap());
+        Waiting { answered, thread }
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(self.answered.try_recv(), Err(mpsc::TryRecvError::Empty))
+    }
+
+    fn answer(self) -> Answer {
+        let answer = self.answered.recv().unwrap();
+        self.thread.join().unwrap();
+        answer
+    }
+}
+
+fn put_key(running: &Running, name: &str, scope: Scope) -> String {
+    let secret = format!("pk_{name}");
+    let hash = polynya_server::hash_of(&secret);
+    let key = ApiKey { name: name.into(), hash, scope, tables: TableSet::All, created: 0 };
+    running.engine.commit(&Principal::local(), Transaction::new(vec![Op::PutKey(key)])).unwrap();
+    format!("Bearer {secret}")
+}
+
+#[test]
+fn a_row_to_come_is_waited_for() {
+    let _limit = testkit::limit(120);
+    let running = with_lake("wait-row");
+    ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
+    // What is there already is answered at once, by row and by lsn.
+    for passed in ["", "&row=0", "&row=1", "&lsn=0", "&lsn=1"] {
+        let marks = ok(&running, "GET", &format!("/v1/tables/t/watermarks?wait=acknowledged{passed}"), "");
+        assert_eq!(marks["acknowledged"]["row"], 1, "{passed}");
+    }
+    let waiting = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=acknowledged&row=3", &[]);
+    ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":2}"#);
+    // Rows of another table are none of this one's, though they are commits.
+    ok(&running, "POST", "/v1/tables/u/rows", r#"[{"n":1},{"n":2},{"n":3}]"#);
+    assert!(waiting.is_waiting());
+    let lsn = ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":3}"#)["lsn"].clone();
+    let answer = waiting.answer();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["acknowledged"], json!({"row": 3, "lsn": lsn}));
+    // Edits are commits too, and nobody knows when one comes.
+    let next = lsn.as_u64().unwrap() + 20;
+    let path = format!("/v1/tables/t/watermarks?wait=acknowledged&lsn={next}");
+    let waiting = Waiting::start(&running, 0, &path, &[]);
+    // Whatever table the commit is of: then this one's part of it is known.
+    while running.engine.root().lsn().0 < next {
+        ok(&running, "POST", "/v1/tables/u/rows", r#"{"n":4}"#);
+    }
+    assert_eq!(waiting.answer().json()["acknowledged"]["row"], 3);
+}
+
+#[test]
+fn the_lake_is_waited_for_and_not_hurried() {
+    let _limit = testkit::limit(120);
+    let running = with_lake("wait-lake");
+    ok(&running, "POST", "/v1/tables/t/rows", r#"[{"n":1},{"n":2}]"#);
+    let late = running.ask("GET", "/v1/tables/t/watermarks?wait=lake&deadline_ms=300", "");
+    assert_eq!((late.status, code(&late.json())), (429, "timeout"), "{}", late.text());
+    let hint = late.json()["error"]["hint"].to_string();
+    assert!(hint.contains("so far: acknowledged row 2, sealed row 0"), "{hint}");
+    // Nobody was hurried: rows land ten seconds after the first of them came.
+    let marks = ok(&running, "GET", "/v1/tables/t/watermarks", "");
+    assert_eq!(marks["lake"]["row"].as_u64().unwrap_or(0), 0, "{marks}");
+
+    let now = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=lake", &[]);
+    let second = Waiting::start(&running, 1, "/v1/tables/t/watermarks?wait=lake&row=2", &[]);
+    let third = Waiting::start(&running, 2, "/v1/tables/t/watermarks?wait=lake&row=3", &[]);
+    assert!(now.is_waiting() && second.is_waiting());
+    let landed = ok(&running, "POST", "/v1/tables/t/commit", "");
+    for waiting in [now, second] {
+        let answer = waiting.answer();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.json()["lake"], landed);
+    }
+    assert!(third.is_waiting());
+    ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":3}"#);
+    ok(&running, "POST", "/v1/tables/t/commit", "");
+    assert_eq!(third.answer().json()["lake"]["row"], 3);
+}
+
+/// A delete has no row, and an update has two: what is waited for says which of them are there or gone.
+#[test]
+fn updates_and_deletes_have_passed_with_their_commit() {
+    let _limit = testkit::limit(120);
+    let running = with_lake("wait-keyed");
+    let columns =
+        r#"{"columns":[{"name":"k","type":"string"},{"name":"n","type":"int64"}],"primary_key":["k"]}"#;
+    assert_eq!(running.ask("PUT", "/v1/tables/t", columns).status, 201);
+    let write = |body: &str| ok(&running, "POST", "/v1/tables/t/rows", body);
+    let first = write(r#"[{"k":"a","n":1},{"k":"b","n":1}]"#)["lsn"].as_u64().unwrap();
+    ok(&running, "POST", "/v1/tables/t/commit", "");
+    let update = write(r#"{"k":"a","n":2}"#);
+    let delete = ok(&running, "DELETE", "/v1/tables/t/rows/b", "")["lsn"].as_u64().unwrap();
+    let wait = |what: &str| running.ask("GET", &format!("/v1/tables/t/watermarks?wait=lake&{what}"), "");
+    for there in ["row=1".to_owned(), "row=2".to_owned(), format!("lsn={first}")] {
+        assert_eq!(wait(&there).status, 200, "{there}");
+    }
+    for missing in ["row=3".to_owned(), format!("lsn={}", update["lsn"]), format!("lsn={delete}")] {
+        assert_eq!(wait(&format!("{missing}&deadline_ms=100")).status, 429, "{missing}");
+    }
+    let path = format!("/v1/tables/t/watermarks?wait=lake&lsn={delete}");
+    let waiting = Waiting::start(&running, 0, &path, &[]);
+    ok(&running, "POST", "/v1/tables/t/commit", "");
+    let marks = waiting.answer().json();
+    assert_eq!((&marks["lake"]["row"], &marks["lake"]["rows"]), (&json!(3), &json!(1)));
+    assert!(marks["lake"]["lsn"].as_u64().unwrap() >= delete);
+    let dir = running.engine.dir().join("lake/main/t");
+    let mut values = Vec::new();
+    lake::reader::Reader::open(&vfs::Env::real(), &dir)
+        .unwrap()
+        .read(&mut |batch| {
+            let column = batch.column_by_name("n").unwrap();
+            let column = arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(column);
+            values.extend(column.values().iter().copied());
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(values, [2]);
+}
+
+/// What changes nothing of the rows leaves the lake where it stands, and must not be waited for in vain.
+#[test]
+fn a_lake_that_lacks_nothing_has_passed_every_commit() {
+    let _limit = testkit::limit(120);
+    let running = with_lake("wait-nothing");
+    ok(&running, "POST", "/v1/tables/t/rows", r#"{"text":"open water"}"#);
+    let landed = ok(&running, "POST", "/v1/tables/t/commit", "");
+    let index = r#"{"columns":[],"indexes":[{"kind":"text","columns":["text"]}]}"#;
+    let defined = running.ask("PUT", "/v1/tables/t", index);
+    assert_eq!(defined.status, 200, "{}", defined.text());
+    let lsn = running.engine.root().lsn();
+    assert!(lsn.0 > landed["lsn"].as_u64().unwrap());
+    for what in [format!("&lsn={lsn}"), String::new()] {
+        let marks = ok(&running, "GET", &format!("/v1/tables/t/watermarks?wait=lake{what}"), "");
+        assert_eq!(marks["lake"]["snapshot_id"], landed["snapshot_id"], "{what}");
+    }
+}
+
+#[test]
+fn segments_are_waited_for() {
+    let _limit = testkit::limit(120);
+    let options = engine::Options { seal_rows: 50, ..engine::Options::default() };
+    let running = Running::on("wait-sealed", options, |options| options.record_requests = false);
+    ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
+    let late = running.ask("GET", "/v1/tables/t/watermarks?wait=sealed&deadline_ms=50", "");
+    assert_eq!((late.status, code(&late.json())), (429, "timeout"), "{}", late.text());
+    let by_row = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=sealed&row=1", &[]);
+    let by_lsn = Waiting::start(&running, 1, "/v1/tables/t/watermarks?wait=sealed&lsn=1", &[]);
+    let rows: Vec<Json> = (0..200).map(|n| json!({"n": n})).collect();
+    ok(&running, "POST", "/v1/tables/t/rows", &json!(rows).to_string());
+    for waiting in [by_row, by_lsn] {
+        let marks = waiting.answer().json();
+        assert!(marks["sealed"]["row"].as_u64().unwrap() >= 1, "{marks}");
+    }
+    // A server without a lake has none to wait for.
+    let refused = running.ask("GET", "/v1/tables/t/watermarks?wait=lake", "");
+    assert_eq!((refused.status, code(&refused.json())), (400, "invalid"), "{}", refused.text());
+}
+
+#[test]
+fn what_ends_a_wait_is_told_at_once() {
+    let _limit = testkit::limit(120);
+    let mut running = with_lake("wait-ends");
+    for table in ["t", "dropped"] {
+        ok(&running, "POST", &format!("/v1/tables/{table}/rows"), r#"{"n":1}"#);
+    }
+    let started = Instant::now();
+    let dropped = Waiting::start(&running, 0, "/v1/tables/dropped/watermarks?wait=acknowledged&row=9", &[]);
+    ok(&running, "DELETE", "/v1/tables/dropped", "");
+    let dropped = dropped.answer();
+    assert_eq!((dropped.status, dropped.error().1.as_str()), (404, "table `dropped` was dropped"));
+
+    let reader = put_key(&running, "reader", Scope::Read);
+    let path = "/v1/tables/t/watermarks?wait=acknowledged&row=9";
+    let barred = Waiting::start(&running, 0, path, &[("Authorization", &reader)]);
+    let remove = Op::RemoveKey { name: "reader".into() };
+    running.engine.commit(&Principal::local(), Transaction::new(vec![remove])).unwrap();
+    assert_eq!(barred.answer().status, 401);
+
+    let stopped = Waiting::start(&running, 0, path, &[]);
+    let server = running.server.take().unwrap();
+    assert_eq!(server.stop(Duration::from_secs(20)), 0, "no connection was cut");
+    let stopped = stopped.answer();
+    assert_eq!((stopped.status, stopped.error().0.as_str()), (503, "closed"));
+    assert!(started.elapsed() < Duration::from_secs(30), "nobody waited for a deadline");
+}
+
+#[test]
+fn a_lake_that_cannot_land_tells_who_waits_and_names_no_path_to_others_than_admins() {
+    let _limit = testkit::limit(120);
+    let running = with_lake("wait-blocked");
+    let dir = running.engine.dir().join("lake");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("main"), "in the way").unwrap();
+    ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
+    let waiting = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=lake", &[]);
+    // It fails, and says so, to who asked for it and to who only waits.
+    assert_eq!(running.ask("POST", "/v1/tables/t/commit", "").status, 503);
+    let told = waiting.answer();
+    assert_eq!((told.status, told.error().0.as_str()), (503, "io"), "{}", told.text());
+    let path = running.engine.dir().to_str().unwrap().to_owned();
+    assert!(told.text().contains(&path), "{}", told.text());
+    let reader = put_key(&running, "reader", Scope::Read);
+    let told =
+        running.client().ask("GET", "/v1/tables/t/watermarks?wait=lake", &[("Authorization", &reader)], b"");
+    assert_eq!(told.status, 503, "{}", told.text());
+    assert!(!told.text().contains(&path) && !told.text().contains("lake/main"), "{}", told.text());
+    // Other marks do not depend on it.
+    let admin = put_key(&running, "admin", Scope::Admin);
+    let ask = |path: &str| running.client().ask("GET", path, &[("Authorization", &admin)], b"");
+    assert_eq!(ask("/v1/tables/t/watermarks?wait=acknowledged").status, 200);
+    std::fs::remove_file(dir.join("main")).unwrap();
+    let landed = running.client().ask("POST", "/v1/tables/t/commit", &[("Authorization", &admin)], b"");
+    assert_eq!(landed.status, 200, "{}", landed.text());
+    assert_eq!(ask("/v1/tables/t/watermarks?wait=lake").json()["lake"], landed.json());
+    // Somebody removed what had landed: nothing is there that a reader could open.
+    std::fs::remove_dir_all(dir.join("main")).unwrap();
+    let gone = ask("/v1/tables/t/watermarks?wait=lake");
+    assert_eq!((gone.status, gone.error().0.as_str()), (503, "damaged"), "{}", gone.text());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let _limit = testkit::limit(60);
+    let running = with_lake("wait-mistakes");
+    ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
+    for (query, why) in [
+        ("row=1", "`row`, `lsn` and `deadline_ms` belong to `wait`"),
+        ("deadline_ms=5", "`row`, `lsn` and `deadline_ms` belong to `wait`"),
+        ("wait=lake&row=1&lsn=1", "`row` and `lsn` exclude each other"),
+        ("wait=landed", "`wait` is `acknowledged`, `sealed` or `lake`, `landed` was given"),
+        ("wait=lake&row=-1", "`row` is a whole number, `-1` was given"),
+        ("wait=lake&row=1&deadline_ms=0", "`deadline_ms` is 1 or more"),
+        ("wait=lake&rows=1", "unknown field `rows`"),
+    ] {
+        let refused = running.ask("GET", &format!("/v1/tables/t/watermarks?{query}"), "");
+        assert_eq!((refused.status, code(&refused.json())), (400, "invalid"), "{query}: {}", refused.text());
+        assert!(refused.error().1.contains(why), "{query}: {}", refused.text());
+    }
+    assert_eq!(running.ask("GET", "/v1/tables/none/watermarks?wait=lake", "").status, 404);
+    // The largest numbers are waited for like others.
+    let most = format!("wait=acknowledged&row={}&deadline_ms=20", u64::MAX);
+    assert_eq!(running.ask("GET", &format!("/v1/tables/t/watermarks?{most}"), "").status, 429);
+}

@@ -1,0 +1,329 @@
+//! How a table's files lie in the lake: what `partition_by` and `sort_by` mean.
+//!
+//! Both are kept as their owner wrote them, in [`TableOptions`](crate::TableOptions), and understood here. A partition is
+//! one of Iceberg's transforms of one column:
+//!
+//! | written | of a column of type | its value |
+//! |---|---|---|
+//! | `country`, `identity(country)` | bool, integers, floats, decimal, string, json, binary, date, timestamp, uuid | the value itself |
+//! | `years(at)`, `months(at)`, `days(at)` | date, timestamp | since 1970 |
+//! | `hours(at)` | timestamp | since 1970 |
+//! | `bucket(16, user)` | integers, decimal, string, json, binary, date, timestamp, uuid | a hash, below 16 |
+//! | `truncate(4, code)` | integers, decimal, string, json, binary | the multiple of 4 below, or the first 4 characters or bytes |
+//!
+//! `year`, `month`, `day`, `hour` are the same words. A column whose name is no plain word stands in double quotes.
+//! `sort_by` names columns: `user`, `at desc`, `at desc nulls last`; as in SQL here, nulls are the largest.
+
+use std::fmt;
+
+use crate::name::{self, printable};
+use crate::{ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef};
+
+/// What a value becomes to say which partition its row is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transform {
+    Identity,
+    /// Into so many.
+    Bucket(u32),
+    /// To so many characters or bytes, or to multiples of it.
+    Truncate(u32),
+    Year,
+    Month,
+    Day,
+    Hour,
+}
+
+/// One part of what says which partition a row is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionBy {
+    pub transform: Transform,
+    pub column: ColumnId,
+}
+
+/// One column that rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortBy {
+    pub column: ColumnId,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+/// Expressions of each kind.
+pub const LAYOUT_MAX: usize = 16;
+
+impl fmt::Display for Transform {
+    /// As Iceberg writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Transform::Identity => f.write_str("identity"),
+            Transform::Bucket(count) => write!(f, "bucket[{count}]"),
+            Transform::Truncate(width) => write!(f, "truncate[{width}]"),
+            Transform::Year => f.write_str("year"),
+            Transform::Month => f.write_str("month"),
+            Transform::Day => f.write_str("day"),
+            Transform::Hour => f.write_str("hour"),
+        }
+    }
+}
+
+impl Transform {
+    /// Whether Iceberg has it for values of a type.
+    pub fn takes(self, data_type: &DataType) -> bool {
+        use DataType::{
+            Binary, Bool, Date, Decimal, Float32, Float64, Int32, Int64, Json, String, Timestamp, Uuid,
+        };
+        let is_hashed = matches!(
+            data_type,
+            Int32 | Int64 | Decimal { .. } | String | Json | Binary | Date | Timestamp | Uuid
+        );
+        match self {
+            Transform::Identity => is_hashed || matches!(data_type, Bool | Float32 | Float64),
+            Transform::Bucket(_) => is_hashed,
+            Transform::Truncate(_) => is_hashed && !matches!(data_type, Date | Timestamp | Uuid),
+            Transform::Year | Transform::Month | Transform::Day => matches!(data_type, Date | Timestamp),
+            Transform::Hour => matches!(data_type, Timestamp),
+        }
+    }
+
+    fn is_of_time(self) -> bool {
+        matches!(self, Transform::Year | Transform::Month | Transform::Day | Transform::Hour)
+    }
+}
+
+impl TableDef {
+    /// What `partition_by` means. [`crate::Kind::Invalid`] where it says what Iceberg does not have.
+    pub fn partitions(&self) -> Result<Vec<PartitionBy>> {
+        let by = &self.options.partition_by;
+        check_count("partition_by", by.len())?;
+        let mut all: Vec<PartitionBy> = Vec::with_capacity(by.len());
+        for text in by {
+            let one = self.partition(text)?;
+            // Iceberg's own rule: of one column's times the finest says all.
+            let says_the_same = |other: &&PartitionBy| {
+                other.column == one.column
+                    && (other.transform == one.transform
+                        || other.transform.is_of_time() && one.transform.is_of_time())
+            };
+            if all.iter().any(|other| says_the_same(&other)) {
+                return Err(Error::invalid(format!("`{}` says again what another part does", printable(text)))
+                    .with("table", &self.name)
+                    .hint("name each column once; of years, months, days and hours of one column the finest is enough"));
+            }
+            all.push(one);
+        }
+        Ok(all)
+    }
+
+    /// What `sort_by` means; empty: rows lie in the order of their ids.
+    pub fn sort_columns(&self) -> Result<Vec<SortBy>> {
+        let by = &self.options.sort_by;
+        check_count("sort_by", by.len())?;
+        let mut all: Vec<SortBy> = Vec::with_capacity(by.len());
+        for text in by {
+            let one = self.sort_column(text)?;
+            if all.iter().any(|other| other.column == one.column) {
+                return Err(Error::invalid(format!(
+                    "`{}` names a column for the second time",
+                    printable(text)
+                ))
+                .with("table", &self.name)
+                .hint("sort_by names each column once"));
+            }
+            all.push(one);
+        }
+        Ok(all)
+    }
+
+    /// Partitions the table's lake by these from now on; none: not at all.
+    pub fn set_partition_by(&mut self, by: &[String]) -> Result<()> {
+        let before = std::mem::replace(&mut self.options.partition_by, trimmed(by));
+        self.partitions().map(drop).inspect_err(|_| self.options.partition_by = before)
+    }
+
+    /// Sorts the files of the table's lake by these from now on; none: by row id.
+    pub fn set_sort_by(&mut self, by: &[String]) -> Result<()> {
+        let before = std::mem::replace(&mut self.options.sort_by, trimmed(by));
+        self.sort_columns().map(drop).inspect_err(|_| self.options.sort_by = before)
+    }
+
+    /// What is wrong with `partition_by` and `sort_by`. Versions before this one took any text.
+    pub fn check_layout(&self) -> Result<()> {
+        self.partitions()?;
+        self.sort_columns().map(drop)
+    }
+
+    /// What lays the table out by a column: `partitioned by` or `sorted by`, the option, and the expression.
+    pub fn laid_out_by(&self, column: ColumnId) -> Option<(&'static str, &'static str, &str)> {
+        let options = &self.options;
+        let partitions = options.partition_by.iter().map(|by| (self.partition(by).map(|p| p.column), by));
+        let sorts = options.sort_by.iter().map(|by| (self.sort_column(by).map(|s| s.column), by));
+        let named = |of: (Result<ColumnId>, _)| of.0.is_ok_and(|id| id == column).then_some(of.1);
+        let partition = partitions.filter_map(named).next();
+        let found = partition.map(|by: &String| ("partitioned by", "partition_by", by.as_str()));
+        found.or_else(|| {
+            let by: Option<&String> = sorts.filter_map(named).next();
+            by.map(|by| ("sorted by", "sort_by", by.as_str()))
+        })
+    }
+
+    fn partition(&self, text: &str) -> Result<PartitionBy> {
+        let unknown = || {
+            Error::invalid(format!("`{}` is no partition", printable(text)))
+                .with("table", &self.name)
+                .hint("use a column, years(c), months(c), days(c), hours(c), bucket(16, c) or truncate(4, c)")
+        };
+        if let Some((column, data_type)) = self.column_of_layout(text) {
+            return self.checked(text, Transform::Identity, column, &data_type);
+        }
+        let (word, inner) = text.strip_suffix(')').and_then(|rest| rest.split_once('(')).ok_or_else(
+            || match is_plain_word(text) {
+                true => self.no_column(text),
+                false => unknown(),
+            },
+        )?;
+        let word = word.trim().to_ascii_lowercase();
+        let number = |what: &str| {
+            let (count, rest) = inner.split_once(',').ok_or_else(unknown)?;
+            let count = count.trim().parse().ok().filter(|n| (1..=i32::MAX as u32).contains(n));
+            let count = count.ok_or_else(|| {
+                Error::invalid(format!("`{}`: {what} is a whole number from 1 on", printable(text)))
+                    .with("table", &self.name)
+            });
+            count.map(|count: u32| (count, rest))
+        };
+        let (transform, column) = match word.as_str() {
+            "identity" => (Transform::Identity, inner),
+            "year" | "years" => (Transform::Year, inner),
+            "month" | "months" => (Transform::Month, inner),
+            "day" | "days" => (Transform::Day, inner),
+            "hour" | "hours" => (Transform::Hour, inner),
+            "bucket" => number("the count of buckets").map(|(n, rest)| (Transform::Bucket(n), rest))?,
+            "truncate" => number("the width").map(|(n, rest)| (Transform::Truncate(n), rest))?,
+            _ => return Err(unknown()),
+        };
+        let (id, data_type) = self.column_of_layout(column).ok_or_else(|| self.no_column(column.trim()))?;
+        self.checked(text, transform, id, &data_type)
+    }
+
+    fn checked(
+        &self,
+        text: &str,
+        transform: Transform,
+        column: ColumnId,
+        of: &DataType,
+    ) -> Result<PartitionBy> {
+        if transform.takes(of) {
+            return Ok(PartitionBy { transform, column });
+        }
+        let takes = match transform {
+            Transform::Identity => "single values: no lists, structs, vectors and points",
+            Transform::Bucket(_) => "all single values but bool and floats",
+            Transform::Truncate(_) => "integers, decimals, strings and binary",
+            Transform::Year | Transform::Month | Transform::Day => "dates and timestamps",
+            Transform::Hour => "timestamps",
+        };
+        Err(Error::invalid(format!("`{}` cannot be: the column is {of}", printable(text)))
+            .with("table", &self.name)
+            .hint(format!("Iceberg partitions {takes} in this way")))
+    }
+
+    fn sort_column(&self, text: &str) -> Result<SortBy> {
+        let given = |column, descending, nulls_first: Option<bool>| SortBy {
+            column,
+            descending,
+            nulls_first: nulls_first.unwrap_or(descending),
+        };
+        let checked = |(id, data_type): (ColumnId, DataType), sort: SortBy| {
+            if Transform::Identity.takes(&data_type) {
+                return Ok(SortBy { column: id, ..sort });
+            }
+            Err(Error::invalid(format!("rows are not sorted by `{}`: it is {data_type}", printable(text)))
+                .with("table", &self.name)
+                .hint("sort by columns of single values"))
+        };
+        if let Some(found) = self.column_of_layout(text) {
+            return checked(found, given(ROW_ID, false, None));
+        }
+        let mut rest = text.trim();
+        let mut nulls_first = None;
+        for (words, first) in [(["nulls", "first"], true), (["nulls", "last"], false)] {
+            if let Some(before) = without_last(rest, words[1]).and_then(|rest| without_last(rest, words[0])) {
+                (rest, nulls_first) = (before, Some(first));
+            }
+        }
+        let mut descending = false;
+        if let Some(before) = without_last(rest, "desc") {
+            (rest, descending) = (before, true);
+        } else if let Some(before) = without_last(rest, "asc") {
+            rest = before;
+        }
+        let found = self.column_of_layout(rest).ok_or_else(|| {
+            self.no_column(rest).hint("write `column`, `column desc` or `column desc nulls last`")
+        })?;
+        checked(found, given(ROW_ID, descending, nulls_first))
+    }
+
+    fn no_column(&self, text: &str) -> Error {
+        Error::invalid(format!("there is no column `{}`", printable(text))).with("table", &self.name)
+    }
+
+    /// A column by its name, in double quotes or not; the system's too.
+    fn column_of_layout(&self, text: &str) -> Option<(ColumnId, DataType)> {
+        let text = text.trim();
+        let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let unquoted = quoted.map(|inner| inner.replace("\"\"", "\""));
+        let wanted = unquoted.as_deref().unwrap_or(text);
+        match wanted {
+            ROW_ID_NAME => Some((ROW_ID, DataType::Int64)),
+            TIME_NAME => Some((TIME, DataType::Timestamp)),
+            _ => self.schema.column_named(wanted).map(|column| (column.id, column.data_type.clone())),
+        }
+    }
+}
+
+/// A list as it stands in one text, at its commas outside of brackets and quotes: `days(at), bucket(16, user)` are two.
+pub fn split_list(text: &str) -> Vec<String> {
+    let (mut parts, mut part) = (Vec::new(), String::new());
+    let (mut depth, mut in_quotes) = (0usize, false);
+    for c in text.chars() {
+        match c {
+            '"' => in_quotes = !in_quotes,
+            '(' if !in_quotes => depth += 1,
+            ')' if !in_quotes => depth = depth.saturating_sub(1),
+            ',' if !in_quotes && depth == 0 => {
+                parts.push(std::mem::take(&mut part));
+                continue;
+            }
+            _ => {}
+        }
+        part.push(c);
+    }
+    parts.push(part);
+    trimmed(&parts).into_iter().filter(|part| !part.is_empty()).collect()
+}
+
+fn trimmed(by: &[String]) -> Vec<String> {
+    by.iter().map(|text| text.trim().to_owned()).collect()
+}
+
+fn check_count(option: &str, count: usize) -> Result<()> {
+    if count > LAYOUT_MAX {
+        return Err(Error::invalid(format!("`{option}` has {count} parts; {LAYOUT_MAX} are the most")));
+    }
+    Ok(())
+}
+
+fn is_plain_word(text: &str) -> bool {
+    name::check_column(text).is_ok() && !text.contains(['(', ')', ','])
+}
+
+/// What stands before a last word, if that is the one.
+fn without_last<'t>(text: &'t str, word: &str) -> Option<&'t str> {
+    let text = text.trim_end();
+    let at = text.len().checked_sub(word.len()).filter(|at| text.is_char_boundary(*at))?;
+    let (before, last) = text.split_at(at);
+    (last.eq_ignore_ascii_case(word) && before.ends_with([' ', '\t', '"'])).then(|| before.trim_end())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! What the texts of a column look like: the types of columns that nobody declared.
+
+use arrow::array::timezone::Tz;
+use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
+use arrow::datatypes::Date32Type;
+use types::{DATES, DataType, TIMES};
+
+/// The narrowest type that a text fits; `None` if it is empty. Dates and times are told from texts only where `times` says so:
+/// rows that are posted keep their texts, as those of JSON do.
+pub fn type_of(text: &str, times: bool) -> Option<DataType> {
+    if text.is_empty() {
+        return None;
+    }
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    // `007` is a name, not a number: as one it would lose its zeros.
+    let padded =
+        digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let begins_like_a_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    Some(match text {
+        _ if padded || text.starts_with('+') => DataType::String,
+        _ if text.parse::<i64>().is_ok() => DataType::Int64,
+        // A whole number beyond 64 bits would lose digits as a float.
+        _ if digits.bytes().all(|byte| byte.is_ascii_digit()) => DataType::String,
+        _ if begins_like_a_number && text.parse::<f64>().is_ok_and(f64::is_finite) => DataType::Float64,
+        "NaN" | "inf" | "-inf" => DataType::Float64,
+        _ if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") => DataType::Bool,
+        _ if !times => DataType::String,
+        // What lies beyond the years that columns of times hold stays a text.
+        _ if text.len() == 10 && Date32Type::parse(text).is_some_and(|day| DATES.contains(&day)) => {
+            DataType::Date
+        }
+        _ if text.len() > 10
+            && begins_like_a_number
+            && string_to_datetime(&utc(), text)
+                .is_ok_and(|time| TIMES.contains(&time.timestamp_micros())) =>
+        {
+            DataType::Timestamp
+        }
+        _ => DataType::String,
+    })
+}
+
+/// The narrowest type that holds both.
+pub fn join(a: DataType, b: DataType) -> DataType {
+    match (&a, &b) {
+        _ if a == b => a,
+        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => DataType::Float64,
+        (DataType::Date, DataType::Timestamp) | (DataType::Timestamp, DataType::Date) => DataType::Timestamp,
+        _ => DataType::String,
+    }
+}
+
+fn utc() -> Tz {
+    "+00:00".parse().expect("an offset of nothing is a time zone")
+}

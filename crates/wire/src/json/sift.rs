@@ -1,0 +1,207 @@
+//! Bad rows of JSON left out.
+//!
+//! A row that is JSON and does not fit is passed over as one value. One that is no JSON ends where? In an array nobody
+//! knows, and the body is refused. Of rows one after the other, each line is one: the next line goes on.
+
+use types::Error;
+
+use super::{Decoder, Named, end_of};
+use crate::column::Fault;
+use crate::parser::{Malformed, Parser};
+use crate::sift::{Origins, Sifted, Skipped, bounded, charge};
+use crate::{BadRow, Limits, Refused, Target};
+
+/// What a decoder keeps that leaves bad rows out.
+pub(super) struct Sift {
+    skipped: Vec<Skipped>,
+    /// Where each row that was taken begins.
+    starts: Vec<usize>,
+    /// Why the current row is bad, and its column.
+    pub why: Option<(Option<String>, String)>,
+    /// Whether the body is said to be lines.
+    lines: bool,
+}
+
+/// The good rows of a body. `lines` says that each line is a row, as NDJSON has it; else a row that is no JSON refuses the
+/// body where it may go on in further lines.
+pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits, lines: bool) -> Result<Sifted, Refused> {
+    let mut decoder = Decoder::new(target, limits);
+    decoder.row_bytes += size_of::<usize>();
+    decoder.sift = Some(Sift { skipped: Vec::new(), starts: Vec::new(), why: None, lines });
+    decoder.sift_body(body)?;
+    let sift = decoder.sift.take();
+    let rows = decoder.finish()?;
+    let Sift { skipped, starts, .. } = sift.ok_or_else(|| Error::internal("a decoder lost its bad rows"))?;
+    Ok(Sifted { rows, skipped, origins: Origins { starts, raw, has_lines: false, before: limits.before } })
+}
+
+/// The row that begins at a byte.
+fn raw(body: &[u8], start: usize) -> String {
+    let text = valid(&body[start..]);
+    bounded(Parser::new(text).skip().unwrap_or(text)).to_owned()
+}
+
+/// As far as it is text.
+fn valid(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(cut) => std::str::from_utf8(&bytes[..cut.valid_up_to()]).unwrap_or_default(),
+    }
+}
+
+impl Decoder<'_> {
+    fn sift_body(&mut self, body: &[u8]) -> Result<(), Refused> {
+        let is_array = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+        let (mut rest, mut base) = (body, 0);
+        loop {
+            let cut = match std::str::from_utf8(rest) {
+                Ok(text) if is_array => {
+                    return self.sift_array(text).map_err(|fault| self.gave_up(text, fault));
+                }
+                Ok(text) => return self.sift_rows(text, base).map_err(|fault| self.gave_up(text, fault)),
+                Err(cut) if is_array => return Err(super::no_utf8(cut, self.limits).into()),
+                Err(cut) => cut.valid_up_to(),
+            };
+            // The line with the byte that cannot stand there is a bad row of its own.
+            let begin = rest[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let before = valid(&rest[..begin]);
+            self.sift_rows(before, base).map_err(|fault| self.gave_up(before, fault))?;
+            let end =
+                rest[cut..].iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| cut + at + 1);
+            let line = String::from_utf8_lossy(&rest[begin..end]);
+            let why = format!("no UTF-8: byte {} of the line cannot stand there", cut - begin);
+            self.leave_out(None, why, line.trim())?;
+            (rest, base) = (&rest[end..], base + end);
+        }
+    }
+
+    fn gave_up(&self, text: &str, fault: Fault) -> Refused {
+        match fault {
+            Fault::Malformed(malformed) => self.malformed(text, malformed),
+            Fault::Limit(error) => error.into(),
+            Fault::Misfit(message) => Error::internal(format!("a bad row refused a body: {message}")).into(),
+        }
+    }
+
+    fn sift_array(&mut self, text: &str) -> Result<(), Fault> {
+        let mut p = Parser::new(text);
+        p.expect(b'[', "`[`")?;
+        let mut first = true;
+        while !end_of(&mut p, b']', &mut first)? {
+            if let Some(malformed) = self.sift_row(&mut p, text, 0)? {
+                return Err(malformed.into());
+            }
+        }
+        match p.peek() {
+            Some(_) => p.malformed("the end of the body behind `]`").map_err(Fault::from),
+            None => Ok(()),
+        }
+    }
+
+    fn sift_rows(&mut self, text: &str, base: usize) -> Result<(), Fault> {
+        let mut p = Parser::new(text);
+        while p.peek().is_some() {
+            let start = p.at();
+            let Some(malformed) = self.sift_row(&mut p, text, base)? else { continue };
+            let end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+            let line = text[start..end].trim_end();
+            if !self.is_line(text, base, line) {
+                return Err(malformed.into());
+            }
+            let at = malformed.at.clamp(start, end);
+            let found = match text[at..end].chars().next() {
+                Some(c) => format!("`{}`", c.escape_debug()),
+                None => "the end of the line".into(),
+            };
+            // What a later line was taken for is no matter, unless it was asked for at the end of this one.
+            let is_here = malformed.at <= end || text[end..malformed.at].trim().is_empty();
+            let expected = if is_here { malformed.expected } else { "the rest of the row" };
+            let why =
+                format!("no JSON: {expected} expected at byte {} of the line, {found} found", at - start);
+            self.leave_out(None, why, line)?;
+            p.rewind(end);
+        }
+        Ok(())
+    }
+
+    /// Whether a line that begins a row which is no JSON is all of that row.
+    fn is_line(&self, text: &str, base: usize, line: &str) -> bool {
+        let Some(sift) = &self.sift else { return false };
+        // One that opens something and ends may go on in the next line, and so may it where rows did before.
+        let goes_on = line.ends_with(['{', '[', ',']);
+        let did = || {
+            let last = sift.starts.last().and_then(|start| text.get(start.checked_sub(base)?..));
+            last.is_some_and(|row| Parser::new(row).skip().is_ok_and(|row| row.contains('\n')))
+        };
+        sift.lines || !goes_on && !did()
+    }
+
+    /// Takes the next row, or leaves it out. Gives what is wrong with one that is no JSON: then nothing of it was taken, and
+    /// where it ends is not known.
+    fn sift_row(&mut self, p: &mut Parser<'_>, text: &str, base: usize) -> Result<Option<Malformed>, Fault> {
+        p.peek();
+        let (start, slots) = (p.at(), self.slots.len());
+        let fault = match self.any_row(p) {
+            Ok(()) => {
+                self.sift.as_mut().into_iter().for_each(|sift| sift.starts.push(base + start));
+                return Ok(None);
+            }
+            Err(Fault::Limit(error)) => return Err(error.into()),
+            Err(fault) => fault,
+        };
+        self.take_back(slots);
+        p.rewind(start);
+        if let Err(malformed) = p.skip() {
+            return Ok(Some(match fault {
+                Fault::Malformed(first) => first,
+                _ => malformed,
+            }));
+        }
+        let raw = &text[start..p.at()];
+        let why = self.sift.as_mut().and_then(|sift| sift.why.take());
+        let (column, message) = match (fault, why) {
+            (Fault::Misfit(_), Some(why)) => why,
+            (Fault::Malformed(malformed), _) => (None, format!("{} expected", malformed.expected)),
+            (other, _) => return Err(other),
+        };
+        self.leave_out(column, message, raw)?;
+        Ok(None)
+    }
+
+    fn leave_out(&mut self, column: Option<String>, message: String, raw: &str) -> Result<(), Error> {
+        let Some(sift) = &mut self.sift else { return Ok(()) };
+        let row = self.limits.before.rows + self.row + sift.skipped.len() + 1;
+        let bad = BadRow { row, line: None, column, message };
+        let skipped = Skipped { bad, raw: bounded(raw).to_owned() };
+        charge(&skipped, &mut self.budget)?;
+        sift.skipped.push(skipped);
+        Ok(())
+    }
+
+    /// As if the current row had not begun. There were `slots` before it.
+    fn take_back(&mut self, slots: usize) {
+        for slot in self.slots.drain(slots..) {
+            let folded = slot.name.to_lowercase();
+            match slot.existing {
+                Some(at) => {
+                    self.folded.insert(folded, Named::Column(at));
+                }
+                None => {
+                    self.folded.remove(&folded);
+                    self.new_columns -= 1;
+                    self.row_bytes -= 8;
+                }
+            }
+        }
+        // Spellings that this row alone had stay where they mean a slot that stays.
+        self.by_key.retain(|_, slot| *slot < slots);
+        self.order.retain(|slot| *slot < slots);
+        if let Some(extract) = &mut self.extract {
+            extract.take_back(slots, self.row);
+        }
+        for slot in &mut self.slots {
+            slot.seen = slot.seen.min(self.row);
+            slot.column.truncate(self.row);
+        }
+    }
+}

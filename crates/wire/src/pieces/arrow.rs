@@ -1,0 +1,123 @@
+//! An Arrow stream: whole record batches, each piece with the schema and the dictionaries before them.
+
+use std::io::Read;
+
+use arrow::ipc;
+use types::{Error, Kind, Result};
+
+use super::{Piece, Source};
+use crate::ipc::broken;
+
+/// The end of a stream.
+const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
+#[derive(Default)]
+pub(super) struct Cut {
+    /// The schema and the dictionaries so far.
+    prefix: Vec<u8>,
+    has_schema: bool,
+    /// Whether some piece told of the schema.
+    told: bool,
+    ended: bool,
+}
+
+/// A message at the beginning of what was read.
+struct Message {
+    len: usize,
+    what: ipc::MessageHeader,
+}
+
+impl Cut {
+    pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+        let before = source.before;
+        let mut batches = Vec::new();
+        while !self.ended && batches.len() < source.piece_bytes {
+            let Some(Message { len, what }) = self.message(source)? else {
+                self.ended = true;
+                break;
+            };
+            let message = source.take(len);
+            match what {
+                ipc::MessageHeader::RecordBatch if self.has_schema => batches.extend_from_slice(&message),
+                ipc::MessageHeader::DictionaryBatch if self.has_schema => {
+                    // It may take the place of one that rows of this piece mean.
+                    let is_next = !batches.is_empty();
+                    let bytes = self.prefix.len() + message.len();
+                    if bytes > source.row_bytes_max {
+                        let what = format!("dictionaries of more than {} MiB", source.row_bytes_max >> 20);
+                        return Err(Error::new(Kind::TooLarge, what).hint("send the values themselves"));
+                    }
+                    if is_next {
+                        let piece = self.piece(&batches, before);
+                        self.prefix.extend_from_slice(&message);
+                        return Ok(Some(piece));
+                    }
+                    self.prefix.extend_from_slice(&message);
+                }
+                ipc::MessageHeader::Schema if !self.has_schema => {
+                    self.has_schema = true;
+                    self.prefix.extend_from_slice(&message);
+                }
+                _ => return Err(broken("its messages come in another order")),
+            }
+        }
+        match batches.is_empty() && (self.told || !self.has_schema) {
+            true => Ok(None),
+            false => Ok(Some(self.piece(&batches, before))),
+        }
+    }
+
+    fn piece(&mut self, batches: &[u8], before: crate::Before) -> Piece {
+        self.told = true;
+        Piece { body: [&self.prefix, batches, &END[..]].concat(), before, lines: false }
+    }
+
+    /// The next message once all of it was read; `None` at the end of the stream.
+    fn message<R: Read>(&self, source: &mut Source<R>) -> Result<Option<Message>> {
+        source.fill(8)?;
+        if source.buffer.is_empty() {
+            return Ok(None);
+        }
+        let word = |at: usize| {
+            source
+                .buffer
+                .get(at..at + 4)
+                .and_then(|bytes| bytes.first_chunk::<4>())
+                .map(|b| u32::from_le_bytes(*b))
+        };
+        let cut = || broken("it is cut off");
+        let (size, head) = match word(0).ok_or_else(cut)? {
+            u32::MAX => (word(4).ok_or_else(cut)?, 8),
+            size => (size, 4),
+        };
+        if size == 0 {
+            let len = head;
+            source.take(len);
+            return match source.first()? {
+                None => Ok(None),
+                Some(_) => Err(broken("something follows its end")),
+            };
+        }
+        let end = head.saturating_add(size as usize);
+        self.whole(source, end)?;
+        let message = ipc::root_as_message(&source.buffer[head..end])
+            .map_err(|e| broken(format!("a message's header is damaged: {e}")))?;
+        let (what, body) = (message.header_type(), message.bodyLength());
+        let body = usize::try_from(body).map_err(|_| broken("a message has a negative length"))?;
+        let len = end.saturating_add(body);
+        self.whole(source, len)?;
+        Ok(Some(Message { len, what }))
+    }
+
+    fn whole<R: Read>(&self, source: &mut Source<R>, len: usize) -> Result<()> {
+        if len > source.row_bytes_max {
+            let what = format!("a message of more than {} MiB", source.row_bytes_max >> 20);
+            return Err(Error::new(Kind::TooLarge, what).hint("send smaller record batches"));
+        }
+        source.fill(len)?;
+        match source.buffer.len() < len {
+            true => Err(broken("it is cut off")),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! CSV: whole records, each piece with the line that names the columns before it.
+
+use std::io::Read;
+
+use types::Result;
+
+use super::{Piece, Source};
+use crate::Before;
+use crate::csv::{BOM, quotes};
+use crate::sift::newlines;
+
+#[derive(Default)]
+pub(super) struct Cut {
+    header: Option<Vec<u8>>,
+}
+
+impl Cut {
+    pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+        let header = match &self.header {
+            Some(header) => header.clone(),
+            None => {
+                source.fill(BOM.len())?;
+                if source.buffer.starts_with(BOM) {
+                    source.take(BOM.len());
+                }
+                let end = loop {
+                    let is_over = is_over(source)?;
+                    match quotes::first_end(&source.buffer) {
+                        Some(end) => break end,
+                        None if is_over || source.ended => break source.buffer.len(),
+                        None => source.more()?,
+                    }
+                };
+                let header = source.take(end);
+                self.header = Some(header.clone());
+                if is_over(source)? {
+                    // Names alone: whether they can be any is said all the same.
+                    return Ok(Some(Piece { body: header, before: Before::default(), lines: false }));
+                }
+                header
+            }
+        };
+        if is_over(source)? {
+            return Ok(None);
+        }
+        source.fill(source.piece_bytes)?;
+        let end = loop {
+            match quotes::last_end(&source.buffer) {
+                Some(end) => break end,
+                None if source.ended => break source.buffer.len(),
+                None => source.more()?,
+            }
+        };
+        // Lines count on as if the header stood right before the rows.
+        let mut before = source.before;
+        before.lines = before.lines.saturating_sub(newlines(&header));
+        before.bytes = before.bytes.saturating_sub(header.len());
+        let mut body = header;
+        if !body.ends_with(b"\n") && !body.ends_with(b"\r") {
+            body.push(b'\n');
+        }
+        body.append(&mut source.take(end));
+        Ok(Some(Piece { body, before, lines: false }))
+    }
+}
+
+/// Whether nothing but ends of lines is left. Those that come first are taken away.
+fn is_over<R: Read>(source: &mut Source<R>) -> Result<bool> {
+    loop {
+        let ends = source.buffer.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+        source.take(ends.unwrap_or(source.buffer.len()));
+        if !source.buffer.is_empty() || source.ended {
+            return Ok(source.buffer.is_empty());
+        }
+        source.fill(source.piece_bytes)?;
+    }
+}

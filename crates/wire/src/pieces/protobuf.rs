@@ -1,0 +1,77 @@
+//! A message `Rows`: whole rows, each piece with the names of the columns before them.
+
+use std::io::Read;
+
+use prost::encoding::{WireType, decode_key, decode_varint};
+use types::{Error, Kind, Result};
+
+use super::{Piece, Source};
+use crate::protobuf::{Broken, COLUMNS, ROWS, no_rows};
+
+/// The longest beginning of a field: its number and its length.
+const HEAD_BYTES: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Cut {
+    /// The names of the columns, as they came.
+    columns: Vec<u8>,
+    begun: bool,
+}
+
+impl Cut {
+    pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+        let before = source.before;
+        let mut rows = Vec::new();
+        while rows.len() < source.piece_bytes {
+            source.fill(HEAD_BYTES)?;
+            if source.buffer.is_empty() {
+                break;
+            }
+            let (number, len) = field(&source.buffer)?;
+            if len > source.row_bytes_max {
+                return Err(Error::new(
+                    Kind::TooLarge,
+                    format!("a row of more than {} MiB", source.row_bytes_max >> 20),
+                ));
+            }
+            source.fill(len)?;
+            if source.buffer.len() < len {
+                return Err(no_rows(Broken("it is cut off")));
+            }
+            let field = source.take(len);
+            match number {
+                ROWS => rows.extend_from_slice(&field),
+                COLUMNS if rows.is_empty() && !self.begun => {
+                    self.columns.extend_from_slice(&field);
+                    if self.columns.len() > source.row_bytes_max {
+                        return Err(no_rows(Broken("the names of its columns are too long")));
+                    }
+                }
+                COLUMNS => {
+                    return Err(no_rows(Broken(
+                        "columns come before the rows where rows are read as they come",
+                    )));
+                }
+                _ => return Err(no_rows(Broken("it has a field that `Rows` does not have"))),
+            }
+        }
+        if rows.is_empty() && self.begun {
+            return Ok(None);
+        }
+        self.begun = true;
+        Ok(Some(Piece { body: [&self.columns[..], &rows].concat(), before, lines: false }))
+    }
+}
+
+/// The number of the field that begins here, and how long all of it is.
+fn field(bytes: &[u8]) -> Result<(u32, usize)> {
+    let mut rest = bytes;
+    let broken = |why| no_rows(Broken(why));
+    let (number, form) = decode_key(&mut rest).map_err(|_| broken("what should begin a field does not"))?;
+    if form != WireType::LengthDelimited {
+        return Err(broken("a field has another form than its message says"));
+    }
+    let len = decode_varint(&mut rest).map_err(|_| broken("a length is cut off or too long"))?;
+    let len = usize::try_from(len).map_err(|_| broken("it is cut off"))?;
+    Ok((number, (bytes.len() - rest.len()).saturating_add(len)))
+}

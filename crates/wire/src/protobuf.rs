@@ -1,0 +1,143 @@
+//! Rows as Protobuf: one message `Rows` of `proto/polynya.proto`.
+//!
+//! Read where it lies: values go from the bytes into the columns, and no message is made of them, which would take twenty
+//! times the memory. Lengths are checked before anything is taken, nesting is bounded, and what the messages do not know is
+//! refused: a sender may mean something by it.
+//!
+//! | column | value |
+//! |---|---|
+//! | bool | `bool` |
+//! | int32, int64 | `int64` that fits |
+//! | float32, float64 | `double`; `int64` only if the float holds it exactly |
+//! | decimal(p,s) | `string`, `int64` |
+//! | string | `string` |
+//! | json | anything: `json` as it is, the others as JSON writes them, bytes in base64 |
+//! | binary | `bytes` |
+//! | date | `string` |
+//! | timestamp | `timestamp_micros`, `string`, `int64` in microseconds |
+//! | uuid | `bytes` (16 of them), `string` |
+//! | list, vector(n) | `list` |
+//! | struct | `struct` |
+//! | point, point3d | `struct`, `list` |
+//!
+//! A column that the table lacks gets the type of its first value: `int64`, `float64` (also if a `double` comes behind an
+//! `int64`), `bool`, `string`, `binary`, `timestamp`; `json`, `list` and `struct` make a json column.
+
+mod shown;
+mod wire;
+
+use types::Error;
+
+use super::column::{Column, Fault};
+use super::gather::{Gather, Misfit, Place};
+use super::sift::{OnError, Sifted};
+use super::{Budget, Limits, Refused, Rows, Target};
+
+pub(crate) use shown::write_json;
+use wire::Fields;
+pub(crate) use wire::{Broken, Value, members, values};
+
+/// Field numbers of `Rows` and `Row`.
+pub(crate) const COLUMNS: u32 = 1;
+pub(crate) const ROWS: u32 = 2;
+
+/// Reads every row of a body. If any is bad, none is taken and all bad ones are named, up to a limit.
+pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+    read(body, target, limits, OnError::Refuse).map(|sifted| sifted.rows)
+}
+
+/// The good rows of a body. A row that is no message `Row` is a bad one too: where it ends is said before it.
+pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
+    read(body, target, limits, OnError::Skip)
+}
+
+fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> Result<Sifted, Refused> {
+    // All of them first: they may stand anywhere in a message, and what is cut off is refused before a row is taken.
+    let columns = columns(body)?;
+    let mut gather = Gather::new(columns.iter().copied(), target, limits, on_error, Column::waiting)?;
+    let mut message = Fields::new(body);
+    loop {
+        let start = body.len() - message.left();
+        let Some((number, field)) = message.next().map_err(no_rows)? else { break };
+        let (ROWS, Some(row)) = (number, field.bytes()) else { continue };
+        let raw = || shown::row(row, &columns);
+        if !gather.row(start, None, raw, |places, budget| fill(row, places, budget))? {
+            break;
+        }
+    }
+    gather.finish(row_at, |array, data_type, _| Ok(Some((array, data_type))))
+}
+
+/// The names of the columns, once the message was looked through.
+fn columns(body: &[u8]) -> Result<Vec<&str>, Error> {
+    let mut columns = Vec::new();
+    let mut message = Fields::new(body);
+    while let Some((number, field)) = message.next().map_err(no_rows)? {
+        match (number, field.bytes()) {
+            (COLUMNS, Some(name)) => {
+                columns.push(
+                    std::str::from_utf8(name).map_err(|_| no_rows(Broken("a column's name is no UTF-8")))?,
+                );
+            }
+            (ROWS, Some(_)) => {}
+            (COLUMNS | ROWS, None) => {
+                return Err(no_rows(Broken("a field has another form than its message says")));
+            }
+            _ => return Err(no_rows(Broken("it has a field that `Rows` does not have"))),
+        }
+        if columns.len() > types::schema::COLUMNS_MAX {
+            return Err(Error::new(
+                types::Kind::Schema,
+                format!("the rows have more than {} columns", types::schema::COLUMNS_MAX),
+            ));
+        }
+    }
+    Ok(columns)
+}
+
+pub(crate) fn no_rows(broken: Broken) -> Error {
+    Error::invalid(format!("the body is no message `Rows`: {}", broken.0))
+        .hint("`proto/polynya.proto` says what it is")
+}
+
+/// A row's values into the columns.
+fn fill(row: &[u8], places: &mut [Place], budget: &mut Budget) -> Result<(), Misfit> {
+    let broken = |broken: Broken| Misfit::of_row(format!("it is no message `Row`: {}", broken.0));
+    let mut count = 0;
+    for value in values(row) {
+        let value = value.map_err(broken)?;
+        if let Some(place) = places.get_mut(count) {
+            place.column.take(value, budget).map_err(|fault| Misfit { place: Some(count), fault })?;
+        }
+        count += 1;
+    }
+    if count > places.len() {
+        return Err(Misfit::of_row(format!("{} values at most expected, {count} found", places.len())));
+    }
+    for (at, place) in places.iter_mut().enumerate().skip(count) {
+        place.column.nulls(1, budget).map_err(|fault| Misfit { place: Some(at), fault })?;
+    }
+    Ok(())
+}
+
+/// The row whose field begins at a byte.
+fn row_at(body: &[u8], start: usize) -> String {
+    // Senders write the columns first.
+    let mut names = Vec::new();
+    let mut message = Fields::new(body);
+    while let Ok(Some((COLUMNS, field))) = message.next() {
+        names.push(field.bytes().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default());
+    }
+    let field = Fields::new(&body[start..]).next().ok().flatten();
+    shown::row(field.and_then(|(_, field)| field.bytes()).unwrap_or_default(), &names)
+}
+
+/// What a broken message is to the value that it was for.
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        Fault::Misfit(format!("it is no message `Value`: {}", broken.0))
+    }
+}
+
+#[cfg(test)]
+mod tests;

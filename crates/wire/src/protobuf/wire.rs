@@ -1,0 +1,180 @@
+//! Messages where they lie: fields of bytes that nobody has checked.
+
+use prost::encoding::{WireType, decode_key, decode_varint};
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Broken(pub &'static str);
+
+/// What a field holds, as far as the bytes say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Field<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+    /// A form that no field of ours has.
+    Other,
+}
+
+impl<'a> Field<'a> {
+    pub fn bytes(self) -> Option<&'a [u8]> {
+        match self {
+            Field::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+/// The fields of a message in their order.
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub fn new(message: &'a [u8]) -> Self {
+        Fields { rest: message }
+    }
+
+    /// Bytes that were not read yet.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The number of the next field and what it holds.
+    pub fn next(&mut self) -> Result<Option<(u32, Field<'a>)>, Broken> {
+        const CUT: Broken = Broken("it is cut off");
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (number, form) =
+            decode_key(&mut self.rest).map_err(|_| Broken("what should begin a field does not"))?;
+        let field = match form {
+            WireType::Varint => Field::Varint(
+                decode_varint(&mut self.rest).map_err(|_| Broken("a number is cut off or too long"))?,
+            ),
+            WireType::SixtyFourBit => {
+                let (bytes, rest) = self.rest.split_first_chunk::<8>().ok_or(CUT)?;
+                self.rest = rest;
+                Field::Fixed64(u64::from_le_bytes(*bytes))
+            }
+            WireType::LengthDelimited => {
+                let len =
+                    decode_varint(&mut self.rest).map_err(|_| Broken("a length is cut off or too long"))?;
+                let len = usize::try_from(len).map_err(|_| CUT)?;
+                let (bytes, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
+                self.rest = rest;
+                Field::Bytes(bytes)
+            }
+            WireType::ThirtyTwoBit => {
+                self.rest = self.rest.get(4..).ok_or(CUT)?;
+                Field::Other
+            }
+            WireType::StartGroup | WireType::EndGroup => return Err(Broken("groups are no part of it")),
+        };
+        Ok(Some((number, field)))
+    }
+}
+
+/// A message `Value`; those within are read when somebody asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int64(i64),
+    Double(f64),
+    String(&'a str),
+    Bytes(&'a [u8]),
+    Timestamp(i64),
+    Json(&'a str),
+    /// A message `List`.
+    List(&'a [u8]),
+    /// A message `Struct`.
+    Struct(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    pub fn read(message: &'a [u8]) -> Result<Self, Broken> {
+        let mut fields = Fields::new(message);
+        let Some((number, field)) = fields.next()? else { return Ok(Value::Null) };
+        if fields.left() > 0 {
+            return Err(Broken("a value has one kind, and nothing else"));
+        }
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Broken("a text is no UTF-8"));
+        Ok(match (number, field) {
+            (1, Field::Varint(_)) => Value::Null,
+            (2, Field::Varint(flag)) => Value::Bool(flag != 0),
+            (3, Field::Varint(number)) => Value::Int64(number as i64),
+            (4, Field::Fixed64(bits)) => Value::Double(f64::from_bits(bits)),
+            (5, Field::Bytes(bytes)) => Value::String(text(bytes)?),
+            (6, Field::Bytes(bytes)) => Value::Bytes(bytes),
+            (7, Field::Varint(micros)) => Value::Timestamp(micros as i64),
+            (8, Field::Bytes(bytes)) => Value::Json(text(bytes)?),
+            (9, Field::Bytes(bytes)) => Value::List(bytes),
+            (10, Field::Bytes(bytes)) => Value::Struct(bytes),
+            (1..=10, _) => return Err(Broken("a value has another form than its kind says")),
+            _ => return Err(Broken("a value has a kind that is not known")),
+        })
+    }
+
+    /// For messages: "int64 expected, string `x` found".
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Int64(_) => "int64",
+            Value::Double(_) => "double",
+            Value::String(_) => "string",
+            Value::Bytes(_) => "bytes",
+            Value::Timestamp(_) => "timestamp",
+            Value::Json(_) => "json",
+            Value::List(_) => "list",
+            Value::Struct(_) => "struct",
+        }
+    }
+}
+
+/// The values of a message `Row` or `List`.
+pub(crate) fn values(message: &[u8]) -> impl Iterator<Item = Result<Value<'_>, Broken>> {
+    repeated(message).map(|value| Value::read(value?))
+}
+
+/// Names and values of a message `Struct`. A field without a value is null.
+pub(crate) fn members(message: &[u8]) -> impl Iterator<Item = Result<(&str, Value<'_>), Broken>> {
+    let member = |message| {
+        let (mut name, mut value) = (None, None);
+        let mut fields = Fields::new(message);
+        while let Some((number, field)) = fields.next()? {
+            let known = match (number, field.bytes()) {
+                (1, Some(bytes)) => {
+                    let text =
+                        std::str::from_utf8(bytes).map_err(|_| Broken("a field's name is no UTF-8"))?;
+                    name.replace(text).is_none()
+                }
+                (2, Some(bytes)) => value.replace(Value::read(bytes)?).is_none(),
+                _ => false,
+            };
+            if !known {
+                return Err(Broken("a field of a struct has a name and a value, and nothing else"));
+            }
+        }
+        Ok((name.unwrap_or_default(), value.unwrap_or(Value::Null)))
+    };
+    repeated(message).map(move |message| member(message?))
+}
+
+/// The messages of the one field that a message has, its first.
+fn repeated(message: &[u8]) -> impl Iterator<Item = Result<&[u8], Broken>> {
+    let mut fields = Fields::new(message);
+    std::iter::from_fn(move || match fields.next() {
+        Ok(None) => None,
+        Ok(Some((1, Field::Bytes(bytes)))) => Some(Ok(bytes)),
+        Ok(Some(_)) => {
+            fields = Fields::new(&[]);
+            Some(Err(Broken("it has a field that it should not have")))
+        }
+        Err(broken) => {
+            fields = Fields::new(&[]);
+            Some(Err(broken))
+        }
+    })
+}

@@ -1,0 +1,155 @@
+//! Rows that do not fit left out, while the others go on (`on_error=skip`).
+//!
+//! Each kind of body has a `sift` beside its `decode`: the good rows, and of each bad one its number, the reason and the row
+//! itself. What makes it uncertain where the next row begins (a quote of CSV that is never closed, a broken array of JSON, a
+//! cut stream) still refuses the body. A row that was left out decides nothing: neither the type of a column that is new
+//! nor that there is one.
+
+use arrow::array::{Array, BooleanArray};
+use arrow::compute::filter;
+use arrow::datatypes::{Field, Schema};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use std::sync::Arc;
+use types::{Error, Result, Unfit};
+
+use super::{BadRow, Before, Budget, Rows, out};
+
+/// How much is kept of a row that was left out.
+pub const RAW_BYTES_MAX: usize = 16 << 10;
+
+/// What is done about rows that do not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The body is refused.
+    #[default]
+    Refuse,
+    /// They are left out.
+    Skip,
+}
+
+/// A row that was left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skipped {
+    pub bad: BadRow,
+    /// As it came; as JSON where it came as no text. Its first [`RAW_BYTES_MAX`] bytes.
+    pub raw: String,
+}
+
+/// What a body became without its bad rows.
+#[derive(Debug)]
+pub struct Sifted {
+    pub rows: Rows,
+    /// In the order of the body.
+    pub skipped: Vec<Skipped>,
+    pub(crate) origins: Origins,
+}
+
+/// Where the rows of a batch came from.
+#[derive(Debug)]
+pub(crate) struct Origins {
+    /// Where each begins in the body; empty where a body does not lie in rows.
+    pub starts: Vec<usize>,
+    /// The row that begins at a byte, as text.
+    pub raw: fn(&[u8], usize) -> String,
+    /// Whether rows are told by lines, too.
+    pub has_lines: bool,
+    pub before: Before,
+}
+
+impl Sifted {
+    /// Of a body whose rows are shown by their values.
+    pub(crate) fn whole(rows: Rows, before: Before) -> Self {
+        let origins = Origins { starts: Vec::new(), raw: |_, _| String::new(), has_lines: false, before };
+        Sifted { rows, skipped: Vec::new(), origins }
+    }
+
+    /// Leaves out further rows, ascending, that the table does not take. `body` is what this was made of.
+    pub fn leave_out(&mut self, body: &[u8], unfit: Vec<Unfit>) -> Result<()> {
+        if unfit.is_empty() {
+            return Ok(());
+        }
+        let batch = &self.rows.batch;
+        let mut keep = vec![true; batch.num_rows()];
+        let mut gone = Vec::with_capacity(unfit.len());
+        // Rows of the body: those of the batch, and between them those that were left out before.
+        let mut left_out = self.skipped.iter().map(|skipped| skipped.bad.row).peekable();
+        let before = self.origins.before;
+        let (mut number, mut next) = (before.rows, 0);
+        let (mut line, mut counted) = (1 + before.lines, 0);
+        let writer = out::json::Writer::new(&batch.schema());
+        for Unfit { row, column, message } in unfit {
+            let Some(kept) = keep.get_mut(row) else { continue };
+            *kept = false;
+            while next <= row {
+                number += 1;
+                match left_out.next_if_eq(&number) {
+                    Some(_) => {}
+                    None => next += 1,
+                }
+            }
+            let (mut raw, mut of_line) = (String::new(), None);
+            match self.origins.starts.get(row) {
+                Some(start) => {
+                    raw = (self.origins.raw)(body, *start);
+                    if self.origins.has_lines {
+                        line += newlines(&body[counted..*start]);
+                        counted = *start;
+                        of_line = Some(line);
+                    }
+                }
+                None => {
+                    let mut text = Vec::new();
+                    writer.rows(&batch.slice(row, 1), &mut text);
+                    raw.push_str(bounded(String::from_utf8_lossy(&text).trim_end()));
+                }
+            }
+            gone.push(Skipped { bad: BadRow { row: number, line: of_line, column, message }, raw });
+        }
+        self.rows = without(&self.rows, &BooleanArray::from(keep.clone()))?;
+        if !self.origins.starts.is_empty() {
+            let mut keep = keep.into_iter();
+            self.origins.starts.retain(|_| keep.next().unwrap_or(false));
+        }
+        self.skipped.append(&mut gone);
+        self.skipped.sort_by_key(|skipped| skipped.bad.row);
+        Ok(())
+    }
+}
+
+/// The rows that are kept. A new column that has no value in them is none.
+fn without(rows: &Rows, keep: &BooleanArray) -> Result<Rows> {
+    let failed = |e: arrow::error::ArrowError| Error::internal(format!("rows cannot be left out: {e}"));
+    let (mut fields, mut arrays): (Vec<Field>, Vec<_>) = Default::default();
+    let mut new_columns = rows.new_columns.clone();
+    let schema = rows.batch.schema();
+    for (field, array) in schema.fields().iter().zip(rows.batch.columns()) {
+        let array = filter(array, keep).map_err(failed)?;
+        let is_new = new_columns.iter().position(|new| new.name == *field.name());
+        match is_new {
+            Some(at) if array.null_count() == array.len() => {
+                new_columns.remove(at);
+            }
+            _ => {
+                fields.push(field.as_ref().clone());
+                arrays.push(array);
+            }
+        }
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(keep.true_count()));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options);
+    Ok(Rows { batch: batch.map_err(failed)?, new_columns })
+}
+
+/// The beginning of a text, as much as is kept of a row.
+pub(crate) fn bounded(text: &str) -> &str {
+    &text[..text.floor_char_boundary(RAW_BYTES_MAX)]
+}
+
+/// Takes what a row costs that was left out.
+pub(crate) fn charge(skipped: &Skipped, budget: &mut Budget) -> Result<()> {
+    budget.take(160 + skipped.raw.len() + skipped.bad.message.len())
+}
+
+pub(crate) fn newlines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
