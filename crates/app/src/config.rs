@@ -96,6 +96,9 @@ pub struct Lake {
     pub commit_wait: Span,
     pub keep: Span,
     pub locations: Texts,
+    pub warehouse: String,
+    pub s3_endpoint: String,
+    pub s3_region: String,
 }
 
 /// Requests that are remembered by their key.

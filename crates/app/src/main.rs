@@ -32,6 +32,7 @@ mod service;
 mod syslog;
 mod units;
 mod vault;
+mod warehouse;
 mod words;
 
 use std::process::ExitCode;

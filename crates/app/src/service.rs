@@ -16,6 +16,7 @@ use crate::control::Control;
 use crate::recorder::Recorder;
 use crate::running::{Running, RunningFile};
 use crate::units::ByteSize;
+use crate::warehouse;
 use crate::vault::Vault;
 
 /// How long open requests may go on when the server stops.
@@ -95,8 +96,12 @@ impl Service {
         engine.register(index::column::Column::new())?;
         let text = index::text::Text::new();
         engine.register(text.clone())?;
-        let lake_options = lake_options(config)?;
-        let catalog = lake::catalog::Store::new(engine.env().clone(), &lake_options, lake_locations(config))?;
+        let catalog =
+            lake::catalog::Store::new(engine.env().clone(), &lake_options(config)?, lake_locations(config))?;
+        let lake_options = match warehouse::connect(config, engine.env())? {
+            None => lake_options(config)?,
+            Some(objects) => lake::Options { objects: Some(objects.clone()), warehouse: PathBuf::new(), location: objects.uri().to_owned(), ..lake_options(config)? },
+        };
         engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
@@ -122,6 +127,7 @@ impl Service {
                 .collect(),
             search: Some(search.clone()),
             catalog: (!private).then_some(catalog),
+            catalog_defaults: warehouse::catalog_defaults(config),
             storm: if private { None } else { storm(data)? },
             ..match config.profile {
                 ProfileName::Server => server::Options::default(),

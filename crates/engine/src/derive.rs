@@ -83,6 +83,9 @@ fn furthest_behind(
     let mut best: Option<(Option<Lsn>, Task)> = None;
     for materializer in materializers.iter() {
         let name = materializer.name();
+        if is_away(materializer, background) {
+            continue;
+        }
         for snapshot in root.tables().filter(|table| materializer.follows(table.def()) && is_meant(table)) {
             let pair = (snapshot.def().id, name);
             if !background.may(What::Derive(pair.0, name), now) {
@@ -116,6 +119,12 @@ fn furthest_behind(
     let (_, task) = best?;
     background.pauses.remove(&(task.snapshot.def().id, task.materializer.name()));
     Some(task)
+}
+
+/// Whether a materializer waits for another machine: what is there for it is not done at the same time, so that however
+/// slow that is, it holds one thread of those that seal and merge.
+fn is_away(materializer: &Arc<dyn Materializer>, background: &Background) -> bool {
+    materializer.is_remote() && background.is_deriving(materializer.name())
 }
 
 /// A step takes in a bounded number of rows, so it may stand at the table's lsn and still lack rows.
@@ -240,7 +249,10 @@ pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) 
         |l: &Leftover| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
     background.leftovers.retain(|l| !(gone(l) && followed(l)));
     let unused = |l: &Leftover| l.position.as_ref().is_none_or(|position| Arc::strong_count(position) == 1);
-    let may = |l: &Leftover| background.may(What::Derive(l.table, l.materializer.name()), now);
+    let may = |l: &Leftover| {
+        background.may(What::Derive(l.table, l.materializer.name()), now)
+            && !is_away(&l.materializer, background)
+    };
     let position = background.leftovers.iter().position(|l| gone(l) && unused(l) && may(l))?;
     let leftover = background.leftovers.swap_remove(position);
     background.begin(leftover.what());

@@ -371,6 +371,9 @@ impl Engine {
         let shared = &self.0.shared;
         shared.check_open()?;
         let orphans = derive::orphans(shared, &materializer)?;
+        if materializer.is_remote() && !shared.stepped {
+            pool::widen().map_err(|e| Error::io("starting a thread", e))?;
+        }
         shared.materializers.rcu(|all| {
             let mut all = Vec::clone(all);
             all.push(materializer.clone());

@@ -23,6 +23,8 @@ struct Members {
     databases: Vec<Weak<Shared>>,
     next: usize,
     threads: usize,
+    /// Threads beyond [`threads_wanted`], one for each that waits for another machine.
+    more: usize,
     /// When the flags of databases whose work failed go up again.
     alarms: Vec<(Instant, Weak<Shared>)>,
 }
@@ -46,13 +48,27 @@ pub(crate) fn join(shared: &Arc<Shared>) -> std::io::Result<()> {
     let mut members = pool.members.lock();
     members.databases.retain(|m| m.strong_count() > 0);
     members.databases.push(Arc::downgrade(shared));
-    while members.threads < threads_wanted() {
-        Class::Background.spawn(&format!("pn-background-{}", members.threads), run)?;
-        members.threads += 1;
-    }
+    members.fill()?;
     drop(members);
     pool.woken.notify_one();
     Ok(())
+}
+
+/// Takes one more thread, for work that mostly waits for another machine.
+pub(crate) fn widen() -> std::io::Result<()> {
+    let mut members = pool().members.lock();
+    members.more += 1;
+    members.fill()
+}
+
+impl Members {
+    fn fill(&mut self) -> std::io::Result<()> {
+        while self.threads < threads_wanted() + self.more {
+            Class::Background.spawn(&format!("pn-background-{}", self.threads), run)?;
+            self.threads += 1;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn leave(shared: &Arc<Shared>) {

@@ -181,6 +181,11 @@ impl Background {
         }
     }
 
+    /// Whether anything is under way for the materializer of this name.
+    pub fn is_deriving(&self, name: &str) -> bool {
+        self.deriving.iter().any(|(_, of)| *of == name)
+    }
+
     pub fn begin(&mut self, what: What) {
         match what {
             What::Table(table) | What::Compact(table) => drop(self.busy.insert(table)),

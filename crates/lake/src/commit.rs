@@ -86,7 +86,7 @@ pub(crate) fn commit(
     if outcome.is_err() && !base.unsure.load(Ordering::Acquire) {
         // What was begun is named by nothing. What cannot be removed now is swept when the lake is read again.
         for path in work.made.iter().chain(&work.made_metadata) {
-            let _ = files::remove(&base.env, path);
+            let _ = base.store.remove(path);
         }
     }
     outcome
@@ -95,7 +95,7 @@ pub(crate) fn commit(
 /// An id that no snapshot of the table has.
 fn snapshot_id(base: &Lake) -> i64 {
     loop {
-        let id = (base.env.random.next_u64() >> 1) as i64;
+        let id = (base.store.env.random.next_u64() >> 1) as i64;
         if id != 0 && base.metadata.snapshot(id).is_none() {
             return id;
         }
@@ -257,7 +257,7 @@ impl Work<'_> {
 
     /// Now, and never before.
     fn stamp(&mut self) {
-        self.next.last_updated_ms = self.next.last_updated_ms.max(self.base.env.clock.now() / 1000);
+        self.next.last_updated_ms = self.next.last_updated_ms.max(self.base.store.env.clock.now() / 1000);
     }
 
     /// New metadata over the same files: the position stays.
@@ -275,9 +275,9 @@ impl Work<'_> {
 
     fn land(&mut self, changed: Changed, row: RowId, lsn: Lsn, clears: bool) -> Result<Lake> {
         let base = self.base;
-        let (env, sequence) = (&base.env, base.metadata.last_sequence_number + 1);
+        let (store, sequence) = (&base.store, base.metadata.last_sequence_number + 1);
         let (deletes, new_positions) = self.write_positions(&changed)?;
-        files::sync_dir(env, &base.dir.join("data"))?;
+        store.sync_dir(&base.dir.join("data"))?;
 
         self.stamp();
         let dropped_deletes: HashSet<&str> = deletes.dropped.iter().map(|path| &**path).collect();
@@ -293,7 +293,7 @@ impl Work<'_> {
         let (list_path, list) = self.new_file("metadata", "list.avro");
         self.made_metadata.push(list_path.clone());
         let parent = self.next.current_snapshot_id;
-        files::write(env, &list_path, &manifest::write_list(&listed, self.snapshot_id, parent, sequence))?;
+        store.write(&list_path, manifest::write_list(&listed, self.snapshot_id, parent, sequence))?;
         // Manifests without a file in the table tell only this snapshot what it removed.
         let (manifests, emptied): (Vec<_>, Vec<_>) =
             manifests.into_iter().partition(|m| m.file.live_files() > 0);
@@ -356,7 +356,7 @@ impl Work<'_> {
     fn lake(&mut self, row: RowId, lsn: Lsn) -> Lake {
         let base = self.base;
         Lake {
-            env: base.env.clone(),
+            store: base.store.clone(),
             dir: base.dir.clone(),
             version: base.version + 1,
             metadata: self.next.clone(),
@@ -385,18 +385,14 @@ impl Work<'_> {
             false => expiry::expire(lake, self.options, now_ms)?,
         }
         let bytes = lake.metadata.to_bytes()?;
-        let (env, dir) = (&lake.env, lake.dir.join("metadata"));
-        let path = lake.metadata_path();
-        let temporary = path.with_file_name(format!("{}{}", metadata_name(lake.version), files::TEMPORARY));
-        files::remove(env, &temporary)?;
-        self.made_metadata.push(temporary.clone());
-        files::write(env, &temporary, &bytes)?;
-        files::sync_dir(env, &dir)?;
-        (self.tick)(bytes.len() as u64)?;
-        // From here on it may be there, whatever the disk says.
-        self.base.unsure.store(true, Ordering::Release);
-        env.disk.rename(&temporary, &path).map_err(files::io_error("naming", &path))?;
-        files::sync_dir(env, &dir)?;
+        let written = bytes.len() as u64;
+        let (tick, unsure) = (&mut self.tick, &self.base.unsure);
+        lake.store.publish(&lake.metadata_path(), bytes, || {
+            tick(written)?;
+            // From here on it may be there, whatever the disk says.
+            unsure.store(true, Ordering::Release);
+            Ok(())
+        })?;
         lake.write_hint()
     }
 }

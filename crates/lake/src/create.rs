@@ -8,16 +8,16 @@ use types::{Lsn, Result, RowId};
 use vfs::Env;
 
 use crate::cache::Cache;
-use crate::files;
 use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::schema::Columns;
 use crate::spec::specs_of;
 use crate::state::{Garbage, Lake};
+use crate::store::Store;
 
 /// Makes the lake of a table that has none: metadata without a snapshot, standing before the first row.
 pub(crate) fn create(
-    env: &Env,
+    store: &Store,
     options: &Options,
     dir: PathBuf,
     location: String,
@@ -27,11 +27,11 @@ pub(crate) fn create(
 ) -> Result<Lake> {
     let base = options.warehouse.parent().unwrap_or(Path::new(""));
     for sub in ["data", "metadata"] {
-        files::make_dir(env, base, &dir.join(sub))?;
+        store.make_dir(base, &dir.join(sub))?;
     }
-    let now_ms = env.clock.now() / 1000;
+    let now_ms = store.env.clock.now() / 1000;
     let mut metadata =
-        Metadata::new(uuid(env), location, &columns.iceberg, columns.last_id, &columns.layout, now_ms);
+        Metadata::new(uuid(&store.env), location, &columns.iceberg, columns.last_id, &columns.layout, now_ms);
     metadata.properties.insert(metadata::TABLE_ID.into(), columns.def.id.to_string());
     // Deletes are files of positions; what other programs rewrite must stay readable by position.
     for (key, value) in [
@@ -47,7 +47,7 @@ pub(crate) fn create(
     metadata.set_position(RowId(0), lsn);
     let specs = Arc::new(specs_of(&metadata)?);
     let lake = Lake {
-        env: env.clone(),
+        store: store.clone(),
         dir,
         version: 1,
         metadata,
@@ -66,8 +66,7 @@ pub(crate) fn create(
         failing: AtomicBool::new(false),
         cache: cache.clone(),
     };
-    files::replace(env, &lake.metadata_path(), &lake.metadata.to_bytes()?)?;
-    files::sync_dir(env, &lake.dir.join("metadata"))?;
+    store.publish(&lake.metadata_path(), lake.metadata.to_bytes()?, || Ok(()))?;
     lake.write_hint()?;
     Ok(lake)
 }

@@ -15,9 +15,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 use types::Result;
-use vfs::Env;
 
-use crate::files::Sink;
+use crate::store::{Sink, Store};
 use crate::manifest::{Content, DataFile, Metrics};
 use crate::row_ids::{self, RowIds};
 use crate::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf, parquet_error};
@@ -66,8 +65,8 @@ pub struct Written {
 
 impl<'a> Writer<'a> {
     /// `rows`: about how many there will be, at most.
-    pub fn create(env: &Env, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<Writer<'a>> {
-        let sink = Sink::create(env, path)?;
+    pub fn create(store: &Store, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<Writer<'a>> {
+        let sink = store.sink(path)?;
         let options = ArrowWriterOptions::new()
             .with_properties(properties(columns, rows))
             // What the columns are is told by Parquet's own schema alone.

@@ -11,10 +11,9 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::properties::WriterProperties;
 use types::{Error, Result};
-use vfs::Env;
 
 use crate::data_file::{self, Place};
-use crate::files::Sink;
+use crate::store::Store;
 use crate::manifest::{Content, DataFile, Metrics};
 use crate::schema::parquet_error;
 
@@ -36,7 +35,7 @@ const BATCH_ROWS: usize = 64 << 10;
 /// Writes positions, durable but for the name. `location` is what manifests call the file; all data files that it speaks of
 /// are at `place`, since readers look for a file's deletes in its own partition only.
 pub fn write(
-    env: &Env,
+    store: &Store,
     path: PathBuf,
     location: String,
     place: Place,
@@ -58,7 +57,7 @@ pub fn write(
         .set_statistics_truncate_length(None)
         .build();
     let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-    let sink = Sink::create(env, path)?;
+    let sink = store.sink(path)?;
     let mut writer =
         ArrowWriter::try_new_with_options(sink, schema.clone(), options).map_err(parquet_error)?;
     let mut rows = 0u64;

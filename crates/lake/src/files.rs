@@ -20,7 +20,7 @@ pub fn io_error<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) ->
 /// A new file written from front to back. Must not exist.
 pub struct Sink {
     file: Arc<dyn File>,
-    pub path: PathBuf,
+    path: PathBuf,
     buffer: Vec<u8>,
     len: u64,
     unsynced: u64,
@@ -30,11 +30,6 @@ impl Sink {
     pub fn create(env: &Env, path: PathBuf) -> Result<Sink> {
         let file = env.disk.create(&path).map_err(io_error("creating", &path))?;
         Ok(Sink { file, path, buffer: Vec::new(), len: 0, unsynced: 0 })
-    }
-
-    /// Bytes written so far.
-    pub fn len(&self) -> u64 {
-        self.len + self.buffer.len() as u64
     }
 
     /// Makes everything durable but the name.
@@ -87,8 +82,7 @@ pub fn write(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
 /// Writes a file under a temporary name and gives it `path`'s, replacing what had it. Durable after a sync of the
 /// directory.
 pub fn replace(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!("{name}{TEMPORARY}"));
+    let temporary = temporary(path);
     remove(env, &temporary)?;
     write(env, &temporary, bytes)?;
     env.disk.rename(&temporary, path).map_err(io_error("naming", path))
@@ -96,6 +90,12 @@ pub fn replace(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// What a file ends with before it has its name.
 pub const TEMPORARY: &str = ".tmp";
+
+/// What a file is called before it has its name.
+pub fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}{TEMPORARY}"))
+}
 
 /// Removes a file if it is there.
 pub fn remove(env: &Env, path: &Path) -> Result<()> {

@@ -5,7 +5,8 @@
 //! it): DuckDB's `iceberg_scan`, PyIceberg's `StaticTable`, Spark's Hadoop tables. [`reader`] does so without knowing
 //! anything else of Polynya, which is how a lake is verified.
 //!
-//! Everything here is synchronous and goes through [`vfs::Env`]: a simulator crashes it at every call. Avro, manifests
+//! Everything here is synchronous and goes through [`vfs::Env`], or to an object store ([`Store`]): simulators crash it at
+//! every call of either. Avro, manifests
 //! and metadata are written by this crate itself; `docs/decisions` says why and what was measured.
 //!
 //! ## Invariants
@@ -20,7 +21,7 @@
 //!   number grows with the logarithm of the rows at most.
 //!
 //! ## Not here
-//! Object stores; which name has which metadata file in a catalog (`server`); partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
+//! Which name has which metadata file in a catalog (`server`); partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
 //! segments).
 //!
 //! [`catalog`] is apart from all that: rules and files of tables that other engines write.
@@ -59,6 +60,7 @@ mod single;
 mod source;
 pub mod spec;
 mod state;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tiers;
@@ -69,3 +71,4 @@ pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use row_ids::RowIds;
 pub use state::{Lake, Live, newest_version};
+pub use store::{Store, database_id};

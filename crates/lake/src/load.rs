@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use types::{Error, Result, TableDef, TableId};
-use vfs::Env;
 
 use crate::cache::Cache;
 use crate::files;
@@ -21,30 +20,30 @@ impl Lake {
     /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
     /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there.
     pub(crate) fn load(
-        env: &Env,
+        store: &Store,
         dir: &Path,
         def: &TableDef,
         location: &str,
         cache: &Arc<Cache>,
     ) -> Result<Option<Lake>> {
         let metadata_dir = dir.join("metadata");
-        let Some(version) = newest_version(env, dir)? else {
+        let Some(version) = newest_version(store, dir)? else {
             return Ok(None);
         };
         // Whoever renamed it may have died before its name was durable, and a checkpoint must not be ahead of it.
-        files::sync_dir(env, &metadata_dir)?;
+        store.sync_dir(&metadata_dir)?;
         let path = metadata_dir.join(metadata_name(version));
         let in_file = |e: Error| e.with("file", path.display());
-        let metadata = Metadata::parse(&files::read(env, &path)?).map_err(in_file)?;
+        let metadata = Metadata::parse(&store.read(&path)?).map_err(in_file)?;
         match metadata.table_id() {
             Some(id) if id == def.id && metadata.location == location => {}
             Some(id) if id == def.id => {
-                remove_dir(env, dir)?;
+                remove_dir(store, dir)?;
                 return Ok(None);
             }
             // Ids are never used again, so that table was dropped before this one was made.
             Some(id) if id < def.id => {
-                remove_dir(env, dir)?;
+                remove_dir(store, dir)?;
                 return Ok(None);
             }
             other => {
@@ -58,7 +57,7 @@ impl Lake {
         let (row, lsn) = metadata.position().map_err(in_file)?;
         let specs = specs_of(&metadata).map_err(in_file)?;
         let mut lake = Lake {
-            env: env.clone(),
+            store: store.clone(),
             dir: dir.to_owned(),
             version,
             metadata,
@@ -94,7 +93,7 @@ impl Lake {
         snapshots.sort_by_key(|s| s.sequence_number);
         let mut known: HashMap<Arc<str>, Read> = HashMap::new();
         for (nth, snapshot) in snapshots.iter().enumerate() {
-            let list = manifest::read_list(&files::read(&self.env, &self.local(&snapshot.manifest_list)?)?)
+            let list = manifest::read_list(&self.store.read(&self.local(&snapshot.manifest_list)?)?)
                 .map_err(|e| e.with("file", &snapshot.manifest_list))?;
             let is_current = Some(snapshot.snapshot_id) == self.metadata.current_snapshot_id;
             for file in list {
@@ -137,7 +136,7 @@ impl Lake {
     }
 
     fn read_manifest(&self, file: manifest::ManifestFile) -> Result<Manifest> {
-        let bytes = files::read(&self.env, &self.local(&file.path)?)?;
+        let bytes = self.store.read(&self.local(&file.path)?)?;
         let entries = manifest::read(&bytes, &file, &self.specs).map_err(|e| e.with("file", &file.path))?;
         let entries = entries.into_iter().filter(|e| e.status != Status::Deleted).collect();
         Ok(Manifest { file, entries })
@@ -194,10 +193,10 @@ impl Lake {
         }
         for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
             let dir = self.dir.join(sub);
-            for entry in files::list(&self.env, &dir)? {
+            for entry in self.store.list(&dir)? {
                 let path = dir.join(&entry.name);
                 if !entry.is_dir && ours(&entry.name) && !named.contains(&path) {
-                    files::remove(&self.env, &path)?;
+                    self.store.remove(&path)?;
                 }
             }
         }
@@ -215,29 +214,23 @@ fn is_our_data(name: &str) -> bool {
 }
 
 /// The table whose lake a directory holds, as far as its newest metadata says so.
-pub(crate) fn table_id_in(env: &Env, dir: &Path) -> Result<Option<TableId>> {
-    let Some(version) = newest_version(env, dir)? else { return Ok(None) };
-    let bytes = files::read(env, &dir.join("metadata").join(metadata_name(version)))?;
+pub(crate) fn table_id_in(store: &Store, dir: &Path) -> Result<Option<TableId>> {
+    let Some(version) = newest_version(store, dir)? else { return Ok(None) };
+    let bytes = store.read(&dir.join("metadata").join(metadata_name(version)))?;
     Ok(Metadata::parse(&bytes).ok().and_then(|metadata| metadata.table_id()))
 }
 
 /// Removes a table's directory with everything that is ours in it.
-pub(crate) fn remove_dir(env: &Env, dir: &Path) -> Result<()> {
+pub(crate) fn remove_dir(store: &Store, dir: &Path) -> Result<()> {
     // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
     for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
         let path = dir.join(sub);
-        let mut names: Vec<String> = files::list(env, &path)?.into_iter().map(|e| e.name).collect();
+        let mut names: Vec<String> = store.list(&path)?.into_iter().map(|e| e.name).collect();
         names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
         for name in names.iter().filter(|name| ours(name) || *name == HINT) {
-            files::remove(env, &path.join(name))?;
+            store.remove(&path.join(name))?;
         }
-        if files::exists(env, &path)? {
-            // Somebody else's files in it stay.
-            let _ = env.disk.remove_dir(&path);
-        }
+        store.remove_dir(&path)?;
     }
-    if files::exists(env, dir)? {
-        let _ = env.disk.remove_dir(dir);
-    }
-    Ok(())
+    store.remove_dir(dir)
 }

@@ -99,6 +99,6 @@ impl Lake {
 
     /// A data file as it is.
     pub(crate) fn data_file(&self, live: &Live) -> Result<Bytes> {
-        files::read(&self.env, &self.local(&live.path)?)
+        self.store.read(&self.local(&live.path)?)
     }
 }

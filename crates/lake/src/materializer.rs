@@ -21,6 +21,7 @@ use crate::options::Options;
 use crate::owners::Owners;
 use crate::schema::Columns;
 use crate::state::Lake;
+use crate::store::Store;
 
 /// Lands tables in the warehouse. See the crate.
 pub struct Materializer {
@@ -68,14 +69,19 @@ impl Materializer {
         table_dir(&self.options.warehouse, &def.name)
     }
 
+    fn store(&self, place: &Place) -> Store {
+        Store::new(place.env.clone(), self.options.objects.clone())
+    }
+
     /// What Iceberg calls it.
     fn location_of(&self, def: &TableDef) -> String {
         format!("{}/{}", self.options.location, def.name.replacen('.', "/", 1))
     }
 
     fn load(&self, place: &Place, table: &Snapshot) -> Result<Option<Lake>> {
-        let def = table.def();
-        let lake = Lake::load(&place.env, &self.dir_of(def), def, &self.location_of(def), &self.cache)?;
+        let (def, store) = (table.def(), self.store(place));
+        store.make_sure()?;
+        let lake = Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.cache)?;
         if let Some(lake) = &lake
             && (lake.lsn > table.lsn() || lake.row >= table.next_row())
         {
@@ -112,13 +118,13 @@ impl Materializer {
         let def = table.def();
         let dir = self.dir_of(def);
         // Whatever a kill left of an earlier beginning.
-        load::remove_dir(&place.env, &dir)?;
+        load::remove_dir(&self.store(place), &dir)?;
         let place_file = place.dir.join(WHERE);
         files::replace(&place.env, &place_file, def.name.as_bytes())?;
         files::sync_dir(&place.env, &place.dir)?;
         let location = self.location_of(def);
         let columns = Arc::new(Columns::of(def)?);
-        create::create(&place.env, &self.options, dir, location, &columns, table.lsn(), &self.cache)
+        create::create(&self.store(place), &self.options, dir, location, &columns, table.lsn(), &self.cache)
     }
 
     /// How long to wait for more; zero if a commit is due.
@@ -152,15 +158,15 @@ impl Materializer {
         if !lacks.any() && !erases {
             return Ok(Progress::UpToDate);
         }
-        // Somebody removed it. What is not there cannot be added to, and nothing of it is needed to land anew.
-        if !base.is_there()? {
-            return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
-        }
         if !budget.urgent && !lacks.schema && !erases {
             let wait = self.wait(&place.env, &base, table, lacks.rows.max(lacks.deletes));
             if !wait.is_zero() {
                 return Ok(Progress::Later(wait));
             }
+        }
+        // Somebody removed it. What is not there cannot be added to, and nothing of it is needed to land anew.
+        if !base.is_there()? {
+            return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
         let purpose = if erases { Purpose::Erase } else { Purpose::Land };
         let made =
@@ -175,7 +181,7 @@ impl Materializer {
         let Some(made) = made else {
             if erases {
                 // What is published names nothing that is to go; now nothing of it lies about either.
-                let (files_removed, bytes_removed) = base.garbage.remove(&place.env, true)?;
+                let (files_removed, bytes_removed) = base.garbage.remove(&base.store, true)?;
                 self.erasures.add_up(id, Erased { files_removed, bytes_removed, ..Erased::default() });
                 self.erasures.end(id, table.lsn(), Ok(()));
                 if !lacks.any() {
@@ -325,6 +331,10 @@ impl table::materializer::Materializer for Materializer {
         }
     }
 
+    fn is_remote(&self) -> bool {
+        self.options.objects.is_some()
+    }
+
     fn is_asked(&self, def: &TableDef) -> bool {
         self.erasures.is_asked(def.id)
     }
@@ -371,7 +381,7 @@ impl table::materializer::Materializer for Materializer {
         // Else another table has the directory, and files of these names are its own.
         let Some(_lease) = self.owners.take(&lake.dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
-        let (files_removed, bytes_removed) = lake.garbage.remove(&place.env, erases)?;
+        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, erases)?;
         if erases {
             self.erasures.add_up(table, Erased { files_removed, bytes_removed, ..Erased::default() });
         }
@@ -404,8 +414,10 @@ impl table::materializer::Materializer for Materializer {
             // A table of the same name may have been made since.
             if let Some(mut lease) = self.owners.take(&dir, id) {
                 lease.ends = true;
-                if load::table_id_in(&place.env, &dir)? == Some(id) {
-                    load::remove_dir(&place.env, &dir)?;
+                let store = self.store(place);
+                store.make_sure()?;
+                if load::table_id_in(&store, &dir)? == Some(id) {
+                    load::remove_dir(&store, &dir)?;
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! Names take the place of directories and of renaming: a file appears whole, under its own name, or not at all. What must
 //! not replace anything is put on the condition that nothing is there (`If-None-Match: *`), which is what makes a commit
 //! atomic between machines (K1). A store that takes no notice of the condition is found out when it is connected to
-//! ([`Objects::check_conditions`]) and refused.
+//! ([`Objects::make_sure`]) and refused.
 //!
 //! Every call ends within [`Options::call_max`] and tells what became of it. Where the answer to a conditional put was lost,
 //! the object is read back: it is ours if it has our bytes.
@@ -17,6 +17,7 @@ mod tests;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +29,7 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 use types::{Error, Kind, Result};
+use vfs::Env;
 
 pub use connect::Options;
 
@@ -37,16 +39,33 @@ const PART_BYTES: usize = 8 << 20;
 const UNKNOWN_TRIES: usize = 3;
 /// What the probe of conditions is called.
 const PROBE: &str = "polynya-probe";
+/// Says which database writes a warehouse.
+const OWNER: &str = "polynya-warehouse.json";
 
 /// A place in an object store, below which names are given.
 #[derive(Clone)]
 pub struct Objects {
-    runtime: Arc<Runtime>,
+    network: Arc<Network>,
     client: Arc<dyn ObjectStore>,
     prefix: Key,
     /// `s3://bucket/prefix`, as Iceberg names it.
     uri: String,
     call_max: Duration,
+    /// The id of the database whose place this is to be.
+    owner: Arc<str>,
+    /// Whether it is known to be that, and safe.
+    is_sure: Arc<AtomicBool>,
+}
+
+/// What runs the calls. Let go of without waiting, wherever that happens.
+struct Network(Option<Runtime>);
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl std::fmt::Debug for Objects {
@@ -65,8 +84,14 @@ pub struct Object {
 }
 
 impl Objects {
-    /// Over any store; `uri` is what names the place in Iceberg's metadata.
-    pub fn new(client: Arc<dyn ObjectStore>, prefix: &str, uri: String, call_max: Duration) -> Result<Objects> {
+    /// Over any store; `uri` is what names the place in Iceberg's metadata, `owner` the database that writes there.
+    pub fn new(
+        client: Arc<dyn ObjectStore>,
+        prefix: &str,
+        uri: String,
+        call_max: Duration,
+        owner: &str,
+    ) -> Result<Objects> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(2)
@@ -76,16 +101,42 @@ impl Objects {
             .map_err(|e| Error::io("starting the thread of the object store", e))?;
         let prefix = Key::parse(prefix.trim_matches('/'))
             .map_err(|e| Error::invalid(format!("`{prefix}` is no place in an object store: {e}")))?;
-        Ok(Objects { runtime: Arc::new(runtime), client, prefix, uri, call_max })
+        let is_sure = Arc::default();
+        let network = Arc::new(Network(Some(runtime)));
+        Ok(Objects { network, client, prefix, uri, call_max, owner: owner.into(), is_sure })
     }
 
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
+    /// Makes sure, once, that commits are safe here: that the store keeps to conditions, and that no other database has this
+    /// place. Nothing is committed before.
+    pub fn make_sure(&self, env: &Env) -> Result<()> {
+        if self.is_sure.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.check_conditions(env.random.next_u64())?;
+        self.claim()?;
+        self.is_sure.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Marks the place as that of this database.
+    fn claim(&self) -> Result<()> {
+        let mark = format!("{{\"database\":\"{}\"}}\n", self.owner);
+        self.put_if_absent(OWNER, mark.into()).map_err(|error| match error.kind() {
+            Kind::Exists => Error::new(Kind::InUse, format!("the warehouse {} is another database's", self.uri))
+                .hint(format!(
+                    "give each database a prefix of its own; if that one is gone for good, remove the object `{OWNER}` there"
+                )),
+            _ => error,
+        })
+    }
+
     /// Refuses a store that puts an object over another one although it was asked not to: two servers would overwrite each
     /// other's commits there.
-    pub fn check_conditions(&self, unique: u64) -> Result<()> {
+    fn check_conditions(&self, unique: u64) -> Result<()> {
         let name = format!("{PROBE}-{unique:016x}");
         let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
         self.put_if_absent(&name, first.clone())?;
@@ -226,10 +277,10 @@ impl Objects {
         work: impl Future<Output = object_store::Result<T>>,
     ) -> std::result::Result<T, Failed> {
         let limited = async { tokio::time::timeout(self.call_max, work).await };
-        let cause = match self.runtime.block_on(limited) {
-            Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => Cause::Store(error),
-            Err(_) => Cause::Late(self.call_max),
+        let cause = match self.network.0.as_ref().map(|runtime| runtime.block_on(limited)) {
+            Some(Ok(Ok(done))) => return Ok(done),
+            Some(Ok(Err(error))) => Cause::Store(error),
+            Some(Err(_)) | None => Cause::Late(self.call_max),
         };
         Err(Failed { what, named: self.named(name), cause })
     }

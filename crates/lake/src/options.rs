@@ -3,11 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::objects::Objects;
+
 /// Settings of a [`Materializer`](crate::Materializer).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The warehouse: `<namespace>/<table>` is below it. Its parent exists.
+    /// The warehouse: `<namespace>/<table>` is below it. Its parent exists. In an object store it is the empty path.
     pub warehouse: PathBuf,
+    /// The store in which the warehouse is, if it is not on this machine.
+    pub objects: Option<Objects>,
     /// What Iceberg calls the warehouse: an absolute path or a URI, without a `/` at the end.
     pub location: String,
     /// Whether tables land that do not say.
@@ -45,10 +49,17 @@ pub struct Options {
 }
 
 impl Options {
+    /// Of a warehouse in an object store.
+    pub fn remote(objects: Objects) -> Self {
+        let location = objects.uri().to_owned();
+        Options { objects: Some(objects), ..Options::new("", location) }
+    }
+
     pub fn new(warehouse: impl Into<PathBuf>, location: impl Into<String>) -> Self {
         Options {
             warehouse: warehouse.into(),
             location: location.into(),
+            objects: None,
             by_default: true,
             commit_bytes: 64 << 20,
             commit_bytes_max: 256 << 20,

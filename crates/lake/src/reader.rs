@@ -12,20 +12,19 @@ use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value as Json;
 use types::{Error, Lsn, Result, RowId};
-use vfs::Env;
 
 use crate::delete_file;
-use crate::files;
 use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::Metadata;
 use crate::source::as_type;
 use crate::spec::specs_of;
 use crate::state::{local, metadata_name, newest_version};
+use crate::store::Store;
 
 /// An Iceberg table at its current snapshot.
 #[derive(Debug)]
 pub struct Reader {
-    env: Env,
+    store: Store,
     dir: PathBuf,
     pub metadata: Metadata,
     pub row: RowId,
@@ -38,24 +37,24 @@ pub struct Reader {
 
 impl Reader {
     /// Opens the newest metadata in a table's directory.
-    pub fn open(env: &Env, dir: &Path) -> Result<Reader> {
-        let version = newest_version(env, dir)?.ok_or_else(|| {
+    pub fn open(store: &Store, dir: &Path) -> Result<Reader> {
+        let version = newest_version(store, dir)?.ok_or_else(|| {
             Error::not_found(format!("there is no Iceberg table in {}", dir.display()))
                 .hint("a table lands a few seconds after its first rows; `polynya lake commit` lands it now")
         })?;
-        Self::open_version(env, dir, version)
+        Self::open_version(store, dir, version)
     }
 
     /// Opens one metadata file.
-    pub fn open_version(env: &Env, dir: &Path, version: u64) -> Result<Reader> {
+    pub fn open_version(store: &Store, dir: &Path, version: u64) -> Result<Reader> {
         let path = dir.join("metadata").join(metadata_name(version));
         let metadata =
-            Metadata::parse(&files::read(env, &path)?).map_err(|e| e.with("file", path.display()))?;
+            Metadata::parse(&store.read(&path)?).map_err(|e| e.with("file", path.display()))?;
         let (row, lsn) = metadata.position()?;
         let schema = metadata.schema().ok_or_else(|| Error::damaged("no current schema"))?;
         let schema = arrow_schema(schema).map_err(|e| e.with("file", path.display()))?;
         let mut reader = Reader {
-            env: env.clone(),
+            store: store.clone(),
             dir: dir.to_owned(),
             row,
             lsn,
@@ -99,7 +98,7 @@ impl Reader {
     }
 
     fn file(&self, path: &str) -> Result<bytes::Bytes> {
-        files::read(&self.env, &local(&self.dir, &self.metadata.location, path)?)
+        self.store.read(&local(&self.dir, &self.metadata.location, path)?)
     }
 
     /// The columns, system columns first.

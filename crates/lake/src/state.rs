@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use types::{Error, Lsn, Result, RowId, TableDef};
-use vfs::{Env, Mutex, Rank};
+use vfs::{Mutex, Rank};
 
 use crate::cache::Cache;
 use crate::delete_file;
-use crate::files;
 use crate::manifest::{DataFile, Entry, ManifestFile};
 use crate::metadata::Metadata;
 use crate::schema::Columns;
 use crate::spec::Specs;
+use crate::store::Store;
 
 /// The lake of one table at one commit. Published by the materializer; an immutable value but for what it remembers of
 /// files that never change.
 #[derive(Debug)]
 pub struct Lake {
-    pub env: Env,
+    pub store: Store,
     /// The table's directory: `metadata` and `data` are in it.
     pub dir: PathBuf,
     /// The number of the metadata file.
@@ -70,12 +70,12 @@ impl Garbage {
     }
 
     /// Removes what is in it, and tells how many files that are and how large. What could not be removed stays.
-    pub fn remove(&self, env: &Env, counts: bool) -> Result<(u64, u64)> {
+    pub fn remove(&self, store: &Store, counts: bool) -> Result<(u64, u64)> {
         let mut paths = std::mem::take(&mut *self.0.lock());
         let mut removed = (0, 0);
         while let Some(path) = paths.last() {
-            let bytes = if counts { files::len(env, path) } else { Ok(0) };
-            match bytes.and_then(|bytes| files::remove(env, path).map(|()| bytes)) {
+            let bytes = if counts { store.len(path) } else { Ok(0) };
+            match bytes.and_then(|bytes| store.remove(path).map(|()| bytes)) {
                 Ok(bytes) => removed = (removed.0 + 1, removed.1 + bytes),
                 Err(error) => {
                     self.0.lock().append(&mut paths);
@@ -146,8 +146,8 @@ pub(crate) fn metadata_name(version: u64) -> String {
 pub(crate) const HINT: &str = "version-hint.text";
 
 /// The newest metadata file in a table's directory.
-pub fn newest_version(env: &Env, dir: &Path) -> Result<Option<u64>> {
-    let entries = files::list(env, &dir.join("metadata"))?;
+pub fn newest_version(store: &Store, dir: &Path) -> Result<Option<u64>> {
+    let entries = store.list(&dir.join("metadata"))?;
     Ok(entries.iter().filter(|e| !e.is_dir).filter_map(|e| version_of(&e.name)).max())
 }
 
@@ -168,7 +168,7 @@ impl Lake {
     /// The positions in one file of them.
     pub(crate) fn positions(&self, deletes: &Deletes) -> Result<Vec<delete_file::Positions>> {
         let path = self.local(&deletes.entry.file.path)?;
-        delete_file::read(files::read(&self.env, &path)?).map_err(|e| e.with("file", path.display()))
+        delete_file::read(self.store.read(&path)?).map_err(|e| e.with("file", path.display()))
     }
 
     /// What follows from a definition: as it was written last, or made now.
@@ -211,19 +211,25 @@ impl Lake {
         self.dir.join("metadata").join(metadata_name(self.version))
     }
 
+    /// The same file as others call it.
+    pub fn metadata_location(&self) -> String {
+        format!("{}/metadata/{}", self.metadata.location, metadata_name(self.version))
+    }
+
     /// Whether what names all of its files is where it was written.
     pub fn is_there(&self) -> Result<bool> {
-        files::exists(&self.env, &self.metadata_path())
+        self.store.exists(&self.metadata_path())
     }
 
     /// Says which metadata file is the newest, for readers that have no catalog and do not look for themselves.
     pub(crate) fn write_hint(&self) -> Result<()> {
         let path = self.dir.join("metadata").join(HINT);
         let hint = self.version.to_string();
-        if files::exists(&self.env, &path)? && files::read(&self.env, &path)? == hint.as_bytes() {
+        // Over a network looking costs more than writing.
+        if !self.store.is_remote() && self.store.exists(&path)? && self.store.read(&path)? == hint.as_bytes() {
             return Ok(());
         }
-        files::replace(&self.env, &path, hint.as_bytes())
+        self.store.replace(&path, hint.as_bytes())
     }
 }
 

@@ -8,4 +8,5 @@ mod erasure;
 mod files;
 mod layouts;
 mod names;
+mod remote;
 mod support;

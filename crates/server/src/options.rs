@@ -1,5 +1,6 @@
 //! How the server is run. Every bound of a request, a connection or a queue stands here (R2).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct Options {
     pub search: Option<query::Search>,
     /// Where the Iceberg REST catalog keeps tables of others; without it its routes answer 404.
     pub catalog: Option<lake::catalog::Store>,
+    /// What it tells its clients of how files are reached: properties as Iceberg names them.
+    pub catalog_defaults: BTreeMap<String, String>,
     /// Full name of the vault whose pages are everything that no route is; without such a table there is no site.
     pub site: Option<String>,
     /// What starts a storm; without it none can be started here.

@@ -45,6 +45,11 @@ pub trait Materializer: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether its steps wait for another machine. Only one of them is under way then, in a thread that nothing else needs.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// Whether somebody waits for a step over a table, though it may have nothing new.
     fn is_asked(&self, def: &TableDef) -> bool {
         let _ = def;

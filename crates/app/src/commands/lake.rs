@@ -9,6 +9,7 @@ use bytes::Bytes;
 use clap::{Args, Subcommand};
 use http::Method;
 use lake::digest::Digest;
+use lake::Store;
 use lake::reader::Reader;
 use serde_json::{Value, json};
 use types::{Error, Kind, Result};
@@ -20,6 +21,7 @@ use crate::config::Config;
 use crate::door::Door;
 use crate::output::{self, Table};
 use crate::units::{ByteSize, counted, grouped};
+use crate::warehouse;
 
 use super::tables::{self, number};
 
@@ -108,7 +110,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 let mut reports = Vec::new();
                 for table in followed(door.client(), &options.tables).await? {
                     // One that cannot be compared says nothing of the others.
-                    let report = verify(door.client(), &table).await;
+                    let report = verify(config, door.client(), &table).await;
                     reports.push(report.unwrap_or_else(|error| not_compared(&table, &error)));
                 }
                 Ok(reports)
@@ -208,17 +210,17 @@ const ROW_IDS: u64 = 1_000_000;
 const ANSWER_BYTES: u64 = 64 << 20;
 
 /// Lands a table, reads it back, and compares it with SQL at the row that the lake stands at.
-async fn verify(client: &mut Client, table: &str) -> Result<Value> {
+async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Value> {
     for _ in 0..ROUNDS {
         let landed = land(client, table).await?;
         let (dir, version, path) = place_of(&landed)?;
-        let (row, found) = in_lake(dir.clone(), version, u64::MAX).await?;
+        let (row, found) = in_lake(config, dir.clone(), version, u64::MAX).await?;
         let expected = in_sql(client, table, row).await?;
         let differences = found.differences(&expected, ["the lake", "SQL"]);
         if !differences.is_empty() {
             // Rows that went between the two readings are in one of them only, and then the lake loses them too.
             let (_, version, _) = place_of(&land(client, table).await?)?;
-            if in_lake(dir, version, row).await?.1 != found {
+            if in_lake(config, dir, version, row).await?.1 != found {
                 continue;
             }
         }
@@ -264,10 +266,14 @@ fn place_of(landed: &Value) -> Result<(PathBuf, u64, PathBuf)> {
 }
 
 /// What the files say of the rows up to `last`, and up to which row they go.
-async fn in_lake(dir: PathBuf, version: u64, last: u64) -> Result<(u64, Digest)> {
+async fn in_lake(config: &Config, dir: PathBuf, version: u64, last: u64) -> Result<(u64, Digest)> {
+    let (store, dir) = match dir.to_str().filter(|dir| dir.contains("://")) {
+        None => (Store::local(&Env::real()), dir),
+        Some(uri) => (warehouse::to_read(config, uri)?, PathBuf::new()),
+    };
     let read = move || {
         let reader =
-            Reader::open_version(&Env::real(), &dir, version).map_err(|error| match error.kind() {
+            Reader::open_version(&store, &dir, version).map_err(|error| match error.kind() {
                 Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
                 _ => error,
             })?;

@@ -32,7 +32,7 @@ impl<'w, 'a> Output<'w, 'a> {
             let (path, location) = self.work.new_file("data", "parquet");
             self.work.made.push(path.clone());
             let columns = self.work.columns;
-            let writer = data_file::Writer::create(&self.work.base.env, path, columns, self.rows)?;
+            let writer = data_file::Writer::create(&self.work.base.store, path, columns, self.rows)?;
             self.writer = Some((writer, location));
             self.in_order = true;
         }

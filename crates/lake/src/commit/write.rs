@@ -95,7 +95,7 @@ impl Work<'_> {
         let of = all.iter().map(|of| (of.path.clone(), of.positions.len() as u64)).collect();
         let (path, location) = self.new_file("data", "deletes.parquet");
         self.made.push(path.clone());
-        let file = delete_file::write(&self.base.env, path, location, place, all)?;
+        let file = delete_file::write(&self.base.store, path, location, place, all)?;
         (self.tick)(file.bytes)?;
         Ok(Arc::new(Deletes { entry: self.added(file), of }))
     }
@@ -175,7 +175,7 @@ impl Work<'_> {
             sequence: self.base.metadata.last_sequence_number + 1,
         };
         let (bytes, file) = manifest::write(of, &entries);
-        files::write(&self.base.env, &path, &bytes)?;
+        self.base.store.write(&path, bytes)?;
         entries.retain(|entry| entry.status != Status::Deleted);
         kept.push(Arc::new(Manifest { file, entries }));
         Ok(kept)

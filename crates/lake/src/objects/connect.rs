@@ -56,8 +56,8 @@ fn parts(uri: &str) -> Result<(&str, &str)> {
 }
 
 impl Objects {
-    /// Connects to `s3://bucket/prefix` and finds out whether commits are safe there. `unique` names the probe.
-    pub fn connect(uri: &str, options: &Options, unique: u64) -> Result<Objects> {
+    /// A place at `s3://bucket/prefix`. Nothing is asked of the store yet: [`Objects::make_sure`] does.
+    pub fn connect(uri: &str, options: &Options, owner: &str) -> Result<Objects> {
         let (bucket, prefix) = parts(uri)?;
         let call_max = options.call_max.unwrap_or(CALL_MAX);
         let mut builder = AmazonS3Builder::from_env()
@@ -93,15 +93,13 @@ impl Objects {
         }
         let client = builder.build().map_err(|e| {
             Error::invalid(format!("the warehouse `{uri}` cannot be connected to: {e}"))
-                .hint("see the settings below lake.s3")
+                .hint("see the settings lake.s3_endpoint and lake.s3_region, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         })?;
         let uri = match prefix {
             "" => format!("s3://{bucket}"),
             prefix => format!("s3://{bucket}/{prefix}"),
         };
-        let objects = Objects::new(Arc::new(client), prefix, uri, call_max)?;
-        objects.check_conditions(unique)?;
-        Ok(objects)
+        Objects::new(Arc::new(client), prefix, uri, call_max, owner)
     }
 }
 

@@ -15,6 +15,7 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
 };
 use types::Kind;
+use vfs::Env;
 
 use super::{Objects, PART_BYTES};
 
@@ -109,7 +110,7 @@ const CALL_MAX: Duration = Duration::from_millis(200);
 
 fn objects(fault: Fault) -> (Objects, Arc<Faulty>) {
     let store = Arc::new(Faulty { store: InMemory::new(), fault, puts: AtomicUsize::new(0) });
-    let objects = Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX).unwrap();
+    let objects = Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX, "ours").unwrap();
     (objects, store)
 }
 
@@ -154,6 +155,24 @@ fn a_store_that_ignores_conditions_is_refused() {
 }
 
 #[test]
+fn a_place_is_that_of_one_database() {
+    let _limit = testkit::limit(60);
+    let (ours, store) = objects(Fault::None);
+    let env = Env::real();
+    for _ in 0..2 {
+        ours.make_sure(&env).unwrap();
+    }
+    // Started anew it is still ours, and nobody else's.
+    let again = |owner| Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX, owner).unwrap();
+    again("ours").make_sure(&env).unwrap();
+    let error = again("theirs").make_sure(&env).unwrap_err();
+    assert_eq!(error.kind(), Kind::InUse, "{error}");
+    assert!(error.hint_text().unwrap().contains(super::OWNER), "{error}");
+    let apart = Objects::new(store.clone(), "apart", "s3://bucket/apart".into(), CALL_MAX, "theirs").unwrap();
+    apart.make_sure(&env).unwrap();
+}
+
+#[test]
 fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
     let _limit = testkit::limit(60);
     for fault in [Fault::AnswerLost, Fault::SilentAfter, Fault::Failing(2)] {
@@ -166,7 +185,7 @@ fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
         let (objects, store) = objects(fault);
         let key = Key::from("lake/v1");
         let theirs = PutPayload::from_static(b"theirs");
-        objects.runtime.block_on(store.store.put_opts(&key, theirs, PutOptions::default())).unwrap();
+        objects.network.0.as_ref().unwrap().block_on(store.store.put_opts(&key, theirs, PutOptions::default())).unwrap();
         let error = objects.put_if_absent("v1", Bytes::from_static(b"ours")).unwrap_err();
         assert_eq!(error.kind(), Kind::Exists, "{fault:?}: {error}");
         assert_eq!(objects.get("v1").unwrap(), "theirs");

@@ -132,7 +132,7 @@ fn files_go_when_no_kept_snapshot_names_them_and_not_before() {
             let named = format!("metadata/v{version}.metadata.json");
             if kept && bench.files().contains(&named) {
                 let reader =
-                    crate::reader::Reader::open_version(&bench.sim.env(), &lake.dir, *version).unwrap();
+                    crate::reader::Reader::open_version(&bench.store(), &lake.dir, *version).unwrap();
                 let mut found = super::support::Rows::new();
                 reader.read(&mut |batch| crate::digest::Digest::by_row(&batch, &mut found)).unwrap();
                 assert_eq!(&found, rows, "snapshot {snapshot}");
@@ -171,7 +171,7 @@ fn a_backlog_lands_in_pieces_that_each_are_the_table_at_their_row() {
         let lake = bench.lake();
         let mut expected = rows_of(&bench.snapshot()).unwrap();
         expected.retain(|row, _| *row <= lake.row.0);
-        assert_eq!(read(&bench.sim.env(), &lake.dir).unwrap(), expected);
+        assert_eq!(read(&bench.store(), &lake.dir).unwrap(), expected);
     }
     assert!(pieces > 3, "{pieces}");
     assert_eq!(bench.lake().rows(), 19_997);
@@ -352,7 +352,7 @@ fn a_dropped_table_takes_its_lake_along_and_its_name_is_free_again() {
     bench.keys(0..10);
     bench.land();
     bench.materializer.dropped(&bench.place()).unwrap();
-    assert!(newest_version(&bench.sim.env(), &bench.dir()).unwrap().is_none());
+    assert!(newest_version(&bench.store(), &bench.dir()).unwrap().is_none());
     assert!(!bench.sim.env().disk.exists(&bench.dir()).unwrap());
 
     // A table of the same name that was made before the old one's lake was removed.
@@ -368,7 +368,7 @@ fn a_dropped_table_takes_its_lake_along_and_its_name_is_free_again() {
     second.keys(100..105);
     assert_eq!(second.land().rows(), 5);
     bench.materializer.dropped(&old).unwrap();
-    assert_eq!(read(&second.sim.env(), &second.dir()).unwrap().len(), 5, "it is the new table's by then");
+    assert_eq!(read(&second.store(), &second.dir()).unwrap().len(), 5, "it is the new table's by then");
 }
 
 /// Its paths would lead other programs back to where it was, or to nothing.
@@ -398,7 +398,7 @@ fn a_full_disk_keeps_the_lake_as_it_was_and_it_goes_on_when_there_is_room() {
         }
         bench.sim.disk.set_free_bytes(None);
         let lake = bench.lake();
-        assert_eq!(read(&bench.sim.env(), &lake.dir).unwrap().len() as u64, lake.rows());
+        assert_eq!(read(&bench.store(), &lake.dir).unwrap().len() as u64, lake.rows());
     }
     bench.land();
     let files = bench.files();
@@ -436,7 +436,7 @@ fn a_lake_whose_directory_was_removed_lands_anew_with_the_next_rows() {
     bench.keys(0..100).delete([4]);
     let old = bench.land();
     crate::load::remove_dir(&bench.sim.env(), &bench.dir()).unwrap();
-    assert_eq!(newest_version(&bench.sim.env(), &bench.dir()).unwrap(), None);
+    assert_eq!(newest_version(&bench.store(), &bench.dir()).unwrap(), None);
     bench.keys(100..200);
     let lake = bench.land();
     assert_eq!(lake.rows(), 199);

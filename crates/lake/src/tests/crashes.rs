@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use sim::{Rng, SimEnv};
+use sim::Rng;
 use types::{DataType, Result, Value};
 
 use super::support::{Bench, LAYOUTS, Rows, lay_out, materializer, read, rows_of, small};
+use crate::{Options, Store};
 use crate::reader::Reader;
 
 /// The layouts that a table has, one after the other, by their numbers.
-type Layouts = &'static [usize];
+pub type Layouts = &'static [usize];
 
 /// What is done to the table, step by step; after each it lands.
-fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
+pub fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
     if let [_, .., then] = layouts
         && step == 6
     {
@@ -36,19 +37,23 @@ fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
     bench.sim.clock.advance(std::time::Duration::from_secs(7));
 }
 
-const STEPS: usize = 14;
+pub const STEPS: usize = 14;
 
 /// The table after each change, by what the lake then says.
-type States = BTreeMap<(u64, u64), Rows>;
+pub type States = BTreeMap<(u64, u64), Rows>;
 
 fn begin(layouts: Layouts) -> Bench {
-    let mut bench = Bench::new(small());
+    begin_in(layouts, small())
+}
+
+pub fn begin_in(layouts: Layouts, options: Options) -> Bench {
+    let mut bench = Bench::new(options);
     let (partition_by, sort_by) = LAYOUTS[layouts[0]];
     bench.lay_out(partition_by, sort_by);
     bench
 }
 
-fn run(bench: &mut Bench, states: &mut States, layouts: Layouts) -> Result<()> {
+pub fn run(bench: &mut Bench, states: &mut States, layouts: Layouts) -> Result<()> {
     states.insert((0, bench.lsn), Rows::new());
     bench.try_land()?;
     for step in 0..STEPS {
@@ -60,7 +65,7 @@ fn run(bench: &mut Bench, states: &mut States, layouts: Layouts) -> Result<()> {
 }
 
 /// Goes on after whatever happened: the rest of the changes, and what the lake then holds.
-fn finish(bench: &mut Bench, done: &States, layouts: Layouts) {
+pub fn finish(bench: &mut Bench, done: &States, layouts: Layouts) {
     bench.land();
     for step in done.len().saturating_sub(1)..STEPS {
         changes(bench, step, layouts);
@@ -69,14 +74,13 @@ fn finish(bench: &mut Bench, done: &States, layouts: Layouts) {
 }
 
 /// K1: what a reader finds in the files is the table where the lake says it stands.
-fn check(sim: &SimEnv, dir: &std::path::Path, states: &States, what: &str) {
-    let env = sim.env();
-    if crate::newest_version(&env, dir).unwrap().is_none() {
+pub fn check(store: &Store, dir: &std::path::Path, states: &States, what: &str) {
+    if crate::newest_version(store, dir).unwrap().is_none() {
         return;
     }
-    let reader = Reader::open(&env, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let reader = Reader::open(store, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
     let at = (reader.row.0, reader.lsn.0);
-    let mut found = read(&env, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut found = read(store, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
     match states.get(&at) {
         // A schema that came without rows leaves the position, and may change what older rows show.
         Some(expected) if expected.keys().eq(found.keys()) => {}
@@ -112,7 +116,7 @@ fn ends_at_every_call(end: &End, layouts: Layouts, stride: usize) {
             End::Kill => bench.sim.kill(),
         };
         let dir = bench.dir();
-        check(&after, &dir, &states, &what);
+        check(&Store::local(&after.env()), &dir, &states, &what);
         bench.sim = after;
         bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
         bench.restart();
@@ -226,7 +230,7 @@ fn a_lake_that_skips_a_kind_of_sync_is_caught() {
                 }
                 let dir = bench.dir();
                 bench.sim = bench.sim.crash(&mut Rng::new(call));
-                check(&bench.sim, &dir, &states, "canary");
+                check(&bench.store(), &dir, &states, "canary");
                 bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
                 bench.restart();
                 finish(&mut bench, &states, &[0]);

@@ -117,7 +117,7 @@ fn many_partitions_land_a_bounded_number_at_a_time() {
         let lake = bench.lake();
         let mut expected = rows_of(&bench.snapshot()).unwrap();
         expected.retain(|row, _| *row <= lake.row.0);
-        assert_eq!(read(&bench.sim.env(), &lake.dir).unwrap(), expected, "K1");
+        assert_eq!(read(&bench.store(), &lake.dir).unwrap(), expected, "K1");
         commits += 1;
     }
     assert!(commits > 10, "{commits}");

@@ -81,9 +81,9 @@ fn tables_of_one_name_that_come_and_go_quickly_never_meet() {
             }
         });
         next.land();
-        assert_eq!(read(&next.sim.env(), &next.dir()).unwrap().len(), 10);
+        assert_eq!(read(&next.store(), &next.dir()).unwrap().len(), 10);
         bench = next;
     }
     bench.materializer.dropped(&bench.place()).unwrap();
-    assert_eq!(newest_version(&bench.sim.env(), &bench.dir()).unwrap(), None);
+    assert_eq!(newest_version(&bench.store(), &bench.dir()).unwrap(), None);
 }

@@ -9,11 +9,10 @@ use sim::SimEnv;
 use table::materializer::{Budget, Place, Position, Progress};
 use table::{Snapshot, Tip};
 use types::{DataType, Lsn, Result, RowId, TableDef, TableId, Value};
-use vfs::Env;
 
 use crate::digest::Digest;
 use crate::reader::Reader;
-use crate::{Erased, Lake, Materializer, Options};
+use crate::{Erased, Lake, Materializer, Options, Store};
 
 /// A hash of each row by its id.
 pub type Rows = BTreeMap<u64, u64>;
@@ -37,9 +36,9 @@ pub fn materializer(options: Options) -> Arc<Materializer> {
 }
 
 /// What a reader that knows nothing else finds.
-pub fn read(env: &Env, dir: &Path) -> Result<Rows> {
+pub fn read(store: &Store, dir: &Path) -> Result<Rows> {
     let mut rows = Rows::new();
-    Reader::open(env, dir)?.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
+    Reader::open(store, dir)?.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
     Ok(rows)
 }
 
@@ -68,7 +67,7 @@ pub fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
 /// Reads just this state, from its files.
 pub fn read_version(lake: &Lake) -> Result<Rows> {
     let mut rows = Rows::new();
-    let reader = Reader::open_version(&lake.env, &lake.dir, lake.version)?;
+    let reader = Reader::open_version(&lake.store, &lake.dir, lake.version)?;
     assert_eq!((reader.row, reader.lsn), (lake.row, lake.lsn));
     reader.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
     Ok(rows)
@@ -133,6 +132,11 @@ impl Bench {
 
     pub fn place(&self) -> Place {
         Place { env: self.sim.env(), dir: format!("derived/lake/{}", self.tip.def().id).into() }
+    }
+
+    /// Where its lake is.
+    pub fn store(&self) -> Store {
+        Store::new(self.sim.env(), self.materializer.options().objects.clone())
     }
 
     pub fn dir(&self) -> std::path::PathBuf {
@@ -214,7 +218,7 @@ impl Bench {
     /// Lands everything and compares what readers find with the table.
     pub fn land(&mut self) -> Arc<Lake> {
         let lake = self.try_land().unwrap();
-        assert_eq!(read(&self.sim.env(), &lake.dir).unwrap(), rows_of(&self.snapshot()).unwrap());
+        assert_eq!(read(&self.store(), &lake.dir).unwrap(), rows_of(&self.snapshot()).unwrap());
         super::files::check(&lake, self.tip.def());
         lake
     }
@@ -257,10 +261,9 @@ impl Bench {
 
     /// The names of the files in the table's directory.
     pub fn files(&self) -> Vec<String> {
-        let env = self.sim.env();
         let mut found = Vec::new();
         for sub in ["data", "metadata"] {
-            for entry in env.disk.list(&self.dir().join(sub)).unwrap() {
+            for entry in self.store().list(&self.dir().join(sub)).unwrap() {
                 found.push(format!("{sub}/{}", entry.name));
             }
         }

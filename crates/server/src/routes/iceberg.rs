@@ -187,7 +187,7 @@ async fn config(State(app): State<Shared>) -> Result<Response> {
             endpoints.push(format!("HEAD {}", spec(route.path)));
         }
     }
-    Ok(answer(&json!({ "defaults": {}, "overrides": {}, "endpoints": endpoints })))
+    Ok(answer(&json!({ "defaults": app.options.catalog_defaults, "overrides": {}, "endpoints": endpoints })))
 }
 
 type Who = Extension<Arc<Principal>>;

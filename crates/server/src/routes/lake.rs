@@ -140,8 +140,13 @@ fn shown(position: &Position, principal: &Principal) -> Result<Json> {
     });
     if principal.require(Scope::Admin).is_ok() {
         // For programs that run elsewhere in this machine.
-        let path = lake.metadata_path();
-        shown["metadata"] = json!(std::path::absolute(&path).unwrap_or(path));
+        shown["metadata"] = match lake.store.is_remote() {
+            true => json!(lake.metadata_location()),
+            false => {
+                let path = lake.metadata_path();
+                json!(std::path::absolute(&path).unwrap_or(path))
+            }
+        };
     }
     Ok(shown)
 }

@@ -124,10 +124,7 @@ impl Catalog {
     /// The newest metadata of one of Polynya's tables, and the file that holds it.
     pub fn own_metadata(&self, table: &table::Snapshot) -> Result<(Table, String)> {
         let lake = self.lake_of(table)?;
-        let path = lake.metadata_path();
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        let metadata_location = format!("{}/metadata/{file}", lake.metadata.location);
-        Ok((Table::parse(&lake.metadata.to_bytes()?)?, metadata_location))
+        Ok((Table::parse(&lake.metadata.to_bytes()?)?, lake.metadata_location()))
     }
 
     /// Refuses a name that something has, whoever may see it.

@@ -1,0 +1,226 @@
+//! Where a warehouse's files are: on this machine, or in an object store.
+//!
+//! A path is one of this machine, or the name of an object. Either way a file is written whole before anything names it, and
+//! only a commit's metadata file can meet another one of its name: [`Store::publish`].
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use types::{Error, Kind, Result};
+use vfs::{Entry, Env};
+
+use crate::files;
+use crate::objects::{Objects, Upload};
+
+/// Files of a warehouse, and the clock and chance of whoever writes them.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) env: Env,
+    objects: Option<Objects>,
+}
+
+impl Store {
+    pub fn new(env: Env, objects: Option<Objects>) -> Store {
+        Store { env, objects }
+    }
+
+    /// Of this machine.
+    pub fn local(env: &Env) -> Store {
+        Store::new(env.clone(), None)
+    }
+
+    pub fn is_remote(&self) -> bool {
+        self.objects.is_some()
+    }
+
+    /// Before anything is changed there: whether commits are safe, and nobody else's database writes the warehouse.
+    pub fn make_sure(&self) -> Result<()> {
+        self.objects.as_ref().map_or(Ok(()), |objects| objects.make_sure(&self.env))
+    }
+
+    /// A whole file.
+    pub fn read(&self, path: &Path) -> Result<Bytes> {
+        match &self.objects {
+            None => files::read(&self.env, path),
+            Some(objects) => objects.get(name(path)?),
+        }
+    }
+
+    /// Whether there is a file of this name.
+    pub fn exists(&self, path: &Path) -> Result<bool> {
+        match &self.objects {
+            None => files::exists(&self.env, path),
+            Some(objects) => Ok(objects.len(name(path)?)?.is_some()),
+        }
+    }
+
+    /// How large a file is; 0 if there is none.
+    pub fn len(&self, path: &Path) -> Result<u64> {
+        match &self.objects {
+            None => files::len(&self.env, path),
+            Some(objects) => Ok(objects.len(name(path)?)?.unwrap_or(0)),
+        }
+    }
+
+    /// What is directly in a directory, sorted; nothing if there is no such directory.
+    pub fn list(&self, dir: &Path) -> Result<Vec<Entry>> {
+        match &self.objects {
+            None => files::list(&self.env, dir),
+            Some(objects) => {
+                let found = objects.list(name(dir)?)?;
+                Ok(found.into_iter().map(|o| Entry { name: o.name, len: o.bytes, is_dir: o.is_dir }).collect())
+            }
+        }
+    }
+
+    /// Writes a new file under a name that nobody else gives; durable after [`Store::sync_dir`].
+    pub fn write(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        match &self.objects {
+            None => files::write(&self.env, path, &bytes),
+            Some(objects) => objects.put(name(path)?, bytes.into()),
+        }
+    }
+
+    /// Writes a file, in place of the one that has the name. Durable after [`Store::sync_dir`].
+    pub fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        match &self.objects {
+            None => files::replace(&self.env, path, bytes),
+            Some(objects) => objects.put(name(path)?, Bytes::copy_from_slice(bytes)),
+        }
+    }
+
+    /// Makes a file appear, whole and durable: what a commit comes down to. `at_risk` is called when all that can be done
+    /// before is done: from then on the file may be there, whatever an error says. [`Kind::Exists`] if somebody else's file
+    /// has the name, which is found out in an object store only; elsewhere the directory's lock keeps others away.
+    pub fn publish(&self, path: &Path, bytes: Vec<u8>, at_risk: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(objects) = &self.objects else {
+            let (env, dir) = (&self.env, path.parent().unwrap_or(Path::new("")));
+            let temporary = files::temporary(path);
+            files::remove(env, &temporary)?;
+            let written = files::write(env, &temporary, &bytes).and_then(|()| files::sync_dir(env, dir));
+            if let Err(error) = written.and_then(|()| at_risk()) {
+                // It is in nobody's way.
+                let _ = files::remove(env, &temporary);
+                return Err(error);
+            }
+            env.disk.rename(&temporary, path).map_err(files::io_error("naming", path))?;
+            return files::sync_dir(env, dir);
+        };
+        let name = name(path)?;
+        at_risk()?;
+        objects.put_if_absent(name, bytes.into()).map_err(|error| match error.kind() {
+            Kind::Exists => error.hint("does another server write this warehouse? each needs one of its own"),
+            _ => error,
+        })
+    }
+
+    /// Removes a file if it is there.
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        match &self.objects {
+            None => files::remove(&self.env, path),
+            Some(objects) => objects.remove(name(path)?),
+        }
+    }
+
+    /// Makes a directory with its missing parents below `base`, durable by name.
+    pub fn make_dir(&self, base: &Path, dir: &Path) -> Result<()> {
+        match &self.objects {
+            None => files::make_dir(&self.env, base, dir),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Removes a directory if it is empty.
+    pub fn remove_dir(&self, dir: &Path) -> Result<()> {
+        if self.objects.is_none() && files::exists(&self.env, dir)? {
+            // Somebody else's files in it stay.
+            let _ = self.env.disk.remove_dir(dir);
+        }
+        Ok(())
+    }
+
+    /// Makes the names in a directory durable.
+    pub fn sync_dir(&self, dir: &Path) -> Result<()> {
+        match &self.objects {
+            None => files::sync_dir(&self.env, dir),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A new file that is written from front to back, under a name that nobody else gives.
+    pub fn sink(&self, path: PathBuf) -> Result<Sink> {
+        let to = match &self.objects {
+            None => To::File(files::Sink::create(&self.env, path)?),
+            Some(objects) => To::Object(Some(objects.upload(name(&path)?)?)),
+        };
+        Ok(Sink { to, len: 0 })
+    }
+}
+
+/// The id by which a warehouse elsewhere knows a database, kept in its directory: made when it is asked for first.
+pub fn database_id(env: &Env, dir: &Path) -> Result<String> {
+    let path = dir.join(DATABASE_ID);
+    if files::exists(env, &path)? {
+        let bytes = files::read(env, &path)?;
+        let id = std::str::from_utf8(&bytes).map(str::trim).ok().filter(|id| !id.is_empty());
+        return id.map(str::to_owned).ok_or_else(|| {
+            Error::damaged(format!("{} has no id of a database", path.display()))
+                .hint("put it back: it is what the object polynya-warehouse.json in the warehouse says")
+        });
+    }
+    let id = crate::create::uuid(env);
+    files::replace(env, &path, format!("{id}\n").as_bytes())?;
+    files::sync_dir(env, dir)?;
+    Ok(id)
+}
+
+/// In a data directory.
+const DATABASE_ID: &str = "database-id";
+
+fn name(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| Error::invalid(format!("`{}` is no name of an object", path.display())))
+}
+
+/// A file in the making.
+pub struct Sink {
+    to: To,
+    len: u64,
+}
+
+enum To {
+    File(files::Sink),
+    /// `None` once it is finished.
+    Object(Option<Upload>),
+}
+
+impl Sink {
+    /// Bytes written so far.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Makes everything durable but the name.
+    pub fn finish(&mut self) -> Result<()> {
+        match &mut self.to {
+            To::File(sink) => sink.finish(),
+            To::Object(upload) => upload.take().map_or(Ok(()), Upload::finish),
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.to {
+            To::File(sink) => sink.write_all(bytes)?,
+            To::Object(Some(upload)) => upload.write(bytes).map_err(io::Error::other)?,
+            To::Object(None) => return Err(io::Error::other("the object is finished")),
+        }
+        self.len += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

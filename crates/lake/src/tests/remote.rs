@@ -1,0 +1,281 @@
+//! The lake in an object store: calls that fail, answers that are lost, machines that die, and others who write there.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path as Key;
+use object_store::{
+    CopyOptions, Error as StoreError, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
+};
+use types::Kind;
+
+use super::crashes::{self, Layouts, States, begin_in};
+use super::support::{Bench, LAYOUTS, read, rows_of, small};
+use crate::Options;
+use crate::objects::Objects;
+
+/// A store in which one call fails, or all from one on.
+#[derive(Debug, Default)]
+struct Flaky {
+    store: Arc<InMemory>,
+    calls: AtomicU64,
+    fault: Mutex<Option<Fault>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    /// The call that fails, from 1 on.
+    call: u64,
+    /// It does its work, and its answer is lost.
+    is_done: bool,
+    /// And none after it does.
+    ends: bool,
+}
+
+enum Meets {
+    Nothing,
+    Error,
+    /// The work is done, and an error is told.
+    Loss,
+}
+
+impl Flaky {
+    fn meets(&self) -> Meets {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        match *self.fault.lock().unwrap() {
+            Some(fault) if call == fault.call && fault.is_done => Meets::Loss,
+            Some(fault) if call == fault.call || fault.ends && call > fault.call => Meets::Error,
+            _ => Meets::Nothing,
+        }
+    }
+
+    async fn around<T>(&self, work: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+        match self.meets() {
+            Meets::Nothing => work.await,
+            Meets::Error => Err(broken()),
+            Meets::Loss => work.await.and(Err(broken())),
+        }
+    }
+
+    /// Lets it fail so, counted from now.
+    fn fail(&self, fault: Fault) {
+        self.calls.store(0, Ordering::Relaxed);
+        *self.fault.lock().unwrap() = Some(fault);
+    }
+
+    fn works_again(&self) {
+        *self.fault.lock().unwrap() = None;
+    }
+}
+
+impl fmt::Display for Flaky {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("flaky")
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::Generic { store: "flaky", source: "503 Slow Down".into() }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Flaky {
+    async fn put_opts(&self, key: &Key, payload: PutPayload, options: PutOptions) -> StoreResult<PutResult> {
+        self.around(self.store.put_opts(key, payload, options)).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        key: &Key,
+        options: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(key, options).await
+    }
+
+    async fn get_opts(&self, key: &Key, options: GetOptions) -> StoreResult<GetResult> {
+        self.around(self.store.get_opts(key, options)).await
+    }
+
+    async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
+        self.store.get_ranges(key, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        keys: BoxStream<'static, StoreResult<Key>>,
+    ) -> BoxStream<'static, StoreResult<Key>> {
+        match self.meets() {
+            Meets::Nothing => self.store.delete_stream(keys),
+            Meets::Error => futures::stream::iter([Err(broken())]).boxed(),
+            Meets::Loss => {
+                let store = self.store.clone();
+                let lost = async move {
+                    store.delete_stream(keys).collect::<Vec<_>>().await;
+                    Err(broken())
+                };
+                futures::stream::once(lost).boxed()
+            }
+        }
+    }
+
+    fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Key>) -> StoreResult<ListResult> {
+        self.around(self.store.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Key, to: &Key, options: CopyOptions) -> StoreResult<()> {
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+const URI: &str = "s3://bucket/lake";
+
+fn options_in(store: &Arc<Flaky>) -> Options {
+    let objects =
+        Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), "database").unwrap();
+    let Options { objects, warehouse, location, .. } = Options::remote(objects);
+    Options { objects, warehouse, location, ..small() }
+}
+
+fn begin(layouts: Layouts) -> (Bench, Arc<Flaky>) {
+    let store = Arc::new(Flaky::default());
+    (begin_in(layouts, options_in(&store)), store)
+}
+
+#[test]
+fn a_table_lands_in_an_object_store_as_on_a_disk() {
+    let _limit = testkit::limit(120);
+    for layout in 0..LAYOUTS.len() {
+        let layouts: Layouts = [&[0][..], &[1], &[2], &[3], &[4], &[5], &[6], &[7]][layout];
+        let (mut bench, store) = begin(layouts);
+        crashes::run(&mut bench, &mut States::new(), layouts).unwrap();
+        let lake = bench.land();
+        assert_eq!(lake.metadata_location(), format!("{URI}/main/t/metadata/v{}.metadata.json", lake.version));
+        // A process that starts goes on from there, and sweeps nothing that is needed.
+        bench.restart();
+        assert!(bench.position.is_some());
+        bench.keys([100, 101]);
+        bench.land();
+        // G1: what no kept snapshot names is gone.
+        let found: Vec<String> = bench.files();
+        let named = found.iter().filter(|name| name.ends_with(".metadata.json")).count();
+        assert!(named <= 1 + small().metadata_files_max, "{found:?}");
+        assert!(!found.iter().any(|name| name.ends_with(".tmp")), "{found:?}");
+        assert!(store.calls.load(Ordering::Relaxed) > 100);
+    }
+}
+
+/// K1 between machines: wherever the network or the process ends, what readers find is the table at some commit, and a
+/// new process goes on from there.
+fn ends_at_every_call(layouts: Layouts, is_done: bool, stride: usize) {
+    let (mut whole, store) = begin(layouts);
+    store.calls.store(0, Ordering::Relaxed);
+    crashes::run(&mut whole, &mut States::new(), layouts).unwrap();
+    let calls = store.calls.load(Ordering::Relaxed);
+    assert!(calls > 200, "{calls}");
+    let stride = if testkit::scale() >= 1.0 { 1 } else { stride };
+    for call in (1..=calls).step_by(stride) {
+        let what = format!("call {call} of {calls}, done: {is_done}");
+        let (mut bench, store) = begin(layouts);
+        store.fail(Fault { call, is_done, ends: true });
+        let mut states = States::new();
+        if crashes::run(&mut bench, &mut states, layouts).is_ok() {
+            continue;
+        }
+        store.works_again();
+        let dir = bench.dir();
+        crashes::check(&bench.store(), &dir, &states, &what);
+        bench.materializer = super::support::materializer(options_in(&store));
+        bench.restart();
+        crashes::finish(&mut bench, &states, layouts);
+    }
+}
+
+#[test]
+fn an_end_at_every_call_leaves_the_lake_at_a_commit() {
+    let _limit = testkit::limit(600);
+    for is_done in [false, true] {
+        ends_at_every_call(&[0], is_done, 3);
+        ends_at_every_call(&[0, 2], is_done, 11);
+    }
+}
+
+/// The same process goes on after each failure, and after answers that were lost.
+#[test]
+fn a_failure_at_every_call_is_survived() {
+    let _limit = testkit::limit(600);
+    for is_done in [false, true] {
+        let mut call = 1;
+        loop {
+            let layouts: Layouts = [&[0][..], &[2, 3], &[6, 1]][(call % 3) as usize];
+            let (mut bench, store) = begin(layouts);
+            store.fail(Fault { call, is_done, ends: false });
+            for step in 0..crashes::STEPS {
+                crashes::changes(&mut bench, step, layouts);
+                let mut tries = 0;
+                while bench.try_land().is_err() {
+                    tries += 1;
+                    assert!(tries < 3, "call {call}");
+                }
+            }
+            bench.land();
+            if store.calls.load(Ordering::Relaxed) < call {
+                break;
+            }
+            call += if testkit::scale() >= 1.0 { 1 } else { 7 };
+        }
+        assert!(call > 200, "{call}");
+    }
+}
+
+/// Whoever else writes there: nothing of theirs is replaced, and nothing of ours is taken for committed.
+#[test]
+fn a_commit_that_somebody_else_made_first_is_never_replaced() {
+    let _limit = testkit::limit(60);
+    let (mut bench, store) = begin(&[0]);
+    bench.keys(0..10);
+    let lake = bench.land();
+    let theirs = Key::from(format!("lake/main/t/metadata/v{}.metadata.json", lake.version + 1));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(store.store.put(&theirs, PutPayload::from_static(b"theirs"))).unwrap();
+    bench.keys(10..20);
+    let error = bench.try_land().unwrap_err();
+    assert_eq!(error.kind(), Kind::Exists, "{error}");
+    assert!(error.hint_text().unwrap().contains("another server"), "{error}");
+    for _ in 0..3 {
+        assert!(bench.try_land().is_err());
+    }
+    let found = runtime.block_on(async { store.store.get(&theirs).await.unwrap().bytes().await.unwrap() });
+    assert_eq!(found, "theirs");
+    runtime.block_on(store.store.delete(&theirs)).unwrap();
+    bench.land();
+    assert_eq!(read(&bench.store(), &bench.dir()).unwrap(), rows_of(&bench.snapshot()).unwrap());
+}
+
+/// Two databases that were given one warehouse: the second commits nothing.
+#[test]
+fn a_warehouse_is_written_by_one_database() {
+    let _limit = testkit::limit(60);
+    let (mut bench, store) = begin(&[0]);
+    bench.keys(0..10);
+    let lake = bench.land();
+    let other = Objects::new(store, "lake", URI.into(), Duration::from_secs(10), "another").unwrap();
+    let Options { objects, warehouse, location, .. } = Options::remote(other);
+    let mut second = begin_in(&[0], Options { objects, warehouse, location, ..small() });
+    second.keys(0..3);
+    let error = second.try_land().unwrap_err();
+    assert_eq!(error.kind(), Kind::InUse, "{error}");
+    assert_eq!(bench.land().version, lake.version);
+}
