@@ -12,9 +12,11 @@ from pathlib import Path
 
 
 class Server:
-    """Started by `with`. `locations`: directories besides the warehouse in which tables may be."""
+    """Started by `with`. `locations`: directories besides the warehouse in which tables may be; `environment`: what it finds
+    besides."""
 
-    def __init__(self, binary, directory, locations=()):
+    def __init__(self, binary, directory, locations=(), environment=None):
+        self.environment = environment or {}
         self.binary = str(binary)
         self.directory = Path(directory)
         self.locations = list(locations)
@@ -32,6 +34,7 @@ class Server:
             **{name: value for name, value in os.environ.items() if not name.startswith("POLYNYA_")},
             "POLYNYA_LAKE_LOCATIONS": ",".join(map(str, self.locations)),
             "POLYNYA_LAKE_COMMIT_WAIT": "200ms",
+            **self.environment,
         }
         self.log = open(self.directory / "log", "ab")
         data = ["--data", str(self.data)]
