@@ -74,7 +74,7 @@ pub async fn commit(
                 return Err(told(error, &principal).into());
             }
             if let Some(standing) = standing(&app, &wanted)
-                && standing.failures > failed_before
+                && standing.failures > failed_before + UNDER_WAY
                 && let Some(error) = standing.error
             {
                 return Err(told(error, &principal).into());
@@ -94,6 +94,8 @@ pub async fn commit(
     }
 }
 
+/// A step that had begun before it was asked may still fail for what was cured since.
+const UNDER_WAY: u64 = 1;
 const FAILURE_EVERY: Duration = Duration::from_millis(200);
 
 /// Whether the files that a position speaks of are there.
