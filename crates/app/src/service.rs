@@ -16,8 +16,8 @@ use crate::control::Control;
 use crate::recorder::Recorder;
 use crate::running::{Running, RunningFile};
 use crate::units::ByteSize;
-use crate::warehouse;
 use crate::vault::Vault;
+use crate::warehouse;
 
 /// How long open requests may go on when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -100,7 +100,12 @@ impl Service {
             lake::catalog::Store::new(engine.env().clone(), &lake_options(config)?, lake_locations(config))?;
         let lake_options = match warehouse::connect(config, engine.env())? {
             None => lake_options(config)?,
-            Some(objects) => lake::Options { objects: Some(objects.clone()), warehouse: PathBuf::new(), location: objects.uri().to_owned(), ..lake_options(config)? },
+            Some(objects) => lake::Options {
+                objects: Some(objects.clone()),
+                warehouse: PathBuf::new(),
+                location: objects.uri().to_owned(),
+                ..lake_options(config)?
+            },
         };
         engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;

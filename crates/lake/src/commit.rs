@@ -20,7 +20,6 @@ use table::materializer::Checkpoint;
 use types::{Kind, Lsn, Result, RowId};
 
 use crate::expiry;
-use crate::files;
 use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::{self, Metadata};
 use crate::options::Options;

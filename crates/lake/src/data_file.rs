@@ -16,12 +16,12 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 use types::Result;
 
-use crate::store::{Sink, Store};
 use crate::manifest::{Content, DataFile, Metrics};
 use crate::row_ids::{self, RowIds};
 use crate::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf, parquet_error};
 use crate::single::{Single, SingleType, decimal};
 use crate::spec::Partition;
+use crate::store::{Sink, Store};
 
 /// A row group ends at so many rows or encoded bytes, whatever comes first. It is in memory until then.
 const ROW_GROUP_ROWS: usize = 1 << 20;

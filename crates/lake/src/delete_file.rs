@@ -13,9 +13,9 @@ use parquet::file::properties::WriterProperties;
 use types::{Error, Result};
 
 use crate::data_file::{self, Place};
-use crate::store::Store;
 use crate::manifest::{Content, DataFile, Metrics};
 use crate::schema::parquet_error;
+use crate::store::Store;
 
 /// The field ids that Iceberg keeps for these columns.
 const PATH_ID: i32 = 2_147_483_546;

@@ -15,6 +15,7 @@ use crate::spec::specs_of;
 use crate::state::{
     Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, metadata_name, newest_version, version_of,
 };
+use crate::store::Store;
 
 impl Lake {
     /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs

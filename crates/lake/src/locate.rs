@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use types::{Error, Result, RowId};
 
-use crate::files;
 use crate::row_ids::{self, MAPPED_ROWS_MAX, RowIds};
 use crate::state::{Lake, Live};
 

@@ -375,7 +375,7 @@ impl table::materializer::Materializer for Materializer {
         outcome
     }
 
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+    fn clean(&self, _: &Place, newest: &Arc<Position>) -> Result<()> {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
         // Else another table has the directory, and files of these names are its own.

@@ -152,7 +152,9 @@ impl Objects {
                 "the object store at {} puts objects over others although it is asked not to (If-None-Match)",
                 self.uri
             ))
-            .hint("commits would not be safe there: use a store with conditional writes, or a local warehouse")),
+            .hint(
+                "commits would not be safe there: use a store with conditional writes, or a local warehouse",
+            )),
         }
     }
 
@@ -172,7 +174,10 @@ impl Objects {
             match self.get(name) {
                 Ok(found) if found == bytes => return Ok(()),
                 Ok(_) => {
-                    return Err(Error::new(Kind::Exists, format!("there is another {} already", self.named(name))));
+                    return Err(Error::new(
+                        Kind::Exists,
+                        format!("there is another {} already", self.named(name)),
+                    ));
                 }
                 Err(error) if is_missing(&error) && !failed.is_final() && tries < UNKNOWN_TRIES => {}
                 Err(error) if is_missing(&error) => return Err(failed.into()),
@@ -192,7 +197,14 @@ impl Objects {
     /// An object that is written from front to back, and appears when it is finished.
     pub fn upload(&self, name: &str) -> Result<Upload> {
         let key = self.key(name)?;
-        Ok(Upload { objects: self.clone(), key, name: name.to_owned(), buffer: Vec::new(), parts: None, bytes: 0 })
+        Ok(Upload {
+            objects: self.clone(),
+            key,
+            name: name.to_owned(),
+            buffer: Vec::new(),
+            parts: None,
+            bytes: 0,
+        })
     }
 
     /// The whole object. The error's source is [`io::ErrorKind::NotFound`] if there is none.
@@ -254,15 +266,16 @@ impl Objects {
         let list = self.client.list(Some(&key)).map_ok(|meta| meta.location).try_collect::<Vec<Key>>();
         let found = self.call("listing", dir, list).map_err(Error::from)?;
         let below = |found: &Key| {
-            let parts: Vec<_> = found.prefix_match(&self.prefix)?.map(|part| part.as_ref().to_owned()).collect();
+            let parts: Vec<_> =
+                found.prefix_match(&self.prefix)?.map(|part| part.as_ref().to_owned()).collect();
             Some(parts.join("/"))
         };
         Ok(found.iter().filter_map(below).collect())
     }
 
     fn key(&self, name: &str) -> Result<Key> {
-        let relative = Key::parse(name)
-            .map_err(|e| Error::invalid(format!("`{name}` is no name of an object: {e}")))?;
+        let relative =
+            Key::parse(name).map_err(|e| Error::invalid(format!("`{name}` is no name of an object: {e}")))?;
         Ok(self.prefix.parts().chain(relative.parts()).collect())
     }
 
@@ -325,10 +338,12 @@ impl From<Failed> for Error {
             Cause::Late(after) => {
                 (io::ErrorKind::TimedOut, format!("no answer within {} s", after.as_secs_f32()))
             }
-            Cause::Store(StoreError::NotFound { .. }) => (io::ErrorKind::NotFound, "there is none".to_owned()),
-            Cause::Store(error @ (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. })) => {
-                (io::ErrorKind::PermissionDenied, chain(error))
+            Cause::Store(StoreError::NotFound { .. }) => {
+                (io::ErrorKind::NotFound, "there is none".to_owned())
             }
+            Cause::Store(
+                error @ (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }),
+            ) => (io::ErrorKind::PermissionDenied, chain(error)),
             Cause::Store(error @ StoreError::AlreadyExists { .. }) => {
                 return Error::new(Kind::Exists, format!("{what} {named}: {}", chain(error)));
             }

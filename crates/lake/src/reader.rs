@@ -48,8 +48,7 @@ impl Reader {
     /// Opens one metadata file.
     pub fn open_version(store: &Store, dir: &Path, version: u64) -> Result<Reader> {
         let path = dir.join("metadata").join(metadata_name(version));
-        let metadata =
-            Metadata::parse(&store.read(&path)?).map_err(|e| e.with("file", path.display()))?;
+        let metadata = Metadata::parse(&store.read(&path)?).map_err(|e| e.with("file", path.display()))?;
         let (row, lsn) = metadata.position()?;
         let schema = metadata.schema().ok_or_else(|| Error::damaged("no current schema"))?;
         let schema = arrow_schema(schema).map_err(|e| e.with("file", path.display()))?;

@@ -226,7 +226,8 @@ impl Lake {
         let path = self.dir.join("metadata").join(HINT);
         let hint = self.version.to_string();
         // Over a network looking costs more than writing.
-        if !self.store.is_remote() && self.store.exists(&path)? && self.store.read(&path)? == hint.as_bytes() {
+        if !self.store.is_remote() && self.store.exists(&path)? && self.store.read(&path)? == hint.as_bytes()
+        {
             return Ok(());
         }
         self.store.replace(&path, hint.as_bytes())

@@ -69,7 +69,10 @@ impl Store {
             None => files::list(&self.env, dir),
             Some(objects) => {
                 let found = objects.list(name(dir)?)?;
-                Ok(found.into_iter().map(|o| Entry { name: o.name, len: o.bytes, is_dir: o.is_dir }).collect())
+                Ok(found
+                    .into_iter()
+                    .map(|o| Entry { name: o.name, len: o.bytes, is_dir: o.is_dir })
+                    .collect())
             }
         }
     }

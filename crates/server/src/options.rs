@@ -105,6 +105,7 @@ impl Default for Options {
             owner_hash: None,
             search: None,
             catalog: None,
+            catalog_defaults: BTreeMap::new(),
             site: None,
             storm: None,
             parts: Vec::new(),

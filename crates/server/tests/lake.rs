@@ -41,7 +41,7 @@ fn everything_acknowledged_has_landed_when_the_commit_is_answered() {
         let path = landed["metadata"].as_str().unwrap();
         assert!(std::path::Path::new(path).is_absolute() && path.ends_with(".metadata.json"), "{path}");
         let dir = running.engine.dir().join("lake/main/events");
-        let reader = lake::reader::Reader::open(&vfs::Env::real(), &dir).unwrap();
+        let reader = lake::reader::Reader::open(&lake::Store::local(&vfs::Env::real()), &dir).unwrap();
         let mut rows = 0;
         reader
             .read(&mut |batch| {

@@ -8,8 +8,8 @@ use arrow::ipc::reader::StreamReader;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use http::Method;
-use lake::digest::Digest;
 use lake::Store;
+use lake::digest::Digest;
 use lake::reader::Reader;
 use serde_json::{Value, json};
 use types::{Error, Kind, Result};
@@ -272,11 +272,10 @@ async fn in_lake(config: &Config, dir: PathBuf, version: u64, last: u64) -> Resu
         Some(uri) => (warehouse::to_read(config, uri)?, PathBuf::new()),
     };
     let read = move || {
-        let reader =
-            Reader::open_version(&store, &dir, version).map_err(|error| match error.kind() {
-                Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
-                _ => error,
-            })?;
+        let reader = Reader::open_version(&store, &dir, version).map_err(|error| match error.kind() {
+            Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
+            _ => error,
+        })?;
         let mut digest = Digest::of_columns(reader.schema());
         reader.read(&mut |batch| digest.add(&batch, last))?;
         Ok((reader.row.0, digest))

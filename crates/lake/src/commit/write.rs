@@ -8,7 +8,6 @@ use types::Result;
 use super::{Changed, NewDeletes, Purpose, Work};
 use crate::data_file::Place;
 use crate::delete_file::{self, Positions};
-use crate::files;
 use crate::manifest::{self, Content, Entry, Status};
 use crate::spec::{self, Partition};
 use crate::state::{Deletes, Manifest};

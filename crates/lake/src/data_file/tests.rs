@@ -30,7 +30,8 @@ fn metrics_of(data_type: &str, values: &[Value]) -> Metrics {
     ];
     let batch = RecordBatch::try_new(columns.arrow.clone(), arrays).unwrap();
     let machine = SimEnv::new(1);
-    let mut writer = Writer::create(&crate::Store::local(&machine.env()), Path::new("f").into(), &columns, 10).unwrap();
+    let mut writer =
+        Writer::create(&crate::Store::local(&machine.env()), Path::new("f").into(), &columns, 10).unwrap();
     writer.push(&batch).unwrap();
     let written = writer.finish("f".into(), Place::default(), None).unwrap();
     assert_eq!(written.file.rows, values.len() as u64);
@@ -154,7 +155,9 @@ fn a_large_file_has_pages_an_index_and_filters() {
     let write = |rows: i64| {
         let path = Path::new("f").join(rows.to_string());
         machine.env().disk.create_dir_all(Path::new("f")).unwrap();
-        let mut writer = Writer::create(&crate::Store::local(&machine.env()), path.clone(), &columns, rows as u64).unwrap();
+        let mut writer =
+            Writer::create(&crate::Store::local(&machine.env()), path.clone(), &columns, rows as u64)
+                .unwrap();
         for first in (0..rows).step_by(8_192) {
             let ids = first..rows.min(first + 8_192);
             let array = |of: &dyn Fn(i64) -> Value, data_type| {

@@ -80,7 +80,10 @@ impl Objects {
                 retry_timeout: call_max,
             });
         let given = [
-            (&options.endpoint, AmazonS3Builder::with_endpoint as fn(AmazonS3Builder, String) -> AmazonS3Builder),
+            (
+                &options.endpoint,
+                AmazonS3Builder::with_endpoint as fn(AmazonS3Builder, String) -> AmazonS3Builder,
+            ),
             (&options.region, AmazonS3Builder::with_region),
             (&options.access_key, AmazonS3Builder::with_access_key_id),
             (&options.secret_key, AmazonS3Builder::with_secret_access_key),

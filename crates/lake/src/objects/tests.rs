@@ -54,7 +54,12 @@ fn broken() -> StoreError {
 
 #[async_trait::async_trait]
 impl ObjectStore for Faulty {
-    async fn put_opts(&self, key: &Key, payload: PutPayload, mut options: PutOptions) -> StoreResult<PutResult> {
+    async fn put_opts(
+        &self,
+        key: &Key,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> StoreResult<PutResult> {
         let put = self.puts.fetch_add(1, Ordering::Relaxed);
         match self.fault {
             Fault::Careless => options.mode = PutMode::Overwrite,
@@ -128,7 +133,8 @@ fn what_is_put_is_read_listed_and_removed() {
     assert_eq!(objects.get_range("main/t/metadata/v1.json", 1, 2).unwrap(), "ne");
     assert_eq!(objects.len("main/t/metadata/v1.json").unwrap(), Some(3));
     assert_eq!(objects.len("main/t/metadata/v2.json").unwrap(), None);
-    let names = |dir: &str| objects.list(dir).unwrap().into_iter().map(|o| (o.name, o.is_dir)).collect::<Vec<_>>();
+    let names =
+        |dir: &str| objects.list(dir).unwrap().into_iter().map(|o| (o.name, o.is_dir)).collect::<Vec<_>>();
     assert_eq!(names("main"), [("t".to_owned(), true), ("u".to_owned(), true)]);
     assert_eq!(names("main/t/metadata"), [("hint".to_owned(), false), ("v1.json".to_owned(), false)]);
     assert_eq!(names("nowhere"), []);
@@ -163,7 +169,8 @@ fn a_place_is_that_of_one_database() {
         ours.make_sure(&env).unwrap();
     }
     // Started anew it is still ours, and nobody else's.
-    let again = |owner| Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX, owner).unwrap();
+    let again =
+        |owner| Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX, owner).unwrap();
     again("ours").make_sure(&env).unwrap();
     let error = again("theirs").make_sure(&env).unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
@@ -185,7 +192,13 @@ fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
         let (objects, store) = objects(fault);
         let key = Key::from("lake/v1");
         let theirs = PutPayload::from_static(b"theirs");
-        objects.network.0.as_ref().unwrap().block_on(store.store.put_opts(&key, theirs, PutOptions::default())).unwrap();
+        objects
+            .network
+            .0
+            .as_ref()
+            .unwrap()
+            .block_on(store.store.put_opts(&key, theirs, PutOptions::default()))
+            .unwrap();
         let error = objects.put_if_absent("v1", Bytes::from_static(b"ours")).unwrap_err();
         assert_eq!(error.kind(), Kind::Exists, "{fault:?}: {error}");
         assert_eq!(objects.get("v1").unwrap(), "theirs");

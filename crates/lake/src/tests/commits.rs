@@ -82,7 +82,7 @@ fn rows_that_lie_by_time_land_in_the_order_of_their_ids() {
         while !matches!(bench.step(true).unwrap(), Progress::UpToDate) {}
         let mut expected = written.clone();
         expected.retain(|row, _| row % 11 != 1 && row % 13 != 5 && (round == 0 || row % 17 != 3));
-        assert!(read(&env, &bench.lake().dir).unwrap() == expected, "K1, round {round}");
+        assert!(read(&bench.store(), &bench.lake().dir).unwrap() == expected, "K1, round {round}");
         bench.delete((3..30_000).step_by(17));
     }
 }
@@ -321,7 +321,7 @@ fn a_lake_that_disagrees_with_itself_or_is_ahead_of_its_table_is_not_written_to(
         }
         assert_eq!(bench.files(), files, "{fault}: nothing was touched");
         // Moved away, as the hint says, it lands anew.
-        crate::load::remove_dir(&env, &lake.dir).unwrap();
+        crate::load::remove_dir(&bench.store(), &lake.dir).unwrap();
         bench.land();
     }
 }
@@ -435,7 +435,7 @@ fn a_lake_whose_directory_was_removed_lands_anew_with_the_next_rows() {
     let mut bench = Bench::new(plain());
     bench.keys(0..100).delete([4]);
     let old = bench.land();
-    crate::load::remove_dir(&bench.sim.env(), &bench.dir()).unwrap();
+    crate::load::remove_dir(&bench.store(), &bench.dir()).unwrap();
     assert_eq!(newest_version(&bench.store(), &bench.dir()).unwrap(), None);
     bench.keys(100..200);
     let lake = bench.land();
@@ -463,7 +463,7 @@ fn a_lake_that_lacks_its_data_directory_says_what_to_do() {
     let hint = error.hint_text().unwrap_or_default();
     assert!(hint.contains("move `lake/main/t` away"), "{hint}");
     // As told.
-    crate::load::remove_dir(&env, &bench.dir()).unwrap();
+    crate::load::remove_dir(&bench.store(), &bench.dir()).unwrap();
     assert_eq!(bench.land().rows(), 200);
 }
 

@@ -6,8 +6,8 @@ use sim::Rng;
 use types::{DataType, Result, Value};
 
 use super::support::{Bench, LAYOUTS, Rows, lay_out, materializer, read, rows_of, small};
-use crate::{Options, Store};
 use crate::reader::Reader;
+use crate::{Options, Store};
 
 /// The layouts that a table has, one after the other, by their numbers.
 pub type Layouts = &'static [usize];

@@ -14,9 +14,10 @@ use object_store::memory::InMemory;
 use object_store::path::Path as Key;
 use object_store::{
     CopyOptions, Error as StoreError, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result as StoreResult,
 };
-use types::Kind;
+use types::{Kind, Value};
 
 use super::crashes::{self, Layouts, States, begin_in};
 use super::support::{Bench, LAYOUTS, read, rows_of, small};
@@ -162,11 +163,14 @@ fn a_table_lands_in_an_object_store_as_on_a_disk() {
         let (mut bench, store) = begin(layouts);
         crashes::run(&mut bench, &mut States::new(), layouts).unwrap();
         let lake = bench.land();
-        assert_eq!(lake.metadata_location(), format!("{URI}/main/t/metadata/v{}.metadata.json", lake.version));
+        assert_eq!(
+            lake.metadata_location(),
+            format!("{URI}/main/t/metadata/v{}.metadata.json", lake.version)
+        );
         // A process that starts goes on from there, and sweeps nothing that is needed.
         bench.restart();
         assert!(bench.position.is_some());
-        bench.keys([100, 101]);
+        bench.insert(&[vec![Value::Int64(100), Value::Null, Value::Int32(1)]]);
         bench.land();
         // G1: what no kept snapshot names is gone.
         let found: Vec<String> = bench.files();
@@ -184,7 +188,7 @@ fn ends_at_every_call(layouts: Layouts, is_done: bool, stride: usize) {
     store.calls.store(0, Ordering::Relaxed);
     crashes::run(&mut whole, &mut States::new(), layouts).unwrap();
     let calls = store.calls.load(Ordering::Relaxed);
-    assert!(calls > 200, "{calls}");
+    assert!(calls > 150, "{calls}");
     let stride = if testkit::scale() >= 1.0 { 1 } else { stride };
     for call in (1..=calls).step_by(stride) {
         let what = format!("call {call} of {calls}, done: {is_done}");
@@ -230,13 +234,15 @@ fn a_failure_at_every_call_is_survived() {
                     assert!(tries < 3, "call {call}");
                 }
             }
+            let is_beyond = store.calls.load(Ordering::Relaxed) < call;
+            store.works_again();
             bench.land();
-            if store.calls.load(Ordering::Relaxed) < call {
+            if is_beyond {
                 break;
             }
             call += if testkit::scale() >= 1.0 { 1 } else { 7 };
         }
-        assert!(call > 200, "{call}");
+        assert!(call > 150, "{call}");
     }
 }
 

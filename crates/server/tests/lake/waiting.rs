@@ -139,7 +139,7 @@ fn updates_and_deletes_have_passed_with_their_commit() {
     assert!(marks["lake"]["lsn"].as_u64().unwrap() >= delete);
     let dir = running.engine.dir().join("lake/main/t");
     let mut values = Vec::new();
-    lake::reader::Reader::open(&vfs::Env::real(), &dir)
+    lake::reader::Reader::open(&lake::Store::local(&vfs::Env::real()), &dir)
         .unwrap()
         .read(&mut |batch| {
             let column = batch.column_by_name("n").unwrap();
