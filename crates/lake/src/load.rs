@@ -19,13 +19,15 @@ use crate::store::Store;
 
 impl Lake {
     /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
-    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there.
+    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there. One that is
+    /// `needed`, because it alone has rows, is never removed: that is an error.
     pub(crate) fn load(
         store: &Store,
         dir: &Path,
         def: &TableDef,
         location: &str,
         cache: &Arc<Cache>,
+        needed: bool,
     ) -> Result<Option<Lake>> {
         let metadata_dir = dir.join("metadata");
         let Some(version) = newest_version(store, dir)? else {
@@ -38,12 +40,19 @@ impl Lake {
         let metadata = Metadata::parse(&store.read(&path)?).map_err(in_file)?;
         match metadata.table_id() {
             Some(id) if id == def.id && metadata.location == location => {}
+            Some(id) if id == def.id && needed => {
+                return Err(Error::damaged(format!(
+                    "the lake of {} is that of {}, and not of {location}, and it alone has rows of the table",
+                    def.name, metadata.location
+                ))
+                .hint("start the server with the data directory and the warehouse where they were"));
+            }
             Some(id) if id == def.id => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
             // Ids are never used again, so that table was dropped before this one was made.
-            Some(id) if id < def.id => {
+            Some(id) if id < def.id && !needed => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
@@ -192,6 +201,8 @@ impl Lake {
                 named.insert(self.local(&entry.file.path)?);
             }
         }
+        // What readers hold that nothing names any more goes later.
+        named.extend(self.cache.1.files());
         for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
             let dir = self.dir.join(sub);
             for entry in self.store.list(&dir)? {

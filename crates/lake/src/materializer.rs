@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use table::Snapshot;
+use table::{Landed, Snapshot};
 use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
@@ -16,6 +16,8 @@ use crate::commit::{self, Purpose};
 use crate::create;
 use crate::erase::{Erased, Requests, Told};
 use crate::files;
+use crate::kept::{Counts, Slots};
+use crate::landed;
 use crate::load;
 use crate::options::Options;
 use crate::owners::Owners;
@@ -29,6 +31,8 @@ pub struct Materializer {
     cache: Arc<Cache>,
     owners: Owners,
     erasures: Requests,
+    /// What readers of evicted rows keep.
+    slots: Arc<Slots>,
 }
 
 /// The name of its checkpoints.
@@ -46,6 +50,7 @@ const OTHER_STATE: &str =
 impl Materializer {
     pub fn new(options: Options) -> Self {
         Materializer {
+            slots: Arc::new(Slots::new(options.read_bytes_max)),
             options,
             cache: Arc::default(),
             owners: Owners::default(),
@@ -55,6 +60,11 @@ impl Materializer {
 
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What reading rows that are in the lake alone came to.
+    pub fn read_counts(&self) -> Counts {
+        self.slots.counts()
     }
 
     /// Asks that rows of a table which were deleted up to `lsn` are in no file of its lake any more, nor in any snapshot.
@@ -81,7 +91,21 @@ impl Materializer {
     fn load(&self, place: &Place, table: &Snapshot) -> Result<Option<Lake>> {
         let (def, store) = (table.def(), self.store(place));
         store.make_sure()?;
-        let lake = Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.cache)?;
+        let needed = table.has_evicted();
+        let lake = Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.cache, needed)?;
+        let lacks = |lake: &Lake| lake.row.next() < table.hot_from();
+        if needed && lake.as_ref().is_none_or(lacks) {
+            return Err(Error::damaged(format!(
+                "the lake of {} alone has its rows up to {}, and {}",
+                def.name,
+                RowId(table.hot_from().0 - 1),
+                match &lake {
+                    None => format!("there is none in {}", self.dir_of(def).display()),
+                    Some(lake) => format!("what is there ends at row {}", lake.row),
+                }
+            ))
+            .hint("put the warehouse back as it was: nothing is landed there meanwhile, and rows above are read as ever"));
+        }
         if let Some(lake) = &lake
             && (lake.lsn > table.lsn() || lake.row >= table.next_row())
         {
@@ -181,8 +205,13 @@ impl Materializer {
         let Some(made) = made else {
             if erases {
                 // What is published names nothing that is to go; now nothing of it lies about either.
-                let (files_removed, bytes_removed) = base.garbage.remove(&base.store, true)?;
+                let held = self.cache.1.files();
+                let (files_removed, bytes_removed) = base.garbage.remove(&base.store, &held, true)?;
                 self.erasures.add_up(id, Erased { files_removed, bytes_removed, ..Erased::default() });
+                if !base.garbage.is_empty() {
+                    // A reader holds some of them still, ten minutes at most.
+                    return Ok(Progress::Later(LOOK_EVERY));
+                }
                 self.erasures.end(id, table.lsn(), Ok(()));
                 if !lacks.any() {
                     return Ok(Progress::UpToDate);
@@ -375,13 +404,31 @@ impl table::materializer::Materializer for Materializer {
         outcome
     }
 
+    fn lands(&self) -> bool {
+        true
+    }
+
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+        let lake: Arc<Lake> = published.clone().downcast().ok()?;
+        if table.def().is_keyed() {
+            return None;
+        }
+        let position = landed::Position::of(lake, self.slots.clone()).ok()?;
+        Some(Arc::new(position))
+    }
+
+    fn is_held(&self, table: TableId) -> bool {
+        self.cache.1.is_held(table)
+    }
+
     fn clean(&self, _: &Place, newest: &Arc<Position>) -> Result<()> {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
         // Else another table has the directory, and files of these names are its own.
         let Some(_lease) = self.owners.take(&lake.dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, erases)?;
+        let held = self.cache.1.files();
+        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, erases)?;
         if erases {
             self.erasures.add_up(table, Erased { files_removed, bytes_removed, ..Erased::default() });
         }

@@ -1,5 +1,6 @@
 //! A table's lake as it stands: read from its own files, or what a commit made of the one before.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -65,13 +66,23 @@ impl Garbage {
         self.0.lock().push(path);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     pub fn paths(&self) -> Vec<PathBuf> {
         self.0.lock().clone()
     }
 
-    /// Removes what is in it, and tells how many files that are and how large. What could not be removed stays.
-    pub fn remove(&self, store: &Store, counts: bool) -> Result<(u64, u64)> {
+    /// Removes what is in it and not held by a reader, and tells how many files that are and how large. What could not be
+    /// removed stays.
+    pub fn remove(&self, store: &Store, held: &HashSet<PathBuf>, counts: bool) -> Result<(u64, u64)> {
         let mut paths = std::mem::take(&mut *self.0.lock());
+        if !held.is_empty() {
+            let (stay, go): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| held.contains(path));
+            self.0.lock().extend(stay);
+            paths = go;
+        }
         let mut removed = (0, 0);
         while let Some(path) = paths.last() {
             let bytes = if counts { store.len(path) } else { Ok(0) };

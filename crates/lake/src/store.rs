@@ -47,6 +47,19 @@ impl Store {
         }
     }
 
+    /// So many bytes of a file from `offset` on, or as many as there are. May be called from anywhere: in an object store it
+    /// waits for no runtime of the caller's.
+    pub fn read_range(&self, path: &Path, offset: u64, len: u64) -> Result<Bytes> {
+        match &self.objects {
+            None => {
+                let bytes = files::read(&self.env, path)?;
+                let end = (offset.saturating_add(len)).min(bytes.len() as u64);
+                Ok(bytes.slice(offset.min(end) as usize..end as usize))
+            }
+            Some(objects) => objects.get_range(name(path)?, offset, len),
+        }
+    }
+
     /// Whether there is a file of this name.
     pub fn exists(&self, path: &Path) -> Result<bool> {
         match &self.objects {

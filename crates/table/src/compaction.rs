@@ -51,14 +51,17 @@ const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 /// rows had to be deleted first.
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let entries = &snapshot.parts.segments;
-    let usable = |e: &Entry| !e.segment.is_damaged();
+    // What the lake alone has is merged there.
+    let usable = |e: &Entry| !e.segment.is_damaged() && !e.segment.is_evicted();
     let bounded = snapshot.def().is_keyed() || cluster::time_column(snapshot.def()).is_some();
     let rows_max = if bounded { policy.keyed_rows_max } else { u64::MAX };
     let alone = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
         let is_deleted = rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64;
         // What is damaged beside the rows is whole in what is written of them.
-        usable(e) && (is_deleted || e.segment.is_rebuilt())
+        // Nothing is left to find in the lake.
+        let is_empty = e.segment.is_evicted() && e.live() == 0;
+        is_empty || usable(e) && (is_deleted || e.segment.is_rebuilt())
     });
     if let Some(entry) = alone {
         return Some(vec![entry.segment.id()]);
@@ -112,7 +115,7 @@ pub fn compressible<'a>(
     let bytes_min = policy.compressed_bytes_min;
     let wanted = move |e: &&Entry| {
         let is_large = e.live() > 0 && e.segment.meta().bytes >= bytes_min;
-        is_large && !e.segment.is_compressed() && !e.segment.is_damaged()
+        is_large && !e.segment.is_evicted() && !e.segment.is_compressed() && !e.segment.is_damaged()
     };
     snapshot.parts.segments.iter().filter(wanted).map(|e| (&e.segment, e.segment.meta().last_time))
 }
@@ -146,6 +149,9 @@ pub fn merge(
     }
     if taken.iter().all(|e| e.live() == 0) {
         return Ok(None);
+    }
+    if taken.iter().any(|e| e.segment.is_evicted()) {
+        return Err(Error::internal("rows that are in the lake alone were to be merged here"));
     }
     let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
     let mut write = || {
