@@ -284,6 +284,7 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
         commit_wait: config.lake.commit_wait.0,
         trickle_wait: config.lake.commit_wait.0 * 6,
         snapshot_age_min: config.lake.keep.0,
+        read_bytes_max: usize::try_from(config.lake.read_bytes_max.0).unwrap_or(usize::MAX),
         ..lake::Options::new(warehouse, location)
     })
 }

@@ -213,8 +213,7 @@ impl Landed for Position {
         let read = || {
             let nth = stretch.position / PART_ROWS;
             let (offset, len) = ((stretch.position % PART_ROWS) as usize, stretch.rows as usize);
-            let ids = self.row_ids(live, nth)?;
-            let columns = self.columns(live, nth, wanted)?;
+            let (ids, columns) = self.with_row_ids(live, nth, wanted)?;
             if ids.len() < offset + len {
                 return Err(Error::damaged("fewer rows in a part of a data file than its manifest says"));
             }

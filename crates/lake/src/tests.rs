@@ -5,6 +5,7 @@ mod commits;
 mod contract;
 mod crashes;
 mod erasure;
+mod evicted;
 mod files;
 mod layouts;
 mod names;

@@ -14,3 +14,5 @@ mod lake;
 mod restart;
 #[path = "e2e/search.rs"]
 mod search;
+#[path = "e2e/tiers.rs"]
+mod tiers;

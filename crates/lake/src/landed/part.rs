@@ -89,6 +89,19 @@ impl Position {
         self.stored(live, nth, &[ROW_ID], false)?.pop().flatten().ok_or_else(without_ids)
     }
 
+    /// Both at once.
+    pub(super) fn with_row_ids(
+        &self,
+        live: &Live,
+        nth: u64,
+        wanted: &[(ColumnId, Arrow)],
+    ) -> Result<(ArrayRef, Vec<Option<ArrayRef>>)> {
+        let ids: Vec<ColumnId> = std::iter::once(ROW_ID).chain(wanted.iter().map(|(id, _)| *id)).collect();
+        let mut stored = self.stored(live, nth, &ids, true)?;
+        let columns = stored.split_off(1);
+        Ok((stored.pop().flatten().ok_or_else(without_ids)?, conform(columns, wanted)?))
+    }
+
     pub(super) fn columns(
         &self,
         live: &Live,

@@ -26,7 +26,7 @@ use crate::objects::Objects;
 
 /// A store in which one call fails, or all from one on.
 #[derive(Debug, Default)]
-struct Flaky {
+pub struct Flaky {
     store: Arc<InMemory>,
     calls: AtomicU64,
     fault: Mutex<Option<Fault>>,
@@ -73,7 +73,12 @@ impl Flaky {
         *self.fault.lock().unwrap() = Some(fault);
     }
 
-    fn works_again(&self) {
+    /// From now on nothing is answered.
+    pub fn goes_away(&self) {
+        self.fail(Fault { call: 1, is_done: false, ends: true });
+    }
+
+    pub fn works_again(&self) {
         *self.fault.lock().unwrap() = None;
     }
 }
@@ -143,7 +148,7 @@ impl ObjectStore for Flaky {
 
 const URI: &str = "s3://bucket/lake";
 
-fn options_in(store: &Arc<Flaky>) -> Options {
+pub fn options_in(store: &Arc<Flaky>) -> Options {
     let objects =
         Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), "database").unwrap();
     let Options { objects, warehouse, location, .. } = Options::remote(objects);
