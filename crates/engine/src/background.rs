@@ -379,10 +379,9 @@ fn compactable(
 
 /// A replaced segment that nobody reads any more and that no manifest names (G1).
 fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
-    let unused =
-        |o: &crate::shared::Obsolete| {
-            Arc::strong_count(&o.segment) == 1 && !o.segment.is_shared() && shared.manifest_covers(o.since)
-        };
+    let unused = |o: &crate::shared::Obsolete| {
+        Arc::strong_count(&o.segment) == 1 && !o.segment.is_shared() && shared.manifest_covers(o.since)
+    };
     let position = background.obsolete.iter().position(unused)?;
     let obsolete = background.obsolete.swap_remove(position);
     shared.counters.held_bytes.take(obsolete.segment.meta().bytes);

@@ -154,7 +154,9 @@ pub(crate) fn open_evicted(shared: &Arc<Shared>, materializer: &Arc<dyn Material
     let root = shared.root.load_full();
     let name = materializer.name();
     for snapshot in root.tables().filter(|table| table.has_evicted() && materializer.follows(table.def())) {
-        let Some(checkpoint) = root.meta.checkpoints.get(&(name.to_owned(), snapshot.def().id)) else { continue };
+        let Some(checkpoint) = root.meta.checkpoints.get(&(name.to_owned(), snapshot.def().id)) else {
+            continue;
+        };
         let task = Task {
             materializer: materializer.clone(),
             snapshot: snapshot.clone(),

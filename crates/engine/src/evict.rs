@@ -73,7 +73,8 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
     let time = shared.env.clock.now();
     let may = |table: &&Arc<Snapshot>| {
         let id = table.def().id;
-        background.may(What::Evict(id), now) && background.evict_waits.get(&id).is_none_or(|until| *until <= now)
+        background.may(What::Evict(id), now)
+            && background.evict_waits.get(&id).is_none_or(|until| *until <= now)
     };
     root.tables().filter(may).find_map(|table| {
         let (segment, _) = waiting(table).filter(|(_, at)| *at <= time)?;
@@ -81,14 +82,31 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
         if position.checkpoint.row < segment.meta().last_row {
             return None;
         }
-        Some(Task { snapshot: table.clone(), segment: segment.clone(), materializer, position: position.clone() })
+        Some(Task {
+            snapshot: table.clone(),
+            segment: segment.clone(),
+            materializer,
+            position: position.clone(),
+        })
     })
 }
 
 /// When the next will be; called when there is nothing to do now. What waits for the lake is looked at when that has come further.
-pub(crate) fn again(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Duration> {
+pub(crate) fn again(
+    shared: &Shared,
+    root: &Root,
+    background: &Background,
+    now: Duration,
+) -> Option<Duration> {
+    if shared.write_error.load().is_some() || !background.evicting.is_empty() {
+        return None;
+    }
     let time = shared.env.clock.now();
     let left = |table: &Arc<Snapshot>| {
+        // When what is under way ends, it is looked at again.
+        if background.is_running(What::Evict(table.def().id)) {
+            return None;
+        }
         let (segment, at) = waiting(table)?;
         let (_, position) = passed(shared, root, table)?;
         if position.checkpoint.row < segment.meta().last_row {
@@ -96,7 +114,9 @@ pub(crate) fn again(shared: &Shared, root: &Root, background: &Background, now: 
         }
         let waits = background.evict_waits.get(&table.def().id).copied().unwrap_or_default();
         let left = Duration::from_micros(at.saturating_sub(time).max(0).unsigned_abs());
-        Some(left.max(background.evict_due.max(waits).saturating_sub(now)))
+        let retries = background.retries.get(&What::Evict(table.def().id)).map_or(Duration::ZERO, |r| r.due);
+        let until = background.evict_due.max(waits).max(retries);
+        Some(left.max(until.saturating_sub(now)).max(Duration::from_millis(10)))
     };
     root.tables().filter_map(left).min()
 }

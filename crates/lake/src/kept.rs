@@ -30,11 +30,19 @@ pub(crate) struct Key {
 pub(crate) enum Part {
     Footer,
     /// So many rows from a place on, of a column.
-    Column { nth: u64, column: u32 },
+    Column {
+        nth: u64,
+        column: u32,
+    },
     /// Bytes from a place on.
-    Bytes { nth: u64 },
+    Bytes {
+        nth: u64,
+    },
     /// Rows of a range of ids in their order, of some columns.
-    Window { nth: u64, columns: u64 },
+    Window {
+        nth: u64,
+        columns: u64,
+    },
 }
 
 #[derive(Clone)]
@@ -156,12 +164,14 @@ impl Slots {
             return;
         }
         let slot = {
-            let is_free = |slot: &&ArcSwapOption<Held>| slot.load().as_ref().is_none_or(|held| held.key == key);
+            let is_free =
+                |slot: &&ArcSwapOption<Held>| slot.load().as_ref().is_none_or(|held| held.key == key);
             let is_idle = |slot: &&ArcSwapOption<Held>| {
                 slot.load().as_ref().is_none_or(|held| !held.used.swap(false, Relaxed))
             };
             let free = self.ways(&key).find(is_free);
-            let Some(slot) = free.or_else(|| self.ways(&key).find(is_idle)).or_else(|| self.ways(&key).next())
+            let Some(slot) =
+                free.or_else(|| self.ways(&key).find(is_idle)).or_else(|| self.ways(&key).next())
             else {
                 return;
             };

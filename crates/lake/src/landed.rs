@@ -28,9 +28,11 @@ use crate::source::as_type;
 use crate::state::{Lake, Live};
 
 /// Rows of a part: those of a page.
-pub(crate) const PART_ROWS: u64 = 16 << 10;
+pub(crate) const PART_ROWS: u64 = if cfg!(test) { 32 } else { 16 << 10 };
 /// From so many rows on that are asked for at once, whoever asks is taken for one who reads in order.
-const RUN_ROWS: usize = 1_024;
+const RUN_ROWS: usize = if cfg!(test) { 16 } else { 1_024 };
+/// If they are no more than so many times further apart than neighbours.
+const RUN_GAPS: u64 = 16;
 /// And from so many parts on that their ids lie in, above those that they would fill, a file for one that is in another order.
 const SCATTERED_PARTS: usize = 4;
 /// Row ids of a window.
@@ -43,7 +45,7 @@ const UNPACKED: u64 = 4;
 pub(crate) struct Position {
     lake: Arc<Lake>,
     slots: Arc<Slots>,
-    /// What windows are kept under.
+    /// What windows are kept under. Metadata of another table may have been where this one's is.
     name: Arc<str>,
     window_rows: u64,
     _pin: Arc<Pin>,
@@ -66,7 +68,7 @@ impl Position {
         let wanted = (slots.bytes_max() as u64 / 8 / row_bytes).clamp(WINDOW_ROWS_MIN, WINDOW_ROWS_MAX);
         // Aligned, so that neighbours share one.
         let window_rows = 1 << wanted.ilog2();
-        let name = lake.metadata_location().into();
+        let name = format!("{:?} {:?}", lake.metadata.table_id(), lake.snapshot_id()).into();
         Ok(Position { lake, slots, name, window_rows, _pin: pin })
     }
 
@@ -166,8 +168,8 @@ impl Landed for Position {
 
     fn place(&self) -> String {
         match self.lake.snapshot_id() {
-            Some(id) => format!("{}, snapshot {id}", self.name),
-            None => self.name.to_string(),
+            Some(id) => format!("{}, snapshot {id}", self.lake.metadata_location()),
+            None => self.lake.metadata_location(),
         }
     }
 
@@ -178,7 +180,7 @@ impl Landed for Position {
             let row_bytes = (data.bytes * UNPACKED / data.rows.max(1)).max(8);
             let mut position = 0;
             while position < data.rows {
-                let rows = (data.rows - position).min(BATCH_ROWS as u64) as u32;
+                let rows = (data.rows - position).min(PART_ROWS.min(BATCH_ROWS as u64)) as u32;
                 let (first_row, last_row) = self.known_ids(live, position, rows);
                 let bytes = row_bytes * u64::from(rows);
                 all.push(Stretch { file, position, rows, first_row, last_row, bytes });
@@ -228,8 +230,8 @@ impl Landed for Position {
             .filter(|file| self.lake.data[*file].first <= *last && self.lake.data[*file].last >= *first)
             .collect();
         // Those first whose bounds say most.
-        files.sort_by_key(|file| self.lake.data[*file].last.0 - self.lake.data[*file].first.0);
-        if rows.len() >= RUN_ROWS {
+        files.sort_by_key(|file| self.lake.data[*file].last.0.saturating_sub(self.lake.data[*file].first.0));
+        if rows.len() >= RUN_ROWS && last.0 - first.0 < RUN_GAPS * rows.len() as u64 {
             for file in &files {
                 let live = &self.lake.data[*file];
                 if self.is_scattered(live, rows).map_err(|e| e.with("file", &live.path))? {

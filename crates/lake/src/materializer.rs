@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use table::{Landed, Snapshot};
 use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
+use table::{Landed, Snapshot};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
 use vfs::Env;

@@ -37,7 +37,13 @@ enum Source {
 
 impl FileBytes {
     /// `len` is what the manifest says.
-    pub fn open(store: &Store, path: PathBuf, of: &Arc<str>, len: u64, slots: &Arc<Slots>) -> Result<FileBytes> {
+    pub fn open(
+        store: &Store,
+        path: PathBuf,
+        of: &Arc<str>,
+        len: u64,
+        slots: &Arc<Slots>,
+    ) -> Result<FileBytes> {
         let source = match store.is_remote() {
             false => Source::Mapped(store.read(&path)?),
             true => Source::Elsewhere { store: store.clone(), path, of: of.clone(), slots: slots.clone() },

@@ -181,9 +181,15 @@ fn a_feed_is_resumed_in_rows_that_have_left() {
 fn bounds_and_partitions_leave_out_what_a_statement_does_not_want() {
     let _limit = testkit::limit(600);
     let asked = [
-        ("", "SELECT sum(amount) FROM events WHERE at >= '2026-01-09T00:00:00Z' AND at < '2026-01-09T03:00:00Z'"),
+        (
+            "",
+            "SELECT sum(amount) FROM events WHERE at >= '2026-01-09T00:00:00Z' AND at < '2026-01-09T03:00:00Z'",
+        ),
         (LAYOUTS[1], "SELECT sum(amount) FROM events WHERE user = 7"),
-        (LAYOUTS[2], "SELECT sum(amount) FROM events WHERE at >= '2026-01-09T00:00:00Z' AND at < '2026-01-10'"),
+        (
+            LAYOUTS[2],
+            "SELECT sum(amount) FROM events WHERE at >= '2026-01-09T00:00:00Z' AND at < '2026-01-10'",
+        ),
         (LAYOUTS[3], "SELECT count(user) FROM events WHERE amount > 998"),
     ];
     for (nth, (layout, statement)) in asked.into_iter().enumerate() {
@@ -215,7 +221,10 @@ fn what_cannot_leave_is_refused_with_what_to_do() {
         (r#""lake":false,"retention":{"hot":{"hours":1}}"#, "it has no lake"),
         (r#""retention":{"hot":{"hours":1,"bytes":2}}"#, "for how long or how much"),
         (r#""retention":{"hot":{"hours":0}}"#, "for how long or how much"),
-        (r#""indexes":[{"kind":"column","columns":["k"],"unique":true}],"retention":{"hot":{"bytes":1}}"#, "unique index"),
+        (
+            r#""indexes":[{"kind":"column","columns":["k"],"unique":true}],"retention":{"hot":{"bytes":1}}"#,
+            "unique index",
+        ),
         (r#""ttl":5,"retention":{"hot":{"bytes":1},"expire":6}"#, "say the same, and differ"),
     ]
     .into_iter()

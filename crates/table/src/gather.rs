@@ -43,9 +43,16 @@ impl Hasher for Places {
 #[derive(Debug)]
 enum Source<'a> {
     Lying(Arc<Stored>),
-    Packed { segment: &'a Segment, block: usize, rows: Vec<u32> },
+    Packed {
+        segment: &'a Segment,
+        block: usize,
+        rows: Vec<u32>,
+    },
     /// In the lake, by row ids.
-    Away { segment: &'a Segment, rows: Vec<RowId> },
+    Away {
+        segment: &'a Segment,
+        rows: Vec<RowId>,
+    },
 }
 
 impl<'a> Gather<'a> {

@@ -137,7 +137,9 @@ impl Segment {
             let times = found.columns.first().and_then(Option::as_ref);
             let times = times.and_then(|times| times.as_primitive_opt::<TimestampMicrosecondType>());
             let times = times.ok_or_else(|| Error::damaged("a file of the lake has no times of arrival"))?;
-            all.extend(found.row_ids.values().iter().map(|row| *row as u64).zip(times.values().iter().copied()));
+            all.extend(
+                found.row_ids.values().iter().map(|row| *row as u64).zip(times.values().iter().copied()),
+            );
         }
         all.sort_unstable();
         Ok(all)
@@ -178,7 +180,8 @@ impl Lying {
     /// Whether a row is one that lives and that the lake alone has.
     fn has(&self, row: u64) -> Result<bool> {
         let at = self.segments.partition_point(|entry| entry.segment.meta().last_row.0 < row);
-        let Some(entry) = self.segments.get(at).filter(|entry| entry.segment.meta().first_row.0 <= row) else {
+        let Some(entry) = self.segments.get(at).filter(|entry| entry.segment.meta().first_row.0 <= row)
+        else {
             return Ok(false);
         };
         let segment = &entry.segment;

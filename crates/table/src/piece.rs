@@ -17,6 +17,10 @@ use crate::lsn_runs::Run;
 use crate::segment::{Need, Rows, Segment};
 use crate::{BATCH_ROWS, Projection, landed, memory};
 
+/// What reading something out of the lake counts for at least, in bytes that are read for the first time: it may take a while, and
+/// whoever must not wait leaves it to others.
+pub(crate) const AWAY_BYTES: u64 = 32 << 20;
+
 /// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
 /// Holds what it needs; it may outlive the snapshot.
 #[derive(Clone, Debug)]
@@ -184,7 +188,8 @@ impl Piece {
 
     /// Whether rows of it may have been deleted.
     pub fn has_deleted(&self) -> bool {
-        self.deletes.count(self.first..=self.last) > 0 || matches!(self.source, Source::Damaged(_) | Source::Lake(_))
+        self.deletes.count(self.first..=self.last) > 0
+            || matches!(self.source, Source::Damaged(_) | Source::Lake(_))
     }
 
     pub(crate) fn is_deleted(&self, row: u64) -> bool {
@@ -210,7 +215,7 @@ impl Piece {
     pub fn untouched_bytes(&self) -> u64 {
         match &self.source {
             Source::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
-            Source::Evicted(..) | Source::Lake(_) => self.bytes,
+            Source::Evicted(..) | Source::Lake(_) => self.bytes.max(AWAY_BYTES),
             // They may stand in any block.
             Source::Ranks(segment, _)
                 if (0..segment.block_count().unwrap_or(0)).any(|block| !segment.is_touched(block)) =>
@@ -247,7 +252,15 @@ impl Piece {
                 let bound = |row: u64| Some(Value::Int64(row as i64));
                 return Some(Zone { min: bound(self.first), max: bound(self.last), nulls: 0 });
             }
-            Source::Lake(lying) => lying.landed.zone(&lying.stretch, column, data_type)?,
+            Source::Lake(lying) => {
+                let zone = lying.landed.zone(&lying.stretch, column, data_type)?;
+                // What was written before the column was added shows a value that its file knows nothing of.
+                let shows = self.def.schema.column(column).is_some_and(|column| column.initial.is_some());
+                if zone.min.is_none() && shows {
+                    return None;
+                }
+                zone
+            }
             Source::Block(segment, block) | Source::Evicted(segment, block) if segment.has_column(column) => {
                 segment.zone(*block, column)?
             }
@@ -336,9 +349,8 @@ impl Piece {
         let times = time.of_found(&found)?;
         let read_first = memory::used(&times);
         let times: Option<&TimestampMicrosecondArray> = times.column(0).as_primitive_opt();
-        let is_within = |at: usize| {
-            times.is_none_or(|times| times.is_valid(at) && window.contains(&times.value(at)))
-        };
+        let is_within =
+            |at: usize| times.is_none_or(|times| times.is_valid(at) && window.contains(&times.value(at)));
         let mask = lying.mask(&found.row_ids, &rows)?;
         if !mask.iter().enumerate().any(|(at, live)| *live && is_within(at)) {
             return Ok(Read { batch: projection.empty(), decoded: read_first });

@@ -32,12 +32,13 @@ use types::{Error, Kind, Result, RowId, SegmentId, TableDef, TableId};
 use vfs::{Access, Env};
 
 use crate::head::Stored;
-use crate::layout::Layout;
 use crate::landed::Landed;
+use crate::layout::Layout;
 use crate::lsn_runs::{self, Run};
 use crate::{SegmentMeta, Zone};
 use blocks::{Block, BlockTable};
 use evicted::Evicted;
+pub(crate) use evicted::evict;
 use key_run::KeyRun;
 use order::Order;
 pub use packed::Form;
@@ -45,7 +46,6 @@ use packed::Packed;
 pub(crate) use packed::{Need, Rows};
 pub(crate) use row_ids::RowIds;
 use sidecar::{Sidecar, Tag};
-pub(crate) use evicted::evict;
 pub(crate) use writer::{Writer, discard};
 
 /// An open segment. Everything is validated at first touch; what is damaged stays an error, the rest serves.
@@ -145,7 +145,9 @@ impl Segment {
     pub(crate) fn block(&self, block: usize, need: Need<'_>) -> Result<Rows<'_>> {
         let body = self.body()?;
         if body.evicted.is_some() {
-            return Err(Error::internal("a block was read where it does not lie any more: in the lake by row ids"));
+            return Err(Error::internal(
+                "a block was read where it does not lie any more: in the lake by row ids",
+            ));
         }
         body.touch(block);
         if body.packed.is_some() {

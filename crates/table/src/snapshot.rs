@@ -155,7 +155,9 @@ impl Snapshot {
             } else if !seen.insert((entry.segment.id(), block)) {
                 continue;
             }
-            if !entry.segment.is_touched(block) {
+            if entry.segment.is_evicted() {
+                bytes += crate::piece::AWAY_BYTES;
+            } else if !entry.segment.is_touched(block) {
                 bytes += entry.segment.block_bytes(block).unwrap_or(info.len());
             }
         }
@@ -225,13 +227,16 @@ impl Snapshot {
     fn lying(&self, from: u64) -> Vec<Piece> {
         let parts = &self.parts;
         let Some(last) = parts.last_evicted().filter(|last| last.0 >= from) else { return Vec::new() };
-        let is_wanted = |entry: &&crate::parts::Entry| entry.segment.is_evicted() && entry.live() > 0;
-        let Some(landed) = parts.segments.iter().find(is_wanted).and_then(|e| e.segment.landed.clone()) else {
+        // What was deleted since may have left the files: who reads the past asks for each row, so that it is missed.
+        if parts.then.is_some() {
             return Vec::new();
-        };
+        }
+        let evicted = parts.segments.iter().filter(|entry| entry.segment.is_evicted());
+        let newest =
+            evicted.filter_map(|entry| entry.segment.landed.as_ref()).max_by_key(|landed| landed.row());
+        let Some(landed) = newest.filter(|landed| landed.row() >= last) else { return Vec::new() };
         let stretches = landed.stretches(last).into_iter().filter(|stretch| stretch.last_row.0 >= from);
-        let lying =
-            |stretch| Lying { landed: landed.clone(), stretch, segments: parts.segments.clone() };
+        let lying = |stretch| Lying { landed: landed.clone(), stretch, segments: parts.segments.clone() };
         stretches.map(|stretch| Piece::of_stretch(lying(stretch), last.0, &parts.view.def)).collect()
     }
 

@@ -390,6 +390,14 @@ impl Tip {
         self.parts.segments.iter().any(|entry| entry.segment.id() == id)
     }
 
+    /// The same of a segment that was just evicted. The others keep the positions that they have, which may be newer.
+    pub fn set_landed_of(&mut self, id: SegmentId, landed: &Arc<dyn Landed>) {
+        let entries = Arc::make_mut(&mut self.parts.segments);
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.segment.id() == id) {
+            entry.segment = entry.segment.pinned(landed);
+        }
+    }
+
     /// From now on rows that the lake alone has are read there. Ignored where that lacks some of them.
     pub fn set_landed(&mut self, landed: &Arc<dyn Landed>) {
         let Some(last) = self.parts.last_evicted() else { return };

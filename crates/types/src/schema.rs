@@ -411,10 +411,16 @@ impl TableDef {
             return refuse("a table with a key keeps its rows here", "leave `hot` out, or the key");
         }
         if self.has_unique() {
-            return refuse("rows are compared for its unique index, so they stay here", "leave one of the two out");
+            return refuse(
+                "rows are compared for its unique index, so they stay here",
+                "leave one of the two out",
+            );
         }
         if self.is_vault() || self.options.lake == Some(false) {
-            return refuse("it has no lake that its rows could go to", "leave `hot` out, or let it have a lake");
+            return refuse(
+                "it has no lake that its rows could go to",
+                "leave `hot` out, or let it have a lake",
+            );
         }
         if matches!(hot, Hot::Micros(micros) if micros < 1_000_000) {
             return refuse("that is less than a second", "say hours, or bytes");

@@ -214,7 +214,8 @@ mod tests {
     #[test]
     fn what_is_in_the_lake_alone_is_said() {
         let mut table = json!({"name": "t", "rows": 9, "bytes": 5 << 20, "columns": [], "primary_key": []});
-        table["tiers"] = json!({"hot_rows": 2, "hot_bytes": 5 << 20, "lake_only_rows": 7, "lake_only_bytes": 9 << 20});
+        table["tiers"] =
+            json!({"hot_rows": 2, "hot_bytes": 5 << 20, "lake_only_rows": 7, "lake_only_bytes": 9 << 20});
         let said = description(&table);
         assert!(said.ends_with("\nhot: 2 rows, 5 MiB; in the lake alone: 7 rows, about 9 MiB\n"), "{said}");
         assert!(list_table(&json!({"tables": [table]})).contains("5 MiB, 7 rows more in the lake"));

@@ -102,8 +102,9 @@ impl Core {
         let before = tip.snapshot(lsn);
         // Nothing that ended is dropped: what is deleted stays marked so.
         let kept = table::Kept { after: Lsn(0), floor: None, last_end: lsn, segment: None };
+        let id = output.id();
         tip.apply_compact(&[input], Some(output), Some(kept))?;
-        tip.set_landed(landed);
+        tip.set_landed_of(id, landed);
         let kept = Some(Kept { floor: tip.kept_from(), last_end: lsn, segment: None });
         group.frame.edit(offset, Edit::Compact { table, inputs: vec![input], output: Some(meta), kept });
         let replaced = before.segments().filter(|s| s.id() == input).cloned();

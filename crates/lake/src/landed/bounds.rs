@@ -17,7 +17,8 @@ use crate::transform;
 pub(super) fn of_file(file: &DataFile, column: ColumnId, data_type: &DataType) -> Option<Zone> {
     let id = i32::try_from(column.0).ok()?;
     let metrics = &file.metrics;
-    let count = |of: &[(i32, i64)]| of.iter().find(|(of, _)| *of == id).map(|(_, n)| n.max(&0).unsigned_abs());
+    let count =
+        |of: &[(i32, i64)]| of.iter().find(|(of, _)| *of == id).map(|(_, n)| n.max(&0).unsigned_abs());
     let nulls = count(&metrics.nulls);
     if nulls == Some(file.rows) {
         return Some(Zone { min: None, max: None, nulls: file.rows });
@@ -81,7 +82,9 @@ pub(super) fn of_pages(
             }
             (ColumnIndexMetaData::BYTE_ARRAY(of), DataType::String) => {
                 let bound = |value: Option<&[u8]>| {
-                    value.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(|text| Value::String(text.into()))
+                    value
+                        .and_then(|bytes| std::str::from_utf8(bytes).ok())
+                        .map(|text| Value::String(text.into()))
                 };
                 (bound(of.min_value(page)), bound(of.max_value(page)))
             }
@@ -114,7 +117,11 @@ pub(super) fn of_pages(
 }
 
 /// The greater of two bounds that are both known; none if one is not.
-fn both(a: Option<Value>, b: Option<Value>, pick: fn(Value, Value) -> Option<Value>) -> Option<Option<Value>> {
+fn both(
+    a: Option<Value>,
+    b: Option<Value>,
+    pick: fn(Value, Value) -> Option<Value>,
+) -> Option<Option<Value>> {
     match (a, b) {
         (Some(a), Some(b)) => pick(a, b).map(Some),
         _ => Some(None),

@@ -123,7 +123,13 @@ impl Position {
     }
 
     /// Columns of a part in the types that the file has; `None`: it has no such column.
-    fn stored(&self, live: &Live, nth: u64, wanted: &[ColumnId], keeps: bool) -> Result<Vec<Option<ArrayRef>>> {
+    fn stored(
+        &self,
+        live: &Live,
+        nth: u64,
+        wanted: &[ColumnId],
+        keeps: bool,
+    ) -> Result<Vec<Option<ArrayRef>>> {
         let key = |id: ColumnId| Key { of: live.path.clone(), part: Part::Column { nth, column: id.0 } };
         let mut all: Vec<Option<ArrayRef>> = Vec::with_capacity(wanted.len());
         for id in wanted {
@@ -220,4 +226,3 @@ impl Position {
 fn without_ids() -> Error {
     Error::damaged("a data file without row ids")
 }
-

@@ -92,8 +92,8 @@ pub async fn rows(
     let partition = asked.partition.as_deref().map(|asked| Partition::parse(snapshot.def(), asked));
     let partition = partition.transpose()?;
     // What the lake alone has may take a while, so no thread of others waits for it.
-    let begins_in_lake = snapshot.has_evicted()
-        && (since.is_some() || snapshot.is_away(RowId(from.unwrap_or(1))));
+    let begins_in_lake =
+        snapshot.has_evicted() && (since.is_some() || snapshot.is_away(RowId(from.unwrap_or(1))));
     let is_light = limit <= INLINE_ROWS_MAX && partition.is_none() && !begins_in_lake;
     let range = Range {
         from,

@@ -45,12 +45,7 @@ impl Evicted {
 }
 
 impl Body {
-    pub(super) fn of_evicted(
-        sidecar: Sidecar,
-        table: BlockTable,
-        evicted: Evicted,
-        def: &TableDef,
-    ) -> Body {
+    pub(super) fn of_evicted(sidecar: Sidecar, table: BlockTable, evicted: Evicted, def: &TableDef) -> Body {
         let layout = Layout::of(def);
         Body {
             arrow: Bytes::new(),
@@ -186,9 +181,7 @@ pub(crate) fn evict(
     let mut out = Output::create(env, dir.join(format!("{name}.tmp")))?;
     out.write(&bytes)?;
     out.sync()?;
-    env.disk
-        .rename(&out.path, &dir.join(&name))
-        .map_err(|e| Error::io(format_args!("naming {name}"), e))?;
+    env.disk.rename(&out.path, &dir.join(&name)).map_err(|e| Error::io(format_args!("naming {name}"), e))?;
     writer::sync_dir(env, dir)?;
     (meta.bytes, meta.crc) = (out.len, crc);
     Ok(meta)

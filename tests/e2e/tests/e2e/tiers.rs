@@ -51,7 +51,8 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     });
     ask(&mut client, "PUT", "/v1/tables/readings", Some(&definition));
     for first in (0..6_000).step_by(1_000) {
-        let row = |n: u64| json!({"n": n, "place": format!("p{}", n % 7), "at": 1_770_000_000_000_000u64 + n});
+        let row =
+            |n: u64| json!({"n": n, "place": format!("p{}", n % 7), "at": 1_770_000_000_000_000u64 + n});
         let rows: Vec<Value> = (first..first + 1_000).map(row).collect();
         ask(&mut client, "POST", "/v1/tables/readings/rows", Some(&json!(rows)));
         ask(&mut client, "POST", "/v1/tables/readings/commit", None);
@@ -85,7 +86,8 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     let left = sql(&mut client, STATEMENTS[0]);
     ask(&mut client, "POST", "/v1/tables/readings/commit", None);
     assert_eq!(sql(&mut client, STATEMENTS[0]), left);
-    let verified = program::succeed(root.path(), &["lake", "verify", "readings", "--json", "--data", &data_text]);
+    let verified =
+        program::succeed(root.path(), &["lake", "verify", "readings", "--json", "--data", &data_text]);
     let verified: Value = serde_json::from_str(&verified).unwrap();
     assert_eq!((&verified["equal"], &verified["rows"]), (&json!(true), &json!(5_900)), "{verified}");
 
@@ -104,7 +106,8 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     std::fs::rename(data.join("lake"), root.path().join("away")).unwrap();
     let mut server = home.start().unwrap();
     let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
-    let hot = ask(&mut client, "GET", "/v1/tables/readings", None)["tiers"]["hot_from_row_id"].as_u64().unwrap();
+    let hot =
+        ask(&mut client, "GET", "/v1/tables/readings", None)["tiers"]["hot_from_row_id"].as_u64().unwrap();
     let here = format!("/v1/tables/readings/rows?from={hot}&limit=3");
     assert_eq!(ask(&mut client, "GET", &here, None)["rows"].as_array().unwrap().len(), 3);
     assert!(client.json("GET", "/v1/tables/readings/rows/117", None).is_err());
