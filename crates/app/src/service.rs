@@ -107,7 +107,9 @@ impl Service {
                 ..lake_options(config)?
             },
         };
-        engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
+        let lake = Arc::new(lake::Materializer::new(lake_options));
+        let lake_reads = Some(lake.reads());
+        engine.register(lake)?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
         // A command alone publishes nothing.
@@ -132,6 +134,7 @@ impl Service {
                 .collect(),
             search: Some(search.clone()),
             catalog: (!private).then_some(catalog),
+            lake_reads,
             catalog_defaults: warehouse::catalog_defaults(config),
             storm: if private { None } else { storm(data)? },
             ..match config.profile {

@@ -78,6 +78,16 @@ pub struct Counts {
     pub kept_bytes_max: u64,
 }
 
+/// Tells what reading evicted rows came to.
+#[derive(Clone, Debug)]
+pub struct Reads(pub(crate) Arc<Slots>);
+
+impl Reads {
+    pub fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+}
+
 /// See the module.
 pub(crate) struct Slots {
     slots: Box<[ArcSwapOption<Held>]>,

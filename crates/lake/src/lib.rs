@@ -71,7 +71,7 @@ mod tiers;
 pub mod transform;
 
 pub use erase::{Erased, Told};
-pub use kept::Counts;
+pub use kept::{Counts, Reads};
 pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use row_ids::RowIds;

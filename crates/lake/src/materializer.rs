@@ -16,7 +16,7 @@ use crate::commit::{self, Purpose};
 use crate::create;
 use crate::erase::{Erased, Requests, Told};
 use crate::files;
-use crate::kept::{Counts, Slots};
+use crate::kept::{Counts, Reads, Slots};
 use crate::landed;
 use crate::load;
 use crate::options::Options;
@@ -65,6 +65,11 @@ impl Materializer {
     /// What reading rows that are in the lake alone came to.
     pub fn read_counts(&self) -> Counts {
         self.slots.counts()
+    }
+
+    /// Tells the same to whoever does not have this.
+    pub fn reads(&self) -> Reads {
+        Reads(self.slots.clone())
     }
 
     /// Asks that rows of a table which were deleted up to `lsn` are in no file of its lake any more, nor in any snapshot.

@@ -263,6 +263,9 @@ fn ask(t: &mut Text, app: &App) {
 
 fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
     tiers(t, tables);
+    if let Some(reads) = &app.options.lake_reads {
+        lake_reads(t, reads.counts());
+    }
     if let Some(search) = &app.options.search {
         t.gauge("searches_waiting", "Searches that run or wait for a thread.", search.waiting());
     }
@@ -285,6 +288,21 @@ fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
         f64::from(u8::from(s.state == engine::State::Building))
     });
     figure("derived_failing", "1 while its last step failed.", &|s| f64::from(u8::from(s.error.is_some())));
+}
+
+/// Of rows that are in the lake alone.
+fn lake_reads(t: &mut Text, counts: lake::Counts) {
+    t.counter("lake_read_row_groups_total", "Row groups that something was unpacked of.", counts.row_groups);
+    t.counter(
+        "lake_read_parts_total",
+        "Parts of them that were unpacked, up to 16,384 rows each.",
+        counts.parts,
+    );
+    t.counter("lake_read_bytes_total", "Bytes that were unpacked.", counts.bytes);
+    t.counter("lake_read_found_total", "Columns of parts that were still unpacked.", counts.found);
+    t.counter("lake_read_requests_total", "Requests to the object store.", counts.requests);
+    t.gauge("lake_read_kept_bytes", "Bytes that are kept unpacked.", counts.kept_bytes);
+    t.gauge("lake_read_kept_bytes_max", "At most so many are.", counts.kept_bytes_max);
 }
 
 /// Of tables that let go of rows.

@@ -151,6 +151,8 @@ fn compare_past(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng, seen
     for answer in [lying, by_id] {
         match answer {
             Ok(answer) => assert_eq!(answer, rows, "as of {lsn}"),
+            // The machine died.
+            Err(error) if error.kind() == Kind::Io => return Err(error),
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Damaged, "{error}");
                 seen.past_lost += 1;
