@@ -57,7 +57,7 @@ impl HotDefinition {
     fn understand(&self) -> Result<Hot> {
         let micros = |hours: f64| {
             let micros = hours * 3_600e6;
-            (micros >= 1e6 && micros < 9e18).then_some(Hot::Micros(micros as i64))
+            (1e6..9e18).contains(&micros).then_some(Hot::Micros(micros as i64))
         };
         let hot = match (self.hours, self.bytes) {
             (Some(hours), None) => micros(hours),
