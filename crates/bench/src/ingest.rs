@@ -11,14 +11,13 @@ pub mod wanted;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use types::{Error, Result};
 
 use crate::Progress;
 use crate::ab::{self, Side};
 use crate::events::Pool;
 use crate::http::{Client, excerpt};
-use crate::load::{Load, Request, Requests, Stream};
+use crate::load::{self, Load, Payload, Request, Requests, Stream};
 use crate::pace::Pace;
 use crate::report::Report;
 use crate::run::{Run, Timing};
@@ -208,7 +207,7 @@ fn describe(options: &Options, pool: &Pool, report: &mut Report) {
 
 /// Writes a pool into a table, and afterwards compares rows stored with rows acknowledged.
 pub(crate) struct Writer {
-    requests: Arc<[Bytes]>,
+    requests: Arc<[Payload]>,
     batch: u64,
     table: String,
     ack: Ack,
@@ -225,7 +224,8 @@ impl Writer {
     ) -> Result<Writer> {
         let ack_mode = if ack == Ack::Memory { "?ack=memory" } else { "" };
         Ok(Writer {
-            requests: pool.requests(target, &format!("/v1/tables/{table}/rows{ack_mode}")).into(),
+            requests: load::store(pool.requests(target, &format!("/v1/tables/{table}/rows{ack_mode}")))
+                .into(),
             batch: pool.batch() as u64,
             table: table.to_owned(),
             ack,
@@ -273,7 +273,7 @@ impl Writer {
 }
 
 struct Batches {
-    requests: Arc<[Bytes]>,
+    requests: Arc<[Payload]>,
     next: usize,
     batch: u64,
 }

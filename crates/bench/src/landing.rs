@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use serde_json::json;
 use types::{Error, Kind, Result};
 
@@ -27,7 +26,7 @@ use crate::child::{self, Home};
 use crate::events::Pool;
 use crate::http::{Client, excerpt};
 use crate::latency::{Latency, Summary};
-use crate::load::{Load, Request, Requests, Stream};
+use crate::load::{self, Load, Payload, Request, Requests, Stream};
 use crate::markdown::{ms, thousands};
 use crate::pace::Pace;
 use crate::process::Sample;
@@ -183,7 +182,7 @@ impl Acknowledged {
 
 /// A pool as requests into one table, counted as they are answered.
 struct Batches<'a> {
-    requests: Arc<[Bytes]>,
+    requests: Arc<[Payload]>,
     offsets: &'a [u64],
     next: usize,
     batch: u64,
@@ -223,7 +222,8 @@ fn load(
     acknowledged: &Acknowledged,
     interrupt: &AtomicBool,
 ) -> Result<Run> {
-    let requests: Arc<[Bytes]> = pool.requests(target, &format!("/v1/tables/{table}/rows")).into();
+    let requests: Arc<[Payload]> =
+        load::store(pool.requests(target, &format!("/v1/tables/{table}/rows"))).into();
     let stream = Stream::new("events", options.connections, options.pace(), move |_| {
         let (requests, offsets) = (requests.clone(), pool.offsets());
         Box::new(Batches { requests, offsets, next: 0, batch: pool.batch() as u64, acknowledged })
