@@ -3,6 +3,7 @@
 mod cadence;
 mod commits;
 mod contract;
+mod costs;
 mod crashes;
 mod erasure;
 mod evicted;

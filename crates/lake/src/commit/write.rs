@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use types::Result;
+use types::{Error, Result};
 
 use super::{Changed, NewDeletes, Purpose, Work};
 use crate::data_file::Place;
@@ -161,14 +161,16 @@ impl Work<'_> {
         if entries.is_empty() {
             return Ok(kept);
         }
-        let schema = self.next.schema().map(ToString::to_string).unwrap_or_default();
+        let schema = self.next.current_schema().cloned();
+        let schema = schema.as_ref().map_or(Ok(""), |schema| schema.text());
+        let schema = schema.map_err(|e| Error::internal(format!("writing an Iceberg schema: {e}")))?;
         let (path, location) = self.new_file("metadata", "avro");
         self.made_metadata.push(path.clone());
         let of = manifest::Of {
             path: location,
             content,
             spec: spec::find(&self.specs, spec)?,
-            schema: &schema,
+            schema,
             schema_id: self.next.current_schema_id,
             snapshot_id: self.snapshot_id,
             sequence: self.base.metadata.last_sequence_number + 1,
