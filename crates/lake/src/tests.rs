@@ -8,5 +8,6 @@ mod erasure;
 mod files;
 mod layouts;
 mod names;
+mod outside;
 mod remote;
 mod support;
