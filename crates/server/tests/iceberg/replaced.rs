@@ -86,21 +86,19 @@ fn copied(catalog: &Catalog, id: i64, change: impl FnOnce(&mut Vec<Entry>)) -> J
     })
 }
 
-/// Gives a file without deleted rows another name.
-fn under_another_name(entries: &mut [Entry]) {
-    let entry = entries.iter_mut().max_by_key(|entry| entry.file.path.clone()).unwrap();
+/// The file that came last: none of its rows was replaced by later ones.
+fn last(entries: &mut [Entry]) -> &mut Entry {
+    entries.iter_mut().max_by_key(|entry| entry.sequence).unwrap()
+}
+
+/// Gives it another name.
+fn newest(entries: &mut Vec<Entry>) {
+    let entry = last(entries);
     let file = Arc::make_mut(&mut entry.file);
     let new = file.path.replace(".parquet", "-anew.parquet");
     std::fs::copy(&file.path, &new).unwrap();
     file.path = new;
     entry.status = Status::Added;
-}
-
-fn newest(entries: &mut Vec<Entry>) {
-    // Its rows were replaced by no later ones, so that nothing is deleted in it.
-    let last = entries.iter().map(|entry| entry.sequence).max().unwrap();
-    let at = entries.iter().position(|entry| entry.sequence == last).unwrap();
-    under_another_name(&mut entries[at..=at]);
 }
 
 #[test]
@@ -165,7 +163,7 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
     refused(&copied(&catalog, 72, |files| files.push(files[0].clone())), "twice");
     refused(
         &copied(&catalog, 73, |files| {
-            let file = Arc::make_mut(&mut files[0].file);
+            let file = Arc::make_mut(&mut last(files).file);
             file.path = file.path.replace(".parquet", "-not.parquet");
         }),
         "is not there",
