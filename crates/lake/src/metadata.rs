@@ -20,6 +20,9 @@ pub const ROW: &str = "polynya.row";
 pub const LSN: &str = "polynya.lsn";
 /// The id of the table that this is the lake of.
 pub const TABLE_ID: &str = "polynya.table-id";
+/// The last snapshots that other programs committed, whether they are kept or not.
+const TAKEN: &str = "polynya.taken";
+const TAKEN_MAX: usize = 16;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -285,6 +288,19 @@ impl Metadata {
     pub fn set_position(&mut self, row: RowId, lsn: Lsn) {
         self.properties.insert(ROW.into(), row.to_string());
         self.properties.insert(LSN.into(), lsn.to_string());
+    }
+
+    /// The last snapshots that other programs committed.
+    pub fn taken(&self) -> impl Iterator<Item = i64> {
+        let listed = self.properties.get(TAKEN).map(String::as_str).unwrap_or_default();
+        listed.split(',').filter_map(|id| id.parse().ok())
+    }
+
+    pub fn add_taken(&mut self, snapshot_id: i64) {
+        let mut taken: Vec<String> = self.taken().map(|id| id.to_string()).collect();
+        taken.push(snapshot_id.to_string());
+        taken.drain(..taken.len().saturating_sub(TAKEN_MAX));
+        self.properties.insert(TAKEN.into(), taken.join(","));
     }
 
     pub fn table_id(&self) -> Option<TableId> {

@@ -10,5 +10,6 @@ mod evicted;
 mod files;
 mod layouts;
 mod names;
+mod outside;
 mod remote;
 mod support;
