@@ -12,6 +12,7 @@ use crate::cache::Cache;
 use crate::delete_file;
 use crate::manifest::{DataFile, Entry, ManifestFile};
 use crate::metadata::Metadata;
+use crate::outside::Offers;
 use crate::schema::Columns;
 use crate::spec::Specs;
 use crate::store::Store;
@@ -51,6 +52,15 @@ pub struct Lake {
     /// The last step from here failed.
     pub(crate) failing: AtomicBool,
     pub(crate) cache: Arc<Cache>,
+    /// What others ask of it.
+    pub(crate) offers: Arc<Offers>,
+}
+
+/// What the lakes of all tables of a materializer share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub cache: Arc<Cache>,
+    pub offers: Arc<Offers>,
 }
 
 /// Files to remove once a commit is published. Taken once; what is not taken goes over to the next commit.

@@ -164,6 +164,14 @@ impl Store {
         }
     }
 
+    /// Makes what another program wrote into a file durable; the name is so after [`Store::sync_dir`].
+    pub fn sync(&self, path: &Path) -> Result<()> {
+        match &self.objects {
+            None => files::sync(&self.env, path),
+            Some(_) => Ok(()),
+        }
+    }
+
     /// A new file that is written from front to back, under a name that nobody else gives.
     pub fn sink(&self, path: PathBuf) -> Result<Sink> {
         let to = match &self.objects {

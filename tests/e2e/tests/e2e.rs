@@ -10,6 +10,8 @@ mod golden;
 mod kill9;
 #[path = "e2e/lake.rs"]
 mod lake;
+#[path = "e2e/landing.rs"]
+mod landing;
 #[path = "e2e/restart.rs"]
 mod restart;
 #[path = "e2e/search.rs"]
