@@ -51,8 +51,8 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     });
     ask(&mut client, "PUT", "/v1/tables/readings", Some(&definition));
     for first in (0..6_000).step_by(1_000) {
-        let row =
-            |n: u64| json!({"n": n, "place": format!("p{}", n % 7), "at": 1_770_000_000_000_000u64 + n});
+        let at = |n: u64| format!("2026-02-02T{:02}:{:02}:{:02}Z", n / 3_600, n / 60 % 60, n % 60);
+        let row = |n: u64| json!({"n": n, "place": format!("p{}", n % 7), "at": at(n)});
         let rows: Vec<Value> = (first..first + 1_000).map(row).collect();
         ask(&mut client, "POST", "/v1/tables/readings/rows", Some(&json!(rows)));
         ask(&mut client, "POST", "/v1/tables/readings/commit", None);
