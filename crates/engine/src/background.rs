@@ -347,6 +347,9 @@ fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
     (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
 }
 
+/// A table of fewer segments is not merged while seals are behind.
+const SEGMENTS_WAIT_MAX: usize = 256;
+
 fn compactable(
     shared: &Shared,
     root: &Root,
@@ -368,7 +371,13 @@ fn compactable(
     if candidates.is_empty() {
         return None;
     }
+    // While writers are ahead of the seals, a merge would take the disk and the cores from what lets them go on. A seal is due
+    // then, and its end leads back here.
+    let pressed = shared.counters.head_bytes.get() >= shared.options.debt_soft_bytes / 2;
     for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
+        if pressed && snapshot.segments().len() < SEGMENTS_WAIT_MAX {
+            continue;
+        }
         if let Some(inputs) = compaction::plan(snapshot, &shared.options.compaction) {
             return Some((snapshot.clone(), inputs));
         }

@@ -68,7 +68,8 @@ impl Options {
             commit_wait: Duration::from_secs(10),
             trickle_wait: Duration::from_secs(60),
             trickle_rows: 1_000,
-            lag_bytes_max: 4 << 30,
+            // A minute of all that a small machine takes in. Rows that wait are on this machine anyway.
+            lag_bytes_max: 16 << 30,
             file_bytes: 128 << 20,
             arrange_bytes: 128 << 20,
             partitions_max: 1_000,
