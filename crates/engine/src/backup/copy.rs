@@ -7,9 +7,10 @@ use types::{Error, Kind, Result};
 use vfs::{Access, Env};
 
 use super::marker::Listed;
+use super::place::{Source, patiently, read_through};
 use crate::open;
 
-const BLOCK_BYTES: u64 = 1 << 20;
+pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// Bytes that wait for the disk at most, so that the log's own sync finds little queued before it.
 const SYNC_BYTES: u64 = 4 << 20;
 
@@ -81,38 +82,32 @@ impl Made {
 /// Copies a file durably but for its name; its length and checksum. `tick` hears of every step.
 pub(crate) fn copy(
     env: &Env,
-    from: &Path,
+    from: &dyn Source,
+    name: &str,
     to: &Path,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<(u64, u32)> {
-    let reading = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof => {
-            Error::damaged("a file is missing or shorter than it was").with("file", from.display())
-        }
-        _ => Error::io(format!("reading {}", from.display()), e),
-    };
     let writing = |e| Error::io(format!("writing {}", to.display()), e);
-    let source = env.disk.open(from, Access::ReadOnce).map_err(reading)?;
-    let len = source.len().map_err(reading)?;
+    let source = patiently(from, tick, |_| from.open(name)).map_err(|error| match error.kind() {
+        Kind::NotFound => Error::damaged("a file is missing").with("file", from.named(name)),
+        _ => error,
+    })?;
     let target = env.disk.create(to).map_err(writing)?;
-    let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
     let (mut at, mut synced, mut crc) = (0, 0, 0);
-    while at < len {
-        let count = BLOCK_BYTES.min(len - at) as usize;
-        source.read_at(&mut block[..count], at).map_err(reading)?;
-        crc = crc32c::crc32c_append(crc, &block[..count]);
-        target.write_at(&[IoSlice::new(&block[..count])], at).map_err(writing)?;
-        at += count as u64;
+    read_through(from, &source, tick, &mut |block, tick| {
+        crc = crc32c::crc32c_append(crc, block);
+        target.write_at(&[IoSlice::new(block)], at).map_err(writing)?;
+        at += block.len() as u64;
         if at - synced >= SYNC_BYTES {
             target.sync().map_err(writing)?;
             target.set_aside();
             synced = at;
         }
-        tick(count as u64)?;
-    }
+        tick(block.len() as u64)
+    })?;
     target.sync().map_err(writing)?;
     target.set_aside();
-    Ok((len, crc))
+    Ok((source.len, crc))
 }
 
 /// Length and checksum of a file that was just written below `dest`.

@@ -11,21 +11,30 @@
 //! …
 //! crc 12ab34cd                    of all lines before
 //! ```
+//!
+//! In format 2 each file lies under a name with its checksum in it, `tables/1/3.9f0c1a2b.arrow`: where backups may be sent
+//! to one place at once, a name never stands for two contents.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 
 use types::{Error, Kind, Lsn, Micros, Result, TableId};
-use vfs::{Access, Env};
+use vfs::Env;
 
 use super::MANIFEST_NAME;
 use super::copy::{Made, write_file};
+use super::place::{Source, read_whole};
 use crate::open::{canonical, is_segment_file};
 
 pub(crate) const NAME: &str = "BACKUP";
 const TEMPORARY: &str = "BACKUP.tmp";
 const HEAD: &str = "polynya backup ";
-const VERSION: u32 = 1;
+/// Files lie under their own names.
+const PLAIN: u32 = 1;
+/// Files lie under names with their checksums in them.
+const NAMED_BY_CONTENT: u32 = 2;
+/// Of a backup of ten million files.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,13 +53,42 @@ pub(crate) struct Marker {
     pub rows: u64,
     /// Which archive's log files go on from here.
     pub archive: Option<u64>,
+    /// Whether files lie under names with their checksums in them.
+    pub is_named_by_content: bool,
     pub files: Vec<Listed>,
 }
 
+impl Listed {
+    /// The name with the checksum in it: `tables/1/3.9f0c1a2b.arrow`.
+    pub fn name_by_content(&self) -> String {
+        let plain = self.plain_name();
+        let (stem, ending) = plain.split_at(plain.rfind('.').unwrap_or(plain.len()));
+        format!("{stem}.{:08x}{ending}", self.crc)
+    }
+
+    fn plain_name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Whether a name is one that [`Listed::name_by_content`] gives, and not what [`is_ours`] knows.
+pub(crate) fn is_by_content(name: &str) -> bool {
+    let mut parts = name.splitn(3, '.');
+    let (Some(stem), Some(crc), ending) = (parts.next(), parts.next(), parts.next()) else { return false };
+    let is_crc = crc.len() == 8 && crc.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    is_crc && is_ours(Path::new(&ending.map_or(stem.to_owned(), |ending| format!("{stem}.{ending}"))))
+}
+
 impl Marker {
-    fn encode(&self) -> String {
+    /// The name under which a file lies.
+    pub fn name_of(&self, file: &Listed) -> String {
+        if self.is_named_by_content { file.name_by_content() } else { file.plain_name() }
+    }
+
+    pub fn encode(&self) -> String {
+        let version = if self.is_named_by_content { NAMED_BY_CONTENT } else { PLAIN };
         let mut text = format!(
-            "{HEAD}{VERSION}\nlsn {}\ntime {}\ntables {}\nrows {}\n",
+            "{HEAD}{version}\nlsn {}\ntime {}\ntables {}\nrows {}\n",
             self.lsn, self.time, self.tables, self.rows
         );
         // Writing to a string cannot fail.
@@ -70,10 +108,10 @@ impl Marker {
         let version = text.strip_prefix(HEAD).and_then(|rest| rest.lines().next());
         let version: u32 =
             version.and_then(|v| v.parse().ok()).ok_or_else(|| damaged("does not begin as one"))?;
-        if version > VERSION {
+        if version > NAMED_BY_CONTENT {
             return Err(Error::new(
                 Kind::Newer,
-                format!("the backup has format {version}, this program knows {VERSION}"),
+                format!("the backup has format {version}, this program knows {NAMED_BY_CONTENT}"),
             )
             .hint("restore it with the newer Polynya that took it"));
         }
@@ -83,8 +121,15 @@ impl Marker {
         if crc != Some(crc32c::crc32c(body.as_bytes())) {
             return Err(damaged("does not match its checksum"));
         }
-        let mut marker =
-            Marker { lsn: Lsn(0), time: 0, tables: 0, rows: 0, archive: None, files: Vec::new() };
+        let mut marker = Marker {
+            lsn: Lsn(0),
+            time: 0,
+            tables: 0,
+            rows: 0,
+            archive: None,
+            is_named_by_content: version == NAMED_BY_CONTENT,
+            files: Vec::new(),
+        };
         for line in body.lines().skip(1) {
             let wrong = || damaged("holds a line that makes no sense").with("line", line);
             let (word, rest) = line.split_once(' ').ok_or_else(wrong)?;
@@ -113,19 +158,27 @@ impl Marker {
         rename().map_err(|e| Error::io(format!("writing {}", path.display()), e))
     }
 
-    /// [`Kind::NotFound`] if the folder is no backup, or only a part of one.
-    pub fn read(env: &Env, dir: &Path) -> Result<Marker> {
-        let path = dir.join(NAME);
-        let failed = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::not_found(format!("{} is no backup", dir.display()))
-                .hint("a folder is one once `BACKUP` is in it, which is written last"),
-            _ => Error::io(format!("reading {}", path.display()), e),
+    /// [`Kind::NotFound`] if there is no backup, or only a part of one.
+    pub fn read(source: &dyn Source) -> Result<Marker> {
+        let bytes = match read_whole(source, NAME, BYTES_MAX) {
+            Err(error) if error.kind() == Kind::NotFound => return Err(missing(source)),
+            bytes => bytes?,
         };
-        let file = env.disk.open(&path, Access::Read).map_err(failed)?;
-        let mut bytes = vec![0; file.len().map_err(failed)? as usize];
-        file.read_at(&mut bytes, 0).map_err(failed)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| Error::damaged(format!("{NAME} is no text")));
-        text.and_then(Marker::decode).map_err(|e| e.with("file", path.display()))
+        text.and_then(Marker::decode).map_err(|e| e.with("file", source.named(NAME)))
+    }
+}
+
+/// What a place is without a marker.
+fn missing(source: &dyn Source) -> Error {
+    let place = source.named("");
+    match source.is_begun() {
+        Ok(true) => Error::not_found(format!("{place} is no backup: one was begun there and not finished"))
+            .hint(format!(
+                "`{NAME}` is missing, which is written last: use another backup, or take it again"
+            )),
+        _ => Error::not_found(format!("{place} is no backup"))
+            .hint(format!("a place is one once `{NAME}` is in it, which is written last")),
     }
 }
 
@@ -169,9 +222,15 @@ mod tests {
             tables: 2,
             rows: 9,
             archive: Some(0xff),
+            is_named_by_content: false,
             files: vec![listed("tables/1/3.arrow"), listed("manifest")],
         };
+        let elsewhere = Marker { is_named_by_content: true, ..marker.clone() };
+        let text = elsewhere.encode();
+        assert!(text.starts_with("polynya backup 2\n"), "{text}");
+        assert_eq!(Marker::decode(&text).unwrap(), elsewhere);
         let text = marker.encode();
+        assert!(text.starts_with("polynya backup 1\n"), "{text}");
         assert_eq!(Marker::decode(&text).unwrap(), marker);
         for bit in 0..text.len() * 8 {
             let mut bytes = text.clone().into_bytes();
@@ -180,7 +239,7 @@ mod tests {
             // The case of a hexadecimal digit is nobody's business.
             assert!(Marker::decode(&text).map_or(true, |read| read == marker), "bit {bit}: {text}");
         }
-        assert_eq!(Marker::decode("polynya backup 2\n").unwrap_err().kind(), Kind::Newer);
+        assert_eq!(Marker::decode("polynya backup 3\n").unwrap_err().kind(), Kind::Newer);
     }
 
     #[test]
@@ -200,6 +259,22 @@ mod tests {
             "LOCK",
         ] {
             assert!(!is_ours(Path::new(bad)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_by_content_is_the_plain_one_with_the_checksum_in_it() {
+        for (path, name) in
+            [("tables/1/3.arrow", "tables/1/3.00abcdef.arrow"), ("manifest", "manifest.00abcdef")]
+        {
+            let listed = Listed { path: path.into(), bytes: 7, crc: 0x00ab_cdef };
+            assert_eq!(listed.name_by_content(), name);
+            assert!(is_by_content(name) && !is_by_content(path));
+        }
+        for other in
+            ["manifest.00ABCDEF", "tables/1/3.0.arrow", "main/t/3.00abcdef.arrow", "BACKUP.00abcdef", ".", ""]
+        {
+            assert!(!is_by_content(other), "{other}");
         }
     }
 }
