@@ -263,18 +263,18 @@ def backup(server, proxy, place, **environment):
     )
 
 
-def restore(binary, proxy, place, dest):
+def restore(binary, proxy, place, dest, *more):
     return subprocess.run(
-        [binary, "restore", place, str(dest), "--s3-endpoint", proxy.url, "--s3-region", "us-east-1"],
+        [binary, "restore", place, str(dest), "--s3-endpoint", proxy.url, "--s3-region", "us-east-1", *more],
         capture_output=True, text=True, env=os.environ,
     )
 
 
-def is_restored(server, proxy, place, dest):
+def is_restored(server, proxy, place, dest, *more, tables=("users", "events", "large")):
     """A directory of its own has the rows of the server, under the same row ids."""
-    done = restore(server.binary, proxy, place, dest)
+    done = restore(server.binary, proxy, place, dest, *more)
     assert done.returncode == 0, done.stdout + done.stderr
-    for table in ("users", "events", "large"):
+    for table in tables:
         sql = f"SELECT _row_id, * FROM {table} ORDER BY _row_id"
         found = subprocess.run(
             [server.binary, "sql", "--data", str(dest), "--json", sql], capture_output=True, text=True, env=os.environ,
@@ -401,6 +401,34 @@ def backups_are_whole_or_none(binary, scratch, proxy, client):
             is_restored(server, proxy, "s3://bucket/backups/ours", scratch / "ours")
 
 
+def the_archive_carries_a_backup_forward(binary, scratch, proxy, client):
+    settings = {**environment(proxy, ""), "POLYNYA_LAKE_WAREHOUSE": "", "POLYNYA_LOG_ARCHIVE": "s3://bucket/archive"}
+    with Server(binary, scratch / "archived", environment=settings) as server:
+        fill(server)
+        write(server, 0)
+        taken = backup(server, proxy, "s3://bucket/backups/first")
+        assert taken.returncode == 0, taken.stderr
+        for turn in range(1, 6):
+            write(server, turn)
+        # Ending it archives the rest; starting without an answer of the store is no reason not to.
+        server.stop()
+        proxy.fault = "away"
+        server.start()
+        write(server, 6)
+        ready = server.request("GET", "/ready")["parts"]["archive"]
+        assert not ready["ok"] and ready["detail"]["path"].startswith("s3://bucket/archive/"), ready
+        proxy.fault = "flaky"
+        until = time.monotonic() + 120
+        while not server.request("GET", "/ready")["parts"]["archive"]["ok"]:
+            assert time.monotonic() < until, "the archive does not go on"
+            time.sleep(0.2)
+        proxy.fault = ""
+        server.stop()
+        archive = ("--archive", "s3://bucket/archive")
+        is_restored(server, proxy, "s3://bucket/backups/first", scratch / "carried", *archive, tables=("users", "events"))
+        server.start()
+
+
 def main():
     binary, scratch = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     os.environ.update(SECRETS)
@@ -415,6 +443,7 @@ def main():
         failures_are_survived(binary, scratch, proxy)
         careless_stores_are_refused(binary, scratch, proxy)
         backups_are_whole_or_none(binary, scratch, proxy, client)
+        the_archive_carries_a_backup_forward(binary, scratch, proxy, client)
     finally:
         store.stop()
     print("backups in an object store: what is restored is what was there, or nothing is restored")

@@ -184,23 +184,39 @@ impl To {
         }
     }
 
-    /// The last commit that is there, once it is known that more can be put there as far as that can be known before.
-    fn last(&self, env: &Env) -> Result<Option<Lsn>> {
+    /// The last commit that is there, once it is known that more can be put there as far as that can be known before. What
+    /// was put there and perhaps is not what it should be goes first.
+    fn last(&self, env: &Env, doubtful: &mut Option<String>) -> Result<Option<Lsn>> {
         let entries = match self {
             To::Folder(dir) => {
                 open::make_dir(env, dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
                 probe(env, dir)?;
                 env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?
             }
-            To::Place(place, dir) => place.list(dir)?,
+            To::Place(place, dir) => {
+                if let Some(name) = doubtful.as_ref() {
+                    place.remove(name)?;
+                }
+                *doubtful = None;
+                place.list(dir)?
+            }
         };
         Ok(pieces(entries).into_iter().map(|(_, last, _)| last).max())
     }
 
-    fn store(&self, env: &Env, piece: &Piece) -> Result<()> {
+    fn store(&self, env: &Env, piece: &Piece, doubtful: &mut Option<String>) -> Result<()> {
         match self {
             To::Folder(dir) => store(env, dir, piece),
-            To::Place(place, dir) => send(place.as_ref(), &format!("{dir}/{}", piece.name()), piece),
+            To::Place(place, dir) => {
+                let name = format!("{dir}/{}", piece.name());
+                *doubtful = Some(name.clone());
+                let sent = send(place.as_ref(), &name, piece);
+                // One that is another database's is left alone.
+                if sent.as_ref().map_or_else(|error| error.kind() == Kind::Conflict, |()| true) {
+                    *doubtful = None;
+                }
+                sent
+            }
         }
     }
 }
@@ -249,11 +265,13 @@ pub(crate) struct Keeper {
     archiver: Archiver,
     /// It is known what the folder holds.
     opened: bool,
+    /// What was put there last, and not read back as it was sent.
+    doubtful: Option<String>,
 }
 
 impl Keeper {
     pub fn new(shared: &Shared) -> Self {
-        Keeper { archiver: shared.preallocator.archiver(), opened: false }
+        Keeper { archiver: shared.preallocator.archiver(), opened: false, doubtful: None }
     }
 
     /// Archives one piece; false if there is none. What fails is told and tried again by the next call.
@@ -285,7 +303,7 @@ impl Keeper {
                 archive.gaps.fetch_add(1, Ordering::Relaxed);
             }
             Next::Piece(piece) => {
-                archive.to.store(&shared.env, &piece)?;
+                archive.to.store(&shared.env, &piece, &mut self.doubtful)?;
                 archive.bytes.fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
                 archive.lsn.store(piece.last_lsn.0, Ordering::Release);
             }
@@ -296,7 +314,7 @@ impl Keeper {
 
     /// Finds out where the archive stands, and goes on from there.
     fn open(&mut self, shared: &Shared, archive: &Archive) -> Result<()> {
-        let last = archive.to.last(&shared.env)?;
+        let last = archive.to.last(&shared.env, &mut self.doubtful)?;
         let next = last.map_or_else(|| self.archiver.oldest(), Lsn::next);
         let durable = shared.syncer.durable_lsn();
         if next > durable.next() {
@@ -357,8 +375,6 @@ fn send(place: &dyn Place, name: &str, piece: &Piece) -> Result<()> {
     if checksum(place, name, sent.0, &mut |_| Ok(()))? == Some(sent) {
         return Ok(());
     }
-    // Its name is needed for what it was to be.
-    place.remove(name)?;
     let source =
         std::io::Error::new(std::io::ErrorKind::InvalidData, "what is read back is not what was sent");
     Err(Error::io(format!("archiving {}", place.named(name)), source).hint(goes_on))
