@@ -19,7 +19,7 @@ use commitlog::{Archiver, Next, Piece};
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Access, Condvar, Env, Mutex, Rank};
 
-use crate::backup::{Place, checksum};
+use crate::backup::{Place, Sum, checksum};
 use crate::inbox::{BackgroundEdit, Request};
 use crate::open;
 use crate::options::Options;
@@ -371,8 +371,8 @@ fn send(place: &dyn Place, name: &str, piece: &Piece) -> Result<()> {
         _ if error.hint_text().is_none() => error.hint(goes_on),
         _ => error,
     })?;
-    let sent = (piece.bytes.len() as u64, crc32c::crc32c(&piece.bytes));
-    if checksum(place, name, sent.0, &mut |_| Ok(()))? == Some(sent) {
+    let sent = Sum::of(&piece.bytes);
+    if checksum(place, name, sent.bytes, &mut |_| Ok(()))? == Some(sent) {
         return Ok(());
     }
     let source =

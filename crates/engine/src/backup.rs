@@ -17,6 +17,7 @@ mod marker;
 mod place;
 mod restore;
 mod send;
+mod sum;
 mod verify;
 
 use std::cell::Cell;
@@ -31,7 +32,7 @@ use types::{Error, Kind, Lsn, Micros, Result, TableDef, ViewDef};
 use crate::manifest::Manifest;
 use crate::shared::Shared;
 use crate::times::Times;
-use copy::{Made, copy, read_crc};
+use copy::{Made, copy, read_sum};
 use marker::{Listed, Marker};
 
 pub(crate) use place::checksum;
@@ -41,6 +42,7 @@ pub use restore::{From, Restore, Restored, Target, restore, restore_from};
 pub(crate) use send::OUTGOING;
 pub use send::Sent;
 pub(crate) use send::{clear_outgoing, send};
+pub(crate) use sum::Sum;
 pub use verify::{Verified, is_backup, verify};
 
 /// The manifest's name in a backup: another than in a data directory, so that none is opened and changed by mistake.
@@ -210,7 +212,7 @@ fn write(
     let content = Content::gather(shared, dest, made, &total_bytes, &mut tick)?;
     let mut files: Vec<Listed> = Vec::new();
     for relative in &content.sealed {
-        files.push(read_crc(env, dest, relative)?);
+        files.push(read_sum(env, dest, relative)?);
     }
     for held in &content.held {
         let id = held.def.id;
@@ -219,8 +221,8 @@ fn write(
         for name in segment::file_names(held.segment.id()) {
             let relative = segment::table_dir(Path::new(""), id).join(&name);
             let to = made.file(to_dir.join(&name));
-            let (bytes, crc) = copy(env, &from, &name, &to, &mut tick)?;
-            files.push(Listed { path: relative, bytes, crc });
+            let sum = copy(env, &from, &name, &to, &mut tick)?;
+            files.push(Listed { path: relative, sum });
         }
         // The copy is checked, so what was damaged before is noticed now and not when it is needed.
         let copied = Segment::open(env, &to_dir, &held.def, held.segment.meta().clone());
@@ -241,7 +243,7 @@ fn write(
 }
 
 fn manifest_listed(bytes: &[u8]) -> Listed {
-    Listed { path: PathBuf::from(MANIFEST_NAME), bytes: bytes.len() as u64, crc: crc32c::crc32c(bytes) }
+    Listed { path: PathBuf::from(MANIFEST_NAME), sum: Sum::of(bytes) }
 }
 
 /// What counts the bytes that are done, and ends a backup of a database that closes.
@@ -325,6 +327,6 @@ fn describe_marker(marker: &Marker) -> Backup {
         tables: marker.tables as usize,
         rows: marker.rows,
         files: marker.files.len(),
-        bytes: marker.files.iter().map(|file| file.bytes).sum(),
+        bytes: marker.files.iter().map(|file| file.sum.bytes).sum(),
     }
 }

@@ -12,8 +12,8 @@
 //! crc 12ab34cd                    of all lines before
 //! ```
 //!
-//! In format 2 each file lies under a name with its checksum in it, `tables/1/3.9f0c1a2b.arrow`: where backups may be sent
-//! to one place at once, a name never stands for two contents.
+//! In format 2 each line has the file's hash before its path, and the file lies under a name with that hash in it,
+//! `tables/1/3.0f3a….arrow`: where backups may be sent to one place at once, a name never stands for two contents.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -24,6 +24,7 @@ use vfs::Env;
 use super::MANIFEST_NAME;
 use super::copy::{Made, write_file};
 use super::place::{Source, read_whole};
+use super::sum::Sum;
 use crate::open::{canonical, is_segment_file};
 
 pub(crate) const NAME: &str = "BACKUP";
@@ -31,7 +32,7 @@ const TEMPORARY: &str = "BACKUP.tmp";
 const HEAD: &str = "polynya backup ";
 /// Files lie under their own names.
 const PLAIN: u32 = 1;
-/// Files lie under names with their checksums in them.
+/// Files lie under names with their hashes in them.
 const NAMED_BY_CONTENT: u32 = 2;
 /// Of a backup of ten million files.
 const BYTES_MAX: u64 = 1 << 30;
@@ -41,8 +42,7 @@ const BYTES_MAX: u64 = 1 << 30;
 pub(crate) struct Listed {
     /// Below the backup's folder.
     pub path: PathBuf,
-    pub bytes: u64,
-    pub crc: u32,
+    pub sum: Sum,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,17 +53,17 @@ pub(crate) struct Marker {
     pub rows: u64,
     /// Which archive's log files go on from here.
     pub archive: Option<u64>,
-    /// Whether files lie under names with their checksums in them.
+    /// Whether files lie under names with their hashes in them.
     pub is_named_by_content: bool,
     pub files: Vec<Listed>,
 }
 
 impl Listed {
-    /// The name with the checksum in it: `tables/1/3.9f0c1a2b.arrow`.
+    /// The name with the hash in it: `tables/1/3.0f3a….arrow`.
     pub fn name_by_content(&self) -> String {
         let plain = self.plain_name();
         let (stem, ending) = plain.split_at(plain.rfind('.').unwrap_or(plain.len()));
-        format!("{stem}.{:08x}{ending}", self.crc)
+        format!("{stem}.{:032x}{ending}", self.sum.hash.unwrap_or_default())
     }
 
     fn plain_name(&self) -> String {
@@ -74,9 +74,9 @@ impl Listed {
 /// Whether a name is one that [`Listed::name_by_content`] gives, and not what [`is_ours`] knows.
 pub(crate) fn is_by_content(name: &str) -> bool {
     let mut parts = name.splitn(3, '.');
-    let (Some(stem), Some(crc), ending) = (parts.next(), parts.next(), parts.next()) else { return false };
-    let is_crc = crc.len() == 8 && crc.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    is_crc && is_ours(Path::new(&ending.map_or(stem.to_owned(), |ending| format!("{stem}.{ending}"))))
+    let (Some(stem), Some(hash), ending) = (parts.next(), parts.next(), parts.next()) else { return false };
+    let is_hash = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    is_hash && is_ours(Path::new(&ending.map_or(stem.to_owned(), |ending| format!("{stem}.{ending}"))))
 }
 
 impl Marker {
@@ -96,7 +96,10 @@ impl Marker {
             let _ = writeln!(text, "archive {archive:016x}");
         }
         for file in &self.files {
-            let _ = writeln!(text, "file {:08x} {} {}", file.crc, file.bytes, file.path.display());
+            let Sum { crc, bytes, hash } = file.sum;
+            let hash = hash.filter(|_| self.is_named_by_content).map(|hash| format!("{hash:032x} "));
+            let path = file.path.display();
+            let _ = writeln!(text, "file {crc:08x} {bytes} {}{path}", hash.unwrap_or_default());
         }
         let crc = crc32c::crc32c(text.as_bytes());
         let _ = writeln!(text, "crc {crc:08x}");
@@ -139,7 +142,7 @@ impl Marker {
                 "tables" => marker.tables = rest.parse().map_err(|_| wrong())?,
                 "rows" => marker.rows = rest.parse().map_err(|_| wrong())?,
                 "archive" => marker.archive = Some(u64::from_str_radix(rest, 16).map_err(|_| wrong())?),
-                "file" => marker.files.push(file(rest).ok_or_else(wrong)?),
+                "file" => marker.files.push(file(rest, marker.is_named_by_content).ok_or_else(wrong)?),
                 _ => return Err(wrong()),
             }
         }
@@ -182,13 +185,14 @@ fn missing(source: &dyn Source) -> Error {
     }
 }
 
-/// `9f0c1a2b 4096 tables/1/3.arrow`
-fn file(text: &str) -> Option<Listed> {
-    let mut words = text.splitn(3, ' ');
+/// `9f0c1a2b 4096 tables/1/3.arrow`, or with the hash before the path.
+fn file(text: &str, has_hash: bool) -> Option<Listed> {
+    let mut words = text.splitn(if has_hash { 4 } else { 3 }, ' ');
     let crc = u32::from_str_radix(words.next()?, 16).ok()?;
     let bytes = words.next()?.parse().ok()?;
+    let hash = if has_hash { Some(u128::from_str_radix(words.next()?, 16).ok()?) } else { None };
     let path = PathBuf::from(words.next()?);
-    is_ours(&path).then_some(Listed { path, bytes, crc })
+    is_ours(&path).then_some(Listed { path, sum: Sum { bytes, crc, hash } })
 }
 
 /// Whether a backup may hold a file of this name: nothing is ever written elsewhere.
@@ -215,7 +219,8 @@ mod tests {
 
     #[test]
     fn a_marker_is_read_back_and_any_flipped_bit_is_noticed() {
-        let listed = |path: &str| Listed { path: path.into(), bytes: 7, crc: 0x00ab_cdef };
+        let sum = Sum { bytes: 7, crc: 0x00ab_cdef, hash: None };
+        let listed = |path: &str| Listed { path: path.into(), sum };
         let marker = Marker {
             lsn: Lsn(42),
             time: -5,
@@ -225,7 +230,8 @@ mod tests {
             is_named_by_content: false,
             files: vec![listed("tables/1/3.arrow"), listed("manifest")],
         };
-        let elsewhere = Marker { is_named_by_content: true, ..marker.clone() };
+        let mut elsewhere = Marker { is_named_by_content: true, ..marker.clone() };
+        elsewhere.files.iter_mut().for_each(|file| file.sum.hash = Some(0x1234_5678_9abc));
         let text = elsewhere.encode();
         assert!(text.starts_with("polynya backup 2\n"), "{text}");
         assert_eq!(Marker::decode(&text).unwrap(), elsewhere);
@@ -264,16 +270,20 @@ mod tests {
 
     #[test]
     fn a_name_by_content_is_the_plain_one_with_the_checksum_in_it() {
-        for (path, name) in
-            [("tables/1/3.arrow", "tables/1/3.00abcdef.arrow"), ("manifest", "manifest.00abcdef")]
-        {
-            let listed = Listed { path: path.into(), bytes: 7, crc: 0x00ab_cdef };
-            assert_eq!(listed.name_by_content(), name);
-            assert!(is_by_content(name) && !is_by_content(path));
+        for (path, name) in [("tables/1/3.arrow", "tables/1/3.HASH.arrow"), ("manifest", "manifest.HASH")] {
+            let name = name.replace("HASH", "0000000000000000000000000000abcd");
+            let sum = Sum { bytes: 7, crc: 0, hash: Some(0xabcd) };
+            assert_eq!(Listed { path: path.into(), sum }.name_by_content(), name);
+            assert!(is_by_content(&name) && !is_by_content(path));
         }
-        for other in
-            ["manifest.00ABCDEF", "tables/1/3.0.arrow", "main/t/3.00abcdef.arrow", "BACKUP.00abcdef", ".", ""]
-        {
+        for other in [
+            "manifest.0000000000000000000000000000ABCD",
+            "tables/1/3.abcd.arrow",
+            "main/t/3.0000000000000000000000000000abcd.arrow",
+            "BACKUP.0000000000000000000000000000abcd",
+            ".",
+            "",
+        ] {
             assert!(!is_by_content(other), "{other}");
         }
     }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use types::{Error, Kind, Result};
 use vfs::{Access, Entry, Env};
 
+use super::sum::{Sum, Summing};
+
 /// How often a call that fails is made before that is told.
 const TRIES: u32 = 6;
 
@@ -95,25 +97,26 @@ fn may_pass(error: &Error) -> bool {
     error.kind() == Kind::Io && io != Some(std::io::ErrorKind::PermissionDenied)
 }
 
-/// Length and checksum of a file; `None` if there is none. One that is not `len` bytes long is not read: its checksum is 0.
+/// What a file is; `None` if there is none. One that is not `len` bytes long is not read.
 pub(crate) fn checksum(
     source: &dyn Source,
     name: &str,
     len: u64,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Option<(u64, u32)>> {
+) -> Result<Option<Sum>> {
     let opened = match patiently(source, tick, |_| source.open(name)) {
         Err(error) if error.kind() == Kind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let mut crc = 0;
-    if opened.len == len {
-        read_through(source, &opened, tick, &mut |block, tick| {
-            crc = crc32c::crc32c_append(crc, block);
-            tick(0)
-        })?;
+    if opened.len != len {
+        return Ok(Some(Sum { bytes: opened.len, crc: 0, hash: None }));
     }
-    Ok(Some((opened.len, crc)))
+    let mut summing = Summing::default();
+    read_through(source, &opened, tick, &mut |block, tick| {
+        summing.add(block);
+        tick(0)
+    })?;
+    Ok(Some(summing.done()))
 }
 
 /// Reads a file from front to back, a block at a time.

@@ -14,6 +14,7 @@ use super::copy::{Made, copy};
 use super::forward;
 use super::marker::{Listed, Marker};
 use super::place::{Folder, Source, read_whole};
+use super::sum::Sum;
 use super::{MANIFEST_NAME, Progress};
 use crate::manifest::{self, Manifest};
 use crate::open::Replay;
@@ -131,7 +132,7 @@ fn write(
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Restored> {
     let source = from.backup;
-    let total_bytes = marker.files.iter().map(|file| file.bytes).sum();
+    let total_bytes = marker.files.iter().map(|file| file.sum.bytes).sum();
     let mut done_bytes = 0;
     let mut tick = |bytes: u64| {
         done_bytes += bytes;
@@ -176,13 +177,8 @@ fn write(
     Ok(restored)
 }
 
-pub(super) fn check_file(
-    source: &dyn Source,
-    name: &str,
-    file: &Listed,
-    (bytes, crc): (u64, u32),
-) -> Result<()> {
-    if (bytes, crc) == (file.bytes, file.crc) {
+pub(super) fn check_file(source: &dyn Source, name: &str, file: &Listed, read: Sum) -> Result<()> {
+    if file.sum.is(&read) {
         return Ok(());
     }
     Err(Error::damaged("a file of the backup is not what was written")
@@ -193,13 +189,13 @@ pub(super) fn check_file(
 pub(super) fn read_manifest(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Manifest> {
     let name = marker.name_of(listed);
     // What is longer than it should be is not read at all.
-    let bytes = read_whole(source, &name, listed.bytes).map_err(|error| match error.kind() {
+    let bytes = read_whole(source, &name, listed.sum.bytes).map_err(|error| match error.kind() {
         Kind::NotFound => {
             Error::damaged("the backup's manifest is missing").with("file", source.named(&name))
         }
         _ => error,
     })?;
-    check_file(source, &name, listed, (bytes.len() as u64, crc32c::crc32c(&bytes)))?;
+    check_file(source, &name, listed, Sum::of(&bytes))?;
     Manifest::decode(&bytes).map_err(|e| e.with("file", source.named(&name)))
 }
 

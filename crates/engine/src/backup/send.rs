@@ -1,4 +1,4 @@
-//! A backup that goes to no folder: files are sent under names with their checksums in them, and read back.
+//! A backup that goes to no folder: files are sent under names with their hashes in them, and read back.
 //!
 //! Nothing that is sent is ever in the way of anything else: a name stands for one content, so of two backups that are sent to
 //! one place at once neither changes a file of the other, and only one puts `BACKUP`, which is put last and never over
@@ -16,9 +16,10 @@ use std::sync::Arc;
 use table::segment;
 use types::{Error, Kind, Result};
 
-use super::copy::{BLOCK_BYTES, Made, read_crc};
+use super::copy::{BLOCK_BYTES, Made, read_sum};
 use super::marker::{self, Listed, is_by_content};
 use super::place::{Opened, Place, Source, checksum, patiently, read_whole};
+use super::sum::Summing;
 use super::{
     Backup, Content, Folder, Progress, check_source, describe_marker, manifest_listed, ticker, with_cure,
 };
@@ -139,7 +140,7 @@ impl Files<'_> {
         relative: &Path,
         tick: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        let listed = read_crc(&shared.env, dir, relative)?;
+        let listed = read_sum(&shared.env, dir, relative)?;
         let folder = Folder::new(&shared.env, dir);
         let opened = folder.open(&relative.display().to_string())?;
         self.put(listed, &opened, tick)
@@ -152,28 +153,38 @@ impl Files<'_> {
         tick: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let (place, name) = (self.place, listed.name_by_content());
-        let whole = Some((listed.bytes, listed.crc));
-        if checksum(place, &name, listed.bytes, tick)? == whole {
+        if is_there(place, &name, &listed, tick)? {
             self.found_files += 1;
-            self.found_bytes += listed.bytes;
-            tick(listed.bytes)?;
+            self.found_bytes += listed.sum.bytes;
+            tick(listed.sum.bytes)?;
         } else {
             patiently(place, tick, |tick| {
                 put_once(place, &name, &listed, from, tick)?;
-                match checksum(place, &name, listed.bytes, tick)? {
-                    found if found == whole => Ok(()),
-                    _ => Err(Error::io(
-                        format!("sending {}", place.named(&name)),
-                        io::Error::new(io::ErrorKind::InvalidData, "what is read back is not what was sent"),
-                    )
-                    .hint(
-                        "the store, or what lies before it, does not keep what it is given: use another one",
-                    )),
+                if is_there(place, &name, &listed, tick)? {
+                    return Ok(());
                 }
+                let changed =
+                    io::Error::new(io::ErrorKind::InvalidData, "what is read back is not what was sent");
+                Err(Error::io(format!("sending {}", place.named(&name)), changed).hint(
+                    "the store, or what lies before it, does not keep what it is given: use another one",
+                ))
             })?;
         }
         self.listed.push(listed);
         Ok(())
+    }
+}
+
+/// Whether a file is there, and is what it should be. One that goes while it is read was swept away by another backup.
+fn is_there(
+    place: &dyn Place,
+    name: &str,
+    listed: &Listed,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<bool> {
+    match checksum(place, name, listed.sum.bytes, tick) {
+        Err(error) if error.kind() == Kind::Damaged => Ok(false),
+        found => Ok(found? == Some(listed.sum)),
     }
 }
 
@@ -184,16 +195,16 @@ fn put_once(
     from: &Opened<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
-    let (mut at, mut crc) = (0, 0);
+    let (mut at, mut summing) = (0, Summing::default());
     place.put(name, &mut || {
-        if at >= listed.bytes {
+        if at >= listed.sum.bytes {
             return Ok(None);
         }
-        let mut block = vec![0; from.block_bytes.min(listed.bytes - at) as usize];
+        let mut block = vec![0; from.block_bytes.min(listed.sum.bytes - at) as usize];
         (from.read_at)(&mut block, at)?;
         at += block.len() as u64;
-        crc = crc32c::crc32c_append(crc, &block);
-        if at == listed.bytes && crc != listed.crc {
+        summing.add(&block);
+        if at == listed.sum.bytes && std::mem::take(&mut summing).done() != listed.sum {
             // Before its last block: nothing appears under a name that says otherwise.
             return Err(Error::damaged("a file of the database is not the same each time it is read")
                 .with("file", listed.path.display())

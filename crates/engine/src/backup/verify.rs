@@ -18,7 +18,7 @@ pub struct Verified {
     pub backup: Backup,
     /// `None` if it cannot be read.
     pub manifest: Option<Manifest>,
-    /// Its files lie under names with their checksums in them, as where it was not sent to a folder: its segments can be
+    /// Its files lie under names with their hashes in them, as where it was not sent to a folder: its segments can be
     /// opened once it is restored.
     pub is_named_by_content: bool,
     /// Everything for which a restore would refuse it.
@@ -58,7 +58,7 @@ pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<V
             continue;
         }
         let name = marker.name_of(file);
-        note(match checksum(source, &name, file.bytes, &mut |_| Ok(()))? {
+        note(match checksum(source, &name, file.sum.bytes, &mut |_| Ok(()))? {
             Some(read) => check_file(source, &name, file, read),
             None => Err(Error::damaged("a file of the backup is missing").with("file", source.named(&name))),
         })?;
