@@ -135,6 +135,8 @@ struct Content {
     held: Vec<Held>,
     /// Of the segments that heads became.
     sealed: Vec<PathBuf>,
+    /// What it lacks, as `LAKE` says it: rows that are in the lake alone.
+    lacks: Option<String>,
     manifest: Manifest,
     rows: u64,
 }
@@ -154,6 +156,8 @@ impl Content {
         made.dir(env, dir.join("tables"))?;
         let (mut held, mut sealed) = (Vec::new(), Vec::new());
         let mut states = Vec::with_capacity(root.table_count());
+        let lacks: String = root.tables().filter(|table| table.has_evicted()).map(|t| in_lake(t)).collect();
+        let lacks = Some(lacks).filter(|text| !text.is_empty());
         for table in root.tables() {
             let def = table.def();
             let table_dir = segment::table_dir(dir, def.id);
@@ -183,7 +187,7 @@ impl Content {
             views: root.views().map(|view| ViewDef::clone(view)).collect(),
             times: Times::from(root.time, root.lsn),
         };
-        Ok(Content { held, sealed, manifest, rows: root.tables().map(|table| table.rows()).sum() })
+        Ok(Content { held, sealed, lacks, manifest, rows: root.tables().map(|table| table.rows()).sum() })
     }
 
     /// Everything but the marker is where it belongs: these files.
@@ -218,7 +222,7 @@ fn write(
         let id = held.def.id;
         let (from_dir, to_dir) = (segment::table_dir(&shared.dir, id), segment::table_dir(dest, id));
         let from = Folder::new(env, &from_dir);
-        for name in segment::file_names(held.segment.id()) {
+        for name in segment::names_of(&held.segment) {
             let relative = segment::table_dir(Path::new(""), id).join(&name);
             let to = made.file(to_dir.join(&name));
             let sum = copy(env, &from, &name, &to, &mut tick)?;
@@ -232,18 +236,23 @@ fn write(
             _ => error,
         })?;
     }
+    if let Some(text) = &content.lacks {
+        let path = made.file(dest.join(marker::LAKE));
+        copy::write_file(env, &path, text.as_bytes())?;
+        files.push(listed(marker::LAKE, text.as_bytes()));
+    }
     let bytes = content.manifest.encode();
     let path = made.file(dest.join(MANIFEST_NAME));
     copy::write_file(env, &path, &bytes)?;
-    files.push(manifest_listed(&bytes));
+    files.push(listed(MANIFEST_NAME, &bytes));
     made.sync_dirs(env)?;
     let marker = content.marker(shared, false, files);
     marker.write(env, dest, made)?;
     Ok(describe_marker(&marker))
 }
 
-fn manifest_listed(bytes: &[u8]) -> Listed {
-    Listed { path: PathBuf::from(MANIFEST_NAME), sum: Sum::of(bytes) }
+fn listed(name: &str, bytes: &[u8]) -> Listed {
+    Listed { path: PathBuf::from(name), sum: Sum::of(bytes) }
 }
 
 /// What counts the bytes that are done, and ends a backup of a database that closes.
@@ -260,6 +269,17 @@ fn ticker<'a>(
         done_bytes += bytes;
         progress(Progress { done_bytes, total_bytes: total_bytes.get() })
     }
+}
+
+/// What a backup lacks of a table, and where that is: a line.
+fn in_lake(table: &Snapshot) -> String {
+    let (rows, _) = table.evicted();
+    let place = table.lake_place().unwrap_or_else(|| "a lake that is not open".into());
+    format!(
+        "table {}: {rows} rows up to row id {} are in the lake alone: {place}\n",
+        types::name::short_table_name(&table.def().name),
+        table.hot_from().0 - 1
+    )
 }
 
 /// Which of a segment's files is damaged if its copy is: that of the database as a rule, else the copy itself.

@@ -7,25 +7,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use types::{Error, Result, TableDef, TableId};
 
-use crate::cache::Cache;
 use crate::files;
 use crate::manifest::{self, Content, Status};
 use crate::metadata::Metadata;
 use crate::spec::specs_of;
 use crate::state::{
-    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, metadata_name, newest_version, version_of,
+    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version, version_of,
 };
 use crate::store::Store;
 
 impl Lake {
     /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
-    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there.
+    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there. One that is
+    /// `needed`, because it alone has rows, is never removed: that is an error.
     pub(crate) fn load(
         store: &Store,
         dir: &Path,
         def: &TableDef,
         location: &str,
-        cache: &Arc<Cache>,
+        shared: &Shared,
+        needed: bool,
     ) -> Result<Option<Lake>> {
         let metadata_dir = dir.join("metadata");
         let Some(version) = newest_version(store, dir)? else {
@@ -38,12 +39,19 @@ impl Lake {
         let metadata = Metadata::parse(&store.read(&path)?).map_err(in_file)?;
         match metadata.table_id() {
             Some(id) if id == def.id && metadata.location == location => {}
+            Some(id) if id == def.id && needed => {
+                return Err(Error::damaged(format!(
+                    "the lake of {} is that of {}, and not of {location}, and it alone has rows of the table",
+                    def.name, metadata.location
+                ))
+                .hint("start the server with the data directory and the warehouse where they were"));
+            }
             Some(id) if id == def.id => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
             // Ids are never used again, so that table was dropped before this one was made.
-            Some(id) if id < def.id => {
+            Some(id) if id < def.id && !needed => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
@@ -75,7 +83,8 @@ impl Lake {
             lacks_since: AtomicU64::new(0),
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
-            cache: cache.clone(),
+            cache: shared.cache.clone(),
+            offers: shared.offers.clone(),
         };
         lake.read_snapshots()?;
         lake.sweep()?;
@@ -170,8 +179,8 @@ impl Lake {
         Ok(())
     }
 
-    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1).
-    fn sweep(&self) -> Result<()> {
+    /// All files that something names which is kept.
+    pub(crate) fn named(&self) -> Result<BTreeSet<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
         named.insert(self.metadata_path());
         for old in &self.metadata.metadata_log {
@@ -192,17 +201,42 @@ impl Lake {
                 named.insert(self.local(&entry.file.path)?);
             }
         }
-        for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
-            let dir = self.dir.join(sub);
-            for entry in self.store.list(&dir)? {
-                let path = dir.join(&entry.name);
-                if !entry.is_dir && ours(&entry.name) && !named.contains(&path) {
-                    self.store.remove(&path)?;
+        Ok(named)
+    }
+
+    /// Removes files that nothing names: what a killed commit left, what a killed removal did not get to (G1). Those of other
+    /// programs too, whose names say nothing: some were in the table once, and what was erased must not be left in one.
+    fn sweep(&self) -> Result<()> {
+        let mut named = self.named()?;
+        // What readers hold that nothing names any more goes later.
+        named.extend(self.cache.1.files());
+        for (sub, ours) in SWEPT {
+            let mut dirs = vec![self.dir.join(sub)];
+            while let Some(dir) = dirs.pop() {
+                for entry in self.store.list(&dir)? {
+                    let path = dir.join(&entry.name);
+                    match entry.is_dir {
+                        true if is_deep(sub, &self.dir, &path) => dirs.push(path),
+                        true => {}
+                        false if ours(&entry.name) && !named.contains(&path) => self.store.remove(&path)?,
+                        false => {}
+                    }
                 }
             }
         }
         Ok(())
     }
+}
+
+/// What is in a table's directory, and which files there are a table's.
+const SWEPT: [(&str, fn(&str) -> bool); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
+
+/// Other programs put data files into directories: one for each field of a partition, or some for a hash.
+const DEPTH_MAX: usize = 32;
+
+/// Whether files of a table may be in a directory in one of its own.
+fn is_deep(sub: &str, table: &Path, dir: &Path) -> bool {
+    sub == "data" && dir.components().count() <= table.components().count() + DEPTH_MAX
 }
 
 fn is_our_metadata(name: &str) -> bool {
@@ -224,14 +258,21 @@ pub(crate) fn table_id_in(store: &Store, dir: &Path) -> Result<Option<TableId>> 
 /// Removes a table's directory with everything that is ours in it.
 pub(crate) fn remove_dir(store: &Store, dir: &Path) -> Result<()> {
     // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
-    for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
-        let path = dir.join(sub);
-        let mut names: Vec<String> = store.list(&path)?.into_iter().map(|e| e.name).collect();
-        names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
-        for name in names.iter().filter(|name| ours(name) || *name == HINT) {
-            store.remove(&path.join(name))?;
-        }
-        store.remove_dir(&path)?;
+    for (sub, ours) in SWEPT {
+        remove_below(store, dir, sub, &dir.join(sub), ours)?;
+    }
+    store.remove_dir(dir)
+}
+
+fn remove_below(store: &Store, table: &Path, sub: &str, dir: &Path, ours: fn(&str) -> bool) -> Result<()> {
+    let (dirs, files): (Vec<_>, Vec<_>) = store.list(dir)?.into_iter().partition(|entry| entry.is_dir);
+    let mut names: Vec<String> = files.into_iter().map(|e| e.name).collect();
+    names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
+    for name in names.iter().filter(|name| ours(name) || *name == HINT) {
+        store.remove(&dir.join(name))?;
+    }
+    for inner in dirs.iter().map(|entry| dir.join(&entry.name)).filter(|inner| is_deep(sub, table, inner)) {
+        remove_below(store, table, sub, &inner, ours)?;
     }
     store.remove_dir(dir)
 }

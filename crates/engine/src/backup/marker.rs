@@ -12,7 +12,9 @@
 //! crc 12ab34cd                    of all lines before
 //! ```
 //!
-//! In format 2 each line has the file's hash before its path, and the file lies under a name with that hash in it,
+//! Format 2 is one with `LAKE` among the files: a backup without the rows that are in the lake alone, and what they are.
+//!
+//! In format 3 each line has the file's hash before its path, and the file lies under a name with that hash in it,
 //! `tables/1/3.0f3a….arrow`: where backups may be sent to one place at once, a name never stands for two contents.
 
 use std::fmt::Write as _;
@@ -30,10 +32,14 @@ use crate::open::{canonical, is_segment_file};
 pub(crate) const NAME: &str = "BACKUP";
 const TEMPORARY: &str = "BACKUP.tmp";
 const HEAD: &str = "polynya backup ";
-/// Files lie under their own names.
+/// All that it holds lies in it, under plain names.
 const PLAIN: u32 = 1;
-/// Files lie under names with their hashes in them.
-const NAMED_BY_CONTENT: u32 = 2;
+/// It lacks rows that are in the lake alone, and says which.
+const WITH_LAKE: u32 = 2;
+/// Files lie under names with their hashes in them; rows may be in the lake alone here too.
+const NAMED_BY_CONTENT: u32 = 3;
+/// Says what is in the lake alone, for people.
+pub(crate) const LAKE: &str = "LAKE";
 /// Of a backup of ten million files.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -85,8 +91,22 @@ impl Marker {
         if self.is_named_by_content { file.name_by_content() } else { file.plain_name() }
     }
 
+    /// What it says of rows that are in the lake alone, if there are any.
+    pub fn lake(&self) -> Option<&Listed> {
+        self.files.iter().find(|file| file.path == Path::new(LAKE))
+    }
+
+    /// As old as it can be.
+    fn version(&self) -> u32 {
+        match (self.is_named_by_content, self.lake()) {
+            (true, _) => NAMED_BY_CONTENT,
+            (false, Some(_)) => WITH_LAKE,
+            (false, None) => PLAIN,
+        }
+    }
+
     pub fn encode(&self) -> String {
-        let version = if self.is_named_by_content { NAMED_BY_CONTENT } else { PLAIN };
+        let version = self.version();
         let mut text = format!(
             "{HEAD}{version}\nlsn {}\ntime {}\ntables {}\nrows {}\n",
             self.lsn, self.time, self.tables, self.rows
@@ -205,7 +225,7 @@ fn is_ours(path: &Path) -> bool {
         })
         .collect();
     match parts[..] {
-        [name] => name == MANIFEST_NAME,
+        [name] => name == MANIFEST_NAME || name == LAKE,
         ["tables", table, name] => {
             canonical::<u32>(table).map(TableId).is_some() && is_segment_file(name) && !name.ends_with(".tmp")
         }
@@ -233,8 +253,13 @@ mod tests {
         let mut elsewhere = Marker { is_named_by_content: true, ..marker.clone() };
         elsewhere.files.iter_mut().for_each(|file| file.sum.hash = Some(0x1234_5678_9abc));
         let text = elsewhere.encode();
-        assert!(text.starts_with("polynya backup 2\n"), "{text}");
+        assert!(text.starts_with("polynya backup 3\n"), "{text}");
         assert_eq!(Marker::decode(&text).unwrap(), elsewhere);
+        let mut lacking = marker.clone();
+        lacking.files.insert(0, listed(LAKE));
+        let text = lacking.encode();
+        assert!(text.starts_with("polynya backup 2\n"), "{text}");
+        assert_eq!(Marker::decode(&text).unwrap(), lacking);
         let text = marker.encode();
         assert!(text.starts_with("polynya backup 1\n"), "{text}");
         assert_eq!(Marker::decode(&text).unwrap(), marker);
@@ -245,12 +270,12 @@ mod tests {
             // The case of a hexadecimal digit is nobody's business.
             assert!(Marker::decode(&text).map_or(true, |read| read == marker), "bit {bit}: {text}");
         }
-        assert_eq!(Marker::decode("polynya backup 3\n").unwrap_err().kind(), Kind::Newer);
+        assert_eq!(Marker::decode("polynya backup 4\n").unwrap_err().kind(), Kind::Newer);
     }
 
     #[test]
     fn only_names_that_a_backup_has_are_taken() {
-        for good in ["manifest", "tables/1/3.arrow", "tables/12/4.meta"] {
+        for good in ["manifest", LAKE, "tables/1/3.arrow", "tables/12/4.meta"] {
             assert!(is_ours(Path::new(good)), "{good}");
         }
         for bad in [
@@ -270,7 +295,11 @@ mod tests {
 
     #[test]
     fn a_name_by_content_is_the_plain_one_with_the_checksum_in_it() {
-        for (path, name) in [("tables/1/3.arrow", "tables/1/3.HASH.arrow"), ("manifest", "manifest.HASH")] {
+        for (path, name) in [
+            ("tables/1/3.arrow", "tables/1/3.HASH.arrow"),
+            ("manifest", "manifest.HASH"),
+            (LAKE, "LAKE.HASH"),
+        ] {
             let name = name.replace("HASH", "0000000000000000000000000000abcd");
             let sum = Sum { bytes: 7, crc: 0, hash: Some(0xabcd) };
             assert_eq!(Listed { path: path.into(), sum }.name_by_content(), name);

@@ -21,7 +21,7 @@ use super::marker::{self, Listed, is_by_content};
 use super::place::{Opened, Place, Source, checksum, patiently, read_whole};
 use super::sum::Summing;
 use super::{
-    Backup, Content, Folder, Progress, check_source, describe_marker, manifest_listed, ticker, with_cure,
+    Backup, Content, Folder, MANIFEST_NAME, Progress, check_source, describe_marker, listed, ticker, with_cure,
 };
 use crate::shared::Shared;
 
@@ -97,13 +97,16 @@ fn send_content(
         let from_dir = segment::table_dir(&shared.dir, held.def.id);
         // What was damaged before is noticed now and not when it is needed.
         check_source(shared, held, &from_dir, tick)?;
-        for name in segment::file_names(held.segment.id()) {
+        for name in segment::names_of(&held.segment) {
             let relative = segment::table_dir(Path::new(""), held.def.id).join(name);
             files.send(shared, &shared.dir, &relative, tick)?;
         }
     }
+    if let Some(text) = &content.lacks {
+        files.put(listed(marker::LAKE, text.as_bytes()), &in_memory(text.as_bytes()), tick)?;
+    }
     let bytes = content.manifest.encode();
-    files.put(manifest_listed(&bytes), &in_memory(&bytes), tick)?;
+    files.put(listed(MANIFEST_NAME, &bytes), &in_memory(&bytes), tick)?;
     let Files { listed, found_files, found_bytes, .. } = files;
     let marker = content.marker(shared, true, listed);
     finish(place, marker.encode().as_bytes(), tick)?;
