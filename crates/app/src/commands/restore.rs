@@ -94,12 +94,13 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             "rows": restored.rows,
             "replayed": restored.replayed,
             "archive_ended": restored.is_short,
+            "lacks": restored.lacks,
         });
         output::print(&format!("{value}\n"));
         return Ok(ExitCode::SUCCESS);
     }
     output::print(&format!(
-        "Restored lsn {} of {time}: {} in {}{}, in {:.1} s\n{}Serve it with: polynya serve --data {}\n",
+        "Restored lsn {} of {time}: {} in {}{}, in {:.1} s\n{}{}Serve it with: polynya serve --data {}\n",
         grouped(restored.lsn.0),
         counted(restored.rows, "row"),
         counted(restored.tables as u64, "table"),
@@ -113,9 +114,21 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 "The archive ends there, before the time you named: what came later, if anything did, is not in it.\n",
             false => "",
         },
+        lacking(&restored.lacks),
         options.dest.display(),
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is not there though it is counted: rows that only the lake has.
+fn lacking(lacks: &[String]) -> String {
+    if lacks.is_empty() {
+        return String::new();
+    }
+    let lines: String = lacks.iter().map(|line| format!("  {}\n", output::visible(line))).collect();
+    format!(
+        "Not in the backup, and to be read only where the lake is as it was when the backup was taken:\n{lines}"
+    )
 }
 
 /// A folder, or a place in an object store.

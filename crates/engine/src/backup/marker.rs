@@ -32,9 +32,9 @@ use crate::open::{canonical, is_segment_file};
 pub(crate) const NAME: &str = "BACKUP";
 const TEMPORARY: &str = "BACKUP.tmp";
 const HEAD: &str = "polynya backup ";
-/// All that it holds lies in it, under plain names.
+/// Files lie under their own names, and all rows are in them.
 const PLAIN: u32 = 1;
-/// It lacks rows that are in the lake alone, and says which.
+/// As before, but it lacks rows that are in the lake alone, and says which.
 const WITH_LAKE: u32 = 2;
 /// Files lie under names with their hashes in them; rows may be in the lake alone here too.
 const NAMED_BY_CONTENT: u32 = 3;

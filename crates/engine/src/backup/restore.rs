@@ -52,6 +52,9 @@ pub struct Restored {
     /// The archive has no commit after the time that was wanted: what came between its last one and then, if anything did, is
     /// not there.
     pub is_short: bool,
+    /// Rows that were in the lake alone when the backup was taken, and are not in it: how many, of which table, and where; a
+    /// line for each such table.
+    pub lacks: Vec<String>,
 }
 
 /// Makes a data directory in `dest`, which must be empty or not there yet, out of the backup in `src`.
@@ -144,13 +147,14 @@ fn write(
     for dir in dirs.into_iter().filter(|dir| !dir.as_os_str().is_empty()) {
         made.dir(env, dest.join(dir))?;
     }
-    let mut kept = None;
+    let (mut kept, mut lacks) = (None, Vec::new());
     for file in &marker.files {
         if file.path == Path::new(MANIFEST_NAME) {
             kept = Some(read_manifest(source, marker, file)?);
             continue;
         }
         if file.path == Path::new(LAKE) {
+            lacks = read_lacks(source, marker, file)?;
             continue;
         }
         let name = marker.name_of(file);
@@ -175,7 +179,7 @@ fn write(
     commitlog::begin(env, &dest.join("log"), manifest.replay_from)?;
     let rows = manifest.tables.iter().map(rows_of).sum();
     let (lsn, time, tables) = (manifest.lsn, manifest.time, manifest.tables.len());
-    let restored = Restored { lsn, time, tables, rows, replayed, is_short };
+    let restored = Restored { lsn, time, tables, rows, replayed, is_short, lacks };
     manifest::write(env, dest, &manifest)?;
     Ok(restored)
 }
@@ -200,6 +204,21 @@ pub(super) fn read_manifest(source: &dyn Source, marker: &Marker, listed: &Liste
     })?;
     check_file(source, &name, listed, Sum::of(&bytes))?;
     Manifest::decode(&bytes).map_err(|e| e.with("file", source.named(&name)))
+}
+
+/// What the backup lacks. That file is for people, so what became of it stands in no row's way.
+fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Vec<String>> {
+    let name = marker.name_of(listed);
+    let read = read_whole(source, &name, listed.sum.bytes).and_then(|bytes| {
+        check_file(source, &name, listed, Sum::of(&bytes))?;
+        Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
+    });
+    match read {
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Damaged) => {
+            Ok(vec![format!("rows of some table are in the lake alone; which ones cannot be read: {error}")])
+        }
+        read => read,
+    }
 }
 
 /// Everything that the manifest names is listed, so it was copied.

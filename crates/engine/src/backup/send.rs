@@ -21,7 +21,8 @@ use super::marker::{self, Listed, is_by_content};
 use super::place::{Opened, Place, Source, checksum, patiently, read_whole};
 use super::sum::Summing;
 use super::{
-    Backup, Content, Folder, MANIFEST_NAME, Progress, check_source, describe_marker, listed, ticker, with_cure,
+    Backup, Content, Folder, MANIFEST_NAME, Progress, check_source, describe_marker, listed, ticker,
+    with_cure,
 };
 use crate::shared::Shared;
 

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub(crate) struct Sum {
     pub bytes: u64,
     pub crc: u32,
-    /// `None` where nobody wrote it down, as in a backup of format 1.
+    /// `None` where nobody wrote it down, as in a backup in a folder.
     pub hash: Option<u128>,
 }
 
@@ -58,7 +58,7 @@ mod tests {
         let (one, other) = (Sum::of(&with_crc(b"one lsn")), Sum::of(&with_crc(b"another")));
         assert_eq!((one.bytes, one.crc), (other.bytes, other.crc), "this is how CRCs are");
         assert!(!one.is(&other) && one.is(&one));
-        // A backup of format 1 has no hash.
+        // A backup in a folder has no hash.
         assert!(Sum { hash: None, ..one }.is(&one));
     }
 }

@@ -10,11 +10,13 @@ use arrow::array::{Int64Array, StringArray};
 use arrow::record_batch::RecordBatch;
 use engine::backup::{self, From, Opened, Place, Source};
 use engine::{Engine, Mode, Op, Step, Transaction};
-use sim::SimEnv;
+use sim::{Rng, SimEnv};
 use types::{DataType, Error, Kind, Principal, Result, TableDef, TableId};
 use vfs::{Entry, Env};
 
-use super::remote::{Fault, Flaky};
+use super::evicted::{compare, filled};
+use super::remote::{Fault, Flaky, options_in};
+use super::support::materializer;
 use crate::objects::{Objects, Use};
 
 const ROWS: i64 = 600;
@@ -178,4 +180,85 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
     lake.make_sure(&Env::real()).unwrap();
     let error = send(&engine, &Remote(lake.used_for(Use::Backup))).unwrap_err();
     assert!(error.message().contains("`polynya-warehouse.json` is in it"), "{error}");
+}
+
+/// Of a segment that has left there is a sidecar alone: the others' rows were looked for, and no backup was taken.
+#[test]
+fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is() {
+    let _limit = testkit::limit(120);
+    let (machine, warehouse) = (SimEnv::new(4), Arc::new(Flaky::default()));
+    let life = filled(&machine, options_in(&warehouse), 0, 5);
+    let [table, kept] = life.tables().unwrap();
+    let (away, hot_from) = (table.evicted().0, table.hot_from());
+    assert!(away > 100 && away < table.rows(), "{away} of {}", table.rows());
+    let place = table.lake_place().unwrap();
+    let needs =
+        vec![format!("table t: {away} rows up to row id {} are in the lake alone: {place}", hot_from.0 - 1)];
+
+    let store = Arc::new(Flaky::default());
+    let sent = send(&life.engine, &remote(&store, "ours")).unwrap();
+    let (env, folder) = (machine.env(), Path::new("folder"));
+    life.engine.backup(folder, &mut |_| Ok(())).unwrap();
+    let away_from_here = remote(&store, "");
+    let here = backup::Folder::new(&env, folder);
+    for (from, format, dest) in [
+        (&here as &dyn Source, "polynya backup 2\n", "again"),
+        (&away_from_here as &dyn Source, "polynya backup 3\n", "far"),
+    ] {
+        let opened = from.open("BACKUP").unwrap();
+        let mut head = vec![0; format.len()];
+        (opened.read_at)(&mut head, 0).unwrap();
+        assert_eq!(String::from_utf8(head).unwrap(), format);
+        let dest = Path::new(dest);
+        let from = From { backup: from, archive: None };
+        let restored = backup::restore_from(&env, from, dest, None, &mut |_| Ok(())).unwrap();
+        assert_eq!((restored.rows, &restored.lacks), (sent.backup.rows, &needs));
+
+        // What is here is read without the lake, and all of it with the lake as it was.
+        let again = Engine::open_stepped(machine.env(), dest, engine::Options::default()).unwrap();
+        let root = again.root();
+        let [table, kept] = ["main.t", "main.kept"].map(|name| root.table(name).unwrap());
+        assert_eq!((table.rows(), table.hot_from()), (kept.rows(), hot_from));
+        let rows = table.scan_from(hot_from, usize::MAX, table.all_columns()).unwrap();
+        assert_eq!(rows.num_rows() as u64, table.rows() - away);
+        table.scan_from(types::RowId(1), 1, table.all_columns()).unwrap_err();
+        again.register(materializer(options_in(&warehouse))).unwrap();
+        while again.step(Step::Background) | again.step(Step::Commit) | again.step(Step::Sync) {}
+        let root = again.root();
+        let [table, kept] = ["main.t", "main.kept"].map(|name| root.table(name).unwrap());
+        compare(table, kept, &mut Rng::new(5)).unwrap();
+    }
+    compare(&table, &kept, &mut Rng::new(5)).unwrap();
+}
+
+/// It is for people: the rows do not depend on it.
+#[test]
+fn a_backup_whose_word_on_the_lake_is_lost_is_restored_and_that_is_said() {
+    let _limit = testkit::limit(60);
+    let machine = SimEnv::new(4);
+    let life = filled(&machine, options_in(&Arc::new(Flaky::default())), 0, 3);
+    assert!(life.tables().unwrap()[0].has_evicted());
+    let store = Arc::new(Flaky::default());
+    send(&life.engine, &remote(&store, "ours")).unwrap();
+    let place = remote(&store, "ours");
+    let name =
+        place.list("").unwrap().into_iter().find(|entry| entry.name.starts_with("LAKE.")).unwrap().name;
+    let change: [&dyn Fn(); 2] =
+        [&|| place.put(&name, &mut parts(b"another")).unwrap(), &|| place.remove(&name).unwrap()];
+    for (at, change) in change.into_iter().enumerate() {
+        change();
+        let dest = format!("restored-{at}");
+        let from = From { backup: &place, archive: None };
+        let restored =
+            backup::restore_from(&machine.env(), from, Path::new(&dest), None, &mut |_| Ok(())).unwrap();
+        assert_eq!(restored.rows, life.tables().unwrap().iter().map(|table| table.rows()).sum::<u64>());
+        let [lacks] = &restored.lacks[..] else { panic!("{:?}", restored.lacks) };
+        assert!(lacks.contains("which ones cannot be read"), "{lacks}");
+    }
+}
+
+/// A file of one block.
+fn parts(bytes: &[u8]) -> impl FnMut() -> Result<Option<Vec<u8>>> {
+    let mut left = Some(bytes.to_vec());
+    move || Ok(left.take())
 }
