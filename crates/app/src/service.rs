@@ -14,6 +14,7 @@ use vfs::Env;
 use crate::config::{Config, ProfileName};
 use crate::control::Control;
 use crate::recorder::Recorder;
+use crate::remote::{self, Remote};
 use crate::running::{Running, RunningFile};
 use crate::units::ByteSize;
 use crate::vault::Vault;
@@ -234,6 +235,10 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
     options.seal_rows = options.seal_rows.min(config.bench.seal_rows);
     options.log.file_bytes = options.log.file_bytes.min(config.bench.log_file_bytes.0);
     if !config.log.archive.is_empty() {
+        if let Some(uri) = remote::uri(config.log.archive.as_ref()) {
+            options.archive_place = Some(Arc::new(Remote::connect(uri, remote::options(config), "")?));
+            return Ok(options);
+        }
         // Absolute, since messages name it to people who may stand elsewhere.
         let archive = std::path::absolute(&config.log.archive)
             .map_err(|error| Error::io(format!("finding {}", config.log.archive), error))?;

@@ -102,10 +102,7 @@ impl Engine {
             _ => failed("locking", e),
         })?;
         let opened = open::open(&env, dir, &options)?;
-        let archive = match &options.archive {
-            Some(folder) => Some(Archive::open(&env, dir, folder, options.archive_wait)?),
-            None => None,
-        };
+        let archive = Archive::open(&env, dir, &options)?;
         let shared = Arc::new(Shared::new(
             env,
             dir.to_owned(),
@@ -471,6 +468,16 @@ impl Engine {
     /// failure what was written is removed.
     pub fn backup(&self, dest: &Path, progress: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Backup> {
         backup::take(&self.0.shared, dest, progress)
+    }
+
+    /// As [`Engine::backup`], to a place that is no folder. After a failure what was sent stays there, is no backup, and is
+    /// not sent again by the next attempt.
+    pub fn send_backup(
+        &self,
+        place: &dyn backup::Place,
+        progress: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<backup::Sent> {
+        backup::send(&self.0.shared, place, progress)
     }
 
     /// The directory.

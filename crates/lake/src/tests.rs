@@ -1,5 +1,6 @@
 //! The whole of it: through the engine on a simulated machine, and on its own.
 
+mod backups;
 mod cadence;
 mod commits;
 mod contract;

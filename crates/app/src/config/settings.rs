@@ -246,7 +246,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Text,
         "",
         None,
-        "Of a store that speaks S3, such as http://127.0.0.1:7070. Without one it is Amazon's.",
+        "Of a store that speaks S3, such as http://127.0.0.1:7070, for the warehouse, for backups and for the archive of the log. Without one it is Amazon's.",
     ),
     setting(
         "lake.s3_region",
@@ -367,7 +367,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Text,
         "",
         None,
-        "A folder that the commit log is copied to, so that a backup can be carried forward to any later commit; best on another disk. Nothing is ever removed there.",
+        "A folder, best on another disk, or s3://BUCKET/PREFIX that the commit log is copied to, so that a backup can be carried forward to any later commit. Nothing is ever removed there.",
     ),
     setting(
         "bench.sync_delay",

@@ -83,7 +83,7 @@ fn plain(batch: &RecordBatch, def: &TableDef) -> Vec<Vec<Value>> {
 }
 
 /// Everything that can be asked of a table, asked of both.
-fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng) -> Result<()> {
+pub(super) fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng) -> Result<()> {
     assert_eq!((table.rows(), table.next_row()), (kept.rows(), kept.next_row()));
     let (def, all) = (kept.def(), table.all_columns());
     let rows = plain(&kept.scan_from(RowId(1), usize::MAX, kept.all_columns())?, def);
@@ -173,9 +173,9 @@ struct Seen {
     past_lost: u64,
 }
 
-struct Life<'a> {
+pub(super) struct Life<'a> {
     machine: &'a SimEnv,
-    engine: Engine,
+    pub engine: Engine,
     lake: Arc<Materializer>,
     held: Vec<[Arc<Snapshot>; 2]>,
 }
@@ -200,7 +200,7 @@ impl<'a> Life<'a> {
         self.submit(NAMES.into_iter().map(op).collect());
     }
 
-    fn tables(&self) -> Option<[Arc<Snapshot>; 2]> {
+    pub fn tables(&self) -> Option<[Arc<Snapshot>; 2]> {
         let root = self.engine.root();
         let [table, kept] = NAMES.map(|name| root.table(name).cloned());
         Some([table?, kept?])
@@ -361,7 +361,7 @@ fn whatever_is_asked_rows_in_the_lake_answer_as_those_that_never_left() {
 }
 
 /// Some sealed and landed rows of both tables, of which what is old was let go of.
-fn filled<'a>(machine: &'a SimEnv, options: Options, layout: usize, rounds: usize) -> Life<'a> {
+pub(super) fn filled<'a>(machine: &'a SimEnv, options: Options, layout: usize, rounds: usize) -> Life<'a> {
     let life = Life::begin(machine, options).unwrap();
     let create = |def| Op::CreateTable { def, if_absent: true };
     life.submit(defs(Hot::Bytes(0), layout, false).map(create).to_vec());

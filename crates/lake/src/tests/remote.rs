@@ -26,20 +26,20 @@ use crate::objects::Objects;
 
 /// A store in which one call fails, or all from one on.
 #[derive(Debug, Default)]
-pub struct Flaky {
-    store: Arc<InMemory>,
-    calls: AtomicU64,
+pub(super) struct Flaky {
+    pub store: Arc<InMemory>,
+    pub calls: AtomicU64,
     fault: Mutex<Option<Fault>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Fault {
+pub(super) struct Fault {
     /// The call that fails, from 1 on.
-    call: u64,
+    pub call: u64,
     /// It does its work, and its answer is lost.
-    is_done: bool,
+    pub is_done: bool,
     /// And none after it does.
-    ends: bool,
+    pub ends: bool,
 }
 
 enum Meets {
@@ -68,7 +68,7 @@ impl Flaky {
     }
 
     /// Lets it fail so, counted from now.
-    fn fail(&self, fault: Fault) {
+    pub fn fail(&self, fault: Fault) {
         self.calls.store(0, Ordering::Relaxed);
         *self.fault.lock().unwrap() = Some(fault);
     }
