@@ -99,7 +99,26 @@ pub struct Lake {
     pub warehouse: String,
     pub s3_endpoint: String,
     pub s3_region: String,
+    pub catalog: String,
+    pub catalog_warehouse: String,
+    pub catalog_token: Secret,
+    pub catalog_credential: Secret,
+    pub catalog_scope: String,
+    pub catalog_oauth2_uri: String,
 }
+
+/// A text that is shown to nobody.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { HIDDEN })
+    }
+}
+
+/// In the place of a secret.
+const HIDDEN: &str = "(not shown)";
 
 /// Requests that are remembered by their key.
 #[derive(Clone, Debug, Deserialize)]
@@ -258,7 +277,11 @@ impl Config {
             }
             let value =
                 self.figment.find_value(setting.path).map(|value| written(&value)).unwrap_or_default();
-            let line = format!("{name} = {value}");
+            let line = match setting.form {
+                // A settings file made of this has to get the secret from elsewhere.
+                Form::Secret if value != "\"\"" => format!("# {name} {HIDDEN}"),
+                _ => format!("{name} = {value}"),
+            };
             let _ = writeln!(out, "{line:<40} # {}", self.source(setting.path));
         }
         out
@@ -268,7 +291,8 @@ impl Config {
     pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, String)> + '_ {
         SETTINGS.iter().map(|setting| {
             let value = self.figment.find_value(setting.path).map(|value| bare(&value)).unwrap_or_default();
-            (setting, value, self.source(setting.path))
+            let is_hidden = setting.form == Form::Secret && !value.is_empty();
+            (setting, if is_hidden { HIDDEN.to_owned() } else { value }, self.source(setting.path))
         })
     }
 
@@ -333,7 +357,7 @@ impl Provider for Given {
 fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
-        Form::Text => Ok(Value::from(text)),
+        Form::Text | Form::Secret => Ok(Value::from(text)),
         Form::OneOf(_) | Form::Level => match setting.misread(text) {
             Some((why, _)) => Err(why),
             None => Ok(Value::from(text)),

@@ -107,6 +107,8 @@ impl Service {
                 ..lake_options(config)?
             },
         };
+        let lake_options =
+            lake::Options { catalog: warehouse::catalog(config, engine.env())?, ..lake_options };
         engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;

@@ -24,6 +24,7 @@ use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::order::Order;
+use crate::rest::{self, Entry};
 use crate::row_ids;
 use crate::schema::Columns;
 use crate::spec::{Specs, specs_of};
@@ -108,7 +109,9 @@ fn next_metadata(base: &Lake, columns: &Columns) -> Metadata {
         timestamp_ms: next.last_updated_ms,
         metadata_file: format!("{}/metadata/{}", next.location, metadata_name(base.version)),
     };
-    next.metadata_log.push(old);
+    if base.entry.is_none() {
+        next.metadata_log.push(old);
+    }
     if !base.is_of(columns) {
         next.set_schema(&columns.iceberg, columns.last_id);
         next.set_layout(&columns.layout);
@@ -160,7 +163,7 @@ impl Work<'_> {
         let lsn = self.table.lsn();
         let clears = self.purpose == Purpose::Erase && is_whole;
         self.describes = is_new && base.data.iter().any(|live| !self.undescribed(&live.entry).is_empty());
-        let tells_otherwise = self.describes || clears && self.has_traces();
+        let tells_otherwise = self.describes || clears && (self.has_traces() || self.has_doubtful());
         if changed.is_empty() && !tells_otherwise && !is_new && (!clears || base.kept.len() <= 1) {
             return Ok(None);
         }
@@ -197,6 +200,11 @@ impl Work<'_> {
     fn has_traces(&self) -> bool {
         !self.base.emptied.is_empty()
             || self.base.manifests.iter().any(|m| m.file.files[Status::Deleted as usize] > 0)
+    }
+
+    /// Whether files with whatever rows lie about until the table has moved on.
+    fn has_doubtful(&self) -> bool {
+        self.base.entry.as_ref().is_some_and(|entry| !entry.doubtful.is_empty())
     }
 
     /// Deleted rows in files that are written anew.
@@ -268,8 +276,7 @@ impl Work<'_> {
         lake.emptied = base.emptied.clone();
         lake.kept = base.kept.clone();
         (lake.data, lake.deletes) = (base.data.clone(), base.deletes.clone());
-        self.publish(&mut lake, clears)?;
-        Ok(lake)
+        self.publish(lake, clears)
     }
 
     fn land(&mut self, changed: Changed, row: RowId, lsn: Lsn, clears: bool) -> Result<Lake> {
@@ -327,8 +334,7 @@ impl Work<'_> {
         let mut lake = self.lake(row, lsn);
         (lake.data, lake.deletes, lake.kept, lake.manifests) = (data, live_deletes, kept, manifests);
         lake.emptied = emptied.iter().map(|m| m.file.path.as_str().into()).collect();
-        self.publish(&mut lake, clears)?;
-        Ok(lake)
+        self.publish(lake, clears)
     }
 
     /// The data files after a change, by their first rows.
@@ -373,15 +379,21 @@ impl Work<'_> {
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: base.cache.clone(),
+            entry: base.entry.as_ref().map(Entry::next),
         }
     }
 
-    /// Writes the metadata file: the commit.
-    fn publish(&mut self, lake: &mut Lake, clears: bool) -> Result<()> {
+    /// Writes the metadata file, or tells the catalog: the commit.
+    fn publish(&mut self, mut lake: Lake, clears: bool) -> Result<Lake> {
         let now_ms = lake.metadata.last_updated_ms;
         match clears {
-            true => expiry::expire_all_but_current(lake)?,
-            false => expiry::expire(lake, self.options, now_ms)?,
+            true => expiry::expire_all_but_current(&mut lake)?,
+            false => expiry::expire(&mut lake, self.options, now_ms)?,
+        }
+        if lake.entry.is_some() {
+            let (tick, base) = (&mut self.tick, self.base);
+            base.store.sync_dir(&base.dir.join("metadata"))?;
+            return rest::commit(base, lake, || tick(0));
         }
         let bytes = lake.metadata.to_bytes()?;
         let written = bytes.len() as u64;
@@ -392,7 +404,8 @@ impl Work<'_> {
             unsure.store(true, Ordering::Release);
             Ok(())
         })?;
-        lake.write_hint()
+        lake.write_hint()?;
+        Ok(lake)
     }
 }
 

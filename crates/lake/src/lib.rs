@@ -54,6 +54,7 @@ mod options;
 mod order;
 mod owners;
 pub mod reader;
+pub mod rest;
 mod row_ids;
 mod schema;
 mod single;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use types::{Error, Result, TableDef, TableId};
+use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 
 use crate::cache::Cache;
 use crate::files;
 use crate::manifest::{self, Content, Status};
 use crate::metadata::Metadata;
+use crate::rest::Entry;
 use crate::spec::specs_of;
 use crate::state::{
     Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, metadata_name, newest_version, version_of,
@@ -55,8 +56,26 @@ impl Lake {
                     .hint("move that directory away; the table then lands anew"));
             }
         }
-        let (row, lsn) = metadata.position().map_err(in_file)?;
-        let specs = specs_of(&metadata).map_err(in_file)?;
+        let position = metadata.position().map_err(in_file)?;
+        let lake = Lake::assemble(store, dir, version, metadata, position, cache, None).map_err(in_file)?;
+        for path in lake.unnamed(&|name| is_our_metadata(name) || is_our_data(name))? {
+            store.remove(&path)?;
+        }
+        lake.write_hint()?;
+        Ok(Some(lake))
+    }
+
+    /// A lake out of metadata and the files that they name.
+    pub(crate) fn assemble(
+        store: &Store,
+        dir: &Path,
+        version: u64,
+        metadata: Metadata,
+        (row, lsn): (RowId, Lsn),
+        cache: &Arc<Cache>,
+        entry: Option<Entry>,
+    ) -> Result<Lake> {
+        let specs = specs_of(&metadata)?;
         let mut lake = Lake {
             store: store.clone(),
             dir: dir.to_owned(),
@@ -76,11 +95,10 @@ impl Lake {
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: cache.clone(),
+            entry,
         };
         lake.read_snapshots()?;
-        lake.sweep()?;
-        lake.write_hint()?;
-        Ok(Some(lake))
+        Ok(lake)
     }
 
     /// Finds what each kept snapshot is the last to name, and the manifests of the current one.
@@ -170,8 +188,8 @@ impl Lake {
         Ok(())
     }
 
-    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1).
-    fn sweep(&self) -> Result<()> {
+    /// Files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1).
+    pub(crate) fn unnamed(&self, is_ours: &dyn Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
         named.insert(self.metadata_path());
         for old in &self.metadata.metadata_log {
@@ -192,16 +210,17 @@ impl Lake {
                 named.insert(self.local(&entry.file.path)?);
             }
         }
-        for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
+        let mut unnamed = Vec::new();
+        for sub in ["metadata", "data"] {
             let dir = self.dir.join(sub);
             for entry in self.store.list(&dir)? {
                 let path = dir.join(&entry.name);
-                if !entry.is_dir && ours(&entry.name) && !named.contains(&path) {
-                    self.store.remove(&path)?;
+                if !entry.is_dir && is_ours(&entry.name) && !named.contains(&path) {
+                    unnamed.push(path);
                 }
             }
         }
-        Ok(())
+        Ok(unnamed)
     }
 }
 
@@ -223,8 +242,17 @@ pub(crate) fn table_id_in(store: &Store, dir: &Path) -> Result<Option<TableId>> 
 
 /// Removes a table's directory with everything that is ours in it.
 pub(crate) fn remove_dir(store: &Store, dir: &Path) -> Result<()> {
+    remove_files(store, dir, is_our_metadata)
+}
+
+/// The same with the metadata files that a catalog wrote there.
+pub(crate) fn remove_all(store: &Store, dir: &Path) -> Result<()> {
+    remove_files(store, dir, |name| is_our_metadata(name) || name.ends_with(".metadata.json"))
+}
+
+fn remove_files(store: &Store, dir: &Path, is_our_metadata: fn(&str) -> bool) -> Result<()> {
     // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
-    for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
+    for (sub, ours) in [("metadata", is_our_metadata), ("data", is_our_data as fn(&str) -> bool)] {
         let path = dir.join(sub);
         let mut names: Vec<String> = store.list(&path)?.into_iter().map(|e| e.name).collect();
         names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));

@@ -19,6 +19,7 @@ use crate::files;
 use crate::load;
 use crate::options::Options;
 use crate::owners::Owners;
+use crate::rest;
 use crate::schema::Columns;
 use crate::state::Lake;
 use crate::store::Store;
@@ -81,8 +82,18 @@ impl Materializer {
     fn load(&self, place: &Place, table: &Snapshot) -> Result<Option<Lake>> {
         let (def, store) = (table.def(), self.store(place));
         store.make_sure()?;
-        let lake = Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.cache)?;
-        if let Some(lake) = &lake
+        let lake = match &self.options.catalog {
+            None => Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.cache)?,
+            Some(catalog) => rest::load(catalog, &self.options, &store, place, def, &self.cache)?,
+        };
+        self.check_history(table, &lake)?;
+        Ok(lake)
+    }
+
+    /// Refuses a lake that is not of this state of the table.
+    fn check_history(&self, table: &Snapshot, lake: &Option<Lake>) -> Result<()> {
+        let def = table.def();
+        if let Some(lake) = lake
             && (lake.lsn > table.lsn() || lake.row >= table.next_row())
         {
             return Err(Error::damaged(format!(
@@ -107,11 +118,19 @@ impl Materializer {
             ))
             .hint(OTHER_STATE));
         }
-        Ok(lake)
+        Ok(())
     }
 
     /// What is on disk, or a new lake without rows.
     fn begin(&self, place: &Place, table: &Snapshot) -> Result<Lake> {
+        if let Some(catalog) = &self.options.catalog {
+            let (store, def) = (self.store(place), table.def());
+            store.make_sure()?;
+            let lake = rest::begin(catalog, &self.options, &store, place, def, table.lsn(), &self.cache)?;
+            let lake = Some(lake);
+            self.check_history(table, &lake)?;
+            return lake.ok_or_else(|| Error::internal("a lake was begun"));
+        }
         if let Some(lake) = self.load(place, table)? {
             return Ok(lake);
         }
@@ -148,7 +167,13 @@ impl Materializer {
         budget: &mut Budget<'_>,
     ) -> Result<Progress> {
         let known = from.and_then(|from| Some((from, from.published::<Lake>()?)));
-        let Some((from, base)) = known.filter(|(_, lake)| !lake.unsure.load(Ordering::Acquire)) else {
+        let is_unsure = |lake: &Lake| lake.unsure.load(Ordering::Acquire);
+        if let Some((_, lake)) = known.as_ref().filter(|(_, lake)| is_unsure(lake))
+            && let Some(found) = rest::settle(lake)?
+        {
+            return Ok(Progress::Advanced(position_of(found, None)));
+        }
+        let Some((from, base)) = known.filter(|(_, lake)| !is_unsure(lake)) else {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         };
         let columns = base.columns_of(table.def())?;
@@ -217,7 +242,7 @@ pub fn table_dir(warehouse: &Path, full_name: &str) -> PathBuf {
 }
 
 /// The table that a place is of: its directory has the table's id for a name.
-fn table_of(place: &Place) -> Option<TableId> {
+pub(crate) fn table_of(place: &Place) -> Option<TableId> {
     place.dir.file_name()?.to_str()?.parse().ok().map(TableId)
 }
 
@@ -332,7 +357,7 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn is_remote(&self) -> bool {
-        self.options.objects.is_some()
+        self.options.objects.is_some() || self.options.catalog.is_some()
     }
 
     fn is_asked(&self, def: &TableDef) -> bool {
@@ -379,7 +404,11 @@ impl table::materializer::Materializer for Materializer {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
         // Else another table has the directory, and files of these names are its own.
-        let Some(_lease) = self.owners.take(&lake.dir, table) else { return Ok(()) };
+        let dir = match &lake.entry {
+            None => lake.dir.clone(),
+            Some(entry) => table_dir(&self.options.warehouse, &entry.name),
+        };
+        let Some(_lease) = self.owners.take(&dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
         let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, erases)?;
         if erases {
@@ -398,6 +427,11 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn dropped(&self, place: &Place) -> Result<()> {
+        if let Some(catalog) = &self.options.catalog {
+            let store = self.store(place);
+            store.make_sure()?;
+            rest::dropped(catalog, &self.options, &store, place)?;
+        }
         let place_file = place.dir.join(WHERE);
         // Whoever wrote it may have died before it had its name.
         files::remove(&place.env, &place.dir.join(format!("{WHERE}{}", files::TEMPORARY)))?;

@@ -11,6 +11,7 @@ use crate::cache::Cache;
 use crate::delete_file;
 use crate::manifest::{DataFile, Entry, ManifestFile};
 use crate::metadata::Metadata;
+use crate::rest::Entry;
 use crate::schema::Columns;
 use crate::spec::Specs;
 use crate::store::Store;
@@ -50,6 +51,8 @@ pub struct Lake {
     /// The last step from here failed.
     pub(crate) failing: AtomicBool,
     pub(crate) cache: Arc<Cache>,
+    /// Where it stands in a catalog elsewhere, if its commits are made there; then it has no metadata files of its own.
+    pub(crate) entry: Option<Entry>,
 }
 
 /// Files to remove once a commit is published. Taken once; what is not taken goes over to the next commit.
@@ -211,13 +214,24 @@ impl Lake {
         self.dir.join("metadata").join(metadata_name(self.version))
     }
 
+    /// Whether a catalog elsewhere has its metadata.
+    pub fn is_in_catalog(&self) -> bool {
+        self.entry.is_some()
+    }
+
     /// The same file as others call it.
     pub fn metadata_location(&self) -> String {
+        if let Some(entry) = &self.entry {
+            return entry.metadata_location.clone();
+        }
         format!("{}/metadata/{}", self.metadata.location, metadata_name(self.version))
     }
 
     /// Whether what names all of its files is where it was written.
     pub fn is_there(&self) -> Result<bool> {
+        if let Some(entry) = &self.entry {
+            return Ok(!entry.is_gone());
+        }
         self.store.exists(&self.metadata_path())
     }
 
