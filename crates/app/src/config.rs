@@ -40,7 +40,25 @@ pub struct Config {
     pub bench: Bench,
     /// Where each value came from.
     #[serde(skip)]
-    figment: Figment,
+    figment: Values,
+}
+
+/// All that was given, of which nothing is shown: there may be secrets in it.
+#[derive(Clone, Default)]
+struct Values(Figment);
+
+impl std::fmt::Debug for Values {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl std::ops::Deref for Values {
+    type Target = Figment;
+
+    fn deref(&self) -> &Figment {
+        &self.0
+    }
 }
 
 /// What kind of machine the defaults are for.
@@ -239,7 +257,7 @@ impl Config {
             figment = figment.merge(Given::new(setting, text, flag)?);
         }
         let mut config: Config = figment.extract().map_err(|error| wrong_value(&error))?;
-        config.figment = figment;
+        config.figment = Values(figment);
         // Of all sources at once: what a file holds is known only now.
         for setting in SETTINGS {
             let Some(value) = config.figment.find_value(setting.path).ok() else { continue };
@@ -497,6 +515,7 @@ fn wrong_value(error: &figment::Error) -> Error {
         other => other.to_string(),
     };
     match (settings::find(&path), &error.kind) {
+        (Some(setting), _) if setting.form == Form::Secret => wrong(setting, &place, "it is no text", ""),
         (Some(setting), FigmentKind::UnknownVariant(found, _)) => {
             let why = setting.misread(found).map_or(why, |(why, _)| why);
             wrong(setting, &place, &why, found)

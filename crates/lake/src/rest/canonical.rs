@@ -40,7 +40,8 @@ fn picked(of: &Json, own: &[&str], of_field: &[&str]) -> Json {
 }
 
 fn schema(of: &Json) -> Result<Json> {
-    let mut made = json!({ "type": "struct", "schema-id": of["schema-id"], "fields": fields(&of["fields"], 0)? });
+    let mut made =
+        json!({ "type": "struct", "schema-id": of["schema-id"], "fields": fields(&of["fields"], 0)? });
     if let Some(ids) = of["identifier-field-ids"].as_array().filter(|ids| !ids.is_empty()) {
         made["identifier-field-ids"] = json!(ids);
     }

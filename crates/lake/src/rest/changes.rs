@@ -34,7 +34,15 @@ pub(super) fn between(before: &Metadata, after: &Metadata) -> Result<Changes> {
     put(&mut updates, Kept::of(&before.sort_orders, "order-id"), &after.sort_orders, &order)?;
     let (old, new) = (before.default_sort_order_id, after.default_sort_order_id);
     // The change has a name of its own for it, unlike the order.
-    set_as(&mut updates, "set-default-sort-order", "sort-order-id", "order-id", &before.sort_orders, old, new);
+    set_as(
+        &mut updates,
+        "set-default-sort-order",
+        "sort-order-id",
+        "order-id",
+        &before.sort_orders,
+        old,
+        new,
+    );
     put_snapshots(&mut updates, before, after)?;
     put_properties(&mut updates, &before.properties, &after.properties);
     Ok(Changes { requirements: requirements(before), updates })
@@ -103,9 +111,8 @@ fn put_snapshots(updates: &mut Vec<Json>, before: &Metadata, after: &Metadata) -
     }
     if let Some(current) = after.current_snapshot_id.filter(|id| Some(*id) != before.current_snapshot_id) {
         let action = "set-snapshot-ref";
-        updates.push(
-            json!({ "action": action, "ref-name": "main", "type": "branch", "snapshot-id": current }),
-        );
+        updates
+            .push(json!({ "action": action, "ref-name": "main", "type": "branch", "snapshot-id": current }));
     }
     let still: HashSet<i64> = after.snapshots.iter().map(|s| s.snapshot_id).collect();
     let gone: Vec<i64> =

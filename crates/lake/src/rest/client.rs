@@ -309,7 +309,12 @@ impl Catalog {
                     Broken::NotSent(why) => (why, true),
                     Broken::Unknown(why) => (why, method == Method::Get),
                 };
-                Failed { error: Error::io(what, io::Error::other(why)), is_certain, status: 0, is_missing: false }
+                Failed {
+                    error: Error::io(what, io::Error::other(why)),
+                    is_certain,
+                    status: 0,
+                    is_missing: false,
+                }
             })?;
             match request.bearer {
                 Some(token) if answer.status == 401 && self.0.tokens.can_renew() && !is_renewed => {
@@ -336,7 +341,8 @@ impl Catalog {
             _ => Error::io(what, io::Error::other(format!("it answers with {status}{said}"))),
         };
         // What a server says when it did not get through to the end, or somebody between us and it, means nothing.
-        let is_certain = matches!(status, 400..=407 | 410..=417 | 421 | 422 | 424 | 426 | 428 | 429 | 431 | 501);
+        let is_certain =
+            matches!(status, 400..=407 | 410..=417 | 421 | 422 | 424 | 426 | 428 | 429 | 431 | 501);
         Failed { error, is_certain, status, is_missing: is_missing(answer) }
     }
 }
@@ -427,9 +433,12 @@ fn base(uri: &str) -> Result<String> {
 fn base_of(uri: &str, setting: &str) -> Result<String> {
     let rest = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://"));
     let host = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
-    if host.is_empty() || uri.contains(['?', '#']) || uri.chars().any(|c| c.is_whitespace() || c.is_control()) {
+    if host.is_empty() || uri.contains(['?', '#']) || uri.chars().any(|c| c.is_whitespace() || c.is_control())
+    {
         return Err(Error::invalid(format!("{setting} is no address: `{}`", types::name::printable(uri)))
-            .hint("write http:// or https://, the host, and the path before /v1: http://127.0.0.1:8181/catalog"));
+            .hint(
+                "write http:// or https://, the host, and the path before /v1: http://127.0.0.1:8181/catalog",
+            ));
     }
     if host.contains('@') {
         // Not shown: there is a password in it.

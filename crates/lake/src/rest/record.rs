@@ -41,16 +41,15 @@ impl Record {
         })?;
         match record.version {
             VERSION => Ok(Some(record)),
-            other => {
-                Err(Error::new(Kind::Newer, format!("format {other} of {}", path.display())))
-            }
+            other => Err(Error::new(Kind::Newer, format!("format {other} of {}", path.display()))),
         }
     }
 
     /// Puts it in place of another one, durable.
     pub fn write(&self, place: &Place) -> Result<()> {
         let path = place.dir.join(FILE);
-        let bytes = serde_json::to_vec(self).map_err(|e| Error::internal(format!("writing a record: {e}")))?;
+        let bytes =
+            serde_json::to_vec(self).map_err(|e| Error::internal(format!("writing a record: {e}")))?;
         files::replace(&place.env, &path, &bytes)?;
         files::sync_dir(&place.env, &place.dir)
     }

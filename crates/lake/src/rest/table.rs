@@ -157,7 +157,9 @@ fn refuse_foreign(catalog: &Catalog, def: &TableDef, metadata: &Metadata) -> Res
         ours = snapshot.parent_snapshot_id.and_then(|parent| metadata.snapshot(parent));
     }
     let cure = match ours {
-        Some(ours) => format!("roll it back there to snapshot {}, or drop it and it lands anew", ours.snapshot_id),
+        Some(ours) => {
+            format!("roll it back there to snapshot {}, or drop it and it lands anew", ours.snapshot_id)
+        }
         None => "drop it there and it lands anew".to_owned(),
     };
     Err(Error::conflict(format!(
@@ -240,9 +242,10 @@ fn create(
     };
     // Checked where it is undone easily: nothing is in it yet.
     let fits = dir_of(options, &made.location).and_then(|_| {
-        let lost = wanted.properties.iter().find(|(key, value)| {
-            key.starts_with("polynya.") && made.properties.get(*key) != Some(value)
-        });
+        let lost = wanted
+            .properties
+            .iter()
+            .find(|(key, value)| key.starts_with("polynya.") && made.properties.get(*key) != Some(value));
         match lost {
             None => Ok(()),
             Some((key, _)) => Err(Error::invalid(format!(
@@ -281,7 +284,8 @@ fn defined(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake>
 
 /// Whether a catalog kept a definition as it was told it.
 fn check_definition(catalog: &Catalog, name: &str, found: &Metadata, wanted: &Metadata) -> Result<()> {
-    let by_id = |all: &[serde_json::Value], key: &str, id: i32| all.iter().find(|one| one[key] == json!(id)).cloned();
+    let by_id =
+        |all: &[serde_json::Value], key: &str, id: i32| all.iter().find(|one| one[key] == json!(id)).cloned();
     let spec = |of: &Metadata| by_id(&of.partition_specs, "spec-id", of.default_spec_id);
     let order = |of: &Metadata| by_id(&of.sort_orders, "order-id", of.default_sort_order_id);
     let schema = wanted.schema().is_some_and(|schema| found.has_schema(schema));

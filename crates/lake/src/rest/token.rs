@@ -14,7 +14,12 @@ pub enum Identity {
     Nobody,
     Token(String),
     /// OAuth2's client credentials.
-    Client { id: String, secret: String, scope: String, token_url: String },
+    Client {
+        id: String,
+        secret: String,
+        scope: String,
+        token_url: String,
+    },
 }
 
 pub struct Tokens {

@@ -35,7 +35,8 @@ fn check(bench: &Bench, fake: &Fake, states: &States, what: &str) {
     let (row, lsn) = metadata.position().unwrap();
     let found = read_told(&bench.store(), &dir, metadata).unwrap_or_else(|e| panic!("{what}: {e}"));
     let expected = states.get(&(row.0, lsn.0));
-    let expected = expected.unwrap_or_else(|| panic!("{what}: it stands at {row} {lsn}, where the table never was"));
+    let expected =
+        expected.unwrap_or_else(|| panic!("{what}: it stands at {row} {lsn}, where the table never was"));
     assert!(expected.keys().eq(found.keys()), "{what}: other rows than the table had at {row} {lsn}");
 }
 

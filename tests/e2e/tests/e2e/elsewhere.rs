@@ -97,7 +97,10 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
     server.stop(Duration::from_secs(30)).unwrap();
     // A catalog that is none is told as that, before anything is served.
     let wrong = format!("lake.catalog=http://{}", catalog.target().address());
-    let said = program::complaint(root.path(), &["serve", "--data", data, "--listen", "127.0.0.1:0", "--set", &wrong]);
+    let said = program::complaint(
+        root.path(),
+        &["serve", "--data", data, "--listen", "127.0.0.1:0", "--set", &wrong],
+    );
     assert!(said.contains("no Iceberg REST catalog") && said.contains("before /v1"), "{said}");
     catalog.stop(Duration::from_secs(30)).unwrap();
 }

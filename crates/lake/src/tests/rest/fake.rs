@@ -301,7 +301,9 @@ impl State {
             };
         }
         let mut updates = list("updates");
-        for update in updates.iter_mut().filter(|update| self.always_reassigns && update["action"] == "add-schema") {
+        for update in
+            updates.iter_mut().filter(|update| self.always_reassigns && update["action"] == "add-schema")
+        {
             update["schema"] = other_ids(&update["schema"]);
             update["last-column-id"] = Json::Null;
         }

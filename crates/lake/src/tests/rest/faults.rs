@@ -131,7 +131,9 @@ fn a_machine_that_dies_at_every_call_leaves_the_lake_at_a_commit() {
 fn whatever_fails_when_the_lake_ends_as_the_table() {
     let _limit = testkit::limit(900);
     let (mut kills, mut lates, mut failures) = (0, 0, 0);
-    for seed in testkit::seeds(150) {
+    let seeds = testkit::seeds(150);
+    let count = (seeds.end - seeds.start) as usize;
+    for seed in seeds {
         let mut rng = Rng::new(seed);
         let layouts: Layouts = [&[0][..], &[2, 3], &[6, 1], &[0, 5]][(seed % 4) as usize];
         let (mut bench, fake) = begin(layouts);
@@ -143,7 +145,7 @@ fn whatever_fails_when_the_lake_ends_as_the_table() {
             note(&bench, &mut states).unwrap();
             fake.fail_at_random(rng.below(u64::MAX), 2 + rng.below(8));
             for _ in 0..rng.below(5) {
-                failures += u32::from(bench.try_land().is_err());
+                failures += usize::from(bench.try_land().is_err());
                 check(&bench, &fake, &states, &what);
                 if rng.below(4) == 0 {
                     lates += fake.deliver();
@@ -180,7 +182,9 @@ fn whatever_fails_when_the_lake_ends_as_the_table() {
         let unnamed = bench.lake().unnamed(&|_| true).unwrap();
         assert_eq!(unnamed, Vec::<std::path::PathBuf>::new(), "seed {seed}");
     }
-    assert!(kills > 300 && lates > 50 && failures > 500, "{kills} kills, {lates} late, {failures} failures");
+    // One seed alone may meet little.
+    let is_met = kills > 2 * count && lates > count / 4 && failures > 3 * count;
+    assert!(is_met || count < 10, "{kills} kills, {lates} late, {failures} failures in {count} seeds");
 }
 
 /// An erasure is done only when no file with what was deleted lies about, those of a commit in doubt included.

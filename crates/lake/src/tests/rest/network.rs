@@ -109,7 +109,9 @@ fn read(stream: &mut TcpStream) -> Option<Request> {
 #[test]
 fn a_lake_lands_over_a_connection_that_fails_in_every_way() {
     let _limit = testkit::limit(300);
-    for how in [How::Well, How::Lost, How::Dropped, How::Late, How::Before(500), How::After(503), How::Refused] {
+    for how in
+        [How::Well, How::Lost, How::Dropped, How::Late, How::Before(500), How::After(503), How::Refused]
+    {
         for call in 1..=7 {
             let fake = Fake::default();
             fake.wants_a_new_token();

@@ -7,8 +7,8 @@ use super::super::crashes::{self, Layouts, States};
 use super::super::support::{LAYOUTS, small};
 use super::fake::{Fake, How, URI};
 use super::{begin, catalog_in, check, land, options_in};
-use crate::rest::Catalog;
 use crate::Options;
+use crate::rest::Catalog;
 
 #[test]
 fn a_table_lands_in_a_catalog_as_in_files() {
@@ -229,11 +229,8 @@ fn a_token_is_had_for_a_credential_and_had_anew_when_it_ends() {
 fn what_is_wrong_with_a_catalog_is_said_with_its_cure() {
     let fake = Fake::default();
     let at = |uri: &str, token: Option<&str>| {
-        let options = crate::rest::Options {
-            uri: uri.into(),
-            token: token.map(str::to_owned),
-            ..Default::default()
-        };
+        let options =
+            crate::rest::Options { uri: uri.into(), token: token.map(str::to_owned), ..Default::default() };
         Catalog::new(Box::new(fake.clone()), &options, "database")
     };
     let says = |error: types::Error| format!("{error} ({})", error.hint_text().unwrap_or_default());
@@ -259,5 +256,8 @@ fn what_is_wrong_with_a_catalog_is_said_with_its_cure() {
     let read_only = ["GET /v1/{prefix}/namespaces/{namespace}/tables/{table}"];
     fake.offers(&read_only);
     let said = says(catalog.make_sure().unwrap_err());
-    assert!(said.contains("does not offer `POST /v1/{prefix}/namespaces/{namespace}/tables/{table}`"), "{said}");
+    assert!(
+        said.contains("does not offer `POST /v1/{prefix}/namespaces/{namespace}/tables/{table}`"),
+        "{said}"
+    );
 }
