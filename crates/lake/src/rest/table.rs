@@ -97,7 +97,7 @@ pub(crate) fn load(
             return Ok(None);
         }
         other => {
-            let found = match (other, metadata.properties.get(DATABASE)) {
+            let found = match (other, metadata.table_id()) {
                 (Some(id), _) => format!("table {id} of this database, which it has not made yet"),
                 (None, Some(_)) => "a table of another Polynya database".to_owned(),
                 (None, None) => "a table of another program".to_owned(),

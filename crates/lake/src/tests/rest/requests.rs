@@ -95,7 +95,10 @@ fn a_table_that_is_somebody_elses_is_refused() {
         assert_eq!(error.kind(), Kind::Exists, "{error}");
         assert!(error.to_string().contains("another Polynya database"), "{error}");
     }
-    fake.change("main.t", &[json!({ "action": "remove-properties", "removals": ["polynya.database"] })]);
+    fake.change(
+        "main.t",
+        &[json!({ "action": "remove-properties", "removals": ["polynya.database", "polynya.table-id"] })],
+    );
     let error = second.try_land().unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
     assert_eq!(fake.metadata("main.t").unwrap().table_uuid, before);
