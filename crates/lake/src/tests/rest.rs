@@ -49,6 +49,8 @@ fn land(bench: &mut Bench, fake: &Fake) {
 
 /// The table as it is now, by what a lake that has landed would say.
 fn note(bench: &Bench, states: &mut States) -> Result<()> {
+    // It may also be made now, without a row.
+    states.insert((0, bench.lsn), Default::default());
     states.insert((bench.tip.next_row().0 - 1, bench.lsn), rows_of(&bench.snapshot())?);
     Ok(())
 }
