@@ -24,7 +24,7 @@ use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::order::Order;
-use crate::rest::{self, Entry};
+use crate::rest::{self, Listed};
 use crate::row_ids;
 use crate::schema::Columns;
 use crate::spec::{Specs, specs_of};
@@ -109,7 +109,7 @@ fn next_metadata(base: &Lake, columns: &Columns) -> Metadata {
         timestamp_ms: next.last_updated_ms,
         metadata_file: format!("{}/metadata/{}", next.location, metadata_name(base.version)),
     };
-    if base.entry.is_none() {
+    if base.listed.is_none() {
         next.metadata_log.push(old);
     }
     if !base.is_of(columns) {
@@ -204,7 +204,7 @@ impl Work<'_> {
 
     /// Whether files with whatever rows lie about until the table has moved on.
     fn has_doubtful(&self) -> bool {
-        self.base.entry.as_ref().is_some_and(|entry| !entry.doubtful.is_empty())
+        self.base.listed.as_ref().is_some_and(|listed| !listed.doubtful.is_empty())
     }
 
     /// Deleted rows in files that are written anew.
@@ -379,7 +379,7 @@ impl Work<'_> {
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: base.cache.clone(),
-            entry: base.entry.as_ref().map(Entry::next),
+            listed: base.listed.as_ref().map(Listed::next),
         }
     }
 
@@ -390,7 +390,7 @@ impl Work<'_> {
             true => expiry::expire_all_but_current(&mut lake)?,
             false => expiry::expire(&mut lake, self.options, now_ms)?,
         }
-        if lake.entry.is_some() {
+        if lake.listed.is_some() {
             let (tick, base) = (&mut self.tick, self.base);
             base.store.sync_dir(&base.dir.join("metadata"))?;
             return rest::commit(base, lake, || tick(0));

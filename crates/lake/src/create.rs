@@ -50,7 +50,7 @@ pub(crate) fn create(
         unsure: AtomicBool::new(false),
         failing: AtomicBool::new(false),
         cache: cache.clone(),
-        entry: None,
+        listed: None,
     };
     store.publish(&lake.metadata_path(), lake.metadata.to_bytes()?, || Ok(()))?;
     lake.write_hint()?;

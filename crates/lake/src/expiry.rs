@@ -51,7 +51,7 @@ pub(crate) fn expire_all_but_current(lake: &mut Lake) -> Result<()> {
 
 fn forget_schemas(lake: &mut Lake) {
     // Catalogs differ in whether they can be told so, and one that is told needs as many as were ever defined.
-    if lake.entry.is_some() {
+    if lake.listed.is_some() {
         return;
     }
     let metadata = &mut lake.metadata;

@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::files;
 use crate::manifest::{self, Content, Status};
 use crate::metadata::Metadata;
-use crate::rest::Entry;
+use crate::rest::Listed;
 use crate::spec::specs_of;
 use crate::state::{
     Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, metadata_name, newest_version, version_of,
@@ -73,7 +73,7 @@ impl Lake {
         metadata: Metadata,
         (row, lsn): (RowId, Lsn),
         cache: &Arc<Cache>,
-        entry: Option<Entry>,
+        listed: Option<Listed>,
     ) -> Result<Lake> {
         let specs = specs_of(&metadata)?;
         let mut lake = Lake {
@@ -95,7 +95,7 @@ impl Lake {
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: cache.clone(),
-            entry,
+            listed,
         };
         lake.read_snapshots()?;
         Ok(lake)

@@ -404,9 +404,9 @@ impl table::materializer::Materializer for Materializer {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
         // Else another table has the directory, and files of these names are its own.
-        let dir = match &lake.entry {
+        let dir = match &lake.listed {
             None => lake.dir.clone(),
-            Some(entry) => table_dir(&self.options.warehouse, &entry.name),
+            Some(listed) => table_dir(&self.options.warehouse, &listed.name),
         };
         let Some(_lease) = self.owners.take(&dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);

@@ -30,7 +30,7 @@ mod table;
 mod token;
 
 pub use client::{Catalog, Options};
-pub(crate) use table::{Entry, begin, commit, dropped, load, settle};
+pub(crate) use table::{Listed, begin, commit, dropped, load, settle};
 
 /// In a table's properties: the id of the database that writes it.
 pub(crate) const DATABASE: &str = "polynya.database";

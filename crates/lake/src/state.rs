@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::delete_file;
 use crate::manifest::{DataFile, Entry, ManifestFile};
 use crate::metadata::Metadata;
-use crate::rest::Entry;
+use crate::rest::Listed;
 use crate::schema::Columns;
 use crate::spec::Specs;
 use crate::store::Store;
@@ -52,7 +52,7 @@ pub struct Lake {
     pub(crate) failing: AtomicBool,
     pub(crate) cache: Arc<Cache>,
     /// Where it stands in a catalog elsewhere, if its commits are made there; then it has no metadata files of its own.
-    pub(crate) entry: Option<Entry>,
+    pub(crate) listed: Option<Listed>,
 }
 
 /// Files to remove once a commit is published. Taken once; what is not taken goes over to the next commit.
@@ -216,21 +216,21 @@ impl Lake {
 
     /// Whether a catalog elsewhere has its metadata.
     pub fn is_in_catalog(&self) -> bool {
-        self.entry.is_some()
+        self.listed.is_some()
     }
 
     /// The same file as others call it.
     pub fn metadata_location(&self) -> String {
-        if let Some(entry) = &self.entry {
-            return entry.metadata_location.clone();
+        if let Some(listed) = &self.listed {
+            return listed.metadata_location.clone();
         }
         format!("{}/metadata/{}", self.metadata.location, metadata_name(self.version))
     }
 
     /// Whether what names all of its files is where it was written.
     pub fn is_there(&self) -> Result<bool> {
-        if let Some(entry) = &self.entry {
-            return Ok(!entry.is_gone());
+        if let Some(listed) = &self.listed {
+            return Ok(!listed.is_gone());
         }
         self.store.exists(&self.metadata_path())
     }

@@ -26,7 +26,7 @@ use crate::state::{Lake, local};
 use crate::store::Store;
 
 /// Where a lake stands in a catalog.
-pub(crate) struct Entry {
+pub(crate) struct Listed {
     catalog: Catalog,
     /// The table's full name.
     pub name: String,
@@ -46,15 +46,15 @@ struct Pending {
     changes: Changes,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for Listed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {:?}", self.metadata_location, self.catalog)
     }
 }
 
-impl Entry {
-    fn new(catalog: &Catalog, name: &str, metadata_location: String, doubtful: Vec<PathBuf>) -> Entry {
-        Entry {
+impl Listed {
+    fn new(catalog: &Catalog, name: &str, metadata_location: String, doubtful: Vec<PathBuf>) -> Listed {
+        Listed {
             catalog: catalog.clone(),
             name: name.to_owned(),
             metadata_location,
@@ -65,8 +65,8 @@ impl Entry {
     }
 
     /// Of the state that a commit leads to.
-    pub fn next(&self) -> Entry {
-        Entry::new(&self.catalog, &self.name, self.metadata_location.clone(), self.doubtful.clone())
+    pub fn next(&self) -> Listed {
+        Listed::new(&self.catalog, &self.name, self.metadata_location.clone(), self.doubtful.clone())
     }
 
     pub fn is_gone(&self) -> bool {
@@ -131,11 +131,11 @@ fn lake_of(
         error.hint("another program changed the table in the catalog; drop it there and it lands anew")
     })?;
     let dir = dir_of(options, &metadata.location)?;
-    let entry = Entry::new(catalog, &def.name, loaded.metadata_location, Vec::new());
-    let mut lake = Lake::assemble(store, dir, 0, metadata, position, cache, Some(entry))?;
+    let listed = Listed::new(catalog, &def.name, loaded.metadata_location, Vec::new());
+    let mut lake = Lake::assemble(store, dir, 0, metadata, position, cache, Some(listed))?;
     let doubtful = lake.unnamed(&is_made_by_us)?;
-    if let Some(entry) = &mut lake.entry {
-        entry.doubtful = doubtful;
+    if let Some(listed) = &mut lake.listed {
+        listed.doubtful = doubtful;
     }
     Ok(lake)
 }
@@ -276,8 +276,8 @@ fn defined(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake>
     check_definition(catalog, &columns.def.name, &metadata, &next)?;
     lake.specs = Arc::new(specs_of(&metadata)?);
     lake.metadata = metadata;
-    if let Some(entry) = &mut lake.entry {
-        entry.metadata_location = loaded.metadata_location;
+    if let Some(listed) = &mut lake.listed {
+        listed.metadata_location = loaded.metadata_location;
     }
     Ok(lake)
 }
@@ -311,24 +311,24 @@ pub(crate) fn commit(base: &Lake, lake: Lake, at_risk: impl FnOnce() -> Result<(
     send(base, Pending { lake: Box::new(lake), changes }, false)
 }
 
-fn entry_of(lake: &Lake) -> Result<&Entry> {
-    lake.entry.as_ref().ok_or_else(|| Error::internal("a lake without a catalog is committed to one"))
+fn listed_of(lake: &Lake) -> Result<&Listed> {
+    lake.listed.as_ref().ok_or_else(|| Error::internal("a lake without a catalog is committed to one"))
 }
 
 fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
-    let entry = entry_of(base)?;
-    let failed = match entry.catalog.commit(&entry.name, &pending.changes) {
+    let listed = listed_of(base)?;
+    let failed = match listed.catalog.commit(&listed.name, &pending.changes) {
         Ok(loaded) => return accept(base, *pending.lake, loaded),
         Err(failed) => failed,
     };
     let is_new = pending.lake.snapshot_id() != base.snapshot_id();
     if failed.is_missing {
         // It is made anew, and nothing names what was written for this one.
-        entry.is_gone.store(true, Ordering::Release);
+        listed.is_gone.store(true, Ordering::Release);
     }
     if !failed.is_certain {
         // Whether it is done is found out before anything else is. One without a snapshot has no files that would be lost.
-        *entry.pending.lock() = Some(pending).filter(|_| is_new);
+        *listed.pending.lock() = Some(pending).filter(|_| is_new);
     } else if !is_again {
         base.unsure.store(false, Ordering::Release);
     }
@@ -338,13 +338,13 @@ fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
 /// Finds out what became of a commit after `base`, and finishes it. `None`: nothing is known to be under way, and the table is
 /// to be loaded anew.
 pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
-    let Some(entry) = &base.entry else { return Ok(None) };
-    let Some(pending) = entry.pending.lock().take() else { return Ok(None) };
-    let loaded = match entry.catalog.table(&entry.name) {
+    let Some(listed) = &base.listed else { return Ok(None) };
+    let Some(pending) = listed.pending.lock().take() else { return Ok(None) };
+    let loaded = match listed.catalog.table(&listed.name) {
         Ok(Some(loaded)) => loaded,
         Ok(None) => return Ok(None),
         Err(failed) => {
-            *entry.pending.lock() = Some(pending);
+            *listed.pending.lock() = Some(pending);
             return Err(failed.into());
         }
     };
@@ -364,10 +364,10 @@ pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
 
 /// The lake as it stands after a commit that was carried out.
 fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
-    let entry = entry_of(base)?;
+    let listed = listed_of(base)?;
     let found = canonical::metadata(&loaded)?;
     let wanted = &lake.metadata;
-    check_definition(&entry.catalog, &entry.name, &found, wanted)?;
+    check_definition(&listed.catalog, &listed.name, &found, wanted)?;
     let ids = |of: &Metadata| of.snapshots.iter().map(|s| s.snapshot_id).collect::<Vec<_>>();
     let is_same = found.table_uuid == wanted.table_uuid
         && found.location == wanted.location
@@ -378,13 +378,13 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
         // Loaded anew it is looked at closely.
         return Err(Error::conflict(format!(
             "{} in the catalog at {} is not what was just committed; it is looked at anew",
-            entry.name,
-            entry.catalog.uri()
+            listed.name,
+            listed.catalog.uri()
         )));
     }
     let has_moved = lake.snapshot_id() != base.snapshot_id();
     lake.metadata = found;
-    let Some(next) = &mut lake.entry else { return Err(Error::internal("the lake lost its catalog")) };
+    let Some(next) = &mut lake.listed else { return Err(Error::internal("the lake lost its catalog")) };
     next.metadata_location = loaded.metadata_location;
     if has_moved {
         // What was made for the snapshot before can never be committed any more.
