@@ -132,7 +132,7 @@ fn lake_of(
     })?;
     let dir = dir_of(options, &metadata.location)?;
     let listed = Listed::new(catalog, &def.name, loaded.metadata_location, Vec::new());
-    let mut lake = Lake::assemble(store, dir, 0, metadata, position, cache, Some(listed))?;
+    let mut lake = Lake::assemble(store, &dir, 0, metadata, position, cache, Some(listed))?;
     let doubtful = lake.unnamed(&is_made_by_us)?;
     if let Some(listed) = &mut lake.listed {
         listed.doubtful = doubtful;
