@@ -363,7 +363,8 @@ impl Work<'_> {
         Lake {
             store: base.store.clone(),
             dir: base.dir.clone(),
-            version: base.version + 1,
+            // A catalog counts for itself.
+            version: if base.listed.is_some() { 0 } else { base.version + 1 },
             metadata: self.next.clone(),
             row,
             lsn,

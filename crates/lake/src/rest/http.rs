@@ -22,16 +22,6 @@ pub enum Method {
     Delete,
 }
 
-impl Method {
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Post => "POST",
-            Method::Delete => "DELETE",
-        }
-    }
-}
-
 #[derive(Clone)]
 pub struct Request {
     pub method: Method,

@@ -203,7 +203,12 @@ impl State {
         };
         let rest = request.url.split_once("/v1/").map_or("", |(_, rest)| rest);
         let path = rest.split('?').next().unwrap_or_default();
-        self.log.push(format!("{} {rest}", request.method.name()));
+        let method = match request.method {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        };
+        self.log.push(format!("{method} {rest}"));
         if path == "oauth/tokens" {
             return self.tokens(request);
         }
