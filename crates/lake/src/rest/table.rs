@@ -59,7 +59,7 @@ impl Listed {
             name: name.to_owned(),
             metadata_location,
             doubtful,
-            pending: Mutex::new(Rank::new(69, "lake pending commit"), None),
+            pending: Mutex::new(Rank::new(63, "lake pending commit"), None),
             is_gone: AtomicBool::new(false),
         }
     }

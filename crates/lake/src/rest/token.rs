@@ -39,7 +39,7 @@ const LIFE_PERCENT: u32 = 90;
 
 impl Tokens {
     pub fn new(identity: Identity) -> Tokens {
-        Tokens { identity, kept: Mutex::new(Rank::new(66, "lake catalog token"), None) }
+        Tokens { identity, kept: Mutex::new(Rank::new(61, "lake catalog token"), None) }
     }
 
     /// Whether another one can be had where one is not taken any more.
