@@ -64,6 +64,8 @@ pub struct TableReport {
     pub segments: usize,
     pub segment_bytes: u64,
     pub head_rows: u64,
+    /// Live rows that are in the lake alone, which is not read here.
+    pub lake_rows: u64,
 }
 
 impl Examination {

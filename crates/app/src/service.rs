@@ -109,7 +109,9 @@ impl Service {
         };
         let lake_options =
             lake::Options { catalog: warehouse::catalog(config, engine.env())?, ..lake_options };
-        engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
+        let lake = Arc::new(lake::Materializer::new(lake_options));
+        let lake_reads = Some(lake.reads());
+        engine.register(lake)?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
         // A command alone publishes nothing.
@@ -134,6 +136,7 @@ impl Service {
                 .collect(),
             search: Some(search.clone()),
             catalog: (!private).then_some(catalog),
+            lake_reads,
             catalog_defaults: warehouse::catalog_defaults(config),
             storm: if private { None } else { storm(data)? },
             ..match config.profile {
@@ -286,6 +289,7 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
         commit_wait: config.lake.commit_wait.0,
         trickle_wait: config.lake.commit_wait.0 * 6,
         snapshot_age_min: config.lake.keep.0,
+        read_bytes_max: usize::try_from(config.lake.read_bytes_max.0).unwrap_or(usize::MAX),
         ..lake::Options::new(warehouse, location)
     })
 }

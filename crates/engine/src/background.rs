@@ -15,6 +15,7 @@ use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
 use crate::cold;
 use crate::derive;
+use crate::evict;
 use crate::expire;
 use crate::forget;
 use crate::inbox::{BackgroundEdit, Request};
@@ -33,6 +34,7 @@ enum Task {
     Expire(expire::Task),
     Forget(forget::Task),
     Compress(cold::Task),
+    Evict(evict::Task),
     Leftover(Leftover),
 }
 
@@ -61,8 +63,9 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let expire = expire::again(&shared.root.load(), &shared.options, &mut background, now);
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
+        let evict = evict::again(shared, &shared.root.load(), &background, now);
         let obsolete = obsolete_again(&background, now);
-        let due = [failed, derive, expire, forget, cold, obsolete];
+        let due = [failed, derive, expire, forget, cold, evict, obsolete];
         let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
@@ -135,7 +138,7 @@ impl Drop for Sealing {
 }
 
 impl Under {
-    fn way(shared: &Arc<Shared>, what: What) -> Under {
+    pub(crate) fn way(shared: &Arc<Shared>, what: What) -> Under {
         let sealing = Sealing { shared: shared.clone(), bytes: 0, bytes_max: 0 };
         Under { shared: shared.clone(), what, ended: false, sealing }
     }
@@ -233,6 +236,7 @@ fn next(shared: &Shared) -> Option<Task> {
             | What::Compact(table)
             | What::Derive(table, _)
             | What::Expire(table)
+            | What::Evict(table)
             | What::Cold(table) => exists(table),
             What::Manifest | What::Preallocate => true,
         });
@@ -270,6 +274,10 @@ fn next(shared: &Shared) -> Option<Task> {
         if let Some(task) = derive::next(shared, &root, &mut background, now) {
             background.begin(task.what());
             return Some(Task::Derive(task));
+        }
+        if let Some(task) = evict::next(shared, &root, &background, now) {
+            background.begin(task.what());
+            return Some(Task::Evict(task));
         }
         if let Some(task) = cold::next(shared, &root, &background, now) {
             background.begin(task.what());
@@ -339,6 +347,9 @@ fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
     (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
 }
 
+/// A table of fewer segments is not merged while seals are behind.
+const SEGMENTS_WAIT_MAX: usize = 256;
+
 fn compactable(
     shared: &Shared,
     root: &Root,
@@ -360,7 +371,13 @@ fn compactable(
     if candidates.is_empty() {
         return None;
     }
+    // While writers are ahead of the seals, a merge would take the disk and the cores from what lets them go on. A seal is due
+    // then, and its end leads back here.
+    let pressed = shared.counters.head_bytes.get() >= shared.options.debt_soft_bytes / 2;
     for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
+        if pressed && snapshot.segments().len() < SEGMENTS_WAIT_MAX {
+            continue;
+        }
         if let Some(inputs) = compaction::plan(snapshot, &shared.options.compaction) {
             return Some((snapshot.clone(), inputs));
         }
@@ -371,8 +388,9 @@ fn compactable(
 
 /// A replaced segment that nobody reads any more and that no manifest names (G1).
 fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
-    let unused =
-        |o: &crate::shared::Obsolete| Arc::strong_count(&o.segment) == 1 && shared.manifest_covers(o.since);
+    let unused = |o: &crate::shared::Obsolete| {
+        Arc::strong_count(&o.segment) == 1 && !o.segment.is_shared() && shared.manifest_covers(o.since)
+    };
     let position = background.obsolete.iter().position(unused)?;
     let obsolete = background.obsolete.swap_remove(position);
     shared.counters.held_bytes.take(obsolete.segment.meta().bytes);
@@ -450,6 +468,10 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             let under = Under::way(shared, task.what());
             shared.counters.forgotten.add(1);
             hand_over(shared, task.edit(), under)
+        }
+        Task::Evict(task) => {
+            let under = Under::way(shared, task.what());
+            evict::run(shared, task, under)
         }
         Task::Compress(task) => {
             let under = Under::way(shared, task.what());
@@ -549,7 +571,10 @@ pub(crate) fn compact(
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
     let taken = || snapshot.segments().filter(|s| inputs.contains(&s.id())).map(|s| s.meta());
+    // What the lake alone had of rows that ended is not put away: the past is read less far back.
+    let is_away = snapshot.segments().any(|s| inputs.contains(&s.id()) && s.is_evicted());
     let kept = match (taken().next(), taken().next_back()) {
+        _ if is_away => None,
         (Some(first), Some(last)) => put_away(shared, snapshot, first.first_row, last.last_row)?,
         _ => None,
     };
@@ -579,7 +604,7 @@ pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<
 }
 
 /// The directory of a table's segments, durable by name.
-fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf> {
+pub(crate) fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf> {
     let dir = segment::table_dir(&shared.dir, table);
     let disk = &shared.env.disk;
     let make = || -> std::io::Result<()> {

@@ -134,6 +134,7 @@ fn write(
     made.dir(env, dest.join("tables"))?;
     let mut held: Vec<Held> = Vec::new();
     let mut states = Vec::with_capacity(root.table_count());
+    let needs: Vec<String> = root.tables().filter(|table| table.has_evicted()).map(|t| in_lake(t)).collect();
     for table in root.tables() {
         let def = table.def();
         let dir = segment::table_dir(dest, def.id);
@@ -171,7 +172,7 @@ fn write(
     for held in held {
         let id = held.def.id;
         let (from_dir, to_dir) = (segment::table_dir(&shared.dir, id), segment::table_dir(dest, id));
-        for name in segment::file_names(held.segment.id()) {
+        for name in segment::names_of(&held.segment) {
             let relative = segment::table_dir(Path::new(""), id).join(&name);
             let to = made.file(to_dir.join(&name));
             let (bytes, crc) = copy(env, &from_dir.join(&name), &to, &mut tick)?;
@@ -184,6 +185,12 @@ fn write(
             Kind::Damaged => blame(shared, &held, &from_dir, error, &mut tick),
             _ => error,
         })?;
+    }
+    let text = needs.iter().map(|need| format!("{need}\n")).collect::<String>();
+    if !text.is_empty() {
+        let path = made.file(dest.join(marker::LAKE));
+        copy::write_file(env, &path, text.as_bytes())?;
+        files.push(read_crc(env, dest, Path::new(marker::LAKE))?);
     }
     let bytes = manifest.encode();
     let path = made.file(dest.join(MANIFEST_NAME));
@@ -199,6 +206,17 @@ fn write(
     let archive = shared.archive.as_ref().map(|archive| archive.id);
     Marker { lsn, time, rows, tables: tables as u64, archive, files }.write(env, dest, made)?;
     Ok(backup)
+}
+
+/// What a backup lacks of a table, and where that is.
+fn in_lake(table: &Snapshot) -> String {
+    let (rows, _) = table.evicted();
+    let place = table.lake_place().unwrap_or_else(|| "a lake that is not open".into());
+    format!(
+        "table {}: {rows} rows up to row id {} are in the lake alone: {place}",
+        types::name::short_table_name(&table.def().name),
+        table.hot_from().0 - 1
+    )
 }
 
 /// Which of a segment's files is damaged if its copy is: that of the database as a rule, else the copy itself.

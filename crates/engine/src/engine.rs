@@ -380,6 +380,10 @@ impl Engine {
             all
         });
         shared.background.lock().leftovers.extend(orphans);
+        // One elsewhere may be away: the server starts without it.
+        if materializer.lands() && !materializer.is_remote() && !shared.stepped {
+            derive::open_evicted(shared, &materializer);
+        }
         shared.wake_background();
         Ok(())
     }
@@ -441,6 +445,7 @@ impl Engine {
             seals: counters.seals.get(),
             compactions: counters.compactions.get(),
             compressions: counters.compressions.get(),
+            evictions: counters.evictions.get(),
             manifests: counters.manifests.get(),
             forgotten: counters.forgotten.get(),
             past_bytes: root.tables().map(|table| table.past_bytes()).sum(),

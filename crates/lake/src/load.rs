@@ -7,26 +7,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 
-use crate::cache::Cache;
 use crate::files;
 use crate::manifest::{self, Content, Status};
 use crate::metadata::Metadata;
 use crate::rest::Listed;
 use crate::spec::specs_of;
 use crate::state::{
-    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, metadata_name, newest_version, version_of,
+    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version, version_of,
 };
 use crate::store::Store;
 
 impl Lake {
     /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
-    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there.
+    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there. One that is
+    /// `needed`, because it alone has rows, is never removed: that is an error.
     pub(crate) fn load(
         store: &Store,
         dir: &Path,
         def: &TableDef,
         location: &str,
-        cache: &Arc<Cache>,
+        shared: &Shared,
+        needed: bool,
     ) -> Result<Option<Lake>> {
         let metadata_dir = dir.join("metadata");
         let Some(version) = newest_version(store, dir)? else {
@@ -39,12 +40,19 @@ impl Lake {
         let metadata = Metadata::parse(&store.read(&path)?).map_err(in_file)?;
         match metadata.table_id() {
             Some(id) if id == def.id && metadata.location == location => {}
+            Some(id) if id == def.id && needed => {
+                return Err(Error::damaged(format!(
+                    "the lake of {} is that of {}, and not of {location}, and it alone has rows of the table",
+                    def.name, metadata.location
+                ))
+                .hint("start the server with the data directory and the warehouse where they were"));
+            }
             Some(id) if id == def.id => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
             // Ids are never used again, so that table was dropped before this one was made.
-            Some(id) if id < def.id => {
+            Some(id) if id < def.id && !needed => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
@@ -57,8 +65,9 @@ impl Lake {
             }
         }
         let position = metadata.position().map_err(in_file)?;
-        let lake = Lake::assemble(store, dir, version, metadata, position, cache, None).map_err(in_file)?;
-        for path in lake.unnamed(&|name| is_our_metadata(name) || is_our_data(name))? {
+        let lake = Lake::assemble(store, dir, version, metadata, position, shared, None).map_err(in_file)?;
+        let is_ours = |sub: &str, name: &str| SWEPT.iter().any(|(of, ours)| *of == sub && ours(name));
+        for path in lake.unnamed(&is_ours)? {
             store.remove(&path)?;
         }
         lake.write_hint()?;
@@ -72,7 +81,7 @@ impl Lake {
         version: u64,
         metadata: Metadata,
         (row, lsn): (RowId, Lsn),
-        cache: &Arc<Cache>,
+        shared: &Shared,
         listed: Option<Listed>,
     ) -> Result<Lake> {
         let specs = specs_of(&metadata)?;
@@ -94,7 +103,8 @@ impl Lake {
             lacks_since: AtomicU64::new(0),
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
-            cache: cache.clone(),
+            cache: shared.cache.clone(),
+            offers: shared.offers.clone(),
             listed,
         };
         lake.read_snapshots()?;
@@ -188,8 +198,8 @@ impl Lake {
         Ok(())
     }
 
-    /// Files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1).
-    pub(crate) fn unnamed(&self, is_ours: &dyn Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+    /// All files that something names which is kept.
+    pub(crate) fn named(&self) -> Result<BTreeSet<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
         named.insert(self.metadata_path());
         for old in &self.metadata.metadata_log {
@@ -210,18 +220,43 @@ impl Lake {
                 named.insert(self.local(&entry.file.path)?);
             }
         }
+        Ok(named)
+    }
+
+    /// Files that nothing names: what a killed commit left, what a killed removal did not get to (G1). Those of other
+    /// programs too where `is_ours`, told the directory and the name, takes them for ours: some were in the table once, and what was erased must not be left in one.
+    pub(crate) fn unnamed(&self, is_ours: &dyn Fn(&str, &str) -> bool) -> Result<Vec<PathBuf>> {
+        let mut named = self.named()?;
+        // What readers hold that nothing names any more goes later.
+        named.extend(self.cache.1.files());
         let mut unnamed = Vec::new();
-        for sub in ["metadata", "data"] {
-            let dir = self.dir.join(sub);
-            for entry in self.store.list(&dir)? {
-                let path = dir.join(&entry.name);
-                if !entry.is_dir && is_ours(&entry.name) && !named.contains(&path) {
-                    unnamed.push(path);
+        for (sub, _) in SWEPT {
+            let mut dirs = vec![self.dir.join(sub)];
+            while let Some(dir) = dirs.pop() {
+                for entry in self.store.list(&dir)? {
+                    let path = dir.join(&entry.name);
+                    match entry.is_dir {
+                        true if is_deep(sub, &self.dir, &path) => dirs.push(path),
+                        true => {}
+                        false if is_ours(sub, &entry.name) && !named.contains(&path) => unnamed.push(path),
+                        false => {}
+                    }
                 }
             }
         }
         Ok(unnamed)
     }
+}
+
+/// What is in a table's directory, and which files there are a table's.
+const SWEPT: [(&str, fn(&str) -> bool); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
+
+/// Other programs put data files into directories: one for each field of a partition, or some for a hash.
+const DEPTH_MAX: usize = 32;
+
+/// Whether files of a table may be in a directory in one of its own.
+fn is_deep(sub: &str, table: &Path, dir: &Path) -> bool {
+    sub == "data" && dir.components().count() <= table.components().count() + DEPTH_MAX
 }
 
 fn is_our_metadata(name: &str) -> bool {
@@ -253,13 +288,20 @@ pub(crate) fn remove_all(store: &Store, dir: &Path) -> Result<()> {
 fn remove_files(store: &Store, dir: &Path, is_our_metadata: fn(&str) -> bool) -> Result<()> {
     // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
     for (sub, ours) in [("metadata", is_our_metadata), ("data", is_our_data as fn(&str) -> bool)] {
-        let path = dir.join(sub);
-        let mut names: Vec<String> = store.list(&path)?.into_iter().map(|e| e.name).collect();
-        names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
-        for name in names.iter().filter(|name| ours(name) || *name == HINT) {
-            store.remove(&path.join(name))?;
-        }
-        store.remove_dir(&path)?;
+        remove_below(store, dir, sub, &dir.join(sub), ours)?;
+    }
+    store.remove_dir(dir)
+}
+
+fn remove_below(store: &Store, table: &Path, sub: &str, dir: &Path, ours: fn(&str) -> bool) -> Result<()> {
+    let (dirs, files): (Vec<_>, Vec<_>) = store.list(dir)?.into_iter().partition(|entry| entry.is_dir);
+    let mut names: Vec<String> = files.into_iter().map(|e| e.name).collect();
+    names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
+    for name in names.iter().filter(|name| ours(name) || *name == HINT) {
+        store.remove(&dir.join(name))?;
+    }
+    for inner in dirs.iter().map(|entry| dir.join(&entry.name)).filter(|inner| is_deep(sub, table, inner)) {
+        remove_below(store, table, sub, &inner, ours)?;
     }
     store.remove_dir(dir)
 }

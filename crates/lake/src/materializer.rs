@@ -1,35 +1,43 @@
 //! The lake as a materializer: when a commit is due, and what is found again after a restart.
 
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
+use table::{Landed, Snapshot};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
-use vfs::Env;
+use vfs::{Env, Mutex, Rank};
 
-use crate::cache::Cache;
 use crate::commit::{self, Purpose};
 use crate::create;
 use crate::erase::{Erased, Requests, Told};
 use crate::files;
+use crate::kept::{Counts, Reads, Slots};
+use crate::landed;
 use crate::load;
 use crate::options::Options;
+use crate::outside::Outcome;
 use crate::owners::Owners;
 use crate::rest;
 use crate::schema::Columns;
-use crate::state::Lake;
+use crate::state::{Lake, Shared};
 use crate::store::Store;
 
 /// Lands tables in the warehouse. See the crate.
 pub struct Materializer {
     options: Options,
-    cache: Arc<Cache>,
+    shared: Shared,
     owners: Owners,
     erasures: Requests,
+    /// What readers of evicted rows keep.
+    slots: Arc<Slots>,
+    /// Tables whose lake was found as another version of this program defined it: they need a step, though nothing changed.
+    outdated: Mutex<BTreeSet<TableId>>,
 }
 
 /// The name of its checkpoints.
@@ -47,15 +55,27 @@ const OTHER_STATE: &str =
 impl Materializer {
     pub fn new(options: Options) -> Self {
         Materializer {
+            slots: Arc::new(Slots::new(options.read_bytes_max)),
             options,
-            cache: Arc::default(),
+            shared: Shared::default(),
             owners: Owners::default(),
             erasures: Requests::default(),
+            outdated: Mutex::new(Rank::new(62, "lake definitions"), BTreeSet::new()),
         }
     }
 
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What reading rows that are in the lake alone came to.
+    pub fn read_counts(&self) -> Counts {
+        self.slots.counts()
+    }
+
+    /// Tells the same to whoever does not have this.
+    pub fn reads(&self) -> Reads {
+        Reads(self.slots.clone())
     }
 
     /// Asks that rows of a table which were deleted up to `lsn` are in no file of its lake any more, nor in any snapshot.
@@ -82,17 +102,32 @@ impl Materializer {
     fn load(&self, place: &Place, table: &Snapshot) -> Result<Option<Lake>> {
         let (def, store) = (table.def(), self.store(place));
         store.make_sure()?;
+        let needed = table.has_evicted();
         let lake = match &self.options.catalog {
-            None => Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.cache)?,
-            Some(catalog) => rest::load(catalog, &self.options, &store, place, def, &self.cache)?,
+            None => Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.shared, needed)?,
+            Some(catalog) => rest::load(catalog, &self.options, &store, place, def, &self.shared)?,
         };
         self.check_history(table, &lake)?;
         Ok(lake)
     }
 
-    /// Refuses a lake that is not of this state of the table.
+    /// Refuses a lake that is not of this state of the table, or has not what it alone should have.
     fn check_history(&self, table: &Snapshot, lake: &Option<Lake>) -> Result<()> {
         let def = table.def();
+        let lacks = |lake: &Lake| lake.row.next() < table.hot_from();
+        if table.has_evicted() && lake.as_ref().is_none_or(lacks) {
+            return Err(Error::damaged(format!(
+                "the lake of {} alone has its rows up to {}, and {}",
+                def.name,
+                RowId(table.hot_from().0 - 1),
+                match (lake, &self.options.catalog) {
+                    (None, None) => format!("there is none in {}", self.dir_of(def).display()),
+                    (None, Some(catalog)) => format!("there is none in the catalog at {}", catalog.uri()),
+                    (Some(lake), _) => format!("what is there ends at row {}", lake.row),
+                }
+            ))
+            .hint("put the warehouse back as it was: nothing is landed there meanwhile, and rows above are read as ever"));
+        }
         if let Some(lake) = lake
             && (lake.lsn > table.lsn() || lake.row >= table.next_row())
         {
@@ -125,8 +160,13 @@ impl Materializer {
     fn begin(&self, place: &Place, table: &Snapshot) -> Result<Lake> {
         if let Some(catalog) = &self.options.catalog {
             let (store, def) = (self.store(place), table.def());
+            if table.has_evicted() {
+                // None is made in its place.
+                let lake = self.load(place, table)?;
+                return lake.ok_or_else(|| Error::internal("a lake that is needed was not found"));
+            }
             store.make_sure()?;
-            let lake = rest::begin(catalog, &self.options, &store, place, def, table.lsn(), &self.cache)?;
+            let lake = rest::begin(catalog, &self.options, &store, place, def, table.lsn(), &self.shared)?;
             let lake = Some(lake);
             self.check_history(table, &lake)?;
             return lake.ok_or_else(|| Error::internal("a lake was begun"));
@@ -143,7 +183,7 @@ impl Materializer {
         files::sync_dir(&place.env, &place.dir)?;
         let location = self.location_of(def);
         let columns = Arc::new(Columns::of(def)?);
-        create::create(&self.store(place), &self.options, dir, location, &columns, table.lsn(), &self.cache)
+        create::create(&self.store(place), &self.options, dir, location, &columns, table.lsn(), &self.shared)
     }
 
     /// How long to wait for more; zero if a commit is due.
@@ -180,6 +220,12 @@ impl Materializer {
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
         let erases = self.erasures.is_due(id, table.lsn());
+        self.outdated.lock().remove(&id);
+        if !lacks.schema
+            && let Some(adopted) = self.adopt(table, from, &base, &columns, lacks, budget)?
+        {
+            return Ok(Progress::Advanced(adopted));
+        }
         if !lacks.any() && !erases {
             return Ok(Progress::UpToDate);
         }
@@ -206,8 +252,13 @@ impl Materializer {
         let Some(made) = made else {
             if erases {
                 // What is published names nothing that is to go; now nothing of it lies about either.
-                let (files_removed, bytes_removed) = base.garbage.remove(&base.store, true)?;
+                let held = self.shared.cache.1.files();
+                let (files_removed, bytes_removed) = base.garbage.remove(&base.store, &held, true)?;
                 self.erasures.add_up(id, Erased { files_removed, bytes_removed, ..Erased::default() });
+                if !base.garbage.is_empty() {
+                    // A reader holds some of them still, ten minutes at most.
+                    return Ok(Progress::Later(LOOK_EVERY));
+                }
                 self.erasures.end(id, table.lsn(), Ok(()));
                 if !lacks.any() {
                     return Ok(Progress::UpToDate);
@@ -232,6 +283,64 @@ impl Materializer {
             self.erasures.add_up(id, done);
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
+    }
+
+    /// Commits what another program offers to put in the place of files, if it is the same rows; tells those whose commit is
+    /// refused. One a step: the next is over what this one made.
+    fn adopt(
+        &self,
+        table: &Snapshot,
+        from: &Position,
+        base: &Arc<Lake>,
+        columns: &Arc<Columns>,
+        lacks: Lacks,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<Position>> {
+        let (id, offers) = (table.def().id, &self.shared.offers);
+        if base.is_in_catalog() {
+            while let Some((number, _)) = offers.begin(id) {
+                let why = "the table is in another catalog, and only Polynya commits to it there";
+                offers.end(id, number, Outcome::Refused(Error::conflict(why)));
+            }
+            return Ok(None);
+        }
+        // Whoever offers one after the other does not keep rows from landing.
+        let taken_last = base.snapshot_id().is_some_and(|id| base.has_taken(id));
+        let waits = taken_last && lacks.any();
+        while let Some((number, replace)) = offers.begin(id) {
+            // Nobody knew whether it was, until the files were read again; or its answer was lost, and it is here once more.
+            if base.has_taken(replace.snapshot_id) {
+                offers.end(id, number, Outcome::Taken(base.version));
+                continue;
+            }
+            if waits || !base.is_there()? {
+                let why = "the table has changed since; look at it again";
+                offers.end(id, number, Outcome::Refused(Error::conflict(why)));
+                continue;
+            }
+            let adopt = || commit::adopt(base, table, columns, &self.options, &replace, &mut *budget.tick);
+            // What others wrote is read by libraries that may not be ready for everything.
+            let made = catch_unwind(AssertUnwindSafe(adopt)).unwrap_or_else(|_| {
+                Err(Error::conflict("the replacement is not taken: reading its files failed"))
+            });
+            match made {
+                Ok(lake) => {
+                    offers.end(id, number, Outcome::Taken(lake.version));
+                    let stands = (from.checkpoint.row, from.checkpoint.lsn);
+                    return Ok(Some(position_of(lake, Some(stands))));
+                }
+                // The next step reads what is there, and then it is known.
+                Err(error) if base.unsure.load(Ordering::Acquire) => return Err(error),
+                Err(error) => {
+                    let closes = error.kind() == Kind::Closed;
+                    offers.end(id, number, Outcome::Refused(error.clone()));
+                    if closes {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -361,7 +470,8 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn is_asked(&self, def: &TableDef) -> bool {
-        self.erasures.is_asked(def.id)
+        let id = def.id;
+        self.erasures.is_asked(id) || self.shared.offers.is_asked(id) || self.outdated.lock().contains(&id)
     }
 
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
@@ -372,6 +482,9 @@ impl table::materializer::Materializer for Materializer {
         if !is_at(&lake, &checkpoint.state)? {
             // A commit that the log does not know. The lake itself says where it stands: the next step asks it.
             return Err(Error::damaged("the lake has moved on since the checkpoint"));
+        }
+        if lake.columns_of(def).is_ok_and(|columns| !lake.is_of(&columns)) {
+            self.outdated.lock().insert(def.id);
         }
         Ok(Arc::new(lake))
     }
@@ -392,12 +505,31 @@ impl table::materializer::Materializer for Materializer {
         let outcome = self.step(place, table, from, budget);
         if let Err(error) = &outcome {
             self.erasures.end(def.id, table.lsn(), Err(error.clone()));
+            self.shared.offers.fail(def.id, error);
         }
         if let Some(lake) = from.and_then(|from| from.published::<Lake>()) {
             let failing = outcome.as_ref().is_err_and(|error| error.kind() != Kind::Closed);
             lake.failing.store(failing, Ordering::Release);
         }
         outcome
+    }
+
+    /// A catalog elsewhere may be away, or let go of a table: rows are not in its hands alone.
+    fn lands(&self) -> bool {
+        self.options.catalog.is_none()
+    }
+
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+        let lake: Arc<Lake> = published.clone().downcast().ok()?;
+        if table.def().is_keyed() {
+            return None;
+        }
+        let position = landed::Position::of(lake, self.slots.clone()).ok()?;
+        Some(Arc::new(position))
+    }
+
+    fn is_held(&self, table: TableId) -> bool {
+        self.shared.cache.1.is_held(table)
     }
 
     fn clean(&self, _: &Place, newest: &Arc<Position>) -> Result<()> {
@@ -410,7 +542,8 @@ impl table::materializer::Materializer for Materializer {
         };
         let Some(_lease) = self.owners.take(&dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, erases)?;
+        let held = self.shared.cache.1.files();
+        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, erases)?;
         if erases {
             self.erasures.add_up(table, Erased { files_removed, bytes_removed, ..Erased::default() });
         }
@@ -421,6 +554,7 @@ impl table::materializer::Materializer for Materializer {
     fn left(&self, place: &Place) -> Result<()> {
         if let Some(id) = table_of(place) {
             let why = Error::invalid("the table's lake was turned off");
+            self.shared.offers.drop_of(id, &why);
             self.erasures.end(id, Lsn(u64::MAX), Err(why));
         }
         Ok(())
@@ -444,6 +578,7 @@ impl table::materializer::Materializer for Materializer {
         let id = table_of(place);
         if let Some((full_name, id)) = full_name.zip(id) {
             self.erasures.drop_of(id);
+            self.shared.offers.drop_of(id, &Error::not_found("the table was dropped"));
             let dir = table_dir(&self.options.warehouse, &full_name);
             // A table of the same name may have been made since.
             if let Some(mut lease) = self.owners.take(&dir, id) {

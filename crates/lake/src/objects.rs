@@ -219,8 +219,9 @@ impl Objects {
         let key = self.key(name)?;
         let options =
             GetOptions { range: Some(GetRange::Bounded(offset..offset + len)), ..GetOptions::default() };
-        let get = async { self.client.get_opts(&key, options).await?.bytes().await };
-        self.call("reading", name, get).map_err(Error::from)
+        let client = self.client.clone();
+        let get = async move { client.get_opts(&key, options).await?.bytes().await };
+        self.call_from_anywhere("reading", name, get).map_err(Error::from)
     }
 
     /// Bytes of an object; `None` if there is none.
@@ -281,6 +282,31 @@ impl Objects {
 
     fn named(&self, name: &str) -> String {
         format!("{}/{name}", self.uri)
+    }
+
+    /// [`Objects::call`] of a thread that may belong to a runtime of its own: readers'.
+    fn call_from_anywhere<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        name: &str,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> std::result::Result<T, Failed> {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let call_max = self.call_max;
+        let limited = async move {
+            // Nobody listens any more where the program ends.
+            let _ = sender.send(tokio::time::timeout(call_max, work).await);
+        };
+        match &self.network.0 {
+            Some(runtime) => drop(runtime.spawn(limited)),
+            None => drop(limited),
+        }
+        let cause = match receiver.recv() {
+            Ok(Ok(Ok(done))) => return Ok(done),
+            Ok(Ok(Err(error))) => Cause::Store(error),
+            Ok(Err(_)) | Err(_) => Cause::Late(self.call_max),
+        };
+        Err(Failed { what, named: self.named(name), cause })
     }
 
     fn call<T>(

@@ -3,11 +3,14 @@
 mod cadence;
 mod commits;
 mod contract;
+mod costs;
 mod crashes;
 mod erasure;
+mod evicted;
 mod files;
 mod layouts;
 mod names;
+mod outside;
 mod remote;
 mod rest;
 mod support;

@@ -219,6 +219,14 @@ pub const SETTINGS: &[Setting] = &[
         "How long old Iceberg snapshots stay readable. The newest 20 stay in any case, and never more than 1,000.",
     ),
     setting(
+        "lake.read_bytes_max",
+        "POLYNYA_LAKE_READ_BYTES_MAX",
+        Form::Size,
+        "128 MiB",
+        Some(("1 MiB", "16 TB")),
+        "Memory for parts of row groups that readers of rows in the lake alone have unpacked, of all tables.",
+    ),
+    setting(
         "lake.locations",
         "POLYNYA_LAKE_LOCATIONS",
         Form::Texts,
@@ -444,6 +452,7 @@ pub const EDGE: &[(&str, &str)] = &[
     ("sql.threads", "1"),
     ("sql.memory_bytes_max", "16 MiB"),
     ("sql.concurrent_max", "2"),
+    ("lake.read_bytes_max", "16 MiB"),
     ("history.keep", "60 s"),
     ("history.bytes_max", "64 MiB"),
 ];

@@ -25,7 +25,10 @@ use crate::open::{canonical, is_segment_file};
 pub(crate) const NAME: &str = "BACKUP";
 const TEMPORARY: &str = "BACKUP.tmp";
 const HEAD: &str = "polynya backup ";
-const VERSION: u32 = 1;
+/// 2: it lacks rows that are in the lake alone, and says which.
+const VERSION: u32 = 2;
+/// Says what is in the lake alone, for people.
+pub(crate) const LAKE: &str = "LAKE";
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +52,10 @@ pub(crate) struct Marker {
 
 impl Marker {
     fn encode(&self) -> String {
+        // As old as it can be.
+        let version = 1 + u32::from(self.files.iter().any(|file| file.path == Path::new(LAKE)));
         let mut text = format!(
-            "{HEAD}{VERSION}\nlsn {}\ntime {}\ntables {}\nrows {}\n",
+            "{HEAD}{version}\nlsn {}\ntime {}\ntables {}\nrows {}\n",
             self.lsn, self.time, self.tables, self.rows
         );
         // Writing to a string cannot fail.
@@ -148,7 +153,7 @@ fn is_ours(path: &Path) -> bool {
         })
         .collect();
     match parts[..] {
-        [name] => name == MANIFEST_NAME,
+        [name] => name == MANIFEST_NAME || name == LAKE,
         ["tables", table, name] => {
             canonical::<u32>(table).map(TableId).is_some() && is_segment_file(name) && !name.ends_with(".tmp")
         }
@@ -180,7 +185,7 @@ mod tests {
             // The case of a hexadecimal digit is nobody's business.
             assert!(Marker::decode(&text).map_or(true, |read| read == marker), "bit {bit}: {text}");
         }
-        assert_eq!(Marker::decode("polynya backup 2\n").unwrap_err().kind(), Kind::Newer);
+        assert_eq!(Marker::decode("polynya backup 3\n").unwrap_err().kind(), Kind::Newer);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use types::{Error, Result};
 
 use super::client::Loaded;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, Once};
 
 /// Deeper than any type of ours.
 const NESTING_MAX: usize = 40;
@@ -15,7 +15,8 @@ pub fn metadata(loaded: &Loaded) -> Result<Metadata> {
     let mut metadata = Metadata::parse(&loaded.metadata)?;
     metadata.metadata_log.clear();
     metadata.snapshots.sort_by_key(|snapshot| snapshot.sequence_number);
-    metadata.schemas = metadata.schemas.iter().map(schema).collect::<Result<_>>()?;
+    metadata.schemas =
+        metadata.schemas.iter().map(|one| schema(one).map(Once::from)).collect::<Result<_>>()?;
     let spec = |spec: &Json| picked(spec, &["spec-id"], &["source-id", "field-id", "name", "transform"]);
     metadata.partition_specs = metadata.partition_specs.iter().map(spec).collect();
     let order =

@@ -22,27 +22,20 @@ const LAST_ADDED: i32 = -1;
 /// that was made for an older state, or by another writer in between, is refused.
 pub(super) fn between(before: &Metadata, after: &Metadata) -> Result<Changes> {
     let mut updates = Vec::new();
-    let schema = |added: &Json| json!({ "action": "add-schema", "schema": added, "last-column-id": after.last_column_id });
-    put(&mut updates, Kept::of(&before.schemas, "schema-id"), &after.schemas, &schema)?;
-    let (old, new) = (before.current_schema_id, after.current_schema_id);
-    set(&mut updates, "set-current-schema", "schema-id", &before.schemas, old, new);
+    let last = after.last_column_id;
+    let schema = |added: &Json| json!({ "action": "add-schema", "schema": added, "last-column-id": last });
+    let known = Known { all: schemas(before), key: "schema-id" };
+    known.add(&mut updates, &schemas(after), &schema)?;
+    known.set(&mut updates, "set-current-schema", before.current_schema_id, after.current_schema_id);
     let spec = |added: &Json| json!({ "action": "add-spec", "spec": added });
-    put(&mut updates, Kept::of(&before.partition_specs, "spec-id"), &after.partition_specs, &spec)?;
-    let (old, new) = (before.default_spec_id, after.default_spec_id);
-    set(&mut updates, "set-default-spec", "spec-id", &before.partition_specs, old, new);
+    let known = Known { all: before.partition_specs.iter().collect(), key: "spec-id" };
+    known.add(&mut updates, &after.partition_specs.iter().collect::<Vec<_>>(), &spec)?;
+    known.set(&mut updates, "set-default-spec", before.default_spec_id, after.default_spec_id);
     let order = |added: &Json| json!({ "action": "add-sort-order", "sort-order": added });
-    put(&mut updates, Kept::of(&before.sort_orders, "order-id"), &after.sort_orders, &order)?;
+    let known = Known { all: before.sort_orders.iter().collect(), key: "order-id" };
+    known.add(&mut updates, &after.sort_orders.iter().collect::<Vec<_>>(), &order)?;
     let (old, new) = (before.default_sort_order_id, after.default_sort_order_id);
-    // The change has a name of its own for it, unlike the order.
-    set_as(
-        &mut updates,
-        "set-default-sort-order",
-        "sort-order-id",
-        "order-id",
-        &before.sort_orders,
-        old,
-        new,
-    );
+    known.set(&mut updates, "set-default-sort-order", old, new);
     put_snapshots(&mut updates, before, after)?;
     put_properties(&mut updates, &before.properties, &after.properties);
     Ok(Changes { requirements: requirements(before), updates })
@@ -63,44 +56,42 @@ fn requirements(of: &Metadata) -> Vec<Json> {
 }
 
 /// Schemas, specs or orders that are there.
-struct Kept<'a> {
-    all: &'a [Json],
+struct Known<'a> {
+    all: Vec<&'a Json>,
     key: &'static str,
 }
 
-impl<'a> Kept<'a> {
-    fn of(all: &'a [Json], key: &'static str) -> Self {
-        Kept { all, key }
-    }
-}
-
-/// Adds what is not there yet. What is there never changes: a catalog has no words for that.
-fn put(updates: &mut Vec<Json>, kept: Kept<'_>, after: &[Json], add: &dyn Fn(&Json) -> Json) -> Result<()> {
-    for one in after {
-        match kept.all.iter().find(|known| known[kept.key] == one[kept.key]) {
-            Some(known) if known == one => {}
-            None => updates.push(add(one)),
-            Some(_) => {
-                return Err(Error::new(
-                    Kind::Schema,
-                    "a column has the name of a partition field of the table, which the catalog cannot change",
-                )
-                .hint("give the column another name, such as one without _day, _bucket_16 or _trunc_4 at its end"));
+impl Known<'_> {
+    /// Adds what is not there yet. What is there never changes: a catalog has no words for that.
+    fn add(&self, updates: &mut Vec<Json>, after: &[&Json], add: &dyn Fn(&Json) -> Json) -> Result<()> {
+        for one in after {
+            match self.all.iter().find(|known| known[self.key] == one[self.key]) {
+                Some(known) if known == one => {}
+                None => updates.push(add(one)),
+                Some(_) => {
+                    return Err(Error::new(
+                        Kind::Schema,
+                        "a column has the name of a partition field of the table, which the catalog cannot change",
+                    )
+                    .hint("give the column another name, such as one without _day, _bucket_16 or _trunc_4 at its end"));
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn set(&self, updates: &mut Vec<Json>, action: &str, old: i32, new: i32) {
+        if old != new {
+            let is_known = self.all.iter().any(|one| one[self.key] == json!(new));
+            // The change has a name of its own for the id of a sort order.
+            let key = if self.key == "order-id" { "sort-order-id" } else { self.key };
+            updates.push(json!({ "action": action, key: if is_known { new } else { LAST_ADDED } }));
+        }
+    }
 }
 
-fn set(updates: &mut Vec<Json>, action: &str, key: &str, known: &[Json], old: i32, new: i32) {
-    set_as(updates, action, key, key, known, old, new);
-}
-
-fn set_as(updates: &mut Vec<Json>, action: &str, key: &str, of: &str, known: &[Json], old: i32, new: i32) {
-    if old != new {
-        let is_known = known.iter().any(|one| one[of] == json!(new));
-        updates.push(json!({ "action": action, key: if is_known { new } else { LAST_ADDED } }));
-    }
+fn schemas(of: &Metadata) -> Vec<&Json> {
+    of.schemas.iter().map(|schema| &**schema).collect()
 }
 
 fn put_snapshots(updates: &mut Vec<Json>, before: &Metadata, after: &Metadata) -> Result<()> {

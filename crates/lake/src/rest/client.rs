@@ -142,7 +142,7 @@ impl Catalog {
             uri,
             warehouse: options.warehouse.clone(),
             tokens: Tokens::new(identity),
-            manner: Mutex::new(Rank::new(62, "lake catalog"), None),
+            manner: Mutex::new(Rank::new(59, "lake catalog"), None),
             owner: owner.to_owned(),
         })))
     }

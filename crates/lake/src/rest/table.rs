@@ -14,7 +14,6 @@ use super::changes::{self, Changes};
 use super::client::{Catalog, Loaded, plain};
 use super::record::Record;
 use super::{DATABASE, canonical};
-use crate::cache::Cache;
 use crate::catalog::{Table, requirement};
 use crate::create;
 use crate::load;
@@ -22,7 +21,7 @@ use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::schema::Columns;
 use crate::spec::specs_of;
-use crate::state::{Lake, local};
+use crate::state::{Lake, Shared, local};
 use crate::store::Store;
 
 /// Where a lake stands in a catalog.
@@ -81,7 +80,7 @@ pub(crate) fn load(
     store: &Store,
     place: &Place,
     def: &TableDef,
-    cache: &Arc<Cache>,
+    shared: &Shared,
 ) -> Result<Option<Lake>> {
     let Some(loaded) = catalog.table(&def.name)? else { return Ok(None) };
     let in_catalog = |e: Error| e.with("catalog", catalog.uri()).with("table", &def.name);
@@ -109,7 +108,7 @@ pub(crate) fn load(
             .hint("drop or rename it there, and the table lands; or give this table another name"));
         }
     }
-    let lake = lake_of(catalog, options, store, def, cache, loaded, metadata).map_err(in_catalog)?;
+    let lake = lake_of(catalog, options, store, def, shared, loaded, metadata).map_err(in_catalog)?;
     let record = Record::new(&def.name, &lake.metadata.location, Some(&lake.metadata.table_uuid));
     if Record::read(place)?.as_ref() != Some(&record) {
         record.write(place)?;
@@ -122,7 +121,7 @@ fn lake_of(
     options: &Options,
     store: &Store,
     def: &TableDef,
-    cache: &Arc<Cache>,
+    shared: &Shared,
     loaded: Loaded,
     metadata: Metadata,
 ) -> Result<Lake> {
@@ -132,8 +131,8 @@ fn lake_of(
     })?;
     let dir = dir_of(options, &metadata.location)?;
     let listed = Listed::new(catalog, &def.name, loaded.metadata_location, Vec::new());
-    let mut lake = Lake::assemble(store, &dir, 0, metadata, position, cache, Some(listed))?;
-    let doubtful = lake.unnamed(&is_made_by_us)?;
+    let mut lake = Lake::assemble(store, &dir, 0, metadata, position, shared, Some(listed))?;
+    let doubtful = lake.unnamed(&|_, name| is_made_by_us(name))?;
     if let Some(listed) = &mut lake.listed {
         listed.doubtful = doubtful;
     }
@@ -180,15 +179,15 @@ pub(crate) fn begin(
     place: &Place,
     def: &Arc<TableDef>,
     lsn: Lsn,
-    cache: &Arc<Cache>,
+    shared: &Shared,
 ) -> Result<Lake> {
     let columns = Arc::new(Columns::of(def)?);
-    let found = load(catalog, options, store, place, def, cache)?;
+    let found = load(catalog, options, store, place, def, shared)?;
     let lake = match found {
         Some(lake) => lake,
         None => {
             create(catalog, options, store, place, &columns, lsn)?;
-            load(catalog, options, store, place, def, cache)?.ok_or_else(|| {
+            load(catalog, options, store, place, def, shared)?.ok_or_else(|| {
                 Error::conflict(format!("{} was dropped in the catalog as soon as it was made", def.name))
             })?
         }

@@ -179,7 +179,7 @@ fn whatever_fails_when_the_lake_ends_as_the_table() {
         bench.restart();
         bench.insert(&[row(1_001)]);
         land(&mut bench, &fake);
-        let unnamed = bench.lake().unnamed(&|_| true).unwrap();
+        let unnamed = bench.lake().unnamed(&|_, _| true).unwrap();
         assert_eq!(unnamed, Vec::<std::path::PathBuf>::new(), "seed {seed}");
     }
     // One seed alone may meet little.
@@ -203,6 +203,6 @@ fn an_erasure_waits_for_what_is_in_doubt() {
     bench.delete(31..=40);
     bench.erase().unwrap();
     let lake = bench.lake();
-    assert_eq!(lake.unnamed(&|_| true).unwrap(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(lake.unnamed(&|_, _| true).unwrap(), Vec::<std::path::PathBuf>::new());
     land(&mut bench, &fake);
 }
