@@ -28,6 +28,7 @@ if [[ "$lake" = ready\ * ]]; then
     phase "lake read by others" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop"
     phase "Iceberg catalog, PyIceberg and DuckDB" "${lake#ready }" tests/catalog/readers.py "$POLYNYA_BIN" "$target/catalog-scratch"
     phase "lake in an object store" "${lake#ready }" tests/lake/objects.py "$POLYNYA_BIN" "$target/objects-scratch"
+    phase "lake in another catalog" "${lake#ready }" tests/lake/catalog.py "$POLYNYA_BIN" "$target/elsewhere-scratch"
 else
     say "== lake read by others: SKIPPED, $lake"
 fi

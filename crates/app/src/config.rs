@@ -40,7 +40,25 @@ pub struct Config {
     pub bench: Bench,
     /// Where each value came from.
     #[serde(skip)]
-    figment: Figment,
+    figment: Values,
+}
+
+/// All that was given, of which nothing is shown: there may be secrets in it.
+#[derive(Clone, Default)]
+struct Values(Figment);
+
+impl std::fmt::Debug for Values {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl std::ops::Deref for Values {
+    type Target = Figment;
+
+    fn deref(&self) -> &Figment {
+        &self.0
+    }
 }
 
 /// What kind of machine the defaults are for.
@@ -100,7 +118,26 @@ pub struct Lake {
     pub warehouse: String,
     pub s3_endpoint: String,
     pub s3_region: String,
+    pub catalog: String,
+    pub catalog_warehouse: String,
+    pub catalog_token: Secret,
+    pub catalog_credential: Secret,
+    pub catalog_scope: String,
+    pub catalog_oauth2_uri: String,
 }
+
+/// A text that is shown to nobody.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { HIDDEN })
+    }
+}
+
+/// In the place of a secret.
+const HIDDEN: &str = "(not shown)";
 
 /// Requests that are remembered by their key.
 #[derive(Clone, Debug, Deserialize)]
@@ -221,7 +258,7 @@ impl Config {
             figment = figment.merge(Given::new(setting, text, flag)?);
         }
         let mut config: Config = figment.extract().map_err(|error| wrong_value(&error))?;
-        config.figment = figment;
+        config.figment = Values(figment);
         // Of all sources at once: what a file holds is known only now.
         for setting in SETTINGS {
             let Some(value) = config.figment.find_value(setting.path).ok() else { continue };
@@ -259,7 +296,11 @@ impl Config {
             }
             let value =
                 self.figment.find_value(setting.path).map(|value| written(&value)).unwrap_or_default();
-            let line = format!("{name} = {value}");
+            let line = match setting.form {
+                // A settings file made of this has to get the secret from elsewhere.
+                Form::Secret if value != "\"\"" => format!("# {name} {HIDDEN}"),
+                _ => format!("{name} = {value}"),
+            };
             let _ = writeln!(out, "{line:<40} # {}", self.source(setting.path));
         }
         out
@@ -269,7 +310,8 @@ impl Config {
     pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, String)> + '_ {
         SETTINGS.iter().map(|setting| {
             let value = self.figment.find_value(setting.path).map(|value| bare(&value)).unwrap_or_default();
-            (setting, value, self.source(setting.path))
+            let is_hidden = setting.form == Form::Secret && !value.is_empty();
+            (setting, if is_hidden { HIDDEN.to_owned() } else { value }, self.source(setting.path))
         })
     }
 
@@ -334,7 +376,7 @@ impl Provider for Given {
 fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
-        Form::Text => Ok(Value::from(text)),
+        Form::Text | Form::Secret => Ok(Value::from(text)),
         Form::OneOf(_) | Form::Level => match setting.misread(text) {
             Some((why, _)) => Err(why),
             None => Ok(Value::from(text)),
@@ -474,6 +516,7 @@ fn wrong_value(error: &figment::Error) -> Error {
         other => other.to_string(),
     };
     match (settings::find(&path), &error.kind) {
+        (Some(setting), _) if setting.form == Form::Secret => wrong(setting, &place, "it is no text", ""),
         (Some(setting), FigmentKind::UnknownVariant(found, _)) => {
             let why = setting.misread(found).map_or(why, |(why, _)| why);
             wrong(setting, &place, &why, found)

@@ -108,6 +108,8 @@ impl Service {
                 ..lake_options(config)?
             },
         };
+        let lake_options =
+            lake::Options { catalog: warehouse::catalog(config, engine.env())?, ..lake_options };
         let lake = Arc::new(lake::Materializer::new(lake_options));
         let lake_reads = Some(lake.reads());
         engine.register(lake)?;

@@ -1,4 +1,4 @@
-//! A warehouse in an object store: connected to by what the settings say.
+//! A warehouse in an object store, and a catalog elsewhere: connected to by what the settings say.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lake::Store;
 use lake::objects::{Objects, Options};
+use lake::rest::Catalog;
 use types::{Error, Kind, Result};
 use vfs::Env;
 
@@ -22,20 +23,59 @@ pub fn connect(config: &Config, env: &Env) -> Result<Option<Objects>> {
     }
     let owner = lake::database_id(env, &config.server.data)?;
     let objects = Objects::connect(uri, &options(config), &owner)?;
-    let (sender, receiver) = mpsc::channel();
     let (asked, of) = (objects.clone(), env.clone());
+    wait_for(uri, move || asked.make_sure(&of))?;
+    Ok(Some(objects))
+}
+
+/// The catalog elsewhere that has the tables, if there is one. Refused if there is none at its address, or it does not know
+/// us; one that is away is asked again before anything is committed.
+pub fn catalog(config: &Config, env: &Env) -> Result<Option<Catalog>> {
+    let lake = &config.lake;
+    if lake.catalog.is_empty() {
+        let others = [
+            ("lake.catalog_warehouse", &lake.catalog_warehouse),
+            ("lake.catalog_token", &lake.catalog_token.0),
+            ("lake.catalog_credential", &lake.catalog_credential.0),
+            ("lake.catalog_oauth2_uri", &lake.catalog_oauth2_uri),
+        ];
+        return match others.iter().find(|(_, value)| !value.is_empty()) {
+            None => Ok(None),
+            Some((setting, _)) => Err(Error::invalid(format!("{setting} is set, and lake.catalog is not"))
+                .hint("set lake.catalog to the catalog's address before /v1")),
+        };
+    }
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let options = lake::rest::Options {
+        uri: lake.catalog.clone(),
+        warehouse: given(&lake.catalog_warehouse),
+        token: given(&lake.catalog_token.0),
+        credential: given(&lake.catalog_credential.0),
+        scope: given(&lake.catalog_scope),
+        oauth2_uri: given(&lake.catalog_oauth2_uri),
+        call_max: None,
+    };
+    let catalog = Catalog::connect(&options, &lake::database_id(env, &config.server.data)?)?;
+    let asked = catalog.clone();
+    wait_for(catalog.uri(), move || asked.make_sure())?;
+    Ok(Some(catalog))
+}
+
+/// Asks something elsewhere and waits a while for it. What is merely away is a warning.
+fn wait_for(uri: &str, ask: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
         .name("pn-warehouse".into())
         // Nobody listens any more if it took too long.
-        .spawn(move || drop(sender.send(asked.make_sure(&of))))
+        .spawn(move || drop(sender.send(ask())))
         .map_err(|e| Error::io("starting a thread", e))?;
     match receiver.recv_timeout(START_PATIENCE) {
-        Ok(Err(error)) if error.kind() != Kind::Io => return Err(error),
-        Ok(Err(error)) => tracing::warn!("{error}; nothing lands until the warehouse answers"),
+        Ok(Err(error)) if !matches!(error.kind(), Kind::Io | Kind::Busy) => return Err(error),
+        Ok(Err(error)) => tracing::warn!("{error}; nothing lands until it answers"),
         Ok(Ok(())) => {}
         Err(_) => tracing::warn!("{uri} does not answer; nothing lands until it does"),
     }
-    Ok(Some(objects))
+    Ok(())
 }
 
 /// A table of a warehouse, to be read. Its files are below the empty path.

@@ -29,6 +29,7 @@ use types::{Error, Result, name};
 pub use change::{Change, Changed, DELETE_OLD};
 pub use create::{Wanted, create};
 pub use purge::Purged;
+pub(crate) use store::plain;
 pub use store::{Store, overlaps};
 pub use table::{FORMAT_MAX, Table};
 pub use view::{View, ViewChange};

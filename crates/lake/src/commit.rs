@@ -25,6 +25,7 @@ use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::order::Order;
+use crate::rest::{self, Listed};
 use crate::row_ids;
 use crate::schema::Columns;
 use crate::spec::{Specs, specs_of};
@@ -89,7 +90,9 @@ fn next_metadata(base: &Lake, columns: &Columns) -> Metadata {
         timestamp_ms: next.last_updated_ms,
         metadata_file: format!("{}/metadata/{}", next.location, metadata_name(base.version)),
     };
-    next.metadata_log.push(old);
+    if base.listed.is_none() {
+        next.metadata_log.push(old);
+    }
     if !base.is_of(columns) {
         next.set_schema(&columns.iceberg, columns.last_id);
         next.set_layout(&columns.layout);
@@ -196,7 +199,7 @@ impl Work<'_> {
         let lsn = self.table.lsn();
         let clears = self.purpose == Purpose::Erase && is_whole;
         self.describes = is_new && base.data.iter().any(|live| !self.undescribed(&live.entry).is_empty());
-        let tells_otherwise = self.describes || clears && self.has_traces();
+        let tells_otherwise = self.describes || clears && (self.has_traces() || self.has_doubtful());
         if changed.is_empty() && !tells_otherwise && !is_new && (!clears || base.kept.len() <= 1) {
             return Ok(None);
         }
@@ -233,6 +236,11 @@ impl Work<'_> {
     fn has_traces(&self) -> bool {
         !self.base.emptied.is_empty()
             || self.base.manifests.iter().any(|m| m.file.files[Status::Deleted as usize] > 0)
+    }
+
+    /// Whether files with whatever rows lie about until the table has moved on.
+    fn has_doubtful(&self) -> bool {
+        self.base.listed.as_ref().is_some_and(|listed| !listed.doubtful.is_empty())
     }
 
     /// Deleted rows in files that are written anew.
@@ -304,8 +312,7 @@ impl Work<'_> {
         lake.emptied = base.emptied.clone();
         lake.kept = base.kept.clone();
         (lake.data, lake.deletes) = (base.data.clone(), base.deletes.clone());
-        self.publish(&mut lake, clears)?;
-        Ok(lake)
+        self.publish(lake, clears)
     }
 
     fn land(&mut self, changed: Changed, row: RowId, lsn: Lsn, clears: bool) -> Result<Lake> {
@@ -363,8 +370,7 @@ impl Work<'_> {
         let mut lake = self.lake(row, lsn);
         (lake.data, lake.deletes, lake.kept, lake.manifests) = (data, live_deletes, kept, manifests);
         lake.emptied = emptied.iter().map(|m| m.file.path.as_str().into()).collect();
-        self.publish(&mut lake, clears)?;
-        Ok(lake)
+        self.publish(lake, clears)
     }
 
     /// The data files after a change, by their first rows.
@@ -393,7 +399,8 @@ impl Work<'_> {
         Lake {
             store: base.store.clone(),
             dir: base.dir.clone(),
-            version: base.version + 1,
+            // A catalog counts for itself.
+            version: if base.listed.is_some() { 0 } else { base.version + 1 },
             metadata: self.next.clone(),
             row,
             lsn,
@@ -409,16 +416,22 @@ impl Work<'_> {
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: base.cache.clone(),
+            listed: base.listed.as_ref().map(Listed::next),
             offers: base.offers.clone(),
         }
     }
 
-    /// Writes the metadata file: the commit.
-    fn publish(&mut self, lake: &mut Lake, clears: bool) -> Result<()> {
+    /// Writes the metadata file, or tells the catalog: the commit.
+    fn publish(&mut self, mut lake: Lake, clears: bool) -> Result<Lake> {
         let now_ms = lake.metadata.last_updated_ms;
         match clears {
-            true => expiry::expire_all_but_current(lake)?,
-            false => expiry::expire(lake, self.options, now_ms)?,
+            true => expiry::expire_all_but_current(&mut lake)?,
+            false => expiry::expire(&mut lake, self.options, now_ms)?,
+        }
+        if lake.listed.is_some() {
+            let (tick, base) = (&mut self.tick, self.base);
+            base.store.sync_dir(&base.dir.join("metadata"))?;
+            return rest::commit(base, lake, || tick(0));
         }
         let bytes = lake.metadata.to_bytes()?;
         let written = bytes.len() as u64;
@@ -429,7 +442,8 @@ impl Work<'_> {
             unsure.store(true, Ordering::Release);
             Ok(())
         })?;
-        lake.write_hint()
+        lake.write_hint()?;
+        Ok(lake)
     }
 }
 

@@ -28,22 +28,7 @@ pub(crate) fn create(
     for sub in ["data", "metadata"] {
         store.make_dir(base, &dir.join(sub))?;
     }
-    let now_ms = store.env.clock.now() / 1000;
-    let mut metadata =
-        Metadata::new(uuid(&store.env), location, &columns.iceberg, columns.last_id, &columns.layout, now_ms);
-    metadata.properties.insert(metadata::TABLE_ID.into(), columns.def.id.to_string());
-    // Deletes are files of positions; what other programs rewrite must stay readable by position.
-    for (key, value) in [
-        ("write.format.default", "parquet"),
-        ("write.delete.mode", "merge-on-read"),
-        ("write.update.mode", "merge-on-read"),
-        ("write.metadata.delete-after-commit.enabled", "true"),
-    ] {
-        metadata.properties.insert(key.into(), value.into());
-    }
-    let file_bytes = options.file_bytes.to_string();
-    metadata.properties.insert("write.target-file-size-bytes".into(), file_bytes);
-    metadata.set_position(RowId(0), lsn);
+    let metadata = first_metadata(store, options, location, columns, lsn);
     let specs = Arc::new(specs_of(&metadata)?);
     let lake = Lake {
         store: store.clone(),
@@ -65,10 +50,38 @@ pub(crate) fn create(
         failing: AtomicBool::new(false),
         cache: shared.cache.clone(),
         offers: shared.offers.clone(),
+        listed: None,
     };
     store.publish(&lake.metadata_path(), lake.metadata.to_bytes()?, || Ok(()))?;
     lake.write_hint()?;
     Ok(lake)
+}
+
+/// Of a table without a snapshot, which stands before its first row.
+pub(crate) fn first_metadata(
+    store: &Store,
+    options: &Options,
+    location: String,
+    columns: &Columns,
+    lsn: Lsn,
+) -> Metadata {
+    let now_ms = store.env.clock.now() / 1000;
+    let mut metadata =
+        Metadata::new(uuid(&store.env), location, &columns.iceberg, columns.last_id, &columns.layout, now_ms);
+    metadata.properties.insert(metadata::TABLE_ID.into(), columns.def.id.to_string());
+    // Deletes are files of positions; what other programs rewrite must stay readable by position.
+    for (key, value) in [
+        ("write.format.default", "parquet"),
+        ("write.delete.mode", "merge-on-read"),
+        ("write.update.mode", "merge-on-read"),
+        ("write.metadata.delete-after-commit.enabled", "true"),
+    ] {
+        metadata.properties.insert(key.into(), value.into());
+    }
+    let file_bytes = options.file_bytes.to_string();
+    metadata.properties.insert("write.target-file-size-bytes".into(), file_bytes);
+    metadata.set_position(RowId(0), lsn);
+    metadata
 }
 
 /// A random UUID (version 4).

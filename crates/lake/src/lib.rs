@@ -60,6 +60,7 @@ mod owners;
 mod pins;
 mod ranges;
 pub mod reader;
+pub mod rest;
 mod row_ids;
 mod schema;
 mod single;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use types::{Error, Result, TableDef, TableId};
+use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 
 use crate::files;
 use crate::manifest::{self, Content, Status};
 use crate::metadata::Metadata;
+use crate::rest::Listed;
 use crate::spec::specs_of;
 use crate::state::{
     Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version, version_of,
@@ -63,8 +64,27 @@ impl Lake {
                     .hint("move that directory away; the table then lands anew"));
             }
         }
-        let (row, lsn) = metadata.position().map_err(in_file)?;
-        let specs = specs_of(&metadata).map_err(in_file)?;
+        let position = metadata.position().map_err(in_file)?;
+        let lake = Lake::assemble(store, dir, version, metadata, position, shared, None).map_err(in_file)?;
+        let is_ours = |sub: &str, name: &str| SWEPT.iter().any(|(of, ours)| *of == sub && ours(name));
+        for path in lake.unnamed(&is_ours)? {
+            store.remove(&path)?;
+        }
+        lake.write_hint()?;
+        Ok(Some(lake))
+    }
+
+    /// A lake out of metadata and the files that they name.
+    pub(crate) fn assemble(
+        store: &Store,
+        dir: &Path,
+        version: u64,
+        metadata: Metadata,
+        (row, lsn): (RowId, Lsn),
+        shared: &Shared,
+        listed: Option<Listed>,
+    ) -> Result<Lake> {
+        let specs = specs_of(&metadata)?;
         let mut lake = Lake {
             store: store.clone(),
             dir: dir.to_owned(),
@@ -85,11 +105,10 @@ impl Lake {
             failing: AtomicBool::new(false),
             cache: shared.cache.clone(),
             offers: shared.offers.clone(),
+            listed,
         };
         lake.read_snapshots()?;
-        lake.sweep()?;
-        lake.write_hint()?;
-        Ok(Some(lake))
+        Ok(lake)
     }
 
     /// Finds what each kept snapshot is the last to name, and the manifests of the current one.
@@ -204,13 +223,14 @@ impl Lake {
         Ok(named)
     }
 
-    /// Removes files that nothing names: what a killed commit left, what a killed removal did not get to (G1). Those of other
-    /// programs too, whose names say nothing: some were in the table once, and what was erased must not be left in one.
-    fn sweep(&self) -> Result<()> {
+    /// Files that nothing names: what a killed commit left, what a killed removal did not get to (G1). Those of other
+    /// programs too where `is_ours`, told the directory and the name, takes them for ours: some were in the table once, and what was erased must not be left in one.
+    pub(crate) fn unnamed(&self, is_ours: &dyn Fn(&str, &str) -> bool) -> Result<Vec<PathBuf>> {
         let mut named = self.named()?;
         // What readers hold that nothing names any more goes later.
         named.extend(self.cache.1.files());
-        for (sub, ours) in SWEPT {
+        let mut unnamed = Vec::new();
+        for (sub, _) in SWEPT {
             let mut dirs = vec![self.dir.join(sub)];
             while let Some(dir) = dirs.pop() {
                 for entry in self.store.list(&dir)? {
@@ -218,13 +238,13 @@ impl Lake {
                     match entry.is_dir {
                         true if is_deep(sub, &self.dir, &path) => dirs.push(path),
                         true => {}
-                        false if ours(&entry.name) && !named.contains(&path) => self.store.remove(&path)?,
+                        false if is_ours(sub, &entry.name) && !named.contains(&path) => unnamed.push(path),
                         false => {}
                     }
                 }
             }
         }
-        Ok(())
+        Ok(unnamed)
     }
 }
 
@@ -257,8 +277,17 @@ pub(crate) fn table_id_in(store: &Store, dir: &Path) -> Result<Option<TableId>> 
 
 /// Removes a table's directory with everything that is ours in it.
 pub(crate) fn remove_dir(store: &Store, dir: &Path) -> Result<()> {
+    remove_files(store, dir, is_our_metadata)
+}
+
+/// The same with the metadata files that a catalog wrote there.
+pub(crate) fn remove_all(store: &Store, dir: &Path) -> Result<()> {
+    remove_files(store, dir, |name| is_our_metadata(name) || name.ends_with(".metadata.json"))
+}
+
+fn remove_files(store: &Store, dir: &Path, is_our_metadata: fn(&str) -> bool) -> Result<()> {
     // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
-    for (sub, ours) in SWEPT {
+    for (sub, ours) in [("metadata", is_our_metadata), ("data", is_our_data as fn(&str) -> bool)] {
         remove_below(store, dir, sub, &dir.join(sub), ours)?;
     }
     store.remove_dir(dir)

@@ -23,6 +23,7 @@ use crate::load;
 use crate::options::Options;
 use crate::outside::Outcome;
 use crate::owners::Owners;
+use crate::rest;
 use crate::schema::Columns;
 use crate::state::{Lake, Shared};
 use crate::store::Store;
@@ -102,21 +103,32 @@ impl Materializer {
         let (def, store) = (table.def(), self.store(place));
         store.make_sure()?;
         let needed = table.has_evicted();
-        let lake = Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.shared, needed)?;
+        let lake = match &self.options.catalog {
+            None => Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.shared, needed)?,
+            Some(catalog) => rest::load(catalog, &self.options, &store, place, def, &self.shared)?,
+        };
+        self.check_history(table, &lake)?;
+        Ok(lake)
+    }
+
+    /// Refuses a lake that is not of this state of the table, or has not what it alone should have.
+    fn check_history(&self, table: &Snapshot, lake: &Option<Lake>) -> Result<()> {
+        let def = table.def();
         let lacks = |lake: &Lake| lake.row.next() < table.hot_from();
-        if needed && lake.as_ref().is_none_or(lacks) {
+        if table.has_evicted() && lake.as_ref().is_none_or(lacks) {
             return Err(Error::damaged(format!(
                 "the lake of {} alone has its rows up to {}, and {}",
                 def.name,
                 RowId(table.hot_from().0 - 1),
-                match &lake {
-                    None => format!("there is none in {}", self.dir_of(def).display()),
-                    Some(lake) => format!("what is there ends at row {}", lake.row),
+                match (lake, &self.options.catalog) {
+                    (None, None) => format!("there is none in {}", self.dir_of(def).display()),
+                    (None, Some(catalog)) => format!("there is none in the catalog at {}", catalog.uri()),
+                    (Some(lake), _) => format!("what is there ends at row {}", lake.row),
                 }
             ))
             .hint("put the warehouse back as it was: nothing is landed there meanwhile, and rows above are read as ever"));
         }
-        if let Some(lake) = &lake
+        if let Some(lake) = lake
             && (lake.lsn > table.lsn() || lake.row >= table.next_row())
         {
             return Err(Error::damaged(format!(
@@ -141,11 +153,24 @@ impl Materializer {
             ))
             .hint(OTHER_STATE));
         }
-        Ok(lake)
+        Ok(())
     }
 
     /// What is on disk, or a new lake without rows.
     fn begin(&self, place: &Place, table: &Snapshot) -> Result<Lake> {
+        if let Some(catalog) = &self.options.catalog {
+            let (store, def) = (self.store(place), table.def());
+            if table.has_evicted() {
+                // None is made in its place.
+                let lake = self.load(place, table)?;
+                return lake.ok_or_else(|| Error::internal("a lake that is needed was not found"));
+            }
+            store.make_sure()?;
+            let lake = rest::begin(catalog, &self.options, &store, place, def, table.lsn(), &self.shared)?;
+            let lake = Some(lake);
+            self.check_history(table, &lake)?;
+            return lake.ok_or_else(|| Error::internal("a lake was begun"));
+        }
         if let Some(lake) = self.load(place, table)? {
             return Ok(lake);
         }
@@ -182,7 +207,13 @@ impl Materializer {
         budget: &mut Budget<'_>,
     ) -> Result<Progress> {
         let known = from.and_then(|from| Some((from, from.published::<Lake>()?)));
-        let Some((from, base)) = known.filter(|(_, lake)| !lake.unsure.load(Ordering::Acquire)) else {
+        let is_unsure = |lake: &Lake| lake.unsure.load(Ordering::Acquire);
+        if let Some((_, lake)) = known.as_ref().filter(|(_, lake)| is_unsure(lake))
+            && let Some(found) = rest::settle(lake)?
+        {
+            return Ok(Progress::Advanced(position_of(found, None)));
+        }
+        let Some((from, base)) = known.filter(|(_, lake)| !is_unsure(lake)) else {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         };
         let columns = base.columns_of(table.def())?;
@@ -266,6 +297,13 @@ impl Materializer {
         budget: &mut Budget<'_>,
     ) -> Result<Option<Position>> {
         let (id, offers) = (table.def().id, &self.shared.offers);
+        if base.is_in_catalog() {
+            while let Some((number, _)) = offers.begin(id) {
+                let why = "the table is in another catalog, and only Polynya commits to it there";
+                offers.end(id, number, Outcome::Refused(Error::conflict(why)));
+            }
+            return Ok(None);
+        }
         // Whoever offers one after the other does not keep rows from landing.
         let taken_last = base.snapshot_id().is_some_and(|id| base.has_taken(id));
         let waits = taken_last && lacks.any();
@@ -313,7 +351,7 @@ pub fn table_dir(warehouse: &Path, full_name: &str) -> PathBuf {
 }
 
 /// The table that a place is of: its directory has the table's id for a name.
-fn table_of(place: &Place) -> Option<TableId> {
+pub(crate) fn table_of(place: &Place) -> Option<TableId> {
     place.dir.file_name()?.to_str()?.parse().ok().map(TableId)
 }
 
@@ -428,7 +466,7 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn is_remote(&self) -> bool {
-        self.options.objects.is_some()
+        self.options.objects.is_some() || self.options.catalog.is_some()
     }
 
     fn is_asked(&self, def: &TableDef) -> bool {
@@ -476,8 +514,9 @@ impl table::materializer::Materializer for Materializer {
         outcome
     }
 
+    /// A catalog elsewhere may be away, or let go of a table: rows are not in its hands alone.
     fn lands(&self) -> bool {
-        true
+        self.options.catalog.is_none()
     }
 
     fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
@@ -497,7 +536,11 @@ impl table::materializer::Materializer for Materializer {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
         // Else another table has the directory, and files of these names are its own.
-        let Some(_lease) = self.owners.take(&lake.dir, table) else { return Ok(()) };
+        let dir = match &lake.listed {
+            None => lake.dir.clone(),
+            Some(listed) => table_dir(&self.options.warehouse, &listed.name),
+        };
+        let Some(_lease) = self.owners.take(&dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
         let held = self.shared.cache.1.files();
         let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, erases)?;
@@ -518,6 +561,11 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn dropped(&self, place: &Place) -> Result<()> {
+        if let Some(catalog) = &self.options.catalog {
+            let store = self.store(place);
+            store.make_sure()?;
+            rest::dropped(catalog, &self.options, &store, place)?;
+        }
         let place_file = place.dir.join(WHERE);
         // Whoever wrote it may have died before it had its name.
         files::remove(&place.env, &place.dir.join(format!("{WHERE}{}", files::TEMPORARY)))?;

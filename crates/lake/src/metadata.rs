@@ -4,7 +4,7 @@
 
 mod layout;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -309,7 +309,11 @@ impl Metadata {
 }
 
 fn same_schema(a: &Json, b: &Json) -> bool {
-    a["fields"] == b["fields"] && a["identifier-field-ids"] == b["identifier-field-ids"]
+    // A set, which catalogs write in an order of their own.
+    let key = |of: &Json| -> BTreeSet<i64> {
+        of["identifier-field-ids"].as_array().into_iter().flatten().filter_map(Json::as_i64).collect()
+    };
+    a["fields"] == b["fields"] && key(a) == key(b)
 }
 
 fn position_in(texts: &BTreeMap<String, String>) -> Result<Option<(RowId, Lsn)>> {

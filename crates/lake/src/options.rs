@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::objects::Objects;
+use crate::rest::Catalog;
 
 /// Settings of a [`Materializer`](crate::Materializer).
 #[derive(Clone, Debug)]
@@ -12,6 +13,8 @@ pub struct Options {
     pub warehouse: PathBuf,
     /// The store in which the warehouse is, if it is not on this machine.
     pub objects: Option<Objects>,
+    /// The catalog elsewhere that has the tables, if there is one; else their metadata files are beside the data.
+    pub catalog: Option<Catalog>,
     /// What Iceberg calls the warehouse: an absolute path or a URI, without a `/` at the end.
     pub location: String,
     /// Whether tables land that do not say.
@@ -62,6 +65,7 @@ impl Options {
             warehouse: warehouse.into(),
             location: location.into(),
             objects: None,
+            catalog: None,
             by_default: true,
             commit_bytes: 64 << 20,
             commit_bytes_max: 256 << 20,

@@ -13,6 +13,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value as Json;
 use types::{Error, Lsn, ROW_ID, ROW_ID_NAME, Result, RowId};
 
+use crate::catalog::plain;
 use crate::delete_file;
 use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::Metadata;
@@ -47,11 +48,22 @@ impl Reader {
 
     /// Opens one metadata file.
     pub fn open_version(store: &Store, dir: &Path, version: u64) -> Result<Reader> {
-        let path = dir.join("metadata").join(metadata_name(version));
-        let metadata = Metadata::parse(&store.read(&path)?).map_err(|e| e.with("file", path.display()))?;
+        Self::open_file(store, dir, &metadata_name(version))
+    }
+
+    /// Opens a metadata file by its name, which another program may have given.
+    pub fn open_file(store: &Store, dir: &Path, name: &str) -> Result<Reader> {
+        let path = dir.join("metadata").join(name);
+        let in_file = |e: Error| e.with("file", path.display());
+        let metadata = plain(store.read(&path)?, &path).and_then(|bytes| Metadata::parse(&bytes));
+        Self::of(store, dir, metadata.map_err(in_file)?).map_err(in_file)
+    }
+
+    /// Of metadata as somebody tells them.
+    pub(crate) fn of(store: &Store, dir: &Path, metadata: Metadata) -> Result<Reader> {
         let (row, lsn) = metadata.position()?;
         let schema = metadata.schema().ok_or_else(|| Error::damaged("no current schema"))?;
-        let schema = arrow_schema(schema).map_err(|e| e.with("file", path.display()))?;
+        let schema = arrow_schema(schema)?;
         let mut reader = Reader {
             store: store.clone(),
             dir: dir.to_owned(),

@@ -13,6 +13,7 @@ use crate::delete_file;
 use crate::manifest::{DataFile, Entry, ManifestFile};
 use crate::metadata::Metadata;
 use crate::outside::Offers;
+use crate::rest::Listed;
 use crate::schema::Columns;
 use crate::spec::Specs;
 use crate::store::Store;
@@ -52,6 +53,8 @@ pub struct Lake {
     /// The last step from here failed.
     pub(crate) failing: AtomicBool,
     pub(crate) cache: Arc<Cache>,
+    /// Where it stands in a catalog elsewhere, if its commits are made there; then it has no metadata files of its own.
+    pub(crate) listed: Option<Listed>,
     /// What others ask of it.
     pub(crate) offers: Arc<Offers>,
 }
@@ -232,13 +235,24 @@ impl Lake {
         self.dir.join("metadata").join(metadata_name(self.version))
     }
 
+    /// Whether a catalog elsewhere has its metadata.
+    pub fn is_in_catalog(&self) -> bool {
+        self.listed.is_some()
+    }
+
     /// The same file as others call it.
     pub fn metadata_location(&self) -> String {
+        if let Some(listed) = &self.listed {
+            return listed.metadata_location.clone();
+        }
         format!("{}/metadata/{}", self.metadata.location, metadata_name(self.version))
     }
 
     /// Whether what names all of its files is where it was written.
     pub fn is_there(&self) -> Result<bool> {
+        if let Some(listed) = &self.listed {
+            return Ok(!listed.is_gone());
+        }
         self.store.exists(&self.metadata_path())
     }
 

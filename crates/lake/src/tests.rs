@@ -13,4 +13,5 @@ mod layouts;
 mod names;
 mod outside;
 mod remote;
+mod rest;
 mod support;

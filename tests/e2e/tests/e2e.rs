@@ -4,6 +4,8 @@
 mod bad_start;
 #[path = "e2e/cursors.rs"]
 mod cursors;
+#[path = "e2e/elsewhere.rs"]
+mod elsewhere;
 #[path = "e2e/golden.rs"]
 mod golden;
 #[path = "e2e/kill9.rs"]

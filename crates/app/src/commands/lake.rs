@@ -213,14 +213,13 @@ const ANSWER_BYTES: u64 = 64 << 20;
 async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Value> {
     for _ in 0..ROUNDS {
         let landed = land(client, table).await?;
-        let (dir, version, path) = place_of(&landed)?;
-        let (row, found) = in_lake(config, dir.clone(), version, u64::MAX).await?;
+        let (row, found) = in_lake(config, &place_of(&landed)?, u64::MAX).await?;
         let expected = in_sql(client, table, row).await?;
         let differences = found.differences(&expected, ["the lake", "SQL"]);
         if !differences.is_empty() {
             // Rows that went between the two readings are in one of them only, and then the lake loses them too.
-            let (_, version, _) = place_of(&land(client, table).await?)?;
-            if in_lake(config, dir, version, row).await?.1 != found {
+            let place = place_of(&land(client, table).await?)?;
+            if in_lake(config, &place, row).await?.1 != found {
                 continue;
             }
         }
@@ -240,7 +239,7 @@ async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Val
             "rows": found.rows,
             "columns": found.columns.iter().map(column).collect::<serde_json::Map<_, _>>(),
             "differences": differences,
-            "metadata": path,
+            "metadata": landed["metadata"],
         }));
     }
     Err(Error::new(
@@ -250,29 +249,37 @@ async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Val
     .hint("compare it while fewer of its rows change"))
 }
 
-/// The table's directory, the version of its metadata, and that file.
-fn place_of(landed: &Value) -> Result<(PathBuf, u64, PathBuf)> {
-    let path = landed["metadata"].as_str().map(PathBuf::from).ok_or_else(|| {
+/// The table's directory and its metadata file.
+struct Place {
+    dir: PathBuf,
+    name: String,
+}
+
+fn place_of(landed: &Value) -> Result<Place> {
+    let path = landed["metadata"].as_str().ok_or_else(|| {
         Error::new(Kind::Forbidden, "the server does not say where the lake is")
             .hint("verify on the machine of the server, with a key of scope admin or through --data")
     })?;
+    // As some catalogs write paths.
+    let local = path.strip_prefix("file:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
+    let path = Path::new(local.unwrap_or(path));
     let name = path.file_name().and_then(|name| name.to_str());
-    let version = name.and_then(|name| name.strip_prefix('v')?.strip_suffix(".metadata.json")?.parse().ok());
-    let dir = path.parent().and_then(Path::parent).map(Path::to_owned);
-    match (dir, version) {
-        (Some(dir), Some(version)) => Ok((dir, version, path)),
+    let dir = path.parent().filter(|parent| parent.ends_with("metadata")).and_then(Path::parent);
+    match (dir, name) {
+        (Some(dir), Some(name)) => Ok(Place { dir: dir.to_owned(), name: name.to_owned() }),
         _ => Err(Error::internal(format!("`{}` is no name of a metadata file", path.display()))),
     }
 }
 
 /// What the files say of the rows up to `last`, and up to which row they go.
-async fn in_lake(config: &Config, dir: PathBuf, version: u64, last: u64) -> Result<(u64, Digest)> {
-    let (store, dir) = match dir.to_str().filter(|dir| dir.contains("://")) {
-        None => (Store::local(&Env::real()), dir),
+async fn in_lake(config: &Config, place: &Place, last: u64) -> Result<(u64, Digest)> {
+    let name = place.name.clone();
+    let (store, dir) = match place.dir.to_str().filter(|dir| dir.contains("://")) {
+        None => (Store::local(&Env::real()), place.dir.clone()),
         Some(uri) => (warehouse::to_read(config, uri)?, PathBuf::new()),
     };
     let read = move || {
-        let reader = Reader::open_version(&store, &dir, version).map_err(|error| match error.kind() {
+        let reader = Reader::open_file(&store, &dir, &name).map_err(|error| match error.kind() {
             Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
             _ => error,
         })?;

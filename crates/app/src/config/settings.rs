@@ -10,6 +10,8 @@ use crate::logging::{LEVELS, wrong_level};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Text,
+    /// A text that is never shown.
+    Secret,
     /// `127.0.0.1:8484`
     Address,
     /// `64 MiB`
@@ -257,6 +259,54 @@ pub const SETTINGS: &[Setting] = &[
         "The region of the bucket; without one what AWS_REGION says.",
     ),
     setting(
+        "lake.catalog",
+        "POLYNYA_LAKE_CATALOG",
+        Form::Text,
+        "",
+        None,
+        "An Iceberg REST catalog elsewhere that has the tables and takes the commits: its address before /v1, such as http://127.0.0.1:8181/catalog. Without one commits are metadata files beside the data.",
+    ),
+    setting(
+        "lake.catalog_warehouse",
+        "POLYNYA_LAKE_CATALOG_WAREHOUSE",
+        Form::Text,
+        "",
+        None,
+        "Which of that catalog's warehouses, where it has several.",
+    ),
+    setting(
+        "lake.catalog_token",
+        "POLYNYA_LAKE_CATALOG_TOKEN",
+        Form::Secret,
+        "",
+        None,
+        "The token that the catalog is asked with; better in the environment than in a file. Never shown.",
+    ),
+    setting(
+        "lake.catalog_credential",
+        "POLYNYA_LAKE_CATALOG_CREDENTIAL",
+        Form::Secret,
+        "",
+        None,
+        "ID:SECRET, exchanged for a token as often as one ends (OAuth2 client credentials). Never shown.",
+    ),
+    setting(
+        "lake.catalog_scope",
+        "POLYNYA_LAKE_CATALOG_SCOPE",
+        Form::Text,
+        "catalog",
+        None,
+        "The scope that is asked for with the credential.",
+    ),
+    setting(
+        "lake.catalog_oauth2_uri",
+        "POLYNYA_LAKE_CATALOG_OAUTH2_URI",
+        Form::Text,
+        "",
+        None,
+        "Where tokens are had for the credential; without it at /v1/oauth/tokens of the catalog.",
+    ),
+    setting(
         "idempotency.keep",
         "POLYNYA_IDEMPOTENCY_KEEP",
         Form::Span,
@@ -432,6 +482,7 @@ impl Setting {
     pub fn cure(&self) -> String {
         let form = match self.form {
             Form::Text => return format!("for example \"{}\"", self.default),
+            Form::Secret => return "write a text".into(),
             Form::Address => {
                 return "write an address and a port, like 127.0.0.1:8484, or a port alone".into();
             }
@@ -516,6 +567,7 @@ mod tests {
         for (setting, row) in SETTINGS.iter().zip(rows) {
             let form = match setting.form {
                 Form::Text => "text".to_owned(),
+                Form::Secret => "secret".to_owned(),
                 Form::Address => "address".to_owned(),
                 Form::Size => "size".to_owned(),
                 Form::Span => "time".to_owned(),

@@ -244,3 +244,26 @@ fn segments_are_compressed_after_a_time_or_not_at_all() {
     let error = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err().to_string();
     assert!(error.contains("4000 d is more than 3650 d"), "{error}");
 }
+
+#[test]
+fn secrets_are_shown_nowhere() {
+    let (_dir, path) = file("[lake]\ncatalog = \"http://host\"\ncatalog_token = \"hush-hush\"\n");
+    let mut sources = Sources { file: Some(path), ..Sources::default() };
+    sources.variables.push(variable("POLYNYA_LAKE_CATALOG_CREDENTIAL", "me:hush-hush"));
+    let config = Config::load(&sources).unwrap();
+    assert_eq!(config.lake.catalog_token.0, "hush-hush");
+    assert_eq!(config.lake.catalog_credential.0, "me:hush-hush");
+    let values: Vec<String> = config.values().map(|(_, value, source)| format!("{value} {source}")).collect();
+    for shown in [config.explain(), format!("{config:?}"), values.join("\n")] {
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+    assert!(config.explain().contains("# catalog_token (not shown)"), "{}", config.explain());
+    let (_dir, explained) = file(&config.explain());
+    assert_eq!(
+        Config::load(&Sources { file: Some(explained), ..Sources::default() }).unwrap().lake.catalog,
+        "http://host"
+    );
+    let (_dir, wrong) = file("[lake]\ncatalog_token = 4711\n");
+    let error = Config::load(&Sources { file: Some(wrong), ..Sources::default() }).unwrap_err().to_string();
+    assert!(error.contains("`lake.catalog_token`") && !error.contains("4711"), "{error}");
+}

@@ -153,24 +153,7 @@ impl Store {
     /// A metadata file's text, which may be compressed.
     pub fn read(&self, metadata_location: &str) -> Result<Bytes> {
         let path = self.path_of(metadata_location)?;
-        let bytes = files::read(&self.env, &path)?;
-        let too_large =
-            || Error::new(Kind::TooLarge, format!("{} is too large for metadata", path.display()));
-        if bytes.len() as u64 > METADATA_BYTES_MAX {
-            return Err(too_large());
-        }
-        if !bytes.starts_with(&GZIP) {
-            return Ok(bytes);
-        }
-        let mut text = Vec::new();
-        flate2::read::MultiGzDecoder::new(&*bytes)
-            .take(METADATA_BYTES_MAX + 1)
-            .read_to_end(&mut text)
-            .map_err(|e| Error::invalid(format!("{} is no gzip file: {e}", path.display())))?;
-        if text.len() as u64 > METADATA_BYTES_MAX {
-            return Err(too_large());
-        }
-        Ok(text.into())
+        plain(files::read(&self.env, &path)?, &path)
     }
 
     /// Removes a metadata file that nothing names. What cannot be removed stays, and harms nobody.
@@ -195,6 +178,26 @@ impl Store {
     pub(super) fn env(&self) -> &Env {
         &self.env
     }
+}
+
+/// The text of a metadata file, which may be compressed.
+pub fn plain(bytes: Bytes, path: &Path) -> Result<Bytes> {
+    let too_large = || Error::new(Kind::TooLarge, format!("{} is too large for metadata", path.display()));
+    if bytes.len() as u64 > METADATA_BYTES_MAX {
+        return Err(too_large());
+    }
+    if !bytes.starts_with(&GZIP) {
+        return Ok(bytes);
+    }
+    let mut text = Vec::new();
+    flate2::read::MultiGzDecoder::new(&*bytes)
+        .take(METADATA_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|e| Error::invalid(format!("{} is no gzip file: {e}", path.display())))?;
+    if text.len() as u64 > METADATA_BYTES_MAX {
+        return Err(too_large());
+    }
+    Ok(text.into())
 }
 
 /// Whether one of two locations is the other or lies in it: then one table's files would be the other's too.

@@ -142,7 +142,7 @@ fn shown(position: &Position, principal: &Principal) -> Result<Json> {
     });
     if principal.require(Scope::Admin).is_ok() {
         // For programs that run elsewhere in this machine.
-        shown["metadata"] = match lake.store.is_remote() {
+        shown["metadata"] = match lake.store.is_remote() || lake.is_in_catalog() {
             true => json!(lake.metadata_location()),
             false => {
                 let path = lake.metadata_path();

@@ -1,0 +1,36 @@
+//! Tables of this database in an Iceberg REST catalog elsewhere, which keeps their metadata and makes the commits.
+//!
+//! Data files, files of positions and manifests are written as ever, to the warehouse. What then makes a commit is a request
+//! to the catalog instead of a metadata file of ours that gets its name: the metadata to come are told as changes of those
+//! before, on the condition that nobody else changed the table ([`changes`]).
+//!
+//! ## Outcomes that are unknown
+//! A request whose answer was lost may have been carried out, or may be yet: it can lie in a queue while its sender has given
+//! up. So a commit without an answer is neither taken for done nor for undone (K1). It stays *pending*, with its files and the
+//! very request, and the next step begins by asking the catalog ([`table`]): if its snapshot is the table's, it is done; if the
+//! table still is as it was, the same request is sent again, so that of the two one happens and the other one fails; nothing
+//! else is committed before that.
+//!
+//! A process that was killed knows of no pending commit. Files that no snapshot names may then be those of a request that is
+//! still under way, so they are not removed when the table is loaded, but after the first commit that moves the table on: from
+//! then on no earlier request can be carried out any more, since each is made for the snapshot that was current (G1).
+//!
+//! ## Whose table
+//! A table there is ours if it says the id of our table and of our database. Its directory has a part in its name that was
+//! drawn at random, so that no other table, not even one of the same name, ever had it.
+//!
+//! Start at `table.rs`; `client.rs` has the requests, `http.rs` the network.
+
+mod canonical;
+mod changes;
+mod client;
+pub(crate) mod http;
+mod record;
+mod table;
+mod token;
+
+pub use client::{Catalog, Options};
+pub(crate) use table::{Listed, begin, commit, dropped, load, settle};
+
+/// In a table's properties: the id of the database that writes it.
+pub(crate) const DATABASE: &str = "polynya.database";

@@ -1,0 +1,449 @@
+//! Requests to a catalog, and what its answers mean.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+use types::{Error, Kind, Result};
+use vfs::{Mutex, Rank};
+
+use super::changes::Changes;
+use super::http::{Answer, Body, Broken, Http, Method, Request, Transport};
+use super::token::{Identity, Tokens};
+
+/// How a catalog is reached.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// The address before `/v1`: `http://127.0.0.1:8181/catalog`.
+    pub uri: String,
+    /// Which of its warehouses, where it has several.
+    pub warehouse: Option<String>,
+    /// Sent as it is.
+    pub token: Option<String>,
+    /// `ID:SECRET` or a secret alone, exchanged for a token.
+    pub credential: Option<String>,
+    /// Asked for with a token; none is `catalog`.
+    pub scope: Option<String>,
+    /// Where tokens are had; none is the catalog itself.
+    pub oauth2_uri: Option<String>,
+    /// Every call ends within this.
+    pub call_max: Option<Duration>,
+}
+
+impl fmt::Debug for Options {
+    /// Without secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("uri", &self.uri)
+            .field("warehouse", &self.warehouse)
+            .finish_non_exhaustive()
+    }
+}
+
+/// So long may a catalog take for one call: a background thread waits meanwhile.
+const CALL_MAX: Duration = Duration::from_secs(30);
+
+const TABLE: &str = "/v1/{prefix}/namespaces/{namespace}/tables/{table}";
+const TABLES: &str = "/v1/{prefix}/namespaces/{namespace}/tables";
+const NAMESPACES: &str = "/v1/{prefix}/namespaces";
+
+/// A catalog, and the database that has tables in it.
+#[derive(Clone)]
+pub struct Catalog(Arc<Inner>);
+
+struct Inner {
+    transport: Box<dyn Transport>,
+    /// Without `/v1` and a slash at the end.
+    uri: String,
+    warehouse: Option<String>,
+    tokens: Tokens,
+    /// What it says of itself, once it was asked.
+    manner: Mutex<Option<Arc<Manner>>>,
+    owner: String,
+}
+
+/// How a catalog wants to be asked.
+#[derive(Debug)]
+struct Manner {
+    /// With a slash before it, or empty.
+    prefix: String,
+    /// `None`: it does not say.
+    endpoints: Option<Vec<String>>,
+}
+
+/// A table as a catalog has it.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub metadata_location: String,
+    /// JSON.
+    pub metadata: Bytes,
+}
+
+/// A request that did not do what it should.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub error: Error,
+    /// It was not carried out, and never will be.
+    pub is_certain: bool,
+    /// 0: no answer came.
+    pub status: u16,
+    /// The catalog itself says that there is no such thing, not somebody before it that does not reach it.
+    pub is_missing: bool,
+}
+
+type Outcome<T> = std::result::Result<T, Failed>;
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Error {
+        failed.error
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.uri)
+    }
+}
+
+impl Catalog {
+    /// `owner` is the id of the database. Nothing is asked yet: [`Catalog::make_sure`] does.
+    pub fn connect(options: &Options, owner: &str) -> Result<Catalog> {
+        let transport = Http::new(options.call_max.unwrap_or(CALL_MAX))?;
+        Catalog::new(Box::new(transport), options, owner)
+    }
+
+    pub(crate) fn new(transport: Box<dyn Transport>, options: &Options, owner: &str) -> Result<Catalog> {
+        let uri = base(&options.uri)?;
+        let identity = match (&options.token, &options.credential) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("the catalog is given both a token and a credential")
+                    .hint("set lake.catalog_token or lake.catalog_credential, not both"));
+            }
+            (Some(token), None) => Identity::Token(token.clone()),
+            (None, Some(credential)) => {
+                let (id, secret) = credential.split_once(':').unwrap_or(("", credential));
+                let token_url = match &options.oauth2_uri {
+                    Some(url) => base_of(url, "lake.catalog_oauth2_uri")?,
+                    None => format!("{uri}/v1/oauth/tokens"),
+                };
+                let scope = options.scope.clone().unwrap_or_else(|| "catalog".into());
+                Identity::Client { id: id.to_owned(), secret: secret.to_owned(), scope, token_url }
+            }
+            (None, None) => Identity::Nobody,
+        };
+        Ok(Catalog(Arc::new(Inner {
+            transport,
+            uri,
+            warehouse: options.warehouse.clone(),
+            tokens: Tokens::new(identity),
+            manner: Mutex::new(Rank::new(59, "lake catalog"), None),
+            owner: owner.to_owned(),
+        })))
+    }
+
+    /// The id of the database whose tables these are.
+    pub(super) fn owner(&self) -> &str {
+        &self.0.owner
+    }
+
+    pub fn uri(&self) -> &str {
+        &self.0.uri
+    }
+
+    /// Makes sure, once, that this is a catalog that knows us and has what a lake needs.
+    pub fn make_sure(&self) -> Result<()> {
+        self.manner().map(drop).map_err(Error::from)
+    }
+
+    fn manner(&self) -> Outcome<Arc<Manner>> {
+        if let Some(known) = self.0.manner.lock().clone() {
+            return Ok(known);
+        }
+        let mut url = format!("{}/v1/config", self.0.uri);
+        if let Some(warehouse) = &self.0.warehouse {
+            url += &format!("?warehouse={}", escaped(warehouse));
+        }
+        let what = || format!("asking {url} what it is");
+        let answer = self.ask(Method::Get, &url, None, &what())?;
+        let is_none = |why: &str| {
+            certain(
+                answer.status,
+                Error::invalid(format!(
+                    "there is no Iceberg REST catalog at {}: {url} {why}",
+                    self.0.uri
+                ))
+                .hint("lake.catalog is the catalog's address before /v1, such as http://127.0.0.1:8181/catalog"),
+            )
+        };
+        match answer.status {
+            200 => {}
+            status @ (301..=308 | 404 | 405) => {
+                let said = problem(&answer.body).map(|said| format!(", {said}")).unwrap_or_default();
+                return Err(is_none(&format!("is answered with {status}{said}")));
+            }
+            _ => return Err(self.refused(&what(), &answer)),
+        }
+        let config: Config =
+            serde_json::from_slice(&answer.body).map_err(|_| is_none("answers with something else"))?;
+        let prefix = config.overrides.get("prefix").or(config.defaults.get("prefix"));
+        let prefix = prefix.map(|prefix| prefix.trim_matches('/')).filter(|prefix| !prefix.is_empty());
+        let prefix = prefix.map(|prefix| format!("/{prefix}")).unwrap_or_default();
+        let manner = Arc::new(Manner { prefix, endpoints: config.endpoints });
+        for (method, endpoint) in [("GET", TABLE), ("POST", TABLE), ("POST", TABLES)] {
+            if !manner.has(method, endpoint) {
+                let message = format!(
+                    "the catalog at {} does not offer `{method} {endpoint}`, which a lake needs",
+                    self.0.uri
+                );
+                let hint = "choose a catalog that makes tables and takes commits, or a lake without one";
+                return Err(certain(answer.status, Error::invalid(message).hint(hint)));
+            }
+        }
+        *self.0.manner.lock() = Some(manner.clone());
+        Ok(manner)
+    }
+
+    /// A table by its full name; `None` if there is none.
+    pub(super) fn table(&self, full_name: &str) -> Outcome<Option<Loaded>> {
+        let url = self.table_url(full_name)?;
+        let what = format!("loading {full_name} from the catalog at {}", self.0.uri);
+        let answer = self.ask(Method::Get, &url, None, &what)?;
+        match answer.status {
+            200 => read(&answer, &what).map(Some),
+            404 if is_missing(&answer) => Ok(None),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    /// Makes a namespace unless it is there.
+    pub(super) fn make_namespace(&self, namespace: &str) -> Outcome<()> {
+        let manner = self.manner()?;
+        let all = format!("{}/v1{}/namespaces", self.0.uri, manner.prefix);
+        let what = format!("looking for the namespace {namespace} in the catalog at {}", self.0.uri);
+        let answer = self.ask(Method::Get, &format!("{all}/{}", escaped(namespace)), None, &what)?;
+        match answer.status {
+            200 | 204 => return Ok(()),
+            404 if is_missing(&answer) && !manner.has("POST", NAMESPACES) => {
+                let message = format!("the catalog at {} has no namespace {namespace}", self.0.uri);
+                let hint = "it makes none when asked, so make it there by hand";
+                return Err(certain(404, Error::not_found(message).hint(hint)));
+            }
+            404 if is_missing(&answer) => {}
+            _ => return Err(self.refused(&what, &answer)),
+        }
+        let what = format!("making the namespace {namespace} in the catalog at {}", self.0.uri);
+        let body = json!({ "namespace": [namespace], "properties": {} });
+        let answer = self.ask(Method::Post, &all, Some(&body), &what)?;
+        match answer.status {
+            // Somebody else was faster.
+            200 | 204 | 409 => Ok(()),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    /// Makes a table as `body` says, which has no name.
+    pub(super) fn create(&self, full_name: &str, mut body: Json) -> Outcome<Loaded> {
+        let manner = self.manner()?;
+        let (namespace, table) = split(full_name);
+        body["name"] = json!(table);
+        let url = format!("{}/v1{}/namespaces/{}/tables", self.0.uri, manner.prefix, escaped(namespace));
+        let what = format!("making {full_name} in the catalog at {}", self.0.uri);
+        let answer = self.ask(Method::Post, &url, Some(&body), &what)?;
+        match answer.status {
+            200 => read(&answer, &what),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    pub(super) fn commit(&self, full_name: &str, changes: &Changes) -> Outcome<Loaded> {
+        let url = self.table_url(full_name)?;
+        let (namespace, table) = split(full_name);
+        let body = json!({
+            "identifier": { "namespace": [namespace], "name": table },
+            "requirements": changes.requirements,
+            "updates": changes.updates,
+        });
+        let what = format!("committing {full_name} to the catalog at {}", self.0.uri);
+        let answer = self.ask(Method::Post, &url, Some(&body), &what)?;
+        match answer.status {
+            200 => read(&answer, &what),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    /// Lets go of a table, whose files stay. There may be none.
+    pub(super) fn drop_table(&self, full_name: &str) -> Outcome<()> {
+        let url = format!("{}?purgeRequested=false", self.table_url(full_name)?);
+        let what = format!("dropping {full_name} in the catalog at {}", self.0.uri);
+        let answer = self.ask(Method::Delete, &url, None, &what)?;
+        match answer.status {
+            200 | 204 => Ok(()),
+            404 if is_missing(&answer) => Ok(()),
+            _ => Err(self.refused(&what, &answer)),
+        }
+    }
+
+    fn table_url(&self, full_name: &str) -> Outcome<String> {
+        let manner = self.manner()?;
+        let (namespace, table) = split(full_name);
+        let (uri, prefix) = (&self.0.uri, &manner.prefix);
+        Ok(format!("{uri}/v1{prefix}/namespaces/{}/tables/{}", escaped(namespace), escaped(table)))
+    }
+
+    /// Asks, with another token if the first one is not taken any more. A request that got no token was not carried out.
+    fn ask(&self, method: Method, url: &str, body: Option<&Json>, what: &str) -> Outcome<Answer> {
+        let body = body.map(|body| Body::Json(Bytes::from(body.to_string())));
+        let mut is_renewed = false;
+        loop {
+            let transport = &*self.0.transport;
+            let bearer = self.0.tokens.get(transport).map_err(|error| certain(0, error))?;
+            let request = Request { method, url: url.to_owned(), bearer, body: body.clone() };
+            let answer = transport.call(&request).map_err(|broken| {
+                let (why, is_certain) = match broken {
+                    Broken::NotSent(why) => (why, true),
+                    Broken::Unknown(why) => (why, method == Method::Get),
+                };
+                Failed {
+                    error: Error::io(what, io::Error::other(why)),
+                    is_certain,
+                    status: 0,
+                    is_missing: false,
+                }
+            })?;
+            match request.bearer {
+                Some(token) if answer.status == 401 && self.0.tokens.can_renew() && !is_renewed => {
+                    self.0.tokens.refuse(&token);
+                    is_renewed = true;
+                }
+                _ => return Ok(answer),
+            }
+        }
+    }
+
+    /// What an answer means that is none of those that were hoped for.
+    fn refused(&self, what: &str, answer: &Answer) -> Failed {
+        let status = answer.status;
+        let said = problem(&answer.body).map(|said| format!(", {said}")).unwrap_or_default();
+        let message = format!("{what} failed: it answers with {status}{said}");
+        let error = match status {
+            401 | 403 => Error::new(Kind::Forbidden, message)
+                .hint("check lake.catalog_token or lake.catalog_credential, and what they may do there: load, make, commit to and drop tables"),
+            404 => Error::not_found(message),
+            409 => Error::conflict(message),
+            429 => Error::new(Kind::Busy, message),
+            400..=499 => Error::invalid(message),
+            _ => Error::io(what, io::Error::other(format!("it answers with {status}{said}"))),
+        };
+        // What a server says when it did not get through to the end, or somebody between us and it, means nothing.
+        let is_certain =
+            matches!(status, 400..=407 | 410..=417 | 421 | 422 | 424 | 426 | 428 | 429 | 431 | 501);
+        Failed { error, is_certain, status, is_missing: is_missing(answer) }
+    }
+}
+
+/// Whether a catalog says that something is not there. An answer of another form is of somebody else.
+fn is_missing(answer: &Answer) -> bool {
+    answer.status == 404 && problem(&answer.body).is_some()
+}
+
+impl Manner {
+    fn has(&self, method: &str, path: &str) -> bool {
+        let wanted = format!("{method} {path}");
+        self.endpoints.as_ref().is_none_or(|endpoints| endpoints.contains(&wanted))
+    }
+}
+
+#[derive(Deserialize)]
+struct Config {
+    defaults: BTreeMap<String, String>,
+    overrides: BTreeMap<String, String>,
+    #[serde(default)]
+    endpoints: Option<Vec<String>>,
+}
+
+fn certain(status: u16, error: Error) -> Failed {
+    Failed { error, is_certain: true, status, is_missing: false }
+}
+
+/// A table in an answer. One that cannot be read says nothing of what was done.
+fn read(answer: &Answer, what: &str) -> Outcome<Loaded> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct Table {
+        metadata_location: String,
+        metadata: Box<RawValue>,
+    }
+    let table: Table = serde_json::from_slice(&answer.body).map_err(|e| Failed {
+        error: Error::io(what, io::Error::other(format!("the answer is no table: {e}"))),
+        is_certain: false,
+        status: answer.status,
+        is_missing: false,
+    })?;
+    let metadata = Bytes::from(String::from(Box::<str>::from(table.metadata)));
+    Ok(Loaded { metadata_location: table.metadata_location, metadata })
+}
+
+/// What a catalog says of an error, if it says it as catalogs do.
+fn problem(body: &[u8]) -> Option<String> {
+    let body: Json = serde_json::from_slice(body).ok()?;
+    let error = &body["error"];
+    let said = match (error["type"].as_str(), error["message"].as_str()) {
+        (Some(kind), Some(message)) => format!("{kind}: {message}"),
+        (_, Some(message)) => message.to_owned(),
+        (Some(kind), None) => kind.to_owned(),
+        (None, None) => return None,
+    };
+    Some(plain(&said))
+}
+
+/// Somebody else's text, as a part of a line.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().take(400).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn split(full_name: &str) -> (&str, &str) {
+    full_name.split_once('.').unwrap_or((types::name::DEFAULT_NAMESPACE, full_name))
+}
+
+/// As it stands in a part of a URL or of a form.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            other => out += &format!("%{other:02X}"),
+        }
+    }
+    out
+}
+
+/// An address as requests begin with it.
+fn base(uri: &str) -> Result<String> {
+    let base = base_of(uri, "lake.catalog")?;
+    // Some write it so.
+    Ok(base.strip_suffix("/v1").unwrap_or(&base).to_owned())
+}
+
+fn base_of(uri: &str, setting: &str) -> Result<String> {
+    let rest = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://"));
+    let host = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    if host.is_empty() || uri.contains(['?', '#']) || uri.chars().any(|c| c.is_whitespace() || c.is_control())
+    {
+        return Err(Error::invalid(format!("{setting} is no address: `{}`", types::name::printable(uri)))
+            .hint(
+                "write http:// or https://, the host, and the path before /v1: http://127.0.0.1:8181/catalog",
+            ));
+    }
+    if host.contains('@') {
+        // Not shown: there is a password in it.
+        return Err(Error::invalid(format!("{setting} has a name or password in it, which would be shown"))
+            .hint("set lake.catalog_credential or lake.catalog_token instead"));
+    }
+    Ok(uri.trim_end_matches('/').to_owned())
+}

@@ -1,0 +1,169 @@
+//! Requests over the network. What is above knows a request, an answer, and whether a request without one may have been
+//! carried out.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::redirect;
+use tokio::runtime::Runtime;
+use types::{Error, Result};
+
+/// Metadata that are larger are none.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Delete,
+}
+
+#[derive(Clone)]
+pub struct Request {
+    pub method: Method,
+    pub url: String,
+    /// A token. Never shown.
+    pub bearer: Option<String>,
+    pub body: Option<Body>,
+}
+
+#[derive(Clone)]
+pub enum Body {
+    Json(Bytes),
+    /// Of a form. Never shown.
+    Form(String),
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Bytes,
+}
+
+/// No answer.
+#[derive(Debug)]
+pub enum Broken {
+    /// Nothing was sent.
+    NotSent(String),
+    /// It may have been carried out, or may be yet.
+    Unknown(String),
+}
+
+/// What carries requests.
+pub trait Transport: Send + Sync + fmt::Debug {
+    fn call(&self, request: &Request) -> std::result::Result<Answer, Broken>;
+}
+
+/// HTTP/1.1 or 2, with TLS for `https`. Never follows a redirection: that would carry a token to who knows whom.
+pub struct Http {
+    network: Network,
+    client: reqwest::Client,
+    call_max: Duration,
+}
+
+/// What runs the calls. Let go of without waiting, wherever that happens.
+struct Network(Option<Runtime>);
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Http")
+    }
+}
+
+impl Http {
+    /// Every call ends within `call_max`.
+    pub fn new(call_max: Duration) -> Result<Http> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(2)
+            .thread_name("pn-rest")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::io("starting the thread of the catalog's client", e))?;
+        let client = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_MAX.min(call_max))
+            .user_agent(concat!("polynya/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|e| Error::internal(format!("the catalog's client cannot be made: {}", chain(&e))))?;
+        Ok(Http { network: Network(Some(runtime)), client, call_max })
+    }
+
+    async fn send(&self, request: &Request) -> std::result::Result<Answer, Broken> {
+        let method = match request.method {
+            Method::Get => reqwest::Method::GET,
+            Method::Post => reqwest::Method::POST,
+            Method::Delete => reqwest::Method::DELETE,
+        };
+        let mut building = self.client.request(method, &request.url).header("accept", "application/json");
+        if let Some(token) = &request.bearer {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(|_| Broken::NotSent("the token has characters that no header may have".into()))?;
+            value.set_sensitive(true);
+            building = building.header(AUTHORIZATION, value);
+        }
+        building = match &request.body {
+            None => building,
+            Some(Body::Json(bytes)) => building.header(CONTENT_TYPE, "application/json").body(bytes.clone()),
+            Some(Body::Form(text)) => {
+                building.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(text.clone())
+            }
+        };
+        let broken = |e: reqwest::Error| {
+            let never_sent = e.is_connect() || e.is_builder();
+            let text = chain(&e.without_url());
+            if never_sent { Broken::NotSent(text) } else { Broken::Unknown(text) }
+        };
+        let mut response = building.send().await.map_err(broken)?;
+        let status = response.status().as_u16();
+        let mut body = BytesMut::new();
+        // It was answered, but what, is not known to the end.
+        while let Some(chunk) =
+            response.chunk().await.map_err(|e| Broken::Unknown(chain(&e.without_url())))?
+        {
+            if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return Err(Broken::Unknown(format!("the answer is larger than {ANSWER_BYTES_MAX} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, body: body.freeze() })
+    }
+}
+
+impl Transport for Http {
+    fn call(&self, request: &Request) -> std::result::Result<Answer, Broken> {
+        let limited = async { tokio::time::timeout(self.call_max, self.send(request)).await };
+        match self.network.0.as_ref().map(|runtime| runtime.block_on(limited)) {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) | None => {
+                Err(Broken::Unknown(format!("no answer within {} s", self.call_max.as_secs_f32())))
+            }
+        }
+    }
+}
+
+/// An error with what caused it, once each.
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text += &format!(": {said}");
+        }
+        source = cause.source();
+    }
+    text
+}

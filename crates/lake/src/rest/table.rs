@@ -1,0 +1,441 @@
+//! One table's lake in a catalog: found, made, committed to, dropped.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+use table::materializer::Place;
+use types::{Error, Kind, Lsn, Result, TableDef};
+use vfs::{Mutex, Rank};
+
+use super::changes::{self, Changes};
+use super::client::{Catalog, Loaded, plain};
+use super::record::Record;
+use super::{DATABASE, canonical};
+use crate::catalog::{Table, requirement};
+use crate::create;
+use crate::load;
+use crate::metadata::{self, Metadata};
+use crate::options::Options;
+use crate::schema::Columns;
+use crate::spec::specs_of;
+use crate::state::{Lake, Shared, local};
+use crate::store::Store;
+
+/// Where a lake stands in a catalog.
+pub(crate) struct Listed {
+    catalog: Catalog,
+    /// The table's full name.
+    pub name: String,
+    /// As the catalog says.
+    pub metadata_location: String,
+    /// Files of ours that nothing names and that a request of an earlier process may still come to name. Not removed before
+    /// the table has moved on.
+    pub doubtful: Vec<PathBuf>,
+    /// A commit after this one whose outcome is unknown.
+    pending: Mutex<Option<Pending>>,
+    /// The catalog has no such table any more.
+    is_gone: AtomicBool,
+}
+
+struct Pending {
+    lake: Box<Lake>,
+    changes: Changes,
+}
+
+impl fmt::Debug for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {:?}", self.metadata_location, self.catalog)
+    }
+}
+
+impl Listed {
+    fn new(catalog: &Catalog, name: &str, metadata_location: String, doubtful: Vec<PathBuf>) -> Listed {
+        Listed {
+            catalog: catalog.clone(),
+            name: name.to_owned(),
+            metadata_location,
+            doubtful,
+            pending: Mutex::new(Rank::new(63, "lake pending commit"), None),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Of the state that a commit leads to.
+    pub fn next(&self) -> Listed {
+        Listed::new(&self.catalog, &self.name, self.metadata_location.clone(), self.doubtful.clone())
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+}
+
+/// Reads a table's lake from the catalog; `None` if there is none there.
+pub(crate) fn load(
+    catalog: &Catalog,
+    options: &Options,
+    store: &Store,
+    place: &Place,
+    def: &TableDef,
+    shared: &Shared,
+) -> Result<Option<Lake>> {
+    let Some(loaded) = catalog.table(&def.name)? else { return Ok(None) };
+    let in_catalog = |e: Error| e.with("catalog", catalog.uri()).with("table", &def.name);
+    let metadata = canonical::metadata(&loaded).map_err(in_catalog)?;
+    let is_own = metadata.properties.get(DATABASE).is_some_and(|owner| owner == catalog.owner());
+    match metadata.table_id().filter(|_| is_own) {
+        Some(id) if id == def.id => {}
+        // Ids are never used again, so that table was dropped before this one was made.
+        Some(id) if id < def.id => {
+            let dir = dir_of(options, &metadata.location)?;
+            catalog.drop_table(&def.name)?;
+            load::remove_all(store, &dir)?;
+            return Ok(None);
+        }
+        other => {
+            let found = match (other, metadata.table_id()) {
+                (Some(id), _) => format!("table {id} of this database, which it has not made yet"),
+                (None, Some(_)) => "a table of another Polynya database".to_owned(),
+                (None, None) => "a table of another program".to_owned(),
+            };
+            return Err(Error::new(
+                Kind::Exists,
+                format!("{} in the catalog at {} is {found}", def.name, catalog.uri()),
+            )
+            .hint("drop or rename it there, and the table lands; or give this table another name"));
+        }
+    }
+    let lake = lake_of(catalog, options, store, def, shared, loaded, metadata).map_err(in_catalog)?;
+    let record = Record::new(&def.name, &lake.metadata.location, Some(&lake.metadata.table_uuid));
+    if Record::read(place)?.as_ref() != Some(&record) {
+        record.write(place)?;
+    }
+    Ok(Some(lake))
+}
+
+fn lake_of(
+    catalog: &Catalog,
+    options: &Options,
+    store: &Store,
+    def: &TableDef,
+    shared: &Shared,
+    loaded: Loaded,
+    metadata: Metadata,
+) -> Result<Lake> {
+    refuse_foreign(catalog, def, &metadata)?;
+    let position = metadata.position().map_err(|error| {
+        error.hint("another program changed the table in the catalog; drop it there and it lands anew")
+    })?;
+    let dir = dir_of(options, &metadata.location)?;
+    let listed = Listed::new(catalog, &def.name, loaded.metadata_location, Vec::new());
+    let mut lake = Lake::assemble(store, &dir, 0, metadata, position, shared, Some(listed))?;
+    let doubtful = lake.unnamed(&|_, name| is_made_by_us(name))?;
+    if let Some(listed) = &mut lake.listed {
+        listed.doubtful = doubtful;
+    }
+    Ok(lake)
+}
+
+/// A commit of another program to a table that Polynya writes: its rows are not those of the table any more, or nobody knows
+/// whether they are.
+fn refuse_foreign(catalog: &Catalog, def: &TableDef, metadata: &Metadata) -> Result<()> {
+    let Some(current) = metadata.current() else { return Ok(()) };
+    if current.summary.contains_key(metadata::ROW) {
+        return Ok(());
+    }
+    let said = |key: &str| current.summary.get(key).map(|value| plain(value));
+    let operation = said("operation").unwrap_or_else(|| "change".into());
+    let who = ["engine-name", "spark.app.id", "trino_query_id"].iter().find_map(|key| said(key));
+    let version = said("engine-version").map(|version| format!(" {version}")).unwrap_or_default();
+    let who = who.map_or("a program that does not say its name".to_owned(), |who| format!("{who}{version}"));
+    let mut ours = Some(current);
+    while let Some(snapshot) = ours.filter(|s| !s.summary.contains_key(metadata::ROW)) {
+        ours = snapshot.parent_snapshot_id.and_then(|parent| metadata.snapshot(parent));
+    }
+    let cure = match ours {
+        Some(ours) => {
+            format!("roll it back there to snapshot {}, or drop it and it lands anew", ours.snapshot_id)
+        }
+        None => "drop it there and it lands anew".to_owned(),
+    };
+    Err(Error::conflict(format!(
+        "{} in the catalog at {} was changed by another program: its snapshot {} is a `{operation}` by {who}, and only Polynya \
+         writes this table",
+        def.name,
+        catalog.uri(),
+        current.snapshot_id
+    ))
+    .hint(cure))
+}
+
+/// Finds a table's lake, or makes one without rows.
+pub(crate) fn begin(
+    catalog: &Catalog,
+    options: &Options,
+    store: &Store,
+    place: &Place,
+    def: &Arc<TableDef>,
+    lsn: Lsn,
+    shared: &Shared,
+) -> Result<Lake> {
+    let columns = Arc::new(Columns::of(def)?);
+    let found = load(catalog, options, store, place, def, shared)?;
+    let lake = match found {
+        Some(lake) => lake,
+        None => {
+            create(catalog, options, store, place, &columns, lsn)?;
+            load(catalog, options, store, place, def, shared)?.ok_or_else(|| {
+                Error::conflict(format!("{} was dropped in the catalog as soon as it was made", def.name))
+            })?
+        }
+    };
+    match lake.snapshot_id() {
+        None => defined(catalog, lake, &columns),
+        Some(_) => Ok(lake),
+    }
+}
+
+fn create(
+    catalog: &Catalog,
+    options: &Options,
+    store: &Store,
+    place: &Place,
+    columns: &Arc<Columns>,
+    lsn: Lsn,
+) -> Result<()> {
+    let def = &columns.def;
+    let (namespace, name) = def.name.split_once('.').unwrap_or((types::name::DEFAULT_NAMESPACE, &def.name));
+    // A location that was never made anything at is tried again.
+    let unused = Record::read(place)?
+        .filter(|record| record.uuid.is_none() && record.table == def.name)
+        .filter(|record| dir_of(options, &record.location).is_ok());
+    let location = unused.map(|record| record.location).unwrap_or_else(|| {
+        format!("{}/{namespace}/{name}-{:016x}", options.location, store.env.random.next_u64())
+    });
+    Record::new(&def.name, &location, None).write(place)?;
+    let dir = dir_of(options, &location)?;
+    let base = options.warehouse.parent().unwrap_or(Path::new(""));
+    for sub in ["data", "metadata"] {
+        store.make_dir(base, &dir.join(sub))?;
+    }
+    let mut wanted = create::first_metadata(store, options, location, columns, lsn);
+    wanted.properties.insert(DATABASE.into(), catalog.owner().into());
+    let keep = options.metadata_files_max.max(1).to_string();
+    wanted.properties.insert("write.metadata.previous-versions-max".into(), keep);
+    catalog.make_namespace(namespace)?;
+    // Partitions and order follow in a commit: a catalog may give fields other ids here, and not there.
+    let body = json!({
+        "location": wanted.location,
+        "schema": wanted.schema(),
+        "stage-create": false,
+        "properties": wanted.properties,
+    });
+    let made = match catalog.create(&def.name, body) {
+        Ok(loaded) => canonical::metadata(&loaded)?,
+        // Whoever was faster: it is looked at next.
+        Err(failed) if failed.status == 409 => return Ok(()),
+        Err(failed) => return Err(failed.into()),
+    };
+    // Checked where it is undone easily: nothing is in it yet.
+    let fits = dir_of(options, &made.location).and_then(|_| {
+        let lost = wanted
+            .properties
+            .iter()
+            .find(|(key, value)| key.starts_with("polynya.") && made.properties.get(*key) != Some(value));
+        match lost {
+            None => Ok(()),
+            Some((key, _)) => Err(Error::invalid(format!(
+                "the catalog at {} does not keep the property `{key}` of {}, which a lake needs",
+                catalog.uri(),
+                def.name
+            ))),
+        }
+    });
+    if let Err(error) = fits {
+        catalog.drop_table(&def.name)?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Sees to it that a table without rows has just our fields, with our ids, before any row is in it: catalogs give fields ids
+/// of their own when a table is made, and keep those that come with a later schema, since data would be lost otherwise.
+fn defined(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake> {
+    if lake.is_of(columns) {
+        return Ok(lake);
+    }
+    let mut next = lake.metadata.clone();
+    next.set_schema(&columns.iceberg, columns.last_id);
+    next.set_layout(&columns.layout);
+    let loaded = catalog.commit(&columns.def.name, &changes::between(&lake.metadata, &next)?)?;
+    let metadata = canonical::metadata(&loaded)?;
+    check_definition(catalog, &columns.def.name, &metadata, &next)?;
+    lake.specs = Arc::new(specs_of(&metadata)?);
+    lake.metadata = metadata;
+    if let Some(listed) = &mut lake.listed {
+        listed.metadata_location = loaded.metadata_location;
+    }
+    Ok(lake)
+}
+
+/// Whether a catalog kept a definition as it was told it.
+fn check_definition(catalog: &Catalog, name: &str, found: &Metadata, wanted: &Metadata) -> Result<()> {
+    let by_id =
+        |all: &[serde_json::Value], key: &str, id: i32| all.iter().find(|one| one[key] == json!(id)).cloned();
+    let spec = |of: &Metadata| by_id(&of.partition_specs, "spec-id", of.default_spec_id);
+    let order = |of: &Metadata| by_id(&of.sort_orders, "order-id", of.default_sort_order_id);
+    let schema = wanted.schema().is_some_and(|schema| found.has_schema(schema));
+    let what = match () {
+        () if !schema || found.current_schema_id != wanted.current_schema_id => "schema",
+        () if spec(found) != spec(wanted) => "partition spec",
+        () if order(found) != order(wanted) => "sort order",
+        () => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "the catalog at {} does not keep the {what} of {name} as it is told it: it gives other ids",
+        catalog.uri()
+    ))
+    .hint("data files name fields by these ids, so no table can be in such a catalog"))
+}
+
+/// Commits: tells the catalog to go from `base` to `lake`, whose files are all there. `at_risk` is called when all that can be
+/// done before is done.
+pub(crate) fn commit(base: &Lake, lake: Lake, at_risk: impl FnOnce() -> Result<()>) -> Result<Lake> {
+    let changes = changes::between(&base.metadata, &lake.metadata)?;
+    at_risk()?;
+    base.unsure.store(true, Ordering::Release);
+    send(base, Pending { lake: Box::new(lake), changes }, false)
+}
+
+fn listed_of(lake: &Lake) -> Result<&Listed> {
+    lake.listed.as_ref().ok_or_else(|| Error::internal("a lake without a catalog is committed to one"))
+}
+
+fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
+    let listed = listed_of(base)?;
+    let failed = match listed.catalog.commit(&listed.name, &pending.changes) {
+        Ok(loaded) => return accept(base, *pending.lake, loaded),
+        Err(failed) => failed,
+    };
+    let is_new = pending.lake.snapshot_id() != base.snapshot_id();
+    if failed.is_missing {
+        // It is made anew, and nothing names what was written for this one.
+        listed.is_gone.store(true, Ordering::Release);
+    }
+    if !failed.is_certain {
+        // Whether it is done is found out before anything else is. One without a snapshot has no files that would be lost.
+        *listed.pending.lock() = Some(pending).filter(|_| is_new);
+    } else if !is_again {
+        base.unsure.store(false, Ordering::Release);
+    }
+    Err(failed.into())
+}
+
+/// Finds out what became of a commit after `base`, and finishes it. `None`: nothing is known to be under way, and the table is
+/// to be loaded anew.
+pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
+    let Some(listed) = &base.listed else { return Ok(None) };
+    let Some(pending) = listed.pending.lock().take() else { return Ok(None) };
+    let loaded = match listed.catalog.table(&listed.name) {
+        Ok(Some(loaded)) => loaded,
+        Ok(None) => return Ok(None),
+        Err(failed) => {
+            *listed.pending.lock() = Some(pending);
+            return Err(failed.into());
+        }
+    };
+    let found = canonical::metadata(&loaded)?;
+    if found.table_uuid != base.metadata.table_uuid {
+        return Ok(None);
+    }
+    if found.current_snapshot_id == pending.lake.snapshot_id() {
+        return accept(base, *pending.lake, loaded).map(Some);
+    }
+    // It is not done; it may be yet. Sent again, one of the two happens and the other one finds the table changed.
+    match requirement::check(&pending.changes.requirements, &Table::parse(&loaded.metadata)?) {
+        Ok(()) => send(base, pending, true).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The lake as it stands after a commit that was carried out.
+fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
+    let listed = listed_of(base)?;
+    let found = canonical::metadata(&loaded)?;
+    let wanted = &lake.metadata;
+    check_definition(&listed.catalog, &listed.name, &found, wanted)?;
+    let ids = |of: &Metadata| of.snapshots.iter().map(|s| s.snapshot_id).collect::<Vec<_>>();
+    let is_same = found.table_uuid == wanted.table_uuid
+        && found.location == wanted.location
+        && found.current_snapshot_id == wanted.current_snapshot_id
+        && ids(&found) == ids(wanted)
+        && found.position().ok() == Some((lake.row, lake.lsn));
+    if !is_same {
+        // Loaded anew it is looked at closely.
+        return Err(Error::conflict(format!(
+            "{} in the catalog at {} is not what was just committed; it is looked at anew",
+            listed.name,
+            listed.catalog.uri()
+        )));
+    }
+    let has_moved = lake.snapshot_id() != base.snapshot_id();
+    lake.metadata = found;
+    let Some(next) = &mut lake.listed else { return Err(Error::internal("the lake lost its catalog")) };
+    next.metadata_location = loaded.metadata_location;
+    if has_moved {
+        // What was made for the snapshot before can never be committed any more.
+        for path in std::mem::take(&mut next.doubtful) {
+            lake.garbage.push(path);
+        }
+    }
+    Ok(lake)
+}
+
+/// The table is gone here: it goes there too, with its files.
+pub(crate) fn dropped(catalog: &Catalog, options: &Options, store: &Store, place: &Place) -> Result<()> {
+    let Some(record) = Record::read(place)? else { return Record::remove(place) };
+    let id = crate::materializer::table_of(place);
+    if let Some(loaded) = catalog.table(&record.table)? {
+        let metadata = canonical::metadata(&loaded)?;
+        let is_own = metadata.properties.get(DATABASE).is_some_and(|owner| owner == catalog.owner());
+        if is_own && metadata.table_id() == id && id.is_some() {
+            catalog.drop_table(&record.table)?;
+        }
+    }
+    load::remove_all(store, &dir_of(options, &record.location)?)?;
+    Record::remove(place)
+}
+
+/// The directory that a location means, which must be in the warehouse: elsewhere this process writes nothing.
+fn dir_of(options: &Options, location: &str) -> Result<PathBuf> {
+    let (place, warehouse) = (bare(location), bare(&options.location));
+    local(&options.warehouse, warehouse, place).map_err(|_| {
+        Error::invalid(format!(
+            "the catalog puts the table at {}, which is not below {}, where this server writes",
+            types::name::printable(location),
+            options.location
+        ))
+        .hint("have the catalog take locations there, or set lake.warehouse to the place that it gives")
+    })
+}
+
+/// A location without what says that it is of this machine.
+fn bare(location: &str) -> &str {
+    let rest = location.strip_prefix("file:");
+    let rest = rest.map(|rest| rest.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(rest));
+    rest.unwrap_or(location).trim_end_matches('/')
+}
+
+/// Whether a file has a name as commits give them. Others may have files of their own in a table's directory.
+fn is_made_by_us(name: &str) -> bool {
+    let known = ["parquet", "deletes.parquet", "avro", "list.avro"];
+    let Some((stem, suffix)) = name.split_once('.') else { return false };
+    let Some((snapshot, number)) = stem.split_once('-') else { return false };
+    known.contains(&suffix)
+        && snapshot.len() == 16
+        && snapshot.bytes().all(|b| b.is_ascii_hexdigit())
+        && number.parse::<u32>().is_ok()
+}

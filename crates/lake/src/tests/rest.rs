@@ -1,0 +1,56 @@
+//! The lake in a catalog elsewhere: what is asked of it, and what becomes of answers that are late, lost or wrong.
+
+mod fake;
+mod faults;
+mod network;
+mod requests;
+
+use types::Result;
+
+use self::fake::Fake;
+use super::crashes::{self, Layouts, States};
+use super::support::{Bench, read_told, rows_of, small};
+use crate::Options;
+use crate::rest::Catalog;
+
+/// Options of a lake whose commits `fake` takes.
+fn options_in(fake: &Fake) -> Options {
+    Options { catalog: Some(catalog_in(fake, "database")), ..small() }
+}
+
+fn catalog_in(fake: &Fake, owner: &str) -> Catalog {
+    let options = crate::rest::Options { uri: fake::URI.into(), ..Default::default() };
+    Catalog::new(Box::new(fake.clone()), &options, owner).unwrap()
+}
+
+fn begin(layouts: Layouts) -> (Bench, Fake) {
+    let fake = Fake::default();
+    (crashes::begin_in(layouts, options_in(&fake)), fake)
+}
+
+/// K1: what a reader finds that asks the catalog is the table where the catalog says that it stands.
+fn check(bench: &Bench, fake: &Fake, states: &States, what: &str) {
+    let Some(metadata) = fake.metadata("main.t") else { return };
+    let dir = std::path::PathBuf::from(&metadata.location);
+    let (row, lsn) = metadata.position().unwrap();
+    let found = read_told(&bench.store(), &dir, metadata).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let expected = states.get(&(row.0, lsn.0));
+    let expected =
+        expected.unwrap_or_else(|| panic!("{what}: it stands at {row} {lsn}, where the table never was"));
+    assert!(expected.keys().eq(found.keys()), "{what}: other rows than the table had at {row} {lsn}");
+}
+
+/// Lands everything and compares what the catalog's readers find with the table.
+fn land(bench: &mut Bench, fake: &Fake) {
+    let lake = bench.land();
+    let told = fake.metadata("main.t").unwrap();
+    assert_eq!(read_told(&bench.store(), &lake.dir, told).unwrap(), rows_of(&bench.snapshot()).unwrap());
+}
+
+/// The table as it is now, by what a lake that has landed would say.
+fn note(bench: &Bench, states: &mut States) -> Result<()> {
+    // It may also be made now, without a row.
+    states.insert((0, bench.lsn), Default::default());
+    states.insert((bench.tip.next_row().0 - 1, bench.lsn), rows_of(&bench.snapshot())?);
+    Ok(())
+}

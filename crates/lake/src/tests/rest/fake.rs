@@ -1,0 +1,337 @@
+//! A catalog in memory that can be told to fail. What its changes mean is decided by the rules of the catalog for others'
+//! tables, which know nothing of the lake.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use serde_json::{Value as Json, json};
+use sim::Rng;
+use types::Kind;
+
+use crate::catalog::{self, Change, Table, Wanted, requirement};
+use crate::metadata::Metadata;
+use crate::rest::http::{Answer, Body, Broken, Method, Request, Transport};
+
+pub const URI: &str = "http://catalog.test/base";
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It is done and answered.
+    Well,
+    /// It never reaches the catalog, and whoever sent it knows.
+    Refused,
+    /// It never reaches the catalog, and nobody knows.
+    Dropped,
+    /// It is done, and the answer is lost.
+    Lost,
+    /// It is not done, and this is answered.
+    Before(u16),
+    /// It is done, and this is answered.
+    After(u16),
+    /// No answer, and it is done later, when [`Fake::deliver`] says so.
+    Late,
+}
+
+#[derive(Clone, Default)]
+pub struct Fake(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    namespaces: BTreeSet<String>,
+    tables: BTreeMap<String, (Table, String)>,
+    versions: u64,
+    calls: u64,
+    /// The call that fails, from 1 on, whether all after it do, and how.
+    fault: Option<(u64, bool, How)>,
+    /// Calls fail at random, one in so many.
+    random: Option<(Rng, u64)>,
+    late: VecDeque<Request>,
+    /// Fields get other ids when a table is made, and always.
+    pub reassigns: bool,
+    pub always_reassigns: bool,
+    endpoints: Option<Vec<String>>,
+    /// The token that is taken, if one is needed.
+    token: Option<String>,
+    tokens_made: u64,
+    pub log: Vec<String>,
+}
+
+impl std::fmt::Debug for Fake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("fake")
+    }
+}
+
+type Reply = (u16, Json);
+
+fn problem(status: u16, kind: &str, message: impl Into<String>) -> Reply {
+    (status, json!({ "error": { "code": status, "type": kind, "message": message.into() } }))
+}
+
+impl Fake {
+    /// The metadata of a table, as the catalog tells them.
+    pub fn metadata(&self, name: &str) -> Option<Metadata> {
+        let state = self.0.lock().unwrap();
+        let (table, _) = state.tables.get(name)?;
+        Some(Metadata::parse(table.to_json().unwrap().to_string().as_bytes()).unwrap())
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.0.lock().unwrap().calls
+    }
+
+    /// What was asked since the last time.
+    pub fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().log)
+    }
+
+    /// Lets call number `call` fail, counted from now, and all after it if it `ends`.
+    pub fn fail(&self, call: u64, ends: bool, how: How) {
+        let mut state = self.0.lock().unwrap();
+        state.calls = 0;
+        state.fault = Some((call, ends, how));
+    }
+
+    pub fn fail_at_random(&self, seed: u64, one_in: u64) {
+        self.0.lock().unwrap().random = Some((Rng::new(seed), one_in));
+    }
+
+    pub fn works_again(&self) {
+        let mut state = self.0.lock().unwrap();
+        (state.fault, state.random) = (None, None);
+    }
+
+    /// Does what came late, in the order in which it was sent. Tells how many were.
+    pub fn deliver(&self) -> usize {
+        let mut state = self.0.lock().unwrap();
+        let late: Vec<Request> = state.late.drain(..).collect();
+        late.iter().for_each(|request| drop(state.answer(request)));
+        late.len()
+    }
+
+    pub fn reassigns_ids(&self, always: bool) {
+        let mut state = self.0.lock().unwrap();
+        (state.reassigns, state.always_reassigns) = (true, always);
+    }
+
+    pub fn offers(&self, endpoints: &[&str]) {
+        self.0.lock().unwrap().endpoints = Some(endpoints.iter().map(|e| (*e).to_owned()).collect());
+    }
+
+    /// From now on another token is needed, which is had for `me:secret`.
+    pub fn wants_a_new_token(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.tokens_made += 1;
+        state.token = Some(format!("token-{}", state.tokens_made));
+    }
+
+    /// Changes a table as another program would. Panics if it does not fit.
+    pub fn change(&self, name: &str, updates: &[Json]) {
+        let mut state = self.0.lock().unwrap();
+        let done = state.commit(name, &json!({ "requirements": [], "updates": updates }));
+        assert_eq!(done.0, 200, "{}", done.1);
+    }
+
+    pub fn drop_table(&self, name: &str) {
+        self.0.lock().unwrap().tables.remove(name).unwrap();
+    }
+
+    pub fn answer(&self, request: &Request) -> std::result::Result<Answer, Broken> {
+        let mut state = self.0.lock().unwrap();
+        state.calls += 1;
+        let call = state.calls;
+        let mut how = match state.fault {
+            Some((at, ends, how)) if call == at || ends && call > at => how,
+            _ => How::Well,
+        };
+        if let Some((rng, one_in)) = &mut state.random
+            && rng.below(*one_in) == 0
+        {
+            let all = [
+                How::Refused,
+                How::Dropped,
+                How::Lost,
+                How::Late,
+                How::Before(500),
+                How::Before(503),
+                How::After(500),
+                How::After(504),
+                How::Before(429),
+            ];
+            how = all[rng.below(all.len() as u64) as usize];
+        }
+        // A question has no effect, so it is never late.
+        if how == How::Late && request.method == Method::Get {
+            how = How::Dropped;
+        }
+        let told = |(status, body): Reply| Ok(Answer { status, body: Bytes::from(body.to_string()) });
+        let nothing = |status| Ok(Answer { status, body: Bytes::new() });
+        match how {
+            How::Well => told(state.answer(request)),
+            How::Refused => Err(Broken::NotSent("connection refused".into())),
+            How::Dropped => Err(Broken::Unknown("no answer within 30 s".into())),
+            How::Before(status) => nothing(status),
+            How::Lost => {
+                state.answer(request);
+                Err(Broken::Unknown("the connection was closed".into()))
+            }
+            How::After(status) => {
+                state.answer(request);
+                nothing(status)
+            }
+            How::Late => {
+                state.late.push_back(request.clone());
+                Err(Broken::Unknown("no answer within 30 s".into()))
+            }
+        }
+    }
+}
+
+impl Transport for Fake {
+    fn call(&self, request: &Request) -> std::result::Result<Answer, Broken> {
+        self.answer(request)
+    }
+}
+
+impl State {
+    fn answer(&mut self, request: &Request) -> Reply {
+        let body: Json = match &request.body {
+            Some(Body::Json(bytes)) => serde_json::from_slice(bytes).unwrap(),
+            _ => Json::Null,
+        };
+        let rest = request.url.split_once("/v1/").map_or("", |(_, rest)| rest);
+        let path = rest.split('?').next().unwrap_or_default();
+        let method = match request.method {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        };
+        self.log.push(format!("{method} {rest}"));
+        if path == "oauth/tokens" {
+            return self.tokens(request);
+        }
+        if self.token.is_some() && request.bearer != self.token {
+            return problem(401, "NotAuthorizedException", "no such token");
+        }
+        if path == "config" {
+            let overrides = json!({ "prefix": "p" });
+            return (200, json!({ "defaults": {}, "overrides": overrides, "endpoints": self.endpoints }));
+        }
+        let parts: Vec<&str> = path.split('/').collect();
+        match (request.method, &parts[..]) {
+            (Method::Post, ["p", "namespaces"]) => {
+                let namespace = body["namespace"][0].as_str().unwrap().to_owned();
+                match self.namespaces.insert(namespace) {
+                    true => (200, body),
+                    false => problem(409, "AlreadyExistsException", "it is there"),
+                }
+            }
+            (Method::Get, ["p", "namespaces", namespace]) => match self.namespaces.contains(*namespace) {
+                true => (200, json!({ "namespace": [namespace] })),
+                false => problem(404, "NoSuchNamespaceException", "there is none"),
+            },
+            (Method::Post, ["p", "namespaces", namespace, "tables"]) => self.create(namespace, &body),
+            (method, ["p", "namespaces", namespace, "tables", table]) => {
+                let name = format!("{namespace}.{table}");
+                if !self.tables.contains_key(&name) {
+                    return problem(404, "NoSuchTableException", "there is none");
+                }
+                match method {
+                    Method::Get => self.told(&name),
+                    Method::Post => self.commit(&name, &body),
+                    Method::Delete => {
+                        self.tables.remove(&name);
+                        (204, Json::Null)
+                    }
+                }
+            }
+            _ => (404, Json::String("no page of this name".into())),
+        }
+    }
+
+    fn tokens(&mut self, request: &Request) -> Reply {
+        let Some(Body::Form(form)) = &request.body else { panic!("no form") };
+        assert!(request.bearer.is_none(), "a token is not asked for with a token");
+        let fits = form.contains("client_id=me") && form.contains("client_secret=secret%26%2B");
+        match fits && form.contains("grant_type=client_credentials") && form.contains("scope=catalog") {
+            true => (200, json!({ "access_token": self.token, "token_type": "bearer", "expires_in": 3600 })),
+            false => (401, json!({ "error": "invalid_client", "error_description": "who are you?" })),
+        }
+    }
+
+    fn told(&self, name: &str) -> Reply {
+        let (table, location) = &self.tables[name];
+        (200, json!({ "metadata-location": location, "metadata": table.to_json().unwrap(), "config": {} }))
+    }
+
+    fn put(&mut self, name: &str, table: Table) -> Reply {
+        self.versions += 1;
+        let location = format!("{}/metadata/{:05}-x.metadata.json", table.location, self.versions);
+        self.tables.insert(name.to_owned(), (table, location));
+        self.told(name)
+    }
+
+    fn create(&mut self, namespace: &str, body: &Json) -> Reply {
+        let name = format!("{namespace}.{}", body["name"].as_str().unwrap());
+        if !self.namespaces.contains(namespace) {
+            return problem(404, "NoSuchNamespaceException", "there is none");
+        }
+        if self.tables.contains_key(&name) {
+            return problem(409, "AlreadyExistsException", "it is there");
+        }
+        let wanted = Wanted {
+            schema: &body["schema"],
+            partition_spec: &body["partition-spec"],
+            write_order: &body["write-order"],
+            properties: catalog::texts(&body["properties"], "a property").unwrap(),
+        };
+        let uuid = format!("00000000-0000-4000-8000-{:012}", self.versions + 1);
+        let mut table = catalog::create(wanted, &uuid, body["location"].as_str().unwrap(), 1).unwrap();
+        if self.reassigns {
+            table.schemas = table.schemas.iter().map(other_ids).collect();
+            table.last_column_id += 1;
+        }
+        self.put(&name, table)
+    }
+
+    fn commit(&mut self, name: &str, body: &Json) -> Reply {
+        let (table, location) = self.tables[name].clone();
+        let list = |key: &str| body[key].as_array().unwrap().clone();
+        if let Err(error) = requirement::check(&list("requirements"), &table) {
+            return match error.kind() {
+                Kind::Conflict => problem(409, "CommitFailedException", error.to_string()),
+                _ => problem(400, "BadRequestException", error.to_string()),
+            };
+        }
+        let mut updates = list("updates");
+        for update in
+            updates.iter_mut().filter(|update| self.always_reassigns && update["action"] == "add-schema")
+        {
+            update["schema"] = other_ids(&update["schema"]);
+            update["last-column-id"] = Json::Null;
+        }
+        let mut change = Change::of(table, 1);
+        if let Err(error) = change.apply_all(&updates) {
+            return problem(400, "BadRequestException", error.to_string());
+        }
+        match change.finish(Some(&location)) {
+            Ok(None) => self.told(name),
+            Ok(Some(changed)) => self.put(name, changed.table),
+            Err(error) => problem(400, "BadRequestException", error.to_string()),
+        }
+    }
+}
+
+/// Each field gets the next id.
+fn other_ids(schema: &Json) -> Json {
+    let mut schema = schema.clone();
+    for field in schema["fields"].as_array_mut().unwrap() {
+        field["id"] = json!(field["id"].as_i64().unwrap() + 1);
+    }
+    if let Json::Object(schema) = &mut schema {
+        schema.remove("identifier-field-ids");
+    }
+    schema
+}
