@@ -81,7 +81,8 @@ fn ours(body: &mut Body) -> Result<RecordBatch> {
 
 fn arrow_json(body: &mut Body) -> Result<RecordBatch> {
     let failed = |e: arrow::error::ArrowError| other("arrow-json")(e.to_string());
-    let mut decoder = ReaderBuilder::new(schema()).with_batch_size(1 << 20).build_decoder().map_err(failed)?;
+    let mut decoder =
+        ReaderBuilder::new(schema()).with_batch_size(1 << 20).build_decoder().map_err(failed)?;
     decoder.decode(&body.lines).map_err(failed)?;
     decoder.flush().map_err(failed)?.ok_or_else(|| Error::internal("arrow-json found no rows"))
 }

@@ -20,8 +20,8 @@ mod transactions;
 mod write;
 
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -341,7 +341,13 @@ fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Optio
 
 /// Rows that come in, without the router: it finds a handler among all there are, boxes what it hands on from one layer to the
 /// next and keeps notes of it, which is a good part of what a small request costs. What is done is the same.
-async fn take_in(app: &Shared, connection: &Arc<Connection>, parts: &Parts, body: Incoming, table: &str) -> (Response, Seen) {
+async fn take_in(
+    app: &Shared,
+    connection: &Arc<Connection>,
+    parts: &Parts,
+    body: Incoming,
+    table: &str,
+) -> (Response, Seen) {
     static ROUTE: LazyLock<&Route> = LazyLock::new(|| {
         let is_it = |route: &&Route| route.method == Method::POST && route.path == "/v1/tables/{table}/rows";
         ROUTES.iter().find(is_it).expect("there is such a route")

@@ -190,9 +190,12 @@ fn large_segments_of_a_table_without_a_key_are_merged_many_at_a_time() {
             let meta = seal(&base, &sim.env(), &dir(), id, tip.next_row(), &mut |_| Ok(())).unwrap();
             tip.apply_seal(open(&sim, &def, meta), None).unwrap();
             let snapshot = tip.snapshot(Lsn(3 + n * 2));
-            merged.extend(compaction::plan(&snapshot, &compaction::Policy::default()).map(|p| (n + 1, p.len())));
+            merged.extend(
+                compaction::plan(&snapshot, &compaction::Policy::default()).map(|p| (n + 1, p.len())),
+            );
         }
-        let expected = if keyed { (4..=17).map(|n| (n, n as usize)).collect() } else { vec![(16, 16), (17, 17)] };
+        let expected =
+            if keyed { (4..=17).map(|n| (n, n as usize)).collect() } else { vec![(16, 16), (17, 17)] };
         assert_eq!(merged, expected);
     }
 }
