@@ -175,6 +175,16 @@ impl Connection {
         }
     }
 
+    /// The same for whoever sees by itself that the server stops, and has something to say before it ends.
+    pub async fn cut(&self) -> Close {
+        loop {
+            let reason = self.ended().await;
+            if reason != Close::Stop {
+                return reason;
+            }
+        }
+    }
+
     /// Resolves when [`Watch::sweep`] found the connection overdue, each time anew, and when the server stops. One task
     /// waits for it.
     pub async fn ended(&self) -> Close {

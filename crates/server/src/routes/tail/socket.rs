@@ -64,7 +64,7 @@ async fn talk(mut socket: WebSocket, feed: Feed, connection: Arc<Connection>) {
     let app = feed.app.clone();
     let farewell = tokio::select! {
         farewell = follow(&mut socket, feed) => farewell,
-        reason = connection.ended() => Farewell::Cut(reason),
+        reason = connection.cut() => Farewell::Cut(reason),
     };
     let (code, reason) = match farewell {
         Farewell::Said(code, reason) => (code, reason),
