@@ -127,7 +127,7 @@ struct Offer {
 
 impl Default for Offers {
     fn default() -> Self {
-        Offers(Mutex::new(Rank::new(67, "lake offers"), Waiting::default()))
+        Offers(Mutex::new(Rank::new(73, "lake offers"), Waiting::default()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules that no compiler checks. Each names the file and line that breaks it, and what to do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use polynya_repo::{File, files, root};
@@ -52,6 +52,32 @@ fn no_test_asks_the_compiler_where_its_files_lie() {
         .flat_map(|file| places(file, concat!("env!(\"CARGO_", "MANIFEST_DIR\")")))
         .collect();
     assert_none(&found, "checkouts may share a target directory; use testkit::package()");
+}
+
+/// Two branches each gave a new kind of lock the same free number. Each was right by itself; together every step of the lake
+/// panicked.
+#[test]
+fn each_kind_of_lock_has_a_rank_of_its_own() {
+    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut found = Vec::new();
+    let is_code = |file: &&File| {
+        file.path.components().all(|part| part.as_os_str() != "tests") && !file.path.ends_with("tests.rs")
+    };
+    for file in rust_files().iter().filter(is_code) {
+        let code = file.text.split("mod tests {").next().unwrap_or_default();
+        for rank in code.split("Rank::new(").skip(1) {
+            let Some((number, name)) = rank.split_once(')').and_then(|(args, _)| args.split_once(", "))
+            else {
+                continue;
+            };
+            let other = known.entry(number.to_owned()).or_insert_with(|| name.to_owned());
+            if number.parse::<u8>().is_ok() && other != name {
+                found.push(format!("{}: {number} is {other} and {name}", file.path.display()));
+            }
+        }
+    }
+    assert!(known.len() > 30, "{known:?}");
+    assert_none(&found, "a rank belongs to one kind of lock; give the new one another number");
 }
 
 #[test]
