@@ -224,12 +224,13 @@ fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<V
 /// Everything that the manifest names is listed, so it was copied.
 pub(super) fn check_complete(source: &dyn Source, manifest: &Manifest, marker: &Marker) -> Result<()> {
     let listed: BTreeSet<&Path> = marker.files.iter().map(|file| file.path.as_path()).collect();
+    let has_lake = marker.lake().is_some();
     for state in &manifest.tables {
         let dir = segment::table_dir(Path::new(""), state.def.id);
         for name in state.segments.iter().flat_map(|meta| segment::file_names(meta.id)) {
             let is_here = listed.contains(dir.join(&name).as_path());
             // Of rows that are in the lake alone there is a sidecar alone, which says so itself.
-            let is_away = name.ends_with(".arrow") && marker.lake().is_some();
+            let is_away = name.ends_with(".arrow") && has_lake;
             if !is_here && !is_away {
                 return Err(Error::damaged(format!("the backup lacks {}", dir.join(&name).display()))
                     .with("backup", source.named("")));

@@ -26,7 +26,7 @@ use crate::objects::Objects;
 
 /// A store in which one call fails, or all from one on.
 #[derive(Debug, Default)]
-pub(super) struct Flaky {
+pub struct Flaky {
     pub store: Arc<InMemory>,
     pub calls: AtomicU64,
     fault: Mutex<Option<Fault>>,
