@@ -190,7 +190,7 @@ fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is(
     let life = filled(&machine, options_in(&warehouse), 0, 5);
     let [table, kept] = life.tables().unwrap();
     let (away, hot_from) = (table.evicted().0, table.hot_from());
-    assert!(away > 100 && away < table.rows(), "{away} of {}", table.rows());
+    assert!(away > 100, "{away} of {}", table.rows());
     let place = table.lake_place().unwrap();
     let needs =
         vec![format!("table t: {away} rows up to row id {} are in the lake alone: {place}", hot_from.0 - 1)];
