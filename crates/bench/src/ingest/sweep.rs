@@ -80,7 +80,9 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
     let mut sweep = Sweep { options, progress, runs: Vec::new(), failures: Vec::new() };
     let claims = sweep.all();
-    report.sheets.push(wanted::sheet("Every part, each with a server of its own", &sweep.runs));
+    let (single, bulk): (Vec<Run>, Vec<Run>) = sweep.runs.iter().cloned().partition(|run| run.name == SINGLE);
+    report.sheets.push(wanted::sheet("In bulk, each part with a server of its own", &bulk));
+    report.sheets.push(wanted::sheet("Single events, likewise", &single));
     (report.runs, report.failures, report.claims) = (sweep.runs, sweep.failures, claims);
     Ok(report)
 }
@@ -108,7 +110,7 @@ impl Sweep<'_, '_> {
             };
             claims.extend(self.measure(&open).map(|run| wanted::of_open_loop(&run)));
         }
-        let singles = self.closed_loops("single", 1);
+        let singles = self.closed_loops(SINGLE, 1);
         claims.extend(wanted::of_closed_loops(1, &singles));
         // The most connections where 500 are not among them.
         let many = bulk.iter().find(|run| run.stream("events").connections == wanted::MANY).or(bulk.last());
@@ -179,4 +181,5 @@ fn measure(options: &Options, part: &Part) -> Result<Run> {
     Ok(run)
 }
 
+const SINGLE: &str = "single";
 const SYNC_DELAY: &str = "POLYNYA_BENCH_SYNC_DELAY";

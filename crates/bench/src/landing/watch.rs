@@ -19,6 +19,8 @@ use crate::wire;
 /// How often the marks are asked for: as exact is the lag in seconds.
 const LOOK: Duration = Duration::from_millis(500);
 const SAMPLES: u32 = 60;
+/// Within less, heads and caches fill for the first time: memory and lag are told and not judged.
+const JUDGED_FROM_S: f64 = 120.0;
 
 pub(super) struct Place<'a> {
     pub target: &'a Target,
@@ -137,6 +139,7 @@ impl History {
 impl Seen {
     pub(super) fn claims(&self) -> Vec<Claim> {
         const MIB: f64 = 1_048_576.0;
+        let lasted = self.looks.last().map_or(0.0, |look| look.at_s);
         let series = |of: fn(&Look) -> f64| -> Vec<(f64, f64)> {
             self.looks.iter().map(|look| (look.at_s, of(look))).collect()
         };
@@ -174,7 +177,11 @@ impl Seen {
                 shown(growth.grown)
             );
             // Too few looks say nothing, and nothing is no verdict.
-            growth.judged.then(|| Claim { claim: claim.to_owned(), holds: growth.holds(), found })
+            (growth.judged && lasted >= JUDGED_FROM_S).then(|| Claim {
+                claim: claim.to_owned(),
+                holds: growth.holds(),
+                found,
+            })
         };
         judged.into_iter().filter_map(claim).collect()
     }
@@ -253,5 +260,8 @@ mod tests {
         assert_eq!(holds(&seen(|at| Look { lag_rows: at * 1_000_000, ..Look::default() })), [true, false]);
         let short = Seen { looks: seen(flat).looks[..6].to_vec(), ..Seen::default() };
         assert!(short.claims().is_empty(), "six looks say nothing");
+        let mut brief = seen(flat);
+        brief.looks.iter_mut().for_each(|look| look.at_s /= 10.0);
+        assert!(brief.claims().is_empty(), "nor does a minute");
     }
 }
