@@ -136,7 +136,7 @@ impl Position {
     }
 
     /// The rows of the windows that they are in.
-    fn from_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>> {
+    fn out_of_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>> {
         let mut all = Vec::new();
         for rows in rows.chunk_by(|a, b| a.0 / self.window_rows == b.0 / self.window_rows) {
             let window = self.window(rows[0].0 / self.window_rows, wanted)?;
@@ -235,7 +235,7 @@ impl Landed for Position {
             for file in &files {
                 let live = &self.lake.data[*file];
                 if self.is_scattered(live, rows).map_err(|e| e.with("file", &live.path))? {
-                    return self.from_windows(rows, wanted);
+                    return self.out_of_windows(rows, wanted);
                 }
             }
         }

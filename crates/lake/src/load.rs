@@ -248,8 +248,11 @@ impl Lake {
     }
 }
 
+/// Whether a file of such a name is a table's.
+type IsOurs = fn(&str) -> bool;
+
 /// What is in a table's directory, and which files there are a table's.
-const SWEPT: [(&str, fn(&str) -> bool); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
+const SWEPT: [(&str, IsOurs); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
 
 /// Other programs put data files into directories: one for each field of a partition, or some for a hash.
 const DEPTH_MAX: usize = 32;

@@ -119,12 +119,15 @@ pub(crate) fn checksum(
     Ok(Some(summing.done()))
 }
 
+/// Takes a piece, with what is to be told of bytes that are done.
+type Take<'a> = dyn FnMut(&[u8], &mut dyn FnMut(u64) -> Result<()>) -> Result<()> + 'a;
+
 /// Reads a file from front to back, a block at a time.
 pub(crate) fn read_through(
     source: &dyn Source,
     opened: &Opened<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-    take: &mut dyn FnMut(&[u8], &mut dyn FnMut(u64) -> Result<()>) -> Result<()>,
+    take: &mut Take<'_>,
 ) -> Result<()> {
     let mut block = vec![0; opened.block_bytes.min(opened.len) as usize];
     let mut at = 0;

@@ -161,12 +161,18 @@ impl Place for Shelf {
         let arriving = self.arriving(bytes.to_vec());
         self.call(|files| match files.get(name) {
             Some(found) if found != bytes => Err(Error::new(Kind::Exists, "another one")),
-            _ => Ok(drop(files.insert(name.to_owned(), arriving))),
+            _ => {
+                files.insert(name.to_owned(), arriving);
+                Ok(())
+            }
         })
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.call(|files| Ok(drop(files.remove(name))))
+        self.call(|files| {
+            files.remove(name);
+            Ok(())
+        })
     }
 }
 

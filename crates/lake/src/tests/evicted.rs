@@ -241,7 +241,7 @@ impl<'a> Life<'a> {
             }
             37 => {
                 let name = format!("c{}", rng.below(3));
-                let default = rng.one_in(2).then(|| Value::Int64(7));
+                let default = rng.one_in(2).then_some(Value::Int64(7));
                 let nullable = default.is_none();
                 let column = NewColumn { name, data_type: DataType::Int64, nullable, default };
                 self.both(|name| Op::AddColumns { table: name.into(), columns: vec![column.clone()] });
