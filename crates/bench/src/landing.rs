@@ -5,9 +5,9 @@
 //! commits of the lake are judged by. A longer quiet run does not exist at such a rate: a head is full within a second.
 //!
 //! Then the server as it is by default. Beside the load memory, debt, the lake's lag, files and the disk are looked at
-//! ([`watch`]). When the load is over, the lake has to catch up by itself and the background work has to end; only then is
+//! (`watch`). When the load is over, the lake has to catch up by itself and the background work has to end; only then is
 //! the CPU of the whole divided by the events, so that nothing is put off unpaid. Last, count and sum over the rows must be
-//! what was acknowledged, by SQL and by the lake's own files ([`verify`]).
+//! what was acknowledged, by SQL and by the lake's own files (`verify`).
 
 mod verify;
 mod watch;

@@ -2,12 +2,12 @@
 //!
 //! Data files, files of positions and manifests are written as ever, to the warehouse. What then makes a commit is a request
 //! to the catalog instead of a metadata file of ours that gets its name: the metadata to come are told as changes of those
-//! before, on the condition that nobody else changed the table ([`changes`]).
+//! before, on the condition that nobody else changed the table (`changes`).
 //!
 //! ## Outcomes that are unknown
 //! A request whose answer was lost may have been carried out, or may be yet: it can lie in a queue while its sender has given
 //! up. So a commit without an answer is neither taken for done nor for undone (K1). It stays *pending*, with its files and the
-//! very request, and the next step begins by asking the catalog ([`table`]): if its snapshot is the table's, it is done; if the
+//! very request, and the next step begins by asking the catalog (`table`): if its snapshot is the table's, it is done; if the
 //! table still is as it was, the same request is sent again, so that of the two one happens and the other one fails; nothing
 //! else is committed before that.
 //!
