@@ -174,7 +174,8 @@ def main():
                 write(server, turn)
                 time.sleep(0.2)
             proxy.fault = ""
-            assert proxy.lost > 10, proxy.lost
+            # What failed is tried again after a second, then two, then four.
+            assert proxy.lost > 0, proxy.lost
             is_equal(server, catalog)
             # Both are killed, in turns, while rows land.
             for turn in range(26, 34):
