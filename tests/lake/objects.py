@@ -417,7 +417,10 @@ def the_archive_carries_a_backup_forward(binary, scratch, proxy, client):
         proxy.fault = "away"
         server.start()
         write(server, 6)
-        ready = server.request("GET", "/ready")["parts"]["archive"]
+        # Small commits are archived after a minute: only then it is known.
+        end = time.monotonic() + 120
+        while (ready := server.request("GET", "/ready")["parts"]["archive"])["ok"] and time.monotonic() < end:
+            time.sleep(0.5)
         assert not ready["ok"] and ready["detail"]["path"].startswith("s3://bucket/archive/"), ready
         proxy.fault = "flaky"
         until = time.monotonic() + 120
