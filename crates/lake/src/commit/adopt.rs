@@ -257,7 +257,7 @@ impl Work<'_> {
             if dir != data && !store.is_remote() {
                 // What a kill leaves of it is swept like any file that nothing names.
                 let probe = dir.join(format!("{:016x}.probe.parquet", self.unique));
-                store.write(&probe, Vec::new()).and_then(|()| store.remove(&probe)).map_err(|error| {
+                store.write(&probe, Vec::new()).and(store.remove(&probe)).map_err(|error| {
                     refused(format!("files in {} could not be removed again: {error}", dir.display()))
                 })?;
             }
