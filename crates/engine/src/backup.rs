@@ -37,6 +37,7 @@ use marker::{Listed, Marker};
 
 pub(crate) use place::checksum;
 pub use place::{Folder, Opened, Place, Source};
+use restore::lacks_of;
 pub use restore::{From, Restore, Restored, Target, restore, restore_from};
 #[cfg(test)]
 pub(crate) use send::OUTGOING;
@@ -67,6 +68,8 @@ pub struct Backup {
     pub rows: u64,
     pub files: usize,
     pub bytes: u64,
+    /// Rows that are counted and not in it, since they are in the lake alone: a line for each table that has such.
+    pub lacks: Vec<String>,
 }
 
 /// A segment to be copied, held so that its files stay.
@@ -190,6 +193,10 @@ impl Content {
         Ok(Content { held, sealed, lacks, manifest, rows: root.tables().map(|table| table.rows()).sum() })
     }
 
+    fn lacks(&self) -> Vec<String> {
+        self.lacks.iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
+    }
+
     /// Everything but the marker is where it belongs: these files.
     fn marker(&self, shared: &Shared, is_named_by_content: bool, files: Vec<Listed>) -> Marker {
         Marker {
@@ -248,7 +255,7 @@ fn write(
     made.sync_dirs(env)?;
     let marker = content.marker(shared, false, files);
     marker.write(env, dest, made)?;
-    Ok(describe_marker(&marker))
+    Ok(describe_marker(&marker, content.lacks()))
 }
 
 fn listed(name: &str, bytes: &[u8]) -> Listed {
@@ -337,10 +344,12 @@ fn seal_head(
 
 /// Reads what a backup says it holds, without reading its files.
 pub fn describe(env: &vfs::Env, dir: &Path) -> Result<Backup> {
-    Marker::read(&Folder::new(env, dir)).map(|marker| describe_marker(&marker))
+    let source = Folder::new(env, dir);
+    let marker = Marker::read(&source)?;
+    Ok(describe_marker(&marker, lacks_of(&source, &marker)?))
 }
 
-fn describe_marker(marker: &Marker) -> Backup {
+fn describe_marker(marker: &Marker, lacks: Vec<String>) -> Backup {
     Backup {
         lsn: marker.lsn,
         time: marker.time,
@@ -348,5 +357,6 @@ fn describe_marker(marker: &Marker) -> Backup {
         rows: marker.rows,
         files: marker.files.len(),
         bytes: marker.files.iter().map(|file| file.sum.bytes).sum(),
+        lacks,
     }
 }

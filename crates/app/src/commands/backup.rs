@@ -11,6 +11,7 @@ use lake::objects::Options as Reached;
 use serde_json::{Value, json};
 use types::{Error, Result};
 
+use super::restore::lacking;
 use crate::cli::Reach;
 use crate::config::Config;
 use crate::door::Door;
@@ -27,7 +28,8 @@ use crate::units::{ByteSize, counted, grouped};
                   interrupted leaves nothing in it.\n\nTo S3 and what speaks like it, with the key in AWS_ACCESS_KEY_ID and \
                   AWS_SECRET_ACCESS_KEY: every object is read back and compared. A backup that was interrupted goes on when the \
                   command is given again: what is there is not sent twice. Each backup needs a prefix of its own.\n\n\
-                  Indexes, the site and the lake are not in it: they are made anew.",
+                  Indexes, the site and the lake are not in it: they are made anew. Rows that a table keeps in the lake alone \
+                  are not in it either, and the answer says so.",
     after_help = "Examples:\n  polynya backup /mnt/backups/monday\n  polynya restore /mnt/backups/monday ./restored\n  \
                   polynya backup s3://bucket/backups/monday\n  \
                   polynya backup s3://bucket/monday --s3-endpoint http://127.0.0.1:7070 --s3-region us-east-1"
@@ -115,8 +117,10 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let number = |name: &str| taken[name].as_u64().unwrap_or_default();
+    let lacks = taken["lacks"].as_array().into_iter().flatten();
+    let lacks: Vec<String> = lacks.filter_map(|line| line.as_str().map(str::to_owned)).collect();
     output::print(&format!(
-        "Backed up lsn {} of {}: {} in {}, {} in {}, in {:.1} s\n{}Restore it with: polynya restore {} NEW_DIRECTORY\n",
+        "Backed up lsn {} of {}: {} in {}, {} in {}, in {:.1} s\n{}{}Restore it with: polynya restore {} NEW_DIRECTORY\n",
         grouped(number("lsn")),
         taken["time"].as_str().unwrap_or_default(),
         counted(number("rows"), "row"),
@@ -132,6 +136,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 ByteSize(number("found_bytes"))
             ),
         },
+        lacking(&lacks),
         options.dest.display(),
     ));
     Ok(ExitCode::SUCCESS)

@@ -121,7 +121,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
 }
 
 /// What is not there though it is counted: rows that only the lake has.
-fn lacking(lacks: &[String]) -> String {
+pub(super) fn lacking(lacks: &[String]) -> String {
     if lacks.is_empty() {
         return String::new();
     }

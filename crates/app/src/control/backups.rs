@@ -70,6 +70,7 @@ fn shown(taken: &Backup) -> Value {
         "rows": taken.rows,
         "files": taken.files,
         "bytes": taken.bytes,
+        "lacks": taken.lacks,
     })
 }
 

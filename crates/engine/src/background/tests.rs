@@ -42,3 +42,49 @@ fn what_a_seal_has_written_is_no_debt_any_more() {
     assert_eq!(engine.root().table("main.t").unwrap().segments().count(), 1);
     assert_eq!((shared.counters.sealing_bytes.get(), shared.debt_bytes()), (0, 0));
 }
+
+/// A merge took the disk and the cores from the seal that writers were waiting for.
+#[test]
+fn nothing_is_merged_while_seals_are_behind() {
+    let machine = sim::SimEnv::new(2);
+    let options = Options { seal_rows: 100, debt_soft_bytes: 2, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+    let mut def = TableDef::new(TableId(0), "main.t");
+    def.add_column("x", &DataType::Int64, true, None).unwrap();
+    let write = |create: Option<Op>| {
+        let values: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..100));
+        let batch = arrow::array::RecordBatch::try_from_iter([("x", values)]).unwrap();
+        let insert = Op::Insert { table: "t".into(), batch, mode: Mode::Append };
+        let ops = create.into_iter().chain([insert]).collect();
+        engine.submit(&Principal::local(), Transaction::new(ops), |result| {
+            assert!(result.is_ok(), "{result:?}");
+        });
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+    };
+    let shared = engine.shared_weak().upgrade().unwrap();
+    let merges = || shared.counters.compactions.get();
+    let segments = || engine.root().table("main.t").unwrap().segments().count();
+    let seal = || {
+        assert!(engine.step(Step::Background));
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+    };
+    write(Some(Op::CreateTable { def, if_absent: false }));
+    seal();
+    while segments() < 4 {
+        write(None);
+        seal();
+    }
+    // Four are worth a merge. Meanwhile a head is full again, and its seal is under way.
+    write(None);
+    while engine.step(Step::Background) {}
+    assert_eq!((segments(), merges()), (4, 0), "the seal is not published yet");
+    engine.step(Step::Commit);
+    engine.step(Step::Sync);
+    while engine.step(Step::Background) {
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+    }
+    assert!(segments() < 5 && merges() > 0, "{} segments", segments());
+}

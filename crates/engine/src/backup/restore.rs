@@ -206,6 +206,11 @@ pub(super) fn read_manifest(source: &dyn Source, marker: &Marker, listed: &Liste
     Manifest::decode(&bytes).map_err(|e| e.with("file", source.named(&name)))
 }
 
+/// What a backup says that it lacks.
+pub(super) fn lacks_of(source: &dyn Source, marker: &Marker) -> Result<Vec<String>> {
+    marker.lake().map_or_else(|| Ok(Vec::new()), |listed| read_lacks(source, marker, listed))
+}
+
 /// What the backup lacks. That file is for people, so what became of it stands in no row's way.
 fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Vec<String>> {
     let name = marker.name_of(listed);

@@ -114,7 +114,7 @@ fn send_content(
     sweep(place, &marker.files).unwrap_or_else(|error| {
         tracing::warn!("what earlier attempts left in {} stays there: {error}", place.named(""));
     });
-    Ok(Sent { backup: describe_marker(&marker), found_files, found_bytes })
+    Ok(Sent { backup: describe_marker(&marker, content.lacks()), found_files, found_bytes })
 }
 
 /// Bytes as a file that is read.

@@ -8,7 +8,7 @@ use vfs::Env;
 use super::marker::{self, Marker};
 use super::place::{Folder, Source, checksum};
 use super::restore::{check_complete, check_file, read_manifest};
-use super::{Backup, MANIFEST_NAME, describe_marker};
+use super::{Backup, MANIFEST_NAME, describe_marker, lacks_of};
 use crate::manifest::{self, Manifest};
 
 /// A backup, as found.
@@ -67,5 +67,6 @@ pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<V
         note(Err(Error::damaged("the backup lists no manifest").with("backup", dir.display())))?;
     }
     let is_named_by_content = marker.is_named_by_content;
-    Ok(Verified { backup: describe_marker(&marker), manifest, is_named_by_content, wrong })
+    let backup = describe_marker(&marker, lacks_of(source, &marker)?);
+    Ok(Verified { backup, manifest, is_named_by_content, wrong })
 }

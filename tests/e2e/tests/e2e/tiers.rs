@@ -93,7 +93,8 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
 
     // A backup says what it does not hold.
     let backup = root.path().join("backup");
-    program::succeed(root.path(), &["backup", backup.to_str().unwrap(), "--data", &data_text]);
+    let taken = program::succeed(root.path(), &["backup", backup.to_str().unwrap(), "--data", &data_text]);
+    assert!(taken.contains("\nNot in the backup") && taken.contains("table readings: "), "{taken}");
     let lacks = std::fs::read_to_string(backup.join("LAKE")).unwrap();
     assert!(lacks.starts_with("table readings: ") && lacks.contains("snapshot"), "{lacks}");
     let report = program::succeed(root.path(), &["doctor", backup.to_str().unwrap()]);
