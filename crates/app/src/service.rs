@@ -107,7 +107,8 @@ impl Service {
                 ..lake_options(config)?
             },
         };
-        engine.register(Arc::new(lake::Materializer::new(lake_options)))?;
+        let lake = Arc::new(lake::Materializer::new(lake_options));
+        engine.register(lake.clone())?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
         // A command alone publishes nothing.
@@ -131,6 +132,7 @@ impl Service {
                 .chain(syslog.iter().map(crate::syslog::part))
                 .collect(),
             search: Some(search.clone()),
+            lake: Some(lake),
             catalog: (!private).then_some(catalog),
             catalog_defaults: warehouse::catalog_defaults(config),
             storm: if private { None } else { storm(data)? },

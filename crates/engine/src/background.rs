@@ -15,6 +15,7 @@ use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
 use crate::cold;
 use crate::derive;
+use crate::erase::{self, Done, Erasure};
 use crate::expire;
 use crate::forget;
 use crate::inbox::{BackgroundEdit, Request};
@@ -28,10 +29,11 @@ enum Task {
     Seal { snapshot: Arc<table::Snapshot> },
     Compact { snapshot: Arc<table::Snapshot>, inputs: Vec<SegmentId> },
     Manifest,
-    Remove { table: TableId, segment: SegmentId },
+    Remove { table: TableId, segment: SegmentId, bytes: u64 },
     Derive(derive::Task),
     Expire(expire::Task),
     Forget(forget::Task),
+    Erase(Arc<Erasure>, erase::Next),
     Compress(cold::Task),
     Leftover(Leftover),
 }
@@ -62,7 +64,8 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
         let obsolete = obsolete_again(&background, now);
-        let due = [failed, derive, expire, forget, cold, obsolete];
+        let erase = erase::again(&background);
+        let due = [failed, derive, expire, forget, cold, obsolete, erase];
         let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
@@ -251,6 +254,14 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(task.what());
             return Some(Task::Derive(task));
         }
+        if let Some((erasure, next)) = erase::next(&root, &mut background, now) {
+            background.begin(match &next {
+                erase::Next::Forget(task) => task.what(),
+                erase::Next::Seal(table) => What::Table(table.def().id),
+                erase::Next::Rewrite(table, _) => What::Compact(table.def().id),
+            });
+            return Some(Task::Erase(erasure, next));
+        }
         if background.may(What::Manifest, now) && manifest_due(shared, &root, &background, now) {
             background.begin(What::Manifest);
             return Some(Task::Manifest);
@@ -325,6 +336,12 @@ fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Dura
         return false;
     }
     let written = stats.bytes_written.saturating_sub(background.manifest_log_bytes);
+    // Who erases waits for what a manifest still names.
+    let awaited = !background.erasing.is_empty()
+        && background.obsolete.iter().any(|obsolete| !shared.manifest_covers(obsolete.since));
+    if awaited {
+        return true;
+    }
     let waited = background.obsolete_since.is_some_and(|since| now >= since + OBSOLETE_WAIT);
     written >= shared.options.log.file_bytes
         || !background.obsolete.is_empty() && (written >= 1 << 20 || waited)
@@ -375,8 +392,10 @@ fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
         |o: &crate::shared::Obsolete| Arc::strong_count(&o.segment) == 1 && shared.manifest_covers(o.since);
     let position = background.obsolete.iter().position(unused)?;
     let obsolete = background.obsolete.swap_remove(position);
-    shared.counters.held_bytes.take(obsolete.segment.meta().bytes);
-    Some(Task::Remove { table: obsolete.table, segment: obsolete.segment.id() })
+    let (bytes, segment) = (obsolete.segment.meta().bytes, obsolete.segment.id());
+    shared.counters.held_bytes.take(bytes);
+    background.removing.push((obsolete.table, segment));
+    Some(Task::Remove { table: obsolete.table, segment, bytes })
 }
 
 fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
@@ -451,6 +470,7 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             shared.counters.forgotten.add(1);
             hand_over(shared, task.edit(), under)
         }
+        Task::Erase(erasure, next) => erase_piece(shared, &erasure, next),
         Task::Compress(task) => {
             let under = Under::way(shared, task.what());
             cold::run(shared, task, under)
@@ -461,13 +481,58 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             under.end(false);
             removed
         }
-        Task::Remove { table, segment } => {
+        Task::Remove { table, segment, bytes } => {
             let dir = segment::table_dir(&shared.dir, table);
-            segment::remove_files(&shared.env, &dir, segment)?;
+            let removed = segment::remove_files(&shared.env, &dir, segment);
+            let mut background = shared.background.lock();
+            background.removing.retain(|removing| *removing != (table, segment));
+            if let Some(erasure) = background.erasing.get(&table) {
+                match &removed {
+                    Ok(()) => erasure.did(Done::Removed { bytes }),
+                    // Not tried again: what nothing names goes when the database is opened.
+                    Err(error) => erasure.end(Err(error.clone())),
+                }
+            }
+            drop(background);
+            removed?;
             shared.counters.removed_segments.add(1);
             Ok(())
         }
     }
+}
+
+/// One piece of an erasure: the same work as is done unasked, for other reasons.
+fn erase_piece(shared: &Arc<Shared>, erasure: &Erasure, next: erase::Next) -> Result<()> {
+    let (what, done) = match &next {
+        erase::Next::Forget(task) => (task.what(), Done::Forgot { segments: task.segments() }),
+        erase::Next::Seal(table) => (What::Table(table.def().id), Done::Sealed),
+        erase::Next::Rewrite(table, _) => (What::Compact(table.def().id), Done::Rewrote),
+    };
+    let mut under = Under::way(shared, what);
+    let made = match next {
+        erase::Next::Forget(task) => {
+            shared.counters.forgotten.add(1);
+            Ok(task.edit())
+        }
+        erase::Next::Seal(table) => seal(shared, &table, table.next_row(), &mut under.sealing),
+        erase::Next::Rewrite(table, segment) => {
+            let inputs = [segment];
+            let form = form_of(shared, &table, &inputs);
+            compact(shared, &table, &inputs, form)
+        }
+    };
+    let outcome = match made {
+        Ok(edit) => hand_over(shared, edit, under),
+        Err(error) => {
+            under.end(true);
+            Err(error)
+        }
+    };
+    match &outcome {
+        Ok(()) => erasure.did(done),
+        Err(error) => erasure.failed(error),
+    }
+    outcome
 }
 
 /// Writes the head's rows below `below` into a segment.

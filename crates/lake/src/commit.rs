@@ -47,6 +47,10 @@ pub(crate) enum Purpose {
     Land,
     /// Nothing that names a row that is deleted by now is to be left: neither a file nor a snapshot.
     Erase,
+    /// Files, positions and manifests are to be as few as can be, whether or not that pays by now.
+    Merge,
+    /// Snapshots that grew old are to go.
+    Expire,
 }
 
 /// Lands what `table` has beyond `from`, which is where `base` stands (its own position, or one behind it at which the
@@ -160,8 +164,13 @@ impl Work<'_> {
         let lsn = self.table.lsn();
         let clears = self.purpose == Purpose::Erase && is_whole;
         self.describes = is_new && base.data.iter().any(|live| !self.undescribed(&live.entry).is_empty());
-        let tells_otherwise = self.describes || clears && self.has_traces();
-        if changed.is_empty() && !tells_otherwise && !is_new && (!clears || base.kept.len() <= 1) {
+        let merges = self.purpose == Purpose::Merge && self.has_many_files();
+        let tells_otherwise = self.describes || merges || clears && self.has_traces();
+        let expires = matches!(self.purpose, Purpose::Merge | Purpose::Expire) && {
+            expiry::is_due(base, self.options, base.store.env.clock.now() / 1000)
+        };
+        let is_same = changed.is_empty() && !tells_otherwise && !is_new && !expires;
+        if is_same && (!clears || base.kept.len() <= 1) {
             return Ok(None);
         }
         let lake = match changed.is_empty() && !tells_otherwise {
@@ -197,6 +206,11 @@ impl Work<'_> {
     fn has_traces(&self) -> bool {
         !self.base.emptied.is_empty()
             || self.base.manifests.iter().any(|m| m.file.files[Status::Deleted as usize] > 0)
+    }
+
+    /// Whether files of positions or manifests can be made fewer.
+    fn has_many_files(&self) -> bool {
+        has_many_files(self.base)
     }
 
     /// Deleted rows in files that are written anew.
@@ -394,6 +408,18 @@ impl Work<'_> {
         })?;
         lake.write_hint()
     }
+}
+
+/// Whether files of positions of one partition, or manifests of one kind and spec, can become one.
+pub(crate) fn has_many_files(lake: &Lake) -> bool {
+    let mut seen = HashSet::new();
+    let small = lake.manifests.iter().filter(|m| m.file.live_files() < write::MANIFEST_FULL_FILES);
+    if small.into_iter().any(|m| !seen.insert((m.file.spec, m.file.content as u8))) {
+        return true;
+    }
+    let mut seen = HashSet::new();
+    let mut files = lake.deletes.iter().map(|deletes| &deletes.entry.file);
+    files.any(|file| !seen.insert((file.spec, &*file.partition)))
 }
 
 /// What changes between two snapshots of the lake.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use types::{Error, Lsn, Result, TableId};
+use types::{Error, Kind, Lsn, Result, TableId};
 use vfs::{Mutex, Rank};
 
 /// What an erasure came to.
@@ -27,6 +27,8 @@ pub struct Erased {
     /// Files that were removed, of data, positions and metadata, and their size.
     pub files_removed: u64,
     pub bytes_removed: u64,
+    /// Files beside them that another program wrote and nothing names: what it was about to commit, or what is left of that.
+    pub foreign_files: u64,
 }
 
 /// Hears how it went, once.
@@ -42,6 +44,9 @@ struct Request {
     told: Vec<Told>,
     so_far: Erased,
 }
+
+/// Who may wait for one table.
+const WAITING_MAX: usize = 64;
 
 impl Default for Requests {
     fn default() -> Self {
@@ -59,6 +64,10 @@ impl Requests {
     pub fn add(&self, table: TableId, lsn: Lsn, told: Told) {
         let mut requests = self.0.lock();
         let request = requests.entry(table).or_default();
+        if request.told.len() >= WAITING_MAX {
+            drop(requests);
+            return told(Err(Error::new(Kind::Busy, "too many wait for an erasure of this table already")));
+        }
         request.lsn = request.lsn.max(lsn);
         request.told.push(told);
     }
@@ -81,6 +90,7 @@ impl Requests {
             sum.snapshots_dropped += done.snapshots_dropped;
             sum.files_removed += done.files_removed;
             sum.bytes_removed += done.bytes_removed;
+            sum.foreign_files += done.foreign_files;
         }
     }
 

@@ -170,8 +170,33 @@ impl Lake {
         Ok(())
     }
 
-    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1).
-    fn sweep(&self) -> Result<()> {
+    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1). Not
+    /// to be called while a commit is under way. Tells how many they are and how large, and what is there of others that
+    /// nothing names: they may be about to commit it.
+    pub(crate) fn sweep(&self) -> Result<Swept> {
+        let named = self.named()?;
+        let mut swept = Swept::default();
+        for (sub, is_file) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
+            let dir = self.dir.join(sub);
+            for entry in self.store.list(&dir)? {
+                let path = dir.join(&entry.name);
+                if entry.is_dir || !is_file(&entry.name) || named.contains(&path) {
+                    continue;
+                }
+                if !is_named_as_ours(&entry.name) {
+                    swept.foreign.push(path);
+                    continue;
+                }
+                self.store.remove(&path)?;
+                swept.files += 1;
+                swept.bytes += entry.len;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// All files that are needed.
+    fn named(&self) -> Result<BTreeSet<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
         named.insert(self.metadata_path());
         for old in &self.metadata.metadata_log {
@@ -192,17 +217,34 @@ impl Lake {
                 named.insert(self.local(&entry.file.path)?);
             }
         }
-        for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
-            let dir = self.dir.join(sub);
-            for entry in self.store.list(&dir)? {
-                let path = dir.join(&entry.name);
-                if !entry.is_dir && ours(&entry.name) && !named.contains(&path) {
-                    self.store.remove(&path)?;
-                }
-            }
-        }
-        Ok(())
+        Ok(named)
     }
+}
+
+/// What a look for files that nothing names came to.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// Of ours: removed.
+    pub files: u64,
+    pub bytes: u64,
+    /// Of other programs: still there.
+    pub foreign: Vec<PathBuf>,
+}
+
+/// Whether a file has a name as this program gives them: a snapshot's id and a number, or what a metadata file has.
+fn is_named_as_ours(name: &str) -> bool {
+    let plain = name.strip_suffix(files::TEMPORARY).unwrap_or(name);
+    if name.ends_with(files::TEMPORARY) || version_of(plain).is_some() {
+        return true;
+    }
+    let stem = plain.split('.').next().unwrap_or_default();
+    stem.split_once('-').is_some_and(|(id, number)| {
+        let is_hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+        id.len() == 16
+            && id.chars().all(is_hex)
+            && !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 fn is_our_metadata(name: &str) -> bool {

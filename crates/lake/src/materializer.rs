@@ -1,5 +1,6 @@
 //! The lake as a materializer: when a commit is due, and what is found again after a restart.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +23,7 @@ use crate::owners::Owners;
 use crate::schema::Columns;
 use crate::state::Lake;
 use crate::store::Store;
+use crate::upkeep::{self, Depth, Orphans, Tasks};
 
 /// Lands tables in the warehouse. See the crate.
 pub struct Materializer {
@@ -29,6 +31,14 @@ pub struct Materializer {
     cache: Arc<Cache>,
     owners: Owners,
     erasures: Requests,
+    upkeep: Tasks,
+    orphans: Orphans,
+}
+
+impl fmt::Debug for Materializer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Materializer").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 /// The name of its checkpoints.
@@ -50,6 +60,8 @@ impl Materializer {
             cache: Arc::default(),
             owners: Owners::default(),
             erasures: Requests::default(),
+            upkeep: Tasks::default(),
+            orphans: Orphans::default(),
         }
     }
 
@@ -62,6 +74,57 @@ impl Materializer {
     /// that did it, and must not wait for anything there.
     pub fn erase(&self, table: TableId, lsn: Lsn, told: Told) {
         self.erasures.add(table, lsn, told);
+    }
+
+    /// Asks that all is done now for a table's lake that is otherwise done unasked, little by little: small files, positions
+    /// and manifests become as few as can be, old snapshots go, and what nothing names is looked for. As with
+    /// [`Materializer::erase`], the engine has to be hurried.
+    pub fn maintain(&self, table: TableId, told: upkeep::Told) {
+        self.upkeep.add(table, Depth::Whole, Some(told));
+    }
+
+    /// Whether a table's lake, at a position that this published, wants something done though it lacks nothing. If so it is
+    /// noted, and the engine has to be hurried.
+    pub fn tend(&self, env: &Env, table: TableId, position: &Position) -> bool {
+        let Some(lake) = position.published::<Lake>() else { return false };
+        let swept = self.orphans.swept(table, env.clock.monotonic());
+        let wanted = lake.wants(&self.options, env.clock.now() / 1000, Some(swept));
+        if let Some(depth) = wanted {
+            self.upkeep.add(table, depth, None);
+        }
+        wanted.is_some()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn depth(&self, table: TableId) -> Option<Depth> {
+        self.upkeep.depth(table)
+    }
+
+    /// Whether a table's Iceberg table is there, whether or not it is still written.
+    pub fn stands(&self, env: &Env, def: &TableDef) -> Result<bool> {
+        let store = Store::new(env.clone(), self.options.objects.clone());
+        Ok(crate::state::newest_version(&store, &self.dir_of(def))?.is_some())
+    }
+
+    /// Looks for files that nothing names. Where a commit may be under way it must not be called.
+    fn sweep(&self, env: &Env, table: TableId, lake: &Lake) -> Result<()> {
+        let swept = lake.sweep()?;
+        let found = swept.foreign.len() as u64;
+        let (now, age) = (env.clock.monotonic(), self.options.orphans_after);
+        let old = self.orphans.found(table, &lake.dir, swept.foreign, now, age);
+        let (mut files, mut bytes) = (swept.files, swept.bytes);
+        for path in &old {
+            bytes += lake.store.len(path)?;
+            lake.store.remove(path)?;
+            files += 1;
+        }
+        self.upkeep.add_up(table, |sum| {
+            sum.files_removed += files;
+            sum.bytes_removed += bytes;
+            sum.orphans_removed += files;
+            sum.orphans_left = found - old.len() as u64;
+        });
+        Ok(())
     }
 
     /// The directory of a table's lake.
@@ -155,10 +218,11 @@ impl Materializer {
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
         let erases = self.erasures.is_due(id, table.lsn());
-        if !lacks.any() && !erases {
+        let upkeep = self.upkeep.depth(id).filter(|_| !erases);
+        if !lacks.any() && !erases && upkeep.is_none() {
             return Ok(Progress::UpToDate);
         }
-        if !budget.urgent && !lacks.schema && !erases {
+        if !budget.urgent && !lacks.schema && !erases && upkeep.is_none() {
             let wait = self.wait(&place.env, &base, table, lacks.rows.max(lacks.deletes));
             if !wait.is_zero() {
                 return Ok(Progress::Later(wait));
@@ -168,7 +232,15 @@ impl Materializer {
         if !base.is_there()? {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
-        let purpose = if erases { Purpose::Erase } else { Purpose::Land };
+        let purpose = match upkeep {
+            _ if erases => Purpose::Erase,
+            None => Purpose::Land,
+            Some(Depth::Whole) => Purpose::Merge,
+            Some(Depth::Expire) => Purpose::Expire,
+        };
+        if upkeep.is_some() {
+            self.upkeep.begin(id, base.extent());
+        }
         let made =
             commit::commit(&base, table, &from.checkpoint, &columns, &self.options, purpose, budget.tick);
         let made = made.map_err(|error| match is_missing(&error) {
@@ -181,9 +253,20 @@ impl Materializer {
         let Some(made) = made else {
             if erases {
                 // What is published names nothing that is to go; now nothing of it lies about either.
-                let (files_removed, bytes_removed) = base.garbage.remove(&base.store, true)?;
-                self.erasures.add_up(id, Erased { files_removed, bytes_removed, ..Erased::default() });
+                let (mut files_removed, mut bytes_removed) = base.garbage.remove(&base.store, true)?;
+                let swept = base.sweep()?;
+                (files_removed, bytes_removed) = (files_removed + swept.files, bytes_removed + swept.bytes);
+                let foreign_files = swept.foreign.len() as u64;
+                let done = Erased { files_removed, bytes_removed, foreign_files, ..Erased::default() };
+                self.erasures.add_up(id, done);
                 self.erasures.end(id, table.lsn(), Ok(()));
+                if !lacks.any() {
+                    return Ok(Progress::UpToDate);
+                }
+            }
+            if upkeep.is_some() {
+                self.sweep(&place.env, id, &base)?;
+                self.upkeep.end(id, Ok(base.extent()));
                 if !lacks.any() {
                     return Ok(Progress::UpToDate);
                 }
@@ -205,6 +288,16 @@ impl Materializer {
                 ..Erased::default()
             };
             self.erasures.add_up(id, done);
+        }
+        if upkeep.is_some() {
+            self.upkeep.add_up(id, |sum| {
+                sum.commits += 1;
+                sum.files_rewritten += made.rewritten;
+                sum.snapshots_expired += made.snapshots_dropped;
+            });
+            if !self.upkeep.may_commit(id) {
+                self.upkeep.end(id, Ok(made.lake.extent()));
+            }
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
@@ -336,7 +429,7 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn is_asked(&self, def: &TableDef) -> bool {
-        self.erasures.is_asked(def.id)
+        self.erasures.is_asked(def.id) || self.upkeep.depth(def.id).is_some()
     }
 
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
@@ -367,6 +460,7 @@ impl table::materializer::Materializer for Materializer {
         let outcome = self.step(place, table, from, budget);
         if let Err(error) = &outcome {
             self.erasures.end(def.id, table.lsn(), Err(error.clone()));
+            self.upkeep.end(def.id, Err(error.clone()));
         }
         if let Some(lake) = from.and_then(|from| from.published::<Lake>()) {
             let failing = outcome.as_ref().is_err_and(|error| error.kind() != Kind::Closed);
@@ -381,7 +475,12 @@ impl table::materializer::Materializer for Materializer {
         // Else another table has the directory, and files of these names are its own.
         let Some(_lease) = self.owners.take(&lake.dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, erases)?;
+        let counts = erases || self.upkeep.depth(table).is_some();
+        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, counts)?;
+        self.upkeep.add_up(table, |sum| {
+            sum.files_removed += files_removed;
+            sum.bytes_removed += bytes_removed;
+        });
         if erases {
             self.erasures.add_up(table, Erased { files_removed, bytes_removed, ..Erased::default() });
         }
@@ -392,7 +491,8 @@ impl table::materializer::Materializer for Materializer {
     fn left(&self, place: &Place) -> Result<()> {
         if let Some(id) = table_of(place) {
             let why = Error::invalid("the table's lake was turned off");
-            self.erasures.end(id, Lsn(u64::MAX), Err(why));
+            self.erasures.end(id, Lsn(u64::MAX), Err(why.clone()));
+            self.upkeep.end(id, Err(why));
         }
         Ok(())
     }
@@ -410,7 +510,10 @@ impl table::materializer::Materializer for Materializer {
         let id = table_of(place);
         if let Some((full_name, id)) = full_name.zip(id) {
             self.erasures.drop_of(id);
+            let gone = "the table was dropped, and its lake with it";
+            self.upkeep.end(id, Err(Error::not_found(gone)));
             let dir = table_dir(&self.options.warehouse, &full_name);
+            self.orphans.drop_of(id, &dir);
             // A table of the same name may have been made since.
             if let Some(mut lease) = self.owners.take(&dir, id) {
                 lease.ends = true;

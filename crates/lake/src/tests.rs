@@ -9,4 +9,5 @@ mod files;
 mod layouts;
 mod names;
 mod remote;
-mod support;
+pub(crate) mod support;
+mod upkeep;

@@ -17,7 +17,7 @@ use crate::tiers;
 const DELETES_UNIT_ROWS: u64 = 64;
 /// Files of so many positions and manifests of so many files are not merged further.
 const DELETES_FULL_ROWS: u64 = 4 << 20;
-const MANIFEST_FULL_FILES: u64 = 4 << 10;
+pub(super) const MANIFEST_FULL_FILES: u64 = 4 << 10;
 
 /// Deleted positions in the files of one partition.
 #[derive(Default)]
@@ -60,13 +60,21 @@ impl Work<'_> {
         news.into_iter().for_each(|(group, at, positions)| groups[group].new.push((at, positions)));
         olds.into_iter().for_each(|(group, at)| groups[group].old.push(at));
         let mut count = 0;
-        for group in groups.into_iter().filter(|group| !group.new.is_empty()) {
+        let merges = self.purpose == Purpose::Merge;
+        let is_due = |group: &Group| !group.new.is_empty() || merges && group.old.len() > 1;
+        for group in groups.into_iter().filter(is_due) {
             let new: u64 = group.new.iter().map(|(_, positions)| positions.len() as u64).sum();
             count += new;
             let old = group.old.iter().map(|at| base.deletes[*at].entry.file.rows);
             let sizes: Vec<u64> = old.chain([new]).collect();
-            let merged = tiers::pick(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0);
-            let file = &base.data[group.new[0].0].entry.file;
+            let merged = match merges {
+                true => 0..sizes.len(),
+                false => tiers::pick(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0),
+            };
+            let file = match group.new.first() {
+                Some((at, _)) => &base.data[*at].entry.file,
+                None => &base.deletes[group.old[0]].entry.file,
+            };
             let place = Place { spec: file.spec, partition: file.partition.clone() };
             let mut by_path: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
             for (at, positions) in group.new {
@@ -130,7 +138,12 @@ impl Work<'_> {
         let old: Vec<&Arc<Manifest>> = self.base.manifests.iter().filter(is_ours).collect();
         let mut sizes: Vec<u64> = old.iter().map(|m| m.file.live_files()).collect();
         sizes.push(entries.len() as u64);
-        let merged = tiers::pick(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0);
+        let is_small = |m: &&Arc<Manifest>| m.file.live_files() < MANIFEST_FULL_FILES;
+        let merges = self.purpose == Purpose::Merge;
+        let merged = match merges && old.iter().copied().filter(|m| is_small(&m)).count() > 1 {
+            true => 0..sizes.len(),
+            false => tiers::pick(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0),
+        };
         let mut kept = Vec::with_capacity(old.len() + 1);
         let mut carried = Vec::new();
         let erases = self.purpose == Purpose::Erase;
@@ -139,7 +152,7 @@ impl Work<'_> {
             // Whoever reads what is left after an erasure is not told what was there.
             let tells = erases && manifest.file.files[Status::Deleted as usize] > 0;
             let affected = tells || self.describes || manifest.entries.iter().any(is_removed);
-            if !affected && !merged.contains(&at) {
+            if !affected && !(merged.contains(&at) && (!merges || is_small(&manifest))) {
                 kept.push(manifest.clone());
                 continue;
             }
