@@ -43,9 +43,7 @@ fn delete(engine: &Engine, ids: &[i64]) -> Lsn {
 /// Files of the table that have this text in them.
 fn files_with(machine: &SimEnv, text: &str) -> Vec<PathBuf> {
     let has = |path: &PathBuf| {
-        let file = machine.env().disk.open(path, vfs::Access::Read).unwrap();
-        let mut bytes = vec![0; file.len().unwrap() as usize];
-        file.read_at(&mut bytes, 0).unwrap();
+        let bytes = machine.disk.contents(path).unwrap();
         bytes.windows(text.len()).any(|window| window == text.as_bytes())
     };
     let of_table = |path: &PathBuf| path.starts_with("db/tables");
