@@ -43,6 +43,8 @@ struct Request {
     lsn: Lsn,
     told: Vec<Told>,
     so_far: Erased,
+    /// A commit holds nothing of what was deleted by then, and what only those before it needed is being removed.
+    cleared: Option<Lsn>,
 }
 
 /// Who may wait for one table.
@@ -79,6 +81,22 @@ impl Requests {
     /// Whether a table as it is at `lsn` shows all deletes that are to be erased.
     pub fn is_due(&self, table: TableId, lsn: Lsn) -> bool {
         self.0.lock().get(&table).is_some_and(|request| request.lsn <= lsn)
+    }
+
+    /// A commit was made that names nothing of what was deleted up to `lsn`.
+    pub fn clear(&self, table: TableId, lsn: Lsn) {
+        if let Some(request) = self.0.lock().get_mut(&table) {
+            request.cleared = Some(lsn);
+        }
+    }
+
+    /// Up to where the lake was cleared, if that is what was asked for. Rows and deletes that came since are no matter of it:
+    /// a table that is written all the time would never be done.
+    pub fn cleared(&self, table: TableId) -> Option<Lsn> {
+        self.0
+            .lock()
+            .get(&table)
+            .and_then(|request| request.cleared.filter(|cleared| *cleared >= request.lsn))
     }
 
     /// Adds to what was done.

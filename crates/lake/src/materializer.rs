@@ -1,5 +1,7 @@
 //! The lake as a materializer: when a commit is due, and what is found again after a restart.
 
+mod care;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use vfs::Env;
 use crate::cache::Cache;
 use crate::commit::{self, Purpose};
 use crate::create;
-use crate::erase::{Erased, Requests, Told};
+use crate::erase::{Erased, Requests};
 use crate::files;
 use crate::load;
 use crate::options::Options;
@@ -23,7 +25,7 @@ use crate::owners::Owners;
 use crate::schema::Columns;
 use crate::state::Lake;
 use crate::store::Store;
-use crate::upkeep::{self, Depth, Orphans, Tasks};
+use crate::upkeep::{Depth, Orphans, Tasks};
 
 /// Lands tables in the warehouse. See the crate.
 pub struct Materializer {
@@ -67,64 +69,6 @@ impl Materializer {
 
     pub fn options(&self) -> &Options {
         &self.options
-    }
-
-    /// Asks that rows of a table which were deleted up to `lsn` are in no file of its lake any more, nor in any snapshot.
-    /// The engine then has to be hurried (`Engine::hurry`), so that a step looks; `told` hears how it went from the thread
-    /// that did it, and must not wait for anything there.
-    pub fn erase(&self, table: TableId, lsn: Lsn, told: Told) {
-        self.erasures.add(table, lsn, told);
-    }
-
-    /// Asks that all is done now for a table's lake that is otherwise done unasked, little by little: small files, positions
-    /// and manifests become as few as can be, old snapshots go, and what nothing names is looked for. As with
-    /// [`Materializer::erase`], the engine has to be hurried.
-    pub fn maintain(&self, table: TableId, told: upkeep::Told) {
-        self.upkeep.add(table, Depth::Whole, Some(told));
-    }
-
-    /// Whether a table's lake, at a position that this published, wants something done though it lacks nothing. If so it is
-    /// noted, and the engine has to be hurried.
-    pub fn tend(&self, env: &Env, table: TableId, position: &Position) -> bool {
-        let Some(lake) = position.published::<Lake>() else { return false };
-        let swept = self.orphans.swept(table, env.clock.monotonic());
-        let wanted = lake.wants(&self.options, env.clock.now() / 1000, Some(swept));
-        if let Some(depth) = wanted {
-            self.upkeep.add(table, depth, None);
-        }
-        wanted.is_some()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn depth(&self, table: TableId) -> Option<Depth> {
-        self.upkeep.depth(table)
-    }
-
-    /// Whether a table's Iceberg table is there, whether or not it is still written.
-    pub fn stands(&self, env: &Env, def: &TableDef) -> Result<bool> {
-        let store = Store::new(env.clone(), self.options.objects.clone());
-        Ok(crate::state::newest_version(&store, &self.dir_of(def))?.is_some())
-    }
-
-    /// Looks for files that nothing names. Where a commit may be under way it must not be called.
-    fn sweep(&self, env: &Env, table: TableId, lake: &Lake) -> Result<()> {
-        let swept = lake.sweep()?;
-        let found = swept.foreign.len() as u64;
-        let (now, age) = (env.clock.monotonic(), self.options.orphans_after);
-        let old = self.orphans.found(table, &lake.dir, swept.foreign, now, age);
-        let (mut files, mut bytes) = (swept.files, swept.bytes);
-        for path in &old {
-            bytes += lake.store.len(path)?;
-            lake.store.remove(path)?;
-            files += 1;
-        }
-        self.upkeep.add_up(table, |sum| {
-            sum.files_removed += files;
-            sum.bytes_removed += bytes;
-            sum.orphans_removed += files;
-            sum.orphans_left = found - old.len() as u64;
-        });
-        Ok(())
     }
 
     /// The directory of a table's lake.
@@ -217,8 +161,16 @@ impl Materializer {
         let columns = base.columns_of(table.def())?;
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
+        // What is published names nothing that is to go; now nothing of it lies about either.
+        if let Some(lsn) = self.erasures.cleared(id) {
+            self.end_erasure(id, &base, lsn)?;
+        }
         let erases = self.erasures.is_due(id, table.lsn());
-        let upkeep = self.upkeep.depth(id).filter(|_| !erases);
+        let mut upkeep = self.upkeep.depth(id).filter(|_| !erases);
+        if upkeep.is_some() && self.upkeep.is_tidy(id) {
+            self.end_upkeep(&place.env, id, &base)?;
+            upkeep = None;
+        }
         if !lacks.any() && !erases && upkeep.is_none() {
             return Ok(Progress::UpToDate);
         }
@@ -252,21 +204,13 @@ impl Materializer {
         })?;
         let Some(made) = made else {
             if erases {
-                // What is published names nothing that is to go; now nothing of it lies about either.
-                let (mut files_removed, mut bytes_removed) = base.garbage.remove(&base.store, true)?;
-                let swept = base.sweep()?;
-                (files_removed, bytes_removed) = (files_removed + swept.files, bytes_removed + swept.bytes);
-                let foreign_files = swept.foreign.len() as u64;
-                let done = Erased { files_removed, bytes_removed, foreign_files, ..Erased::default() };
-                self.erasures.add_up(id, done);
-                self.erasures.end(id, table.lsn(), Ok(()));
+                self.end_erasure(id, &base, table.lsn())?;
                 if !lacks.any() {
                     return Ok(Progress::UpToDate);
                 }
             }
             if upkeep.is_some() {
-                self.sweep(&place.env, id, &base)?;
-                self.upkeep.end(id, Ok(base.extent()));
+                self.end_upkeep(&place.env, id, &base)?;
                 if !lacks.any() {
                     return Ok(Progress::UpToDate);
                 }
@@ -288,6 +232,9 @@ impl Materializer {
                 ..Erased::default()
             };
             self.erasures.add_up(id, done);
+            if made.is_cleared {
+                self.erasures.clear(id, table.lsn());
+            }
         }
         if upkeep.is_some() {
             self.upkeep.add_up(id, |sum| {
@@ -295,9 +242,7 @@ impl Materializer {
                 sum.files_rewritten += made.rewritten;
                 sum.snapshots_expired += made.snapshots_dropped;
             });
-            if !self.upkeep.may_commit(id) {
-                self.upkeep.end(id, Ok(made.lake.extent()));
-            }
+            self.upkeep.committed(id, made.is_tidied);
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }

@@ -4,6 +4,8 @@
 
 mod layout;
 
+pub(crate) use layout::UNSORTED;
+
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};

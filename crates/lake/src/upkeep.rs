@@ -5,7 +5,7 @@
 //! ([`Options::quiet_after`](crate::Options::quiet_after)); asked ([`Materializer::maintain`](crate::Materializer::maintain)), all
 //! of that is done at once. Either way files that nothing names are looked for afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use vfs::{Mutex, Rank};
 
 use crate::commit;
 use crate::expiry;
+use crate::metadata::UNSORTED;
 use crate::options::Options;
 use crate::state::Lake;
 
@@ -69,6 +70,8 @@ struct Task {
     told: Vec<Told>,
     so_far: Maintained,
     begun: bool,
+    /// Nothing is left to be merged or to expire.
+    is_tidy: bool,
     /// Commits at most: each makes less of what there is, so this many are never needed.
     commits_left: u32,
 }
@@ -97,6 +100,7 @@ impl Tasks {
             told: Vec::new(),
             so_far: Maintained::default(),
             begun: false,
+            is_tidy: false,
             commits_left: COMMITS_MAX,
         });
         task.depth = task.depth.max(depth);
@@ -123,12 +127,18 @@ impl Tasks {
         }
     }
 
-    /// Whether one more commit may be made for it.
-    pub fn may_commit(&self, table: TableId) -> bool {
-        self.0.lock().get_mut(&table).is_some_and(|task| {
+    /// A commit was made for it; `is_tidied`: it did something of what was asked. One that only landed rows, as it may where
+    /// they come all the time, found nothing more to do.
+    pub fn committed(&self, table: TableId, is_tidied: bool) {
+        if let Some(task) = self.0.lock().get_mut(&table) {
             task.commits_left = task.commits_left.saturating_sub(1);
-            task.commits_left > 0
-        })
+            task.is_tidy = !is_tidied || task.commits_left == 0;
+        }
+    }
+
+    /// Whether all that is left is to look for files that nothing names.
+    pub fn is_tidy(&self, table: TableId) -> bool {
+        self.0.lock().get(&table).is_some_and(|task| task.is_tidy)
     }
 
     pub fn add_up(&self, table: TableId, add: impl FnOnce(&mut Maintained)) {
@@ -160,11 +170,15 @@ impl Lake {
 
     /// Whether merging to the end would make fewer files.
     fn has_to_merge(&self, options: &Options) -> bool {
-        let is_small =
-            |live: &&std::sync::Arc<crate::state::Live>| live.entry.file.bytes < options.file_bytes / 2;
-        let mut seen = std::collections::HashSet::new();
-        let mut small = self.data.iter().filter(is_small).map(|live| &live.entry.file);
-        small.any(|file| !seen.insert((file.spec, &*file.partition))) || commit::has_many_files(self)
+        let sort_order = Some(self.metadata.default_sort_order_id).filter(|id| *id != UNSORTED);
+        let mut seen = HashSet::new();
+        let mut small =
+            self.data.iter().map(|live| &live.entry.file).filter(|file| file.bytes < options.file_bytes / 2);
+        // As groups of files that become one are made: what has another layout than the present one by itself.
+        small.any(|file| {
+            let is_current = file.spec == self.metadata.default_spec_id && file.sort_order == sort_order;
+            !seen.insert((file.spec, &*file.partition, is_current))
+        }) || commit::has_many_files(self)
     }
 
     /// What is worth doing though nobody asks and nothing is missing; `swept`: how long ago it was looked for files that
@@ -222,7 +236,7 @@ impl Orphans {
     ) -> Vec<PathBuf> {
         let mut seen = self.0.lock();
         seen.swept.insert(table, now);
-        let found: std::collections::BTreeSet<PathBuf> = found.into_iter().collect();
+        let found: BTreeSet<PathBuf> = found.into_iter().collect();
         seen.since.retain(|path, _| !path.starts_with(dir) || found.contains(path));
         let mut old = Vec::new();
         for path in found {

@@ -197,3 +197,46 @@ fn maintenance_that_is_cut_short_loses_and_doubles_no_row() {
         bench.land();
     }
 }
+
+/// Each step of what was asked landed what had come since, and so it never found itself done.
+#[test]
+fn maintenance_and_erasure_end_while_rows_come_all_the_time() {
+    let mut bench = Bench::new(plain());
+    pieces(&mut bench);
+    let id = bench.tip.def().id;
+    let done = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let (first, second) = (done.clone(), done.clone());
+    let count = std::sync::atomic::Ordering::Relaxed;
+    bench.materializer.maintain(
+        id,
+        Box::new(move |outcome| {
+            outcome.unwrap();
+            first.fetch_add(1, count);
+        }),
+    );
+    let mut next = 1_000i64;
+    let mut steps = |bench: &mut Bench, wanted: u64| {
+        for _ in 0..10 {
+            bench.keys(next..next + 5);
+            bench.delete([bench.tip.next_row().0 - 2]);
+            next += 5;
+            bench.step(true).unwrap();
+            if done.load(count) == wanted {
+                return;
+            }
+        }
+        panic!("not done in ten steps");
+    };
+    steps(&mut bench, 1);
+    let lsn = types::Lsn(bench.lsn);
+    bench.materializer.erase(
+        id,
+        lsn,
+        Box::new(move |outcome| {
+            assert!(outcome.unwrap().files_removed > 0);
+            second.fetch_add(1, count);
+        }),
+    );
+    steps(&mut bench, 2);
+    bench.land();
+}
