@@ -95,8 +95,9 @@ async fn parquet(
         let given: Vec<Given> = file.schema().fields().iter().map(|field| Given::arrow(field)).collect();
         find::check_partitions(root, &path, &given)?;
         let in_file = |e: Error| e.with("file", path.display());
-        let (renames, told) = columns::rename(&given, &wanted.renames).map_err(in_file)?;
-        notes.extend(told.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
+        let (renames, of_file) = columns::rename(&given, &wanted.renames).map_err(in_file)?;
+        let new: Vec<String> = of_file.into_iter().filter(|note| !notes.contains(note)).collect();
+        notes.extend(new);
         for column in given {
             match all.iter().find(|(known, _)| known.name == column.name) {
                 None => all.push((column, path.clone())),

@@ -41,7 +41,6 @@ pub async fn run(
             Some(resumed)
         }
     };
-    let reserved = |name: &str| name.starts_with('_').then_some(name);
     let given: Vec<Given> = table
         .columns
         .iter()
@@ -52,7 +51,7 @@ pub async fn run(
         })
         .collect();
     for column in &table.columns {
-        check_nested(&column.name, &column.data_type, &reserved)?;
+        check_nested(&column.name, &column.data_type)?;
     }
     let (renames, mut notes) = columns::rename(&given, &wanted.renames)?;
     let existing = columns::existing(door, &wanted.table).await?;
@@ -122,21 +121,17 @@ fn resume(
 }
 
 /// Fields within structs cannot be renamed on the way.
-fn check_nested(
-    column: &str,
-    data_type: &types::DataType,
-    reserved: &dyn Fn(&str) -> Option<&str>,
-) -> Result<()> {
+fn check_nested(column: &str, data_type: &types::DataType) -> Result<()> {
     use types::DataType::{List, Struct};
     match data_type {
-        List(item) => check_nested(column, &item.data_type, reserved),
-        Struct(fields) => fields.iter().try_for_each(|field| match reserved(&field.name) {
-            Some(name) => Err(Error::new(
+        List(item) => check_nested(column, &item.data_type),
+        Struct(fields) => fields.iter().try_for_each(|field| match field.name.starts_with('_') {
+            true => Err(Error::new(
                 Kind::Schema,
-                format!("field `{name}` within column `{column}` has a name that belongs to Polynya"),
+                format!("field `{}` within column `{column}` has a name that belongs to Polynya", field.name),
             )
             .hint("rename the field in the Iceberg table first: ALTER TABLE … RENAME COLUMN")),
-            None => check_nested(column, &field.data_type, reserved),
+            false => check_nested(column, &field.data_type),
         }),
         _ => Ok(()),
     }

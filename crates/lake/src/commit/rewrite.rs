@@ -136,7 +136,7 @@ impl Work<'_> {
             bytes * (rows(at) - deleted[at].min(rows(at))) / rows(at).max(1)
         };
         let mostly_deleted = |at: usize| deleted[at] * 100 > rows(at) * self.options.deleted_percent_max;
-        let mut jobs = Vec::new();
+        let mut jobs: Vec<Job> = Vec::new();
         for group in self.groups() {
             // One that is alone is as small as it has to be.
             let small: Vec<usize> =

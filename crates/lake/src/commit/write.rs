@@ -140,7 +140,7 @@ impl Work<'_> {
         sizes.push(entries.len() as u64);
         let is_small = |m: &&Arc<Manifest>| m.file.live_files() < MANIFEST_FULL_FILES;
         let merges = self.purpose == Purpose::Merge;
-        let merged = match merges && old.iter().copied().filter(|m| is_small(&m)).count() > 1 {
+        let merged = match merges && old.iter().filter(|m| is_small(m)).count() > 1 {
             true => 0..sizes.len(),
             false => tiers::pick(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0),
         };

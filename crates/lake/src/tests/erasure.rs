@@ -18,10 +18,10 @@ fn plain() -> Options {
 }
 
 /// The row ids in all data files that lie there, whatever names them.
-fn rows_in_files(bench: &Bench) -> BTreeSet<u64> {
+pub fn rows_in_files(bench: &Bench) -> BTreeSet<u64> {
     let mut rows = BTreeSet::new();
     for name in bench.files().iter().filter(|name| name.starts_with("data/") && !name.contains(".deletes.")) {
-        let bytes = crate::files::read(&bench.sim.env(), &bench.dir().join(name)).unwrap();
+        let bytes = bench.store().read(&bench.dir().join(name)).unwrap();
         row_ids::scan(bytes, None, &mut |_, row| {
             rows.insert(row.0);
             Ok(())

@@ -43,7 +43,7 @@ impl Watched {
     fn failed(&self) -> Option<Error> {
         let lake = self.lake.as_ref().and_then(|lake| lake.get()?.clone().err());
         let local = self.local.state();
-        lake.or(local.error).or(local.ended.and_then(types::Result::err))
+        lake.or(local.error).or(local.ended.and_then(|ended| ended.err()))
     }
 
     fn is_done(&self) -> bool {
@@ -245,6 +245,14 @@ async fn elsewhere(
         all.push(json!({
             "what": format!("index {}", of.materializer),
             "until": "what it is made of is merged",
+        }));
+    }
+    // Rows that did not fit are kept as they were sent.
+    let dead = crate::routes::write::dead_letters(&def.name);
+    if app.engine.root().table(&dead).is_some() && principal.may_see(&dead) {
+        all.push(json!({
+            "what": format!("dead letters in {}", name::short_table_name(&dead)),
+            "until": "they are deleted there, and that table is erased too",
         }));
     }
     if app.engine.root().table(engine::remember::TABLE).is_some() {
