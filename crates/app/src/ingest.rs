@@ -177,7 +177,8 @@ async fn pump(
         match sink.send(&piece, start, &here, bar).await {
             Ok(stored) => rows += stored,
             Err(error) => {
-                let place = format!("lines {first_line} to {} of {title}", piece.line);
+                let unit = if piece.content_type == ARROW { "rows" } else { "lines" };
+                let place = format!("{unit} {first_line} to {} of {title}", piece.line);
                 let placed = Error::new(error.kind(), format!("{place}: {}", error.message()));
                 let error = sink.explain(placed, error.hint_text(), rows_before + rows);
                 return Err(Stopped { error, first });
