@@ -530,6 +530,8 @@ fn erase_piece(shared: &Arc<Shared>, erasure: &Erasure, next: erase::Next) -> Re
     };
     match &outcome {
         Ok(()) => erasure.did(done),
+        // Found out of a segment: it is left, and counted.
+        Err(error) if error.kind() == Kind::Damaged => {}
         Err(error) => erasure.failed(error),
     }
     outcome

@@ -54,6 +54,8 @@ pub struct Erasing {
 struct State {
     told: Erasing,
     stage: Stage,
+    /// One that reaches further took its place.
+    followed_by: Option<Arc<Erasure>>,
 }
 
 #[derive(Debug, Default)]
@@ -79,8 +81,12 @@ impl Erasure {
         Erasure { lsn, state: Mutex::new(Rank::new(49, "engine erasure"), State::default()) }
     }
 
+    /// How far it is, or the one that took its place.
     pub fn state(&self) -> Erasing {
-        self.state.lock().told.clone()
+        let state = self.state.lock();
+        let Some(next) = state.followed_by.clone() else { return state.told.clone() };
+        drop(state);
+        next.state()
     }
 
     pub(crate) fn end(&self, outcome: Result<()>) {
@@ -90,7 +96,7 @@ impl Erasure {
     /// What is due, if nobody else is at work on the table's segments. Called under the lock of the background.
     fn next(&self, root: &Root, table: &Arc<Snapshot>, background: &Background) -> Option<Next> {
         let mut guard = self.state.lock();
-        let State { told, stage } = &mut *guard;
+        let State { told, stage, .. } = &mut *guard;
         loop {
             match stage {
                 Stage::Forget => return Some(Next::Forget(forget::Task::all_of(table, self.lsn))),
@@ -183,11 +189,12 @@ impl Engine {
         // Under the lock: who closes ends what is in it by then.
         shared.check_open()?;
         let under_way = background.erasing.get(&table).filter(|erasure| erasure.lsn >= lsn).cloned();
-        let erasure = under_way.unwrap_or_else(|| {
-            let erasure = Arc::new(Erasure::new(lsn));
-            background.erasing.insert(table, erasure.clone());
-            erasure
-        });
+        let erasure = under_way.unwrap_or_else(|| Arc::new(Erasure::new(lsn)));
+        if let Some(before) = background.erasing.insert(table, erasure.clone())
+            && !Arc::ptr_eq(&before, &erasure)
+        {
+            before.state.lock().followed_by = Some(erasure.clone());
+        }
         // What failed before is tried at once, and what it failed for may be cured.
         erasure.state.lock().told.error = None;
         for what in [What::Table(table), What::Compact(table)] {

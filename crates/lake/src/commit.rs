@@ -41,8 +41,8 @@ pub(crate) struct Committed {
     pub snapshots_dropped: u64,
     /// No file of it names a row that is deleted by now, and no snapshot but its own is left.
     pub is_cleared: bool,
-    /// Files became fewer or snapshots went, beside what landed.
-    pub is_tidied: bool,
+    /// All that was to be written anew is, of the files that there were.
+    pub is_whole: bool,
 }
 
 /// What a commit is for.
@@ -183,9 +183,8 @@ impl Work<'_> {
         };
         let snapshots = base.kept.len() as u64 + u64::from(lake.snapshot_id() != base.snapshot_id());
         let snapshots_dropped = snapshots - lake.kept.len() as u64;
-        let is_tidied = rewritten > 0 || merges || expires;
         let is_cleared = clears;
-        Ok(Some(Committed { lake, row, rewritten, rows_erased, snapshots_dropped, is_cleared, is_tidied }))
+        Ok(Some(Committed { lake, row, rewritten, rows_erased, snapshots_dropped, is_cleared, is_whole }))
     }
 
     /// Columns that came after a data file, of which its manifest says nothing. Iceberg does not ask for that; DuckDB 1.4

@@ -242,7 +242,7 @@ impl Materializer {
                 sum.files_rewritten += made.rewritten;
                 sum.snapshots_expired += made.snapshots_dropped;
             });
-            self.upkeep.committed(id, made.is_tidied);
+            self.upkeep.committed(id, made.is_whole);
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }

@@ -127,12 +127,12 @@ impl Tasks {
         }
     }
 
-    /// A commit was made for it; `is_tidied`: it did something of what was asked. One that only landed rows, as it may where
-    /// they come all the time, found nothing more to do.
-    pub fn committed(&self, table: TableId, is_tidied: bool) {
+    /// A commit was made for it; `is_whole`: it did all that was to be done with what there was. Rows that came since are no
+    /// matter of it: a table that is written all the time would never be done.
+    pub fn committed(&self, table: TableId, is_whole: bool) {
         if let Some(task) = self.0.lock().get_mut(&table) {
             task.commits_left = task.commits_left.saturating_sub(1);
-            task.is_tidy = !is_tidied || task.commits_left == 0;
+            task.is_tidy = is_whole || task.commits_left == 0;
         }
     }
 

@@ -137,6 +137,8 @@ impl Work<'_> {
         };
         let mostly_deleted = |at: usize| deleted[at] * 100 > rows(at) * self.options.deleted_percent_max;
         let mut jobs: Vec<Job> = Vec::new();
+        // What becomes of several merges of one partition is merged by the next commit.
+        let mut is_last = true;
         for group in self.groups() {
             // One that is alone is as small as it has to be.
             let small: Vec<usize> =
@@ -145,6 +147,7 @@ impl Work<'_> {
             let job = |files: &[usize]| Job { files: files.to_vec(), is_merge: group.is_current };
             let before = jobs.len();
             jobs.extend(merges.map(job));
+            is_last &= jobs.len() <= before + 1;
             let merged: HashSet<usize> =
                 jobs[before..].iter().flat_map(|job: &Job| job.files.iter().copied()).collect();
             let alone = group.files.iter().filter(|at| mostly_deleted(**at) && !merged.contains(at));
@@ -157,7 +160,7 @@ impl Work<'_> {
             nth += 1;
             nth == 1 || bytes <= self.options.rewrite_bytes_max
         });
-        Plan { is_whole: jobs.len() == all, jobs }
+        Plan { is_whole: jobs.len() == all && is_last, jobs }
     }
 
     /// Whether a column with a value for older rows is not in the current Iceberg schema.

@@ -56,7 +56,7 @@ fn small_files_positions_and_manifests_become_as_few_as_can_be() {
         let lake = bench.lake();
         assert_eq!(done.before, before.extent(), "{partition_by:?}");
         assert_eq!(done.after, lake.extent(), "{partition_by:?}");
-        assert!(done.files_rewritten > 0 && done.commits > 0, "{done:?}");
+        assert!(done.commits > 0, "{done:?}");
         let partitions: std::collections::HashSet<_> =
             lake.data.iter().map(|live| (live.entry.file.spec, &*live.entry.file.partition)).collect();
         assert_eq!(lake.data.len(), partitions.len(), "one file for each partition: {partition_by:?}");
