@@ -74,7 +74,8 @@ impl Work<'_> {
         if is_new && data.iter().any(|live| lost.contains(&live.entry.file.spec)) {
             let is_lost = |group: &&Group| lost.contains(&data[group.files[0]].entry.file.spec);
             let jobs = self.groups().iter().filter(is_lost).flat_map(jobs_of).collect();
-            return Plan { jobs, is_whole: true };
+            // What else is wanted of the others, the next commit does.
+            return Plan { jobs, is_whole: matches!(self.purpose, Purpose::Land | Purpose::Expire) };
         }
         let one = |at: usize| Job { files: vec![at], is_merge: self.is_current(&data[at]) };
         if self.purpose == Purpose::Erase {
