@@ -88,6 +88,21 @@ fn an_erasure_leaves_neither_rows_nor_snapshots_nor_bounds() {
     }
 }
 
+/// Files that a column partitioned which is gone are written anew first; what is to be erased of others comes after them, and
+/// is not taken for done before.
+#[test]
+fn an_erasure_beside_a_partition_column_that_is_gone_is_done_when_it_is_told() {
+    let mut bench = Bench::new(plain());
+    bench.lay_out(&["s"], &[]).keys(0..5);
+    bench.land();
+    bench.lay_out(&[], &[]).keys(10..60).delete([8]);
+    bench.land();
+    bench.delete([2, 9]).alter(|def| drop(def.schema.columns.remove(1)));
+    bench.erase().unwrap();
+    check(&bench, &bench.lake(), [2, 8, 9]);
+    bench.land();
+}
+
 #[test]
 fn old_snapshots_alone_are_enough_to_be_erased() {
     let mut bench = Bench::new(plain());
