@@ -92,7 +92,7 @@ async fn parquet(
     let mut notes: Vec<String> = Vec::new();
     for path in files {
         let file = Parquet::open(&path, 0, &[])?;
-        let given: Vec<Given> = file.schema().fields().iter().map(|field| Given::arrow(field)).collect();
+        let given: Vec<Given> = file.schema().fields().iter().map(Given::arrow).collect();
         find::check_partitions(root, &path, &given)?;
         let in_file = |e: Error| e.with("file", path.display());
         let (renames, of_file) = columns::rename(&given, &wanted.renames).map_err(in_file)?;

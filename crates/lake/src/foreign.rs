@@ -185,15 +185,18 @@ fn upgrade(json: &mut Json) -> Result<()> {
     default("last-partition-id", json!(999));
     if !map.contains_key("schemas") {
         let mut schema = map.get("schema").cloned().unwrap_or_default();
-        schema["schema-id"] = json!(0);
+        let Some(fields) = schema.as_object_mut() else {
+            return Err(Error::damaged("Iceberg metadata without a schema"));
+        };
+        fields.insert("schema-id".into(), json!(0));
         map.insert("schemas".into(), json!([schema]));
     }
     if !map.contains_key("partition-specs") {
         let mut fields = map.get("partition-spec").cloned().unwrap_or_else(|| json!([]));
         for (at, field) in fields.as_array_mut().into_iter().flatten().enumerate() {
             // Format 1 numbers them in order if it says nothing.
-            if field["field-id"].is_null() {
-                field["field-id"] = json!(1000 + at);
+            if let Some(field) = field.as_object_mut() {
+                field.entry("field-id").or_insert(json!(1000 + at));
             }
         }
         map.insert("partition-specs".into(), json!([{ "spec-id": 0, "fields": fields }]));

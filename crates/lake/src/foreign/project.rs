@@ -145,7 +145,7 @@ fn partition_value(value: &Single, wanted: &Arrow) -> Result<ArrayRef> {
                 std::str::from_utf8(bytes).map_err(|_| Error::damaged("a partition's value is no text"))?;
             Arc::new(StringArray::from(vec![text]))
         }
-        Single::Bytes(bytes) => Arc::new(BinaryArray::from_vec(vec![bytes])),
+        Single::Bytes(bytes) => Arc::new(BinaryArray::from_vec(vec![bytes.as_slice()])),
     };
     as_type(&array, wanted)
 }

@@ -147,7 +147,7 @@ fn format_1_is_read_as_well() {
 
 /// Whatever a directory was called when its table was written, and in whichever catalog.
 #[test]
-fn a_table_that_was_moved_is_read_where_it_is() {
+fn what_a_moved_table_names_elsewhere_is_looked_for_and_told() {
     let bench = bench(2);
     let wanted = read(&open(&bench).unwrap(), 0).unwrap();
     let location = bench.lake().metadata.location.clone();
@@ -232,9 +232,15 @@ fn what_cannot_be_read_whole_is_refused_before_the_first_row() {
 fn bytes_that_are_no_metadata_are_an_error_and_nothing_else() {
     let bench = bench(0);
     let path = bench.lake().metadata_path();
-    for text in
-        [&b""[..], b"{}", b"[]", b"{\"format-version\":1}", b"{\"format-version\":2}", b"\x1f\x8b\x00"]
-    {
+    for text in [
+        &b""[..],
+        b"{}",
+        b"[]",
+        b"{\"format-version\":1}",
+        b"{\"format-version\":1,\"schema\":[],\"partition-spec\":[7]}",
+        b"{\"format-version\":2}",
+        b"\x1f\x8b\x00",
+    ] {
         bench.store().replace(&path, text).unwrap();
         assert!(open(&bench).is_err(), "{text:?}");
     }
