@@ -71,6 +71,7 @@ POLYNYA_TEST_RESTART_ROWS=10000000 phase "restart with 10,000,000 rows" \
 lake=$(scripts/lake.sh)
 if [[ "$lake" = ready\ * ]]; then
     cargo build --quiet --locked -p polynya-lake --example interop
+    phase "lake under a steady load, read by others" "${lake#ready }" tests/lake/landing.py "$POLYNYA_BIN" "$target/lake-landing"
     phase "lake read by others, every kill" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop" --every
 else
     say "== lake read by others, every kill: SKIPPED, $lake"

@@ -90,7 +90,8 @@ class Server:
         self.process.wait()
         self.log.close()
 
-    def __exit__(self, *_):
+    def stop(self):
+        """As `kill -TERM` does, which is how it is stopped."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -99,4 +100,7 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         self.log.close()
+
+    def __exit__(self, *_):
+        self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -136,7 +136,7 @@ class DuckDB:
     def column(self, table, name):
         cursor = self.connection.cursor()
         cursor.execute("SET TimeZone = 'UTC'")
-        return cursor.execute(f"SELECT _row_id, \"{name}\" FROM iceberg_scan('{table}')").fetchall()
+        return cursor.execute(f"SELECT _polynya_row_id, \"{name}\" FROM iceberg_scan('{table}')").fetchall()
 
 
 def plain(of):
@@ -166,7 +166,7 @@ READERS = [DuckDB(), PyIceberg()]
 
 
 def by_row(rows):
-    found = {row["_row_id"]: row for row in rows}
+    found = {row["_polynya_row_id"]: row for row in rows}
     assert len(found) == len(rows), f"{len(rows) - len(found)} rows are there twice"
     return found
 
@@ -219,24 +219,24 @@ def check_aggregates(state, table):
         prices = [int(row["price"]) for row in rows if row["price"] is not None]
         assert (count, total, int(price * 100)) == (len(rows), sum(values), sum(prices))
         for low, high in [(0, 0), (17, 400), (999, 1_049), (5_000, 6_000)]:
-            wanted = sorted(row["_row_id"] for row in rows if low <= row["k"] <= high)
+            wanted = sorted(row["_polynya_row_id"] for row in rows if low <= row["k"] <= high)
             where = f"k >= {low} and k <= {high}"
-            sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE {where}"
+            sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE {where}"
             assert (duck.one(sql)[0] or []) == wanted, where
             scan = StaticTable.from_metadata(str(newest_metadata(table))).scan(row_filter=where)
-            assert sorted(scan.to_arrow()["_row_id"].to_pylist()) == wanted, where
+            assert sorted(scan.to_arrow()["_polynya_row_id"].to_pylist()) == wanted, where
     if table.name == "altered":
         # Bounds of files that were written before the column was widened have the narrower type.
         for low, high in [(2**31 - 10, 2**31 - 1), (0, 2**31 - 40), (2**31, 2**63 - 1), (0, 5)]:
-            wanted = sorted(row["_row_id"] for row in rows if low <= row["i"] <= high)
+            wanted = sorted(row["_polynya_row_id"] for row in rows if low <= row["i"] <= high)
             where = f"i >= {low} and i <= {high}"
-            sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE {where}"
+            sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE {where}"
             assert (duck.one(sql)[0] or []) == wanted, where
             # PyIceberg refuses a literal that does not fit an int column.
             if state["types"]["i"] == "int32" and high >= 2**31:
                 continue
             scan = StaticTable.from_metadata(str(newest_metadata(table))).scan(row_filter=where)
-            assert sorted(scan.to_arrow()["_row_id"].to_pylist()) == wanted, where
+            assert sorted(scan.to_arrow()["_polynya_row_id"].to_pylist()) == wanted, where
     if table.name == "parted":
         check_parted(state, table)
     if table.name == "each_way":
@@ -248,7 +248,7 @@ def check_aggregates(state, table):
             if name in state["types"]:
                 wanted = rows_where(rows, lambda row: row[name] is None)
                 assert planned(table, IsNull(name))[2] == wanted, f"PyIceberg: {name} IS NULL"
-                sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" IS NULL"
+                sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" IS NULL"
                 assert (duck.one(sql)[0] or []) == wanted, f"DuckDB: {name} IS NULL"
         for name in SCALARS:
             values = [value for _, value in duck.column(table, name) if value is not None and value == value]
@@ -259,24 +259,24 @@ def check_aggregates(state, table):
                 where = f"{name} = {value!r}"
                 # Of the column's own type: what DuckDB has to convert it does not compare with bounds, it fails.
                 typed = f"CAST(? AS {duckdb_type(state['types'][name])})"
-                sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" = {typed}"
+                sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" = {typed}"
                 assert duck.one(sql, [value])[0] == wanted, f"DuckDB: {where}"
                 if name == "float32" and value == -math.inf:
                     # PyIceberg takes it for a number below what a float holds.
                     continue
                 scan = StaticTable.from_metadata(str(newest_metadata(table))).scan(row_filter=EqualTo(name, value))
-                assert sorted(scan.to_arrow()["_row_id"].to_pylist()) == wanted, f"PyIceberg: {where}"
+                assert sorted(scan.to_arrow()["_polynya_row_id"].to_pylist()) == wanted, f"PyIceberg: {where}"
 
 
 def planned(table, row_filter=None):
     """What PyIceberg would read: it looks at partition values and at bounds."""
     opened = StaticTable.from_metadata(str(newest_metadata(table)))
     scan = opened.scan() if row_filter is None else opened.scan(row_filter=row_filter)
-    return opened, list(scan.plan_files()), sorted(scan.to_arrow()["_row_id"].to_pylist())
+    return opened, list(scan.plan_files()), sorted(scan.to_arrow()["_polynya_row_id"].to_pylist())
 
 
 def rows_where(rows, keeps):
-    return sorted(row["_row_id"] for row in rows if keeps(row))
+    return sorted(row["_polynya_row_id"] for row in rows if keeps(row))
 
 
 def utc(micros):
@@ -299,7 +299,7 @@ def check_parted(state, table):
         assert len(files) < len(all_files) / 2, f"{where} reads {len(files)} of {len(all_files)} files"
         # A word of DuckDB's.
         where = where.replace("at ", '"at" ')
-        sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE {where}"
+        sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE {where}"
         assert (duck.one(sql)[0] or []) == wanted, f"DuckDB: {where}"
     if state["types"]["country"] == "string":
         for where, keeps in [
@@ -312,12 +312,12 @@ def check_parted(state, table):
             _, files, found = planned(table, where)
             assert found == wanted, f"PyIceberg: {where}"
             assert len(files) < len(all_files) / 2, f"{where} reads {len(files)} of {len(all_files)} files"
-            sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE {where}"
+            sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE {where}"
             assert (duck.one(sql)[0] or []) == wanted, f"DuckDB: {where}"
     for key in [0, 7, 100, 158]:
         wanted = rows_where(rows, lambda row: row["id"] == key)
         assert planned(table, EqualTo("id", key))[2] == wanted
-        assert (duck.one(f"SELECT list(_row_id) FROM iceberg_scan('{table}') WHERE id = {key}")[0] or []) == wanted
+        assert (duck.one(f"SELECT list(_polynya_row_id) FROM iceberg_scan('{table}') WHERE id = {key}")[0] or []) == wanted
     opened = planned(table)[0]
     nan_files = [task for task in all_files if sum((task.file.nan_value_counts or {}).values())]
     assert nan_files, "NaNs are counted"
@@ -327,9 +327,9 @@ def check_parted(state, table):
     # pyarrow takes rows for equal whose group has one bound, NaNs or not, so PyIceberg finds not all of those rows.
     _, files, found = planned(table, IsNaN("score"))
     assert {task.file.file_path for task in files} == {task.file.file_path for task in nan_files}
-    wanted = sorted(row["_row_id"] for row in nans)
+    wanted = sorted(row["_polynya_row_id"] for row in nans)
     assert set(found) <= set(wanted)
-    sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE isnan(score)"
+    sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE isnan(score)"
     assert duck.one(sql)[0] == wanted
 
 
@@ -366,7 +366,7 @@ def check_each_way(state, table):
             assert found == wanted, f"{name} = {value!r}: {found} and not {wanted}"
             assert len(files) <= max(len(wanted), 1), f"{name} = {value!r} reads {len(files)} files"
             typed = f"CAST(? AS {duckdb_type(state['types'][name])})"
-            sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" = {typed}"
+            sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" = {typed}"
             if duckdb_knows(name, value):
                 assert duck.one(sql, [value])[0] == wanted, f"DuckDB: {name} = {value!r}"
         values = sorted({value for _, value in column if value is not None})
@@ -398,7 +398,7 @@ def check_sorted(state, table):
     for key in ["user 7", "user 49", "nobody"]:
         wanted = rows_where(rows, lambda row: row["user"] == key)
         assert planned(table, EqualTo("user", key))[2] == wanted
-        sql = f"SELECT list(_row_id ORDER BY _row_id) FROM iceberg_scan('{table}') WHERE \"user\" = ?"
+        sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE \"user\" = ?"
         assert (duck.one(sql, [key])[0] or []) == wanted
 
 

@@ -1,5 +1,5 @@
 """The lake in an object store that speaks S3: what lands there is read by PyIceberg and DuckDB, whatever happens to the
-network and to the server; stores that are not safe are refused.
+network and to the server; stores that are not safe are refused. Backups there are whole, or none.
 
     objects.py POLYNYA SCRATCH
 
@@ -40,10 +40,16 @@ class Proxy(http.server.ThreadingHTTPServer):
     def __init__(self, port):
         super().__init__(("127.0.0.1", 0), Handler)
         self.store_port = port
-        # One of "", "careless" (conditions are lost), "away" (503), "lossy" (some answers, and some requests, are lost).
+        # One of "", "careless" (conditions are lost), "away" (503), "lossy" (some answers, and some requests, are lost, but for
+        # those that read), "flaky" (those too), "spoils" (some of what is sent, and of what is asked for, is another byte).
         self.fault = ""
         self.random = random.Random(5)
         self.lost = 0
+        self.spoiled = 0
+        # What is called with the number of a request before it is handed on.
+        self.watch = None
+        self.requests = 0
+        self.keys = set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
@@ -66,7 +72,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def forward(self):
         server, body = self.server, self.body()
-        lossy = server.fault == "lossy" and self.command in ("PUT", "POST", "DELETE")
+        server.requests += 1
+        server.keys.add(self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0])
+        if server.watch:
+            server.watch(server.requests)
+        lossy = server.fault == "flaky" or server.fault == "lossy" and self.command in ("PUT", "POST", "DELETE")
+        spoils = server.fault == "spoils" and server.random.random() < 0.15
+        if spoils and body and self.command == "PUT":
+            body = self.spoil(body)
         loses = lossy and server.random.random() < 0.25
         if server.fault == "away" or loses and server.random.random() < 0.5:
             server.lost += loses
@@ -79,11 +92,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answer = store.getresponse()
         content = answer.read()
         store.close()
+        if spoils and content and self.command == "GET" and "list-type" not in self.path:
+            content = self.spoil(content)
         if loses:
             # It was done, and nobody is told.
             server.lost += 1
             return self.answer(500, [], b"")
         self.answer(answer.status, answer.getheaders(), content)
+
+    def spoil(self, content):
+        self.server.spoiled += 1
+        at = self.server.random.randrange(len(content))
+        return content[:at] + bytes([content[at] ^ 1]) + content[at + 1:]
 
     def answer(self, status, headers, content):
         self.send_response_only(status)
@@ -236,6 +256,179 @@ def careless_stores_are_refused(binary, scratch, proxy):
     assert "If-None-Match" in why, why
 
 
+def backup(server, proxy, place, **environment):
+    return subprocess.run(
+        [server.binary, "backup", place, "--s3-endpoint", proxy.url, "--s3-region", "us-east-1", "--data", str(server.data)],
+        capture_output=True, text=True, env={**os.environ, **environment},
+    )
+
+
+def restore(binary, proxy, place, dest, *more):
+    return subprocess.run(
+        [binary, "restore", place, str(dest), "--s3-endpoint", proxy.url, "--s3-region", "us-east-1", *more],
+        capture_output=True, text=True, env=os.environ,
+    )
+
+
+def is_restored(server, proxy, place, dest, *more, tables=("users", "events", "large")):
+    """A directory of its own has the rows of the server, under the same row ids."""
+    done = restore(server.binary, proxy, place, dest, *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for table in tables:
+        sql = f"SELECT _row_id, * FROM {table} ORDER BY _row_id"
+        found = subprocess.run(
+            [server.binary, "sql", "--data", str(dest), "--json", sql], capture_output=True, text=True, env=os.environ,
+        )
+        expected = subprocess.run(
+            [server.binary, "sql", "--data", str(server.data), "--json", sql], capture_output=True, text=True, env=os.environ,
+        )
+        assert found.returncode == 0 and expected.returncode == 0, found.stderr + expected.stderr
+        assert found.stdout == expected.stdout and found.stdout, f"{table} of {place}"
+    sound = subprocess.run([server.binary, "doctor", str(dest)], capture_output=True, text=True, env=os.environ)
+    assert sound.returncode == 0, sound.stdout + sound.stderr
+
+
+def objects_of(client, place):
+    prefix = place.removeprefix("s3://bucket/") + "/"
+    found = client.list_objects_v2(Bucket="bucket", Prefix=prefix).get("Contents", [])
+    return {item["Key"]: client.get_object(Bucket="bucket", Key=item["Key"])["Body"].read() for item in found}
+
+
+def backups_are_whole_or_none(binary, scratch, proxy, client):
+    proxy.fault = ""
+    with Server(binary, scratch / "backed") as server:
+        fill(server)
+        for turn in range(6):
+            write(server, turn)
+        # Goes up in several parts.
+        server.request("PUT", "/v1/tables/large", {"columns": [{"name": "n", "type": "int64"}, {"name": "s", "type": "string"}]})
+        for part in range(8):
+            server.request("POST", "/v1/tables/large/rows", [
+                {"n": n, "s": "%032x" % random.Random(n).getrandbits(128) * 3} for n in range(part * 20_000, (part + 1) * 20_000)
+            ])
+        proxy.keys.clear()
+        taken = backup(server, proxy, "s3://bucket/backups/monday", AWS_ACCESS_KEY_ID="of-the-command")
+        assert taken.returncode == 0, taken.stdout + taken.stderr
+        print(taken.stdout)
+        assert proxy.keys == {"of-the-command"}, "the keys are those of who asks"
+        assert any(len(content) > 9 << 20 for content in objects_of(client, "s3://bucket/backups/monday").values())
+        is_restored(server, proxy, "s3://bucket/backups/monday", scratch / "monday")
+        again = backup(server, proxy, "s3://bucket/backups/monday")
+        assert again.returncode == 1 and "holds a backup already" in again.stderr, again.stderr
+
+        # Damage, one object at a time.
+        whole = objects_of(client, "s3://bucket/backups/monday")
+        for key, content in whole.items():
+            if key.endswith("polynya-backup.json"):
+                continue
+            middle = len(content) // 2
+            client.put_object(Bucket="bucket", Key=key, Body=content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1:])
+            refused = restore(binary, proxy, "s3://bucket/backups/monday", scratch / "none")
+            assert refused.returncode == 1 and key in refused.stderr, (key, refused.stderr)
+            client.delete_object(Bucket="bucket", Key=key)
+            refused = restore(binary, proxy, "s3://bucket/backups/monday", scratch / "none")
+            assert refused.returncode == 1, refused.stdout
+            assert ("begun there and not finished" if key.endswith("BACKUP") else key) in refused.stderr, (key, refused.stderr)
+            assert not (scratch / "none").exists(), "half a directory is left"
+            client.put_object(Bucket="bucket", Key=key, Body=content)
+        is_restored(server, proxy, "s3://bucket/backups/monday", scratch / "mended")
+
+        # Answers and requests that are lost, bytes that change on the way: sent again until what is there is what was sent.
+        for fault in ("flaky", "spoils"):
+            proxy.fault = fault
+            before = proxy.lost + proxy.spoiled
+            taken = backup(server, proxy, f"s3://bucket/backups/{fault}")
+            proxy.fault = ""
+            assert proxy.lost + proxy.spoiled > before
+            if taken.returncode != 0:
+                print(fault, taken.stderr)
+                refused = restore(binary, proxy, f"s3://bucket/backups/{fault}", scratch / "none")
+                assert refused.returncode == 1, "it said that it failed, and looks whole"
+                taken = backup(server, proxy, f"s3://bucket/backups/{fault}")
+                assert taken.returncode == 0, taken.stderr
+            is_restored(server, proxy, f"s3://bucket/backups/{fault}", scratch / fault)
+
+        # A store that ignores conditions is none for a backup.
+        proxy.fault = "careless"
+        refused = backup(server, proxy, "s3://bucket/backups/careless")
+        proxy.fault = ""
+        assert refused.returncode == 1 and "If-None-Match" in refused.stderr, refused.stderr
+
+        # The store goes away half way, and for good: told, and what is there is no backup. Then it goes on.
+        proxy.requests = 0
+        proxy.watch = lambda number: setattr(proxy, "fault", "away" if number > 20 else "")
+        began = time.monotonic()
+        failed = backup(server, proxy, "s3://bucket/backups/away")
+        proxy.watch, proxy.fault = None, ""
+        assert failed.returncode == 1, failed.stdout
+        print(f"told after {time.monotonic() - began:.0f} s: {failed.stderr}")
+        refused = restore(binary, proxy, "s3://bucket/backups/away", scratch / "none")
+        assert refused.returncode == 1 and "begun there and not finished" in refused.stderr, refused.stderr
+        print(refused.stderr)
+        taken = backup(server, proxy, "s3://bucket/backups/away")
+        assert taken.returncode == 0 and "An attempt before had left" in taken.stdout, taken.stdout + taken.stderr
+        print(taken.stdout)
+        is_restored(server, proxy, "s3://bucket/backups/away", scratch / "away")
+
+        # The server is killed while it sends.
+        for requests in (5, 12, 25, 33):
+            place = f"s3://bucket/backups/killed-{requests}"
+            proxy.requests = 0
+            proxy.watch = lambda number: number == requests and server.kill()
+            killed = backup(server, proxy, place)
+            proxy.watch = None
+            server.start()
+            if killed.returncode != 0:
+                refused = restore(binary, proxy, place, scratch / "none")
+                assert refused.returncode == 1, refused.stdout
+                taken = backup(server, proxy, place)
+                assert taken.returncode == 0, taken.stderr
+            assert not (server.data / "outgoing").exists()
+            is_restored(server, proxy, place, scratch / f"killed-{requests}")
+
+        # Another database has no business there.
+        with Server(binary, scratch / "stranger") as stranger:
+            fill(stranger)
+            proxy.requests = 0
+            proxy.watch = lambda number: setattr(proxy, "fault", "away" if number > 15 else "")
+            failed = backup(server, proxy, "s3://bucket/backups/ours")
+            proxy.watch, proxy.fault = None, ""
+            assert failed.returncode == 1
+            refused = backup(stranger, proxy, "s3://bucket/backups/ours")
+            assert refused.returncode == 1 and "another database" in refused.stderr, refused.stderr
+            taken = backup(server, proxy, "s3://bucket/backups/ours")
+            assert taken.returncode == 0, taken.stderr
+            is_restored(server, proxy, "s3://bucket/backups/ours", scratch / "ours")
+
+
+def the_archive_carries_a_backup_forward(binary, scratch, proxy, client):
+    settings = {**environment(proxy, ""), "POLYNYA_LAKE_WAREHOUSE": "", "POLYNYA_LOG_ARCHIVE": "s3://bucket/archive"}
+    with Server(binary, scratch / "archived", environment=settings) as server:
+        fill(server)
+        write(server, 0)
+        taken = backup(server, proxy, "s3://bucket/backups/first")
+        assert taken.returncode == 0, taken.stderr
+        for turn in range(1, 6):
+            write(server, turn)
+        # Ending it archives the rest; starting without an answer of the store is no reason not to.
+        server.stop()
+        proxy.fault = "away"
+        server.start()
+        write(server, 6)
+        ready = server.request("GET", "/ready")["parts"]["archive"]
+        assert not ready["ok"] and ready["detail"]["path"].startswith("s3://bucket/archive/"), ready
+        proxy.fault = "flaky"
+        until = time.monotonic() + 120
+        while not server.request("GET", "/ready")["parts"]["archive"]["ok"]:
+            assert time.monotonic() < until, "the archive does not go on"
+            time.sleep(0.2)
+        proxy.fault = ""
+        server.stop()
+        archive = ("--archive", "s3://bucket/archive")
+        is_restored(server, proxy, "s3://bucket/backups/first", scratch / "carried", *archive, tables=("users", "events"))
+        server.start()
+
+
 def main():
     binary, scratch = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     os.environ.update(SECRETS)
@@ -249,8 +442,11 @@ def main():
         tables_land(binary, scratch, proxy, client)
         failures_are_survived(binary, scratch, proxy)
         careless_stores_are_refused(binary, scratch, proxy)
+        backups_are_whole_or_none(binary, scratch, proxy, client)
+        the_archive_carries_a_backup_forward(binary, scratch, proxy, client)
     finally:
         store.stop()
+    print("backups in an object store: what is restored is what was there, or nothing is restored")
     print("the lake in an object store: PyIceberg and DuckDB read what SQL says")
 
 

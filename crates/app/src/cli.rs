@@ -84,7 +84,7 @@ pub enum Command {
     Lake(lake::Options),
     #[command(about = "Make, list and remove API keys")]
     Key(key::Options),
-    #[command(about = "Take a backup into a folder, beside a running server or without one")]
+    #[command(about = "Take a backup into a folder or to S3, beside a running server or without one")]
     Backup(backup::Options),
     #[command(about = "Make a data directory out of a backup")]
     Restore(restore::Options),

@@ -34,6 +34,8 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Serve(options) => options.flags(),
         Command::Demo(options) => options.serve.flags(),
         Command::Publish(options) => options.serve.flags(),
+        Command::Backup(options) => options.flags(),
+        Command::Restore(options) => options.flags(),
         _ => Vec::new(),
     };
     let sources = cli.global.sources(flags)?;

@@ -95,6 +95,7 @@ pub struct Lake {
     pub enabled: bool,
     pub commit_wait: Span,
     pub keep: Span,
+    pub read_bytes_max: ByteSize,
     pub locations: Texts,
     pub warehouse: String,
     pub s3_endpoint: String,

@@ -28,6 +28,7 @@ mod logging;
 mod output;
 mod port;
 mod recorder;
+mod remote;
 mod running;
 mod service;
 mod syslog;

@@ -14,6 +14,7 @@ use vfs::Env;
 use crate::config::{Config, ProfileName};
 use crate::control::Control;
 use crate::recorder::Recorder;
+use crate::remote::{self, Remote};
 use crate::running::{Running, RunningFile};
 use crate::units::ByteSize;
 use crate::vault::Vault;
@@ -108,6 +109,7 @@ impl Service {
             },
         };
         let lake = Arc::new(lake::Materializer::new(lake_options));
+        let lake_reads = Some(lake.reads());
         engine.register(lake.clone())?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
@@ -134,6 +136,7 @@ impl Service {
             search: Some(search.clone()),
             lake: Some(lake),
             catalog: (!private).then_some(catalog),
+            lake_reads,
             catalog_defaults: warehouse::catalog_defaults(config),
             storm: if private { None } else { storm(data)? },
             ..match config.profile {
@@ -233,6 +236,10 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
     options.seal_rows = options.seal_rows.min(config.bench.seal_rows);
     options.log.file_bytes = options.log.file_bytes.min(config.bench.log_file_bytes.0);
     if !config.log.archive.is_empty() {
+        if let Some(uri) = remote::uri(config.log.archive.as_ref()) {
+            options.archive_place = Some(Arc::new(Remote::connect(uri, remote::options(config), "")?));
+            return Ok(options);
+        }
         // Absolute, since messages name it to people who may stand elsewhere.
         let archive = std::path::absolute(&config.log.archive)
             .map_err(|error| Error::io(format!("finding {}", config.log.archive), error))?;
@@ -286,6 +293,7 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
         commit_wait: config.lake.commit_wait.0,
         trickle_wait: config.lake.commit_wait.0 * 6,
         snapshot_age_min: config.lake.keep.0,
+        read_bytes_max: usize::try_from(config.lake.read_bytes_max.0).unwrap_or(usize::MAX),
         ..lake::Options::new(warehouse, location)
     })
 }

@@ -145,7 +145,7 @@ impl Requests for Points {
     fn next(&mut self) -> Request {
         let tag = self.next;
         self.next = (self.next + 1) % self.requests.len();
-        Request { bytes: self.requests[tag].0.clone(), tag: tag as u64 }
+        Request { bytes: self.requests[tag].0.clone().into(), tag: tag as u64 }
     }
 
     fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
@@ -205,7 +205,7 @@ impl Requests for Heavy {
     fn next(&mut self) -> Request {
         let body = json!({"sql": self.statement(), "params": []}).to_string();
         Request {
-            bytes: render(&self.target, "POST", "/v1/sql", "application/json", body.as_bytes()),
+            bytes: render(&self.target, "POST", "/v1/sql", "application/json", body.as_bytes()).into(),
             tag: 0,
         }
     }

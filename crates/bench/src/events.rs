@@ -12,12 +12,14 @@ use crate::target::Target;
 pub const TEXT_CHARS: usize = 82;
 
 /// The time of the first event; a constant, since the payload of a seed must never change.
-const FIRST_MS: u64 = 1_767_225_600_000;
+pub const FIRST_MS: u64 = 1_767_225_600_000;
 
 /// Request bodies, drawn in turn.
 #[derive(Clone, Debug)]
 pub struct Pool {
     bodies: Vec<Vec<u8>>,
+    /// Of each body.
+    offsets: Vec<u64>,
     batch: usize,
     hash: String,
 }
@@ -33,9 +35,11 @@ impl Pool {
         let mut random = Random::new(seed);
         let mut hash = WorkHash::default();
         let mut time = FIRST_MS;
+        let mut offsets = Vec::with_capacity(batches);
         let bodies = (0..batches)
             .map(|_| {
                 let mut body = Vec::with_capacity(batch * (TEXT_CHARS + 50));
+                let mut offset = 0;
                 for n in 0..batch {
                     body.extend_from_slice(match (n, batch) {
                         (0, 1) => b"{\"payload\":\"".as_slice(),
@@ -44,16 +48,18 @@ impl Pool {
                     });
                     random.text(TEXT_CHARS, &mut body);
                     time += random.below(3);
+                    offset += time - FIRST_MS;
                     body.extend_from_slice(format!("\",\"timestamp_ms\":{time}}}").as_bytes());
                 }
                 if batch > 1 {
                     body.push(b']');
                 }
                 hash.add(&body);
+                offsets.push(offset);
                 body
             })
             .collect();
-        Ok(Pool { bodies, batch, hash: hash.finish() })
+        Ok(Pool { bodies, offsets, batch, hash: hash.finish() })
     }
 
     /// Events of one body.
@@ -68,6 +74,11 @@ impl Pool {
 
     pub fn bodies(&self) -> &[Vec<u8>] {
         &self.bodies
+    }
+
+    /// For each body the sum of how long after [`FIRST_MS`] its events are: what a sum over the stored rows must come to.
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
     }
 
     /// The mean body's bytes divided by its events.
@@ -99,10 +110,13 @@ mod tests {
     #[test]
     fn every_body_is_json_of_the_promised_shape() {
         for batch in [1, 3] {
-            for body in Pool::new(9, 4, batch).expect("valid").bodies() {
+            let pool = Pool::new(9, 4, batch).expect("valid");
+            for (body, offset) in pool.bodies().iter().zip(pool.offsets()) {
                 let value: serde_json::Value = serde_json::from_slice(body).expect("JSON");
                 let events = value.as_array().cloned().unwrap_or_else(|| vec![value]);
                 assert_eq!(events.len(), batch);
+                let times = events.iter().filter_map(|event| event["timestamp_ms"].as_u64());
+                assert_eq!(times.map(|time| time - FIRST_MS).sum::<u64>(), *offset);
                 for event in events {
                     assert_eq!(event["payload"].as_str().expect("a string").len(), TEXT_CHARS);
                     assert!(event["timestamp_ms"].as_u64().expect("a number") >= FIRST_MS);

@@ -1,20 +1,23 @@
 //! `polynya bench ingest`: events in, acknowledged, counted.
 //!
-//! Batches of JSON events from a pool that a seed determines, at full speed or at a rate, over 1, 10, 50 and 500
-//! connections. A run fails on any answer but 2xx, on an answer whose count is not the batch's, and when the table
-//! afterwards holds another number of rows than were acknowledged.
+//! Batches of JSON events from a pool that a seed determines, at full speed or at a rate, over 1 to 500 connections. A run
+//! fails on any answer but 2xx, on an answer whose count is not the batch's, and when the table afterwards holds another
+//! number of rows than were acknowledged. What came of it stands beside what is wanted ([`wanted`]); [`sweep`] measures
+//! all of that, each part with a server of its own.
+
+pub mod sweep;
+pub mod wanted;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use types::{Error, Result};
 
 use crate::Progress;
 use crate::ab::{self, Side};
 use crate::events::Pool;
 use crate::http::{Client, excerpt};
-use crate::load::{Load, Request, Requests, Stream};
+use crate::load::{self, Load, Payload, Request, Requests, Stream};
 use crate::pace::Pace;
 use crate::report::Report;
 use crate::run::{Run, Timing};
@@ -30,6 +33,9 @@ pub enum Ack {
     /// The rows were admitted; they become durable and visible a moment later.
     Memory,
 }
+
+/// From one producer to very many.
+pub const CONNECTIONS: [usize; 6] = [1, 10, 50, 100, 200, 500];
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -54,11 +60,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// What issue 1 asks for: batches of 100 over 1, 10, 50 and 500 connections, as fast as possible.
+    /// Batches of 100, as fast as possible, over each of [`CONNECTIONS`].
     pub fn new(target: Target) -> Options {
         Options {
             target,
-            connections: vec![1, 10, 50, 500],
+            connections: CONNECTIONS.to_vec(),
             batch: 100,
             rate: None,
             timing: Timing::default(),
@@ -91,13 +97,18 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         let run = measure(options, &pool, *connections, &mut client)?;
         let failed = !run.failures.is_empty();
         report.runs.push(run);
+        // What a failed run left behind is evidence.
         if failed {
             break;
         }
+        // Rows of the run before would only fill the disk and be merged beside this one's.
+        if !was_there {
+            client.json("DELETE", &format!("/v1/tables/{}", options.table), None)?;
+        }
     }
-    // What a failed run left behind is evidence.
-    if !was_there && report.failures().is_empty() {
-        client.json("DELETE", &format!("/v1/tables/{}", options.table), None)?;
+    report.sheets.push(wanted::sheet("What each number of connections came to", &report.runs));
+    if options.rate.is_none() && report.failures().is_empty() {
+        report.claims = wanted::of_closed_loops(options.batch, &report.runs);
     }
     Ok(report)
 }
@@ -163,9 +174,20 @@ fn measure(options: &Options, pool: &Pool, connections: usize, client: &mut Clie
     run.figures.insert("body_bytes_per_event".into(), pool.bytes_per_event());
     run.figures.insert("events_per_s".into(), events.units_per_second);
     let per_event = 1e6 / events.units.max(1) as f64;
+    run.figures.insert("mean_ms".into(), events.warm.mean_ms);
+    run.figures.insert("p99_of_mean".into(), events.warm.p99_ms / events.warm.mean_ms.max(1e-9));
     run.figures.insert("client_cpu_us_per_event".into(), run.client.cpu_seconds * per_event);
     if let Some(server) = &run.server {
         run.figures.insert("server_cpu_us_per_event".into(), server.cpu_seconds * per_event);
+        run.figures.insert("ack_cpu_us_per_event".into(), server.acknowledging_seconds() * per_event);
+        run.figures.insert("behind_cpu_us_per_event".into(), server.behind_seconds() * per_event);
+    }
+    let metrics = wire::metrics(client)?;
+    for (quantile, figure) in [("0.5", "log_fsync_p50_ms"), ("0.99", "log_fsync_p99_ms")] {
+        let name = format!("log_fsync_seconds{{quantile=\"{quantile}\"}}");
+        if let Some(seconds) = wire::metric(&metrics, &name) {
+            run.figures.insert(figure.into(), seconds * 1e3);
+        }
     }
     Ok(run)
 }
@@ -185,7 +207,7 @@ fn describe(options: &Options, pool: &Pool, report: &mut Report) {
 
 /// Writes a pool into a table, and afterwards compares rows stored with rows acknowledged.
 pub(crate) struct Writer {
-    requests: Arc<[Bytes]>,
+    requests: Arc<[Payload]>,
     batch: u64,
     table: String,
     ack: Ack,
@@ -202,7 +224,8 @@ impl Writer {
     ) -> Result<Writer> {
         let ack_mode = if ack == Ack::Memory { "?ack=memory" } else { "" };
         Ok(Writer {
-            requests: pool.requests(target, &format!("/v1/tables/{table}/rows{ack_mode}")).into(),
+            requests: load::store(pool.requests(target, &format!("/v1/tables/{table}/rows{ack_mode}")))
+                .into(),
             batch: pool.batch() as u64,
             table: table.to_owned(),
             ack,
@@ -250,7 +273,7 @@ impl Writer {
 }
 
 struct Batches {
-    requests: Arc<[Bytes]>,
+    requests: Arc<[Payload]>,
     next: usize,
     batch: u64,
 }

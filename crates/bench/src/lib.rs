@@ -18,7 +18,7 @@
 //!
 //! Linux only: load is driven by `epoll` with sub-millisecond timeouts and `/proc` is where CPU is read.
 //!
-//! Start at [`Harness`] for work inside this process, at [`load::Load`] for work over HTTP; [`ingest`], [`reads`],
+//! Start at [`Harness`] for work inside this process, at [`load::Load`] for work over HTTP; [`ingest`], [`landing`], [`reads`],
 //! [`sql_small`], [`kill9`], [`waits`], [`freeze`] and [`tables`] are the workloads, [`peer`] what the last two ask of a database, [`child`] starts and stops a server for them.
 
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@ mod harness;
 mod http;
 pub mod ingest;
 pub mod kill9;
+pub mod landing;
 mod latency;
 pub mod load;
 pub mod machine;

@@ -1,15 +1,18 @@
 //! Load over HTTP: streams of requests at a pace, each stream on its own threads and connections.
 //!
-//! A thread drives its connections through one `epoll`; a request is rendered before the run or by its [`Requests`],
-//! an answer costs one `read` and a look at its head, so that 500 connections leave the cores to the server.
+//! A thread drives its connections through one `epoll`; a request is rendered before the run or by its [`Requests`], and
+//! nothing of a large one that was rendered before is copied ([`store`]). An answer costs one `read` and a look at its
+//! head, so that 500 connections leave the cores to the server.
 
 mod connection;
 mod drive;
+mod payload;
+
+pub use payload::{Payload, store};
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bytes::Bytes;
 use types::Result;
 
 use crate::http::excerpt;
@@ -46,7 +49,7 @@ pub trait Requests: Send {
 /// One request, rendered ([`crate::render`]).
 #[derive(Clone, Debug)]
 pub struct Request {
-    pub bytes: Bytes,
+    pub bytes: Payload,
     /// Comes back with the answer.
     pub tag: u64,
 }

@@ -44,11 +44,15 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
 }
 
 fn claims(report: &Report, out: &mut String) -> std::fmt::Result {
+    if report.claims.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "| wanted | found | |\n|---|---|---|")?;
     for claim in &report.claims {
         let verdict = if claim.holds { "held" } else { "**missed**" };
-        writeln!(out, "- {}: {verdict} ({})", claim.claim, claim.found)?;
+        writeln!(out, "| {} | {} | {verdict} |", claim.claim, claim.found)?;
     }
-    if report.claims.is_empty() { Ok(()) } else { writeln!(out) }
+    writeln!(out)
 }
 
 /// Figures stand to the right, the first column to the left.

@@ -65,6 +65,32 @@ pub struct Usage {
     pub threads: Vec<ThreadGroup>,
 }
 
+/// Threads of a server that no acknowledgement waits for, by the names that ARCHITECTURE.md lists: what they do is behind
+/// it. Whatever is not in here counts as work up to it, threads that nobody has thought of included.
+pub const BEHIND: [&str; 8] = [
+    "pn-background",
+    "pn-reaper",
+    "pn-archive",
+    "pn-backup",
+    "pn-doctor",
+    "pn-folders",
+    "pn-warehouse",
+    "recorder",
+];
+
+impl Usage {
+    /// CPU of work that no acknowledgement waits for: seals, compactions, the lake.
+    pub fn behind_seconds(&self) -> f64 {
+        let behind = self.threads.iter().filter(|group| BEHIND.contains(&group.name.as_str()));
+        behind.map(|group| group.cpu_seconds).sum()
+    }
+
+    /// All other CPU: connections, decoding, commits, syncs.
+    pub fn acknowledging_seconds(&self) -> f64 {
+        (self.cpu_seconds - self.behind_seconds()).max(0.0)
+    }
+}
+
 /// Threads that share a name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadGroup {
@@ -258,6 +284,26 @@ mod tests {
         // A busy machine gives less than one core; far less would be a wrong unit.
         assert!(usage.cpu_seconds > 0.003, "{usage:?}");
         assert!(usage.memory_bytes > 0 && usage.memory_bytes_max >= usage.memory_bytes);
+    }
+
+    #[test]
+    fn work_behind_the_acknowledgement_is_told_from_work_before_it() {
+        let group = |name: &str, cpu_seconds| ThreadGroup {
+            name: name.into(),
+            cpu_seconds,
+            ..ThreadGroup::default()
+        };
+        let threads = [
+            ("pn-http", 4.0),
+            ("pn-background-2", 3.0),
+            ("pn-commit", 2.0),
+            ("pn-reaper", 0.5),
+            ("a-new-thread", 0.25),
+        ];
+        let threads = threads.map(|(name, cpu)| group(&group_name(name), cpu)).to_vec();
+        // A quarter of a second of threads that have ended: nobody knows of which kind.
+        let usage = Usage { cpu_seconds: 10.0, threads, ..Usage::default() };
+        assert_eq!((usage.behind_seconds(), usage.acknowledging_seconds()), (3.5, 6.5));
     }
 
     #[test]

@@ -87,6 +87,9 @@ pub struct StreamResult {
     /// The same operations from the moment at which they were really sent. In an open loop the difference to `warm`
     /// is the wait for a free connection; in a closed loop there is none.
     pub warm_from_sent: Summary,
+    /// What `warm` is of, to be merged with others; not in a report.
+    #[serde(skip)]
+    pub latencies: Latency,
     /// Operations that an open loop had to start and could not: it did not keep up.
     pub unsent: u64,
     /// Answers 429 of a stream that is allowed to get them.
@@ -329,6 +332,7 @@ impl Tally {
             connections,
             cold: self.cold.summary(),
             warm: self.warm.summary(),
+            latencies: self.warm.clone(),
             warm_from_sent: self.warm_from_sent.summary(),
             unsent: self.unsent,
             refused: self.refused,

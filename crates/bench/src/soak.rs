@@ -17,7 +17,7 @@ mod beside;
 mod events;
 mod members;
 mod orders;
-mod sample;
+pub(crate) mod sample;
 mod shapes;
 mod stream;
 mod verdict;

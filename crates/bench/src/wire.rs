@@ -68,6 +68,19 @@ pub(crate) fn count_in(body: &[u8]) -> Option<u64> {
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
+/// What a server says of itself at `/metrics`; empty where it does not.
+pub(crate) fn metrics(client: &mut Client) -> Result<String> {
+    let answer = client.request("GET", "/metrics", "", b"")?;
+    Ok(if answer.is_success() { String::from_utf8_lossy(&answer.body).into_owned() } else { String::new() })
+}
+
+/// One figure of them, by its name as it stands there without `polynya_`, labels included.
+pub(crate) fn metric(metrics: &str, name: &str) -> Option<f64> {
+    let value =
+        |line: &str| line.strip_prefix("polynya_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    metrics.lines().find_map(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +91,15 @@ mod tests {
         assert_eq!(count_in(br#"{"lsn": 7, "count": 5}"#), Some(5));
         assert_eq!(count_in(br#"{"counts":1}"#), None);
         assert_eq!(count_in(br#"{"count":"x"}"#), None);
+    }
+
+    #[test]
+    fn a_metric_is_found_by_its_whole_name() {
+        let text = "# HELP polynya_seals_total Seals.\npolynya_seals_total 7\npolynya_seals 1\n\
+                    polynya_log_fsync_seconds{quantile=\"0.5\"} 0.0025\n";
+        assert_eq!(metric(text, "seals_total"), Some(7.0));
+        assert_eq!(metric(text, "log_fsync_seconds{quantile=\"0.5\"}"), Some(0.0025));
+        assert_eq!(metric(text, "seal"), None);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fake::Faults;
-use polynya_bench::ingest::{self, Ack};
-use polynya_bench::{Pace, Report, Target, Timing, child, kill9, reads, sql_small};
+use polynya_bench::ingest::{self, Ack, sweep};
+use polynya_bench::{Pace, Report, Target, Timing, child, kill9, landing, reads, sql_small};
 
 fn quick() -> Timing {
     Timing {
@@ -179,21 +179,28 @@ fn a_row_that_is_missing_fails_the_reads() {
 #[test]
 fn this_binary_serves_when_it_is_told_to() {
     let Ok(mode) = std::env::var("POLYNYA_BENCH_FAKE") else { return };
+    let delay = std::env::var("POLYNYA_BENCH_SYNC_DELAY").unwrap_or_default();
+    let delay = delay.strip_suffix(" ms").and_then(|ms| ms.parse().ok()).unwrap_or(0);
     let faults = match mode.as_str() {
-        "honest" => Faults::default(),
+        "honest" => Faults { delay: Duration::from_millis(delay), ..Faults::default() },
         _ => Faults { write_later: Some(Duration::from_millis(30)), ..Faults::default() },
     };
     let data = PathBuf::from(std::env::var_os("POLYNYA_DATA").expect("set by the harness"));
     fake::run(&std::env::var("POLYNYA_LISTEN").expect("set by the harness"), data, faults);
 }
 
-fn killed(mode: &str) -> (Report, testkit::TempDir) {
-    let root = testkit::temp_dir("bench");
+fn fake_child(mode: &str, root: &testkit::TempDir) -> child::Options {
     let mut child = child::Options::new(std::env::current_exe().expect("this binary"));
     child.args =
         ["--exact", "this_binary_serves_when_it_is_told_to", "--nocapture"].map(String::from).to_vec();
     child.env = vec![("POLYNYA_BENCH_FAKE".into(), mode.into())];
     child.root = root.path().to_path_buf();
+    child
+}
+
+fn killed(mode: &str) -> (Report, testkit::TempDir) {
+    let root = testkit::temp_dir("bench");
+    let child = fake_child(mode, &root);
     let options = kill9::Options {
         rounds: 3,
         clients: 3,
@@ -202,6 +209,95 @@ fn killed(mode: &str) -> (Report, testkit::TempDir) {
         ..kill9::Options::new(child)
     };
     (kill9::run(&options, &mut |_| {}).expect("it runs"), root)
+}
+
+#[test]
+fn everything_wanted_of_ingest_is_measured_each_with_a_server_of_its_own() {
+    let _limit = testkit::limit(120);
+    let root = testkit::temp_dir("bench");
+    let timing = Timing { warm: Duration::from_millis(50), measure: Duration::from_millis(200), ..quick() };
+    let options = sweep::Options {
+        connections: vec![2, 4],
+        pool_events: 200,
+        timing,
+        settle: Duration::ZERO,
+        ..sweep::Options::new(fake_child("honest", &root))
+    };
+    let mut said = Vec::new();
+    let report = sweep::run(&options, &mut |line| said.push(line.to_owned())).expect("it runs");
+    report.verdict().expect("nothing went wrong");
+    let names: Vec<&str> = report.runs.iter().map(|run| run.name.as_str()).collect();
+    let expected =
+        ["bulk", "bulk", "open loop, 70 %", "single", "single", "bulk, fsync + 2 ms", "bulk, fsync + 10 ms"];
+    assert_eq!(names, expected, "{said:?}");
+    // Two of bulk, one of its CPU, one of the open loop, one of singles, two of delays; 500 connections are not among them.
+    assert_eq!(report.claims.len(), 7, "{:#?}", report.claims);
+    assert!(report.claims.iter().any(|claim| claim.claim.contains("10 ms added")), "{:#?}", report.claims);
+    // The best is what the open loop takes its rate from, and the delay reaches the server.
+    let per_second = |at: usize| report.runs[at].stream("events").units_per_second;
+    let rate: f64 = report.runs[2].stream("events").pace.trim_end_matches("/s").parse().expect("a rate");
+    let best = per_second(0).max(per_second(1));
+    assert!((rate * 100.0 - best * 0.7).abs() < 2.0, "{rate} batches of {best} events");
+    assert!(report.runs[6].stream("events").warm.mean_ms >= 10.0, "{}", report.to_markdown());
+    assert!(report.to_markdown().contains("| wanted | found | |"), "{}", report.to_markdown());
+    let left = std::fs::read_dir(root.path()).expect("it is there").count();
+    assert_eq!(left, 0, "directories are removed");
+}
+
+#[test]
+fn a_part_that_fails_is_named_and_the_others_are_measured() {
+    let _limit = testkit::limit(120);
+    let root = testkit::temp_dir("bench");
+    let timing = Timing { warm: Duration::from_millis(20), measure: Duration::from_millis(50), ..quick() };
+    let mut child = fake_child("honest", &root);
+    // The fourth start is that of the first single events.
+    child.program = "/bin/sh".into();
+    let program = std::env::current_exe().expect("this binary");
+    let counter = root.path().join("starts");
+    let script = format!(
+        "echo >> {0}; [ $(wc -l < {0}) = 4 ] && exit 3; exec {1} --exact {2} --nocapture",
+        counter.display(),
+        program.display(),
+        "this_binary_serves_when_it_is_told_to"
+    );
+    child.args = ["-c".to_owned(), script].to_vec();
+    let options = sweep::Options {
+        connections: vec![1, 2],
+        pool_events: 100,
+        timing,
+        settle: Duration::ZERO,
+        ..sweep::Options::new(child)
+    };
+    let report = sweep::run(&options, &mut |_| {}).expect("it runs");
+    let error = report.verdict().expect_err("one part is missing");
+    assert!(error.message().contains("single, 1 connections"), "{error}");
+    assert_eq!(report.runs.len(), 6, "{:?}", report.failures());
+}
+
+#[test]
+fn a_steady_stream_is_measured_after_the_quiet_and_a_lake_that_cannot_be_read_fails_it() {
+    let _limit = testkit::limit(120);
+    let root = testkit::temp_dir("bench");
+    let options = landing::Options {
+        rate: 2_000.0,
+        measure: Duration::from_millis(2_200),
+        warm: Duration::from_millis(100),
+        quiet: Duration::from_millis(1),
+        connections: 4,
+        batch: 10,
+        pool_events: 200,
+        ..landing::Options::new(fake_child("honest", &root))
+    };
+    let mut said = Vec::new();
+    let report = landing::run(&options, &mut |line| said.push(line.to_owned())).expect("it runs");
+    let error = report.verdict().expect_err("the fake has no lake");
+    assert!(error.message().contains("where the lake of bench_events is"), "{error}");
+    let figures = &report.runs[0].figures;
+    assert_eq!(figures["events"], 4600.0, "every batch of 2.3 s was acknowledged");
+    assert!(figures["quiet_p999_ms"] > 0.0 && figures["p999_ms"] > 0.0, "{figures:?}");
+    assert!(report.claims.iter().any(|claim| claim.claim.contains("of the quiet")), "{:?}", report.claims);
+    assert!(report.sheets[0].rows.len() >= 2, "{said:?}");
+    assert!(said.iter().any(|line| line.contains("RssAnon")), "{said:?}");
 }
 
 #[test]

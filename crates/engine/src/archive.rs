@@ -1,4 +1,4 @@
-//! The log's archive: what became durable, copied into another folder, so that a backup can be carried forward to any
+//! The log's archive: what became durable, copied into another folder or sent to a place elsewhere, so that a backup can be carried forward to any
 //! commit after it.
 //!
 //! A thread of its own does it, so that a folder that hangs holds up nothing else. The log is not trimmed above what the
@@ -19,8 +19,10 @@ use commitlog::{Archiver, Next, Piece};
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Access, Condvar, Env, Mutex, Rank};
 
+use crate::backup::{Place, Sum, checksum};
 use crate::inbox::{BackgroundEdit, Request};
 use crate::open;
+use crate::options::Options;
 use crate::shared::Shared;
 
 /// About how long a piece is at most; one frame may be longer.
@@ -57,7 +59,7 @@ pub struct Archiving {
 /// What the threads of a database share of its archive.
 pub(crate) struct Archive {
     pub id: u64,
-    dir: PathBuf,
+    to: To,
     wait: Duration,
     signal: Mutex<Signal>,
     signalled: Condvar,
@@ -79,23 +81,22 @@ struct Signal {
 }
 
 impl Archive {
-    /// The archive below `dir` of the database in `data`. [`Kind::Invalid`] for a place that cannot be one; a folder that is
-    /// not there now, as on a disk that is not mounted, may come.
-    pub fn open(env: &Env, data: &Path, dir: &Path, wait: Duration) -> Result<Archive> {
-        let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        if whole(dir).starts_with(whole(data)) {
-            return Err(Error::invalid("the archive of the log would lie in the folder of its own database")
-                .with("archive", dir.display())
-                .hint("name a folder elsewhere, on another disk at best"));
-        }
-        if env.disk.list(dir).is_err_and(|error| error.kind() == std::io::ErrorKind::NotADirectory) {
-            return Err(Error::invalid("the archive of the log is to be a folder, and this is a file")
-                .with("archive", dir.display()));
-        }
-        let id = archive_id(env, data)?;
-        Ok(Archive {
+    /// The archive of the database in `data`, if it is to have one. [`Kind::Invalid`] for a place that cannot be one; a folder
+    /// that is not there now, as on a disk that is not mounted, may come.
+    pub fn open(env: &Env, data: &Path, options: &Options) -> Result<Option<Archive>> {
+        let wait = options.archive_wait;
+        let id = |env| archive_id(env, data);
+        let (id, to) = match (&options.archive_place, &options.archive) {
+            (Some(place), _) => id(env).map(|id| (id, To::Place(place.clone(), folder(id))))?,
+            (None, Some(dir)) => {
+                check_folder(env, data, dir)?;
+                id(env).map(|id| (id, To::Folder(dir.join(folder(id)))))?
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Archive {
             id,
-            dir: dir.join(folder(id)),
+            to,
             wait,
             signal: Mutex::new(Rank::new(57, "engine archive"), Signal::default()),
             signalled: Condvar::new(),
@@ -105,7 +106,7 @@ impl Archive {
             gaps: AtomicU64::new(0),
             gap: ArcSwapOption::empty(),
             error: ArcSwapOption::empty(),
-        })
+        }))
     }
 
     /// Something became durable.
@@ -132,7 +133,7 @@ impl Archive {
 
     pub fn status(&self, files_waiting: u64) -> Archiving {
         Archiving {
-            dir: self.dir.clone(),
+            dir: self.to.named().into(),
             lsn: Lsn(self.lsn.load(Ordering::Acquire)),
             files_waiting,
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -167,6 +168,74 @@ impl Archive {
     }
 }
 
+/// Where the pieces go.
+enum To {
+    /// The database's own folder.
+    Folder(PathBuf),
+    /// Below this name.
+    Place(Arc<dyn Place>, String),
+}
+
+impl To {
+    fn named(&self) -> String {
+        match self {
+            To::Folder(dir) => dir.display().to_string(),
+            To::Place(place, dir) => place.named(dir),
+        }
+    }
+
+    /// The last commit that is there, once it is known that more can be put there as far as that can be known before. What
+    /// was put there and perhaps is not what it should be goes first.
+    fn last(&self, env: &Env, doubtful: &mut Option<String>) -> Result<Option<Lsn>> {
+        let entries = match self {
+            To::Folder(dir) => {
+                open::make_dir(env, dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
+                probe(env, dir)?;
+                env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?
+            }
+            To::Place(place, dir) => {
+                if let Some(name) = doubtful.as_ref() {
+                    place.remove(name)?;
+                }
+                *doubtful = None;
+                place.list(dir)?
+            }
+        };
+        Ok(pieces(entries).into_iter().map(|(_, last, _)| last).max())
+    }
+
+    fn store(&self, env: &Env, piece: &Piece, doubtful: &mut Option<String>) -> Result<()> {
+        match self {
+            To::Folder(dir) => store(env, dir, piece),
+            To::Place(place, dir) => {
+                let name = format!("{dir}/{}", piece.name());
+                *doubtful = Some(name.clone());
+                let sent = send(place.as_ref(), &name, piece);
+                // One that is another database's is left alone.
+                if sent.as_ref().map_or_else(|error| error.kind() == Kind::Conflict, |()| true) {
+                    *doubtful = None;
+                }
+                sent
+            }
+        }
+    }
+}
+
+/// A folder that cannot be an archive is refused before anything is done with it.
+fn check_folder(env: &Env, data: &Path, dir: &Path) -> Result<()> {
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if whole(dir).starts_with(whole(data)) {
+        return Err(Error::invalid("the archive of the log would lie in the folder of its own database")
+            .with("archive", dir.display())
+            .hint("name a folder elsewhere, on another disk at best"));
+    }
+    if env.disk.list(dir).is_err_and(|error| error.kind() == std::io::ErrorKind::NotADirectory) {
+        return Err(Error::invalid("the archive of the log is to be a folder, and this is a file")
+            .with("archive", dir.display()));
+    }
+    Ok(())
+}
+
 /// The thread's work until the database closes.
 pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
     let mut delay: Option<Duration> = None;
@@ -196,11 +265,13 @@ pub(crate) struct Keeper {
     archiver: Archiver,
     /// It is known what the folder holds.
     opened: bool,
+    /// What was put there last, and not read back as it was sent.
+    doubtful: Option<String>,
 }
 
 impl Keeper {
     pub fn new(shared: &Shared) -> Self {
-        Keeper { archiver: shared.preallocator.archiver(), opened: false }
+        Keeper { archiver: shared.preallocator.archiver(), opened: false, doubtful: None }
     }
 
     /// Archives one piece; false if there is none. What fails is told and tried again by the next call.
@@ -212,7 +283,7 @@ impl Keeper {
         // Once each: it is tried again and again meanwhile.
         match (&before, &outcome) {
             (None, Err(error)) => tracing::warn!("the log is not archived: {error}"),
-            (Some(_), Ok(_)) => tracing::info!("the log is archived again in {}", archive.dir.display()),
+            (Some(_), Ok(_)) => tracing::info!("the log is archived again in {}", archive.to.named()),
             _ => {}
         }
         outcome
@@ -232,7 +303,7 @@ impl Keeper {
                 archive.gaps.fetch_add(1, Ordering::Relaxed);
             }
             Next::Piece(piece) => {
-                store(&shared.env, &archive.dir, &piece)?;
+                archive.to.store(&shared.env, &piece, &mut self.doubtful)?;
                 archive.bytes.fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
                 archive.lsn.store(piece.last_lsn.0, Ordering::Release);
             }
@@ -243,10 +314,7 @@ impl Keeper {
 
     /// Finds out where the archive stands, and goes on from there.
     fn open(&mut self, shared: &Shared, archive: &Archive) -> Result<()> {
-        let (env, dir) = (&shared.env, &archive.dir);
-        open::make_dir(env, dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
-        probe(env, dir)?;
-        let last = pieces(env, dir)?.into_iter().map(|(_, last, _)| last).max();
+        let last = archive.to.last(&shared.env, &mut self.doubtful)?;
         let next = last.map_or_else(|| self.archiver.oldest(), Lsn::next);
         let durable = shared.syncer.durable_lsn();
         if next > durable.next() {
@@ -254,7 +322,7 @@ impl Keeper {
                 "the archive holds commits up to lsn {}, this database has {durable}: another one writes to it",
                 next.0 - 1
             ))
-            .with("archive", dir.display())
+            .with("archive", archive.to.named())
             .hint(format!("remove `{ID_NAME}` from the directory of the copy, so that it gets an archive of its own")));
         }
         self.archiver.seek(next);
@@ -280,16 +348,36 @@ pub(crate) fn folder(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// The pieces in a folder by their first lsn: first, last, path.
-pub(crate) fn pieces(env: &Env, dir: &Path) -> Result<Vec<(Lsn, Lsn, PathBuf)>> {
-    let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
+/// The pieces among what lies in a folder, by their first lsn: first, last, name.
+pub(crate) fn pieces(entries: Vec<vfs::Entry>) -> Vec<(Lsn, Lsn, String)> {
     let piece = |entry: vfs::Entry| {
         let (first, last) = Piece::lsns(&entry.name).filter(|_| !entry.is_dir)?;
-        Some((first, last, dir.join(entry.name)))
+        Some((first, last, entry.name))
     };
     let mut pieces: Vec<_> = entries.into_iter().filter_map(piece).collect();
     pieces.sort();
-    Ok(pieces)
+    pieces
+}
+
+/// Puts a piece where nothing is, and reads it back.
+fn send(place: &dyn Place, name: &str, piece: &Piece) -> Result<()> {
+    let goes_on = "writes go on; the archive goes on by itself once it can be written to";
+    place.put_new(name, &piece.bytes).map_err(|error| match error.kind() {
+        Kind::Exists => Error::conflict("the archive holds other commits of the same numbers")
+            .with("archive", place.named(name))
+            .hint(format!(
+                "another database writes to it: remove `{ID_NAME}` from the directory of the copy"
+            )),
+        _ if error.hint_text().is_none() => error.hint(goes_on),
+        _ => error,
+    })?;
+    let sent = Sum::of(&piece.bytes);
+    if checksum(place, name, sent.bytes, &mut |_| Ok(()))? == Some(sent) {
+        return Ok(());
+    }
+    let source =
+        std::io::Error::new(std::io::ErrorKind::InvalidData, "what is read back is not what was sent");
+    Err(Error::io(format!("archiving {}", place.named(name)), source).hint(goes_on))
 }
 
 /// Writes a piece so that it is there as a whole or not at all.

@@ -16,6 +16,7 @@ use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 use crate::cold;
 use crate::derive;
 use crate::erase::{self, Done, Erasure};
+use crate::evict;
 use crate::expire;
 use crate::forget;
 use crate::inbox::{BackgroundEdit, Request};
@@ -35,6 +36,7 @@ enum Task {
     Forget(forget::Task),
     Erase(Arc<Erasure>, erase::Next),
     Compress(cold::Task),
+    Evict(evict::Task),
     Leftover(Leftover),
 }
 
@@ -63,9 +65,10 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let expire = expire::again(&shared.root.load(), &shared.options, &mut background, now);
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
+        let evict = evict::again(shared, &shared.root.load(), &background, now);
         let obsolete = obsolete_again(&background, now);
         let erase = erase::again(&background);
-        let due = [failed, derive, expire, forget, cold, obsolete, erase];
+        let due = [failed, derive, expire, forget, cold, evict, obsolete, erase];
         let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
@@ -111,12 +114,12 @@ pub(crate) struct Under {
     shared: Arc<Shared>,
     what: What,
     ended: bool,
-    sealing: Sealing,
+    pub(crate) sealing: Sealing,
 }
 
 /// Bytes of a head that a seal has written. They are no debt any more: writers are paced by how a seal gets on, not by when
 /// it ends.
-struct Sealing {
+pub(crate) struct Sealing {
     shared: Arc<Shared>,
     bytes: u64,
     /// The head's.
@@ -138,7 +141,7 @@ impl Drop for Sealing {
 }
 
 impl Under {
-    fn way(shared: &Arc<Shared>, what: What) -> Under {
+    pub(crate) fn way(shared: &Arc<Shared>, what: What) -> Under {
         let sealing = Sealing { shared: shared.clone(), bytes: 0, bytes_max: 0 };
         Under { shared: shared.clone(), what, ended: false, sealing }
     }
@@ -236,6 +239,7 @@ fn next(shared: &Shared) -> Option<Task> {
             | What::Compact(table)
             | What::Derive(table, _)
             | What::Expire(table)
+            | What::Evict(table)
             | What::Cold(table) => exists(table),
             What::Manifest | What::Preallocate => true,
         });
@@ -281,6 +285,10 @@ fn next(shared: &Shared) -> Option<Task> {
         if let Some(task) = derive::next(shared, &root, &mut background, now) {
             background.begin(task.what());
             return Some(Task::Derive(task));
+        }
+        if let Some(task) = evict::next(shared, &root, &background, now) {
+            background.begin(task.what());
+            return Some(Task::Evict(task));
         }
         if let Some(task) = cold::next(shared, &root, &background, now) {
             background.begin(task.what());
@@ -356,6 +364,9 @@ fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
     (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
 }
 
+/// A table of fewer segments is not merged while seals are behind.
+const SEGMENTS_WAIT_MAX: usize = 256;
+
 fn compactable(
     shared: &Shared,
     root: &Root,
@@ -377,7 +388,13 @@ fn compactable(
     if candidates.is_empty() {
         return None;
     }
+    // While writers are ahead of the seals, a merge would take the disk and the cores from what lets them go on. A seal is due
+    // then, and its end leads back here.
+    let pressed = shared.counters.head_bytes.get() >= shared.options.debt_soft_bytes / 2;
     for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
+        if pressed && snapshot.segments().len() < SEGMENTS_WAIT_MAX {
+            continue;
+        }
         if let Some(inputs) = compaction::plan(snapshot, &shared.options.compaction) {
             return Some((snapshot.clone(), inputs));
         }
@@ -388,8 +405,9 @@ fn compactable(
 
 /// A replaced segment that nobody reads any more and that no manifest names (G1).
 fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
-    let unused =
-        |o: &crate::shared::Obsolete| Arc::strong_count(&o.segment) == 1 && shared.manifest_covers(o.since);
+    let unused = |o: &crate::shared::Obsolete| {
+        Arc::strong_count(&o.segment) == 1 && !o.segment.is_shared() && shared.manifest_covers(o.since)
+    };
     let position = background.obsolete.iter().position(unused)?;
     let obsolete = background.obsolete.swap_remove(position);
     let (bytes, segment) = (obsolete.segment.meta().bytes, obsolete.segment.id());
@@ -470,7 +488,11 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             shared.counters.forgotten.add(1);
             hand_over(shared, task.edit(), under)
         }
-        Task::Erase(erasure, next) => erase_piece(shared, &erasure, next),
+        Task::Erase(erasure, next) => erase::run(shared, &erasure, next),
+        Task::Evict(task) => {
+            let under = Under::way(shared, task.what());
+            evict::run(shared, task, under)
+        }
         Task::Compress(task) => {
             let under = Under::way(shared, task.what());
             cold::run(shared, task, under)
@@ -501,44 +523,8 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
     }
 }
 
-/// One piece of an erasure: the same work as is done unasked, for other reasons.
-fn erase_piece(shared: &Arc<Shared>, erasure: &Erasure, next: erase::Next) -> Result<()> {
-    let (what, done) = match &next {
-        erase::Next::Forget(task) => (task.what(), Done::Forgot { segments: task.segments() }),
-        erase::Next::Seal(table) => (What::Table(table.def().id), Done::Sealed),
-        erase::Next::Rewrite(table, _) => (What::Compact(table.def().id), Done::Rewrote),
-    };
-    let mut under = Under::way(shared, what);
-    let made = match next {
-        erase::Next::Forget(task) => {
-            shared.counters.forgotten.add(1);
-            Ok(task.edit())
-        }
-        erase::Next::Seal(table) => seal(shared, &table, table.next_row(), &mut under.sealing),
-        erase::Next::Rewrite(table, segment) => {
-            let inputs = [segment];
-            let form = form_of(shared, &table, &inputs);
-            compact(shared, &table, &inputs, form)
-        }
-    };
-    let outcome = match made {
-        Ok(edit) => hand_over(shared, edit, under),
-        Err(error) => {
-            under.end(true);
-            Err(error)
-        }
-    };
-    match &outcome {
-        Ok(()) => erasure.did(done),
-        // Found out of a segment: it is left, and counted.
-        Err(error) if error.kind() == Kind::Damaged => {}
-        Err(error) => erasure.failed(error),
-    }
-    outcome
-}
-
 /// Writes the head's rows below `below` into a segment.
-fn seal(
+pub(crate) fn seal(
     shared: &Arc<Shared>,
     snapshot: &table::Snapshot,
     below: RowId,
@@ -598,7 +584,7 @@ fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::Kept>) {
 }
 
 /// How what is merged is written: compressed if all of it was, so that it need not be compressed again.
-fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> Form {
+pub(crate) fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> Form {
     match shared.options.zstd_after {
         Some(_) => compaction::form_of(snapshot, inputs),
         None => Form::Plain,
@@ -616,7 +602,10 @@ pub(crate) fn compact(
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
     let taken = || snapshot.segments().filter(|s| inputs.contains(&s.id())).map(|s| s.meta());
+    // What the lake alone had of rows that ended is not put away: the past is read less far back.
+    let is_away = snapshot.segments().any(|s| inputs.contains(&s.id()) && s.is_evicted());
     let kept = match (taken().next(), taken().next_back()) {
+        _ if is_away => None,
         (Some(first), Some(last)) => put_away(shared, snapshot, first.first_row, last.last_row)?,
         _ => None,
     };
@@ -646,7 +635,7 @@ pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<
 }
 
 /// The directory of a table's segments, durable by name.
-fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf> {
+pub(crate) fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf> {
     let dir = segment::table_dir(&shared.dir, table);
     let disk = &shared.env.disk;
     let make = || -> std::io::Result<()> {
@@ -697,49 +686,5 @@ pub(crate) fn publish(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) 
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use types::{DataType, Principal, TableDef};
-
-    use super::*;
-    use crate::{Engine, Mode, Op, Options, Step, Transaction};
-
-    /// Debt fell only when a seal ended, by a hundred MiB at once: writers were slowed too much before and too little after.
-    #[test]
-    fn what_a_seal_has_written_is_no_debt_any_more() {
-        let machine = sim::SimEnv::new(1);
-        let options = Options { seal_rows: 100, ..Options::default() };
-        let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
-        let mut def = TableDef::new(TableId(0), "main.t");
-        def.add_column("x", &DataType::Int64, true, None).unwrap();
-        let values: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..100));
-        let batch = arrow::array::RecordBatch::try_from_iter([("x", values)]).unwrap();
-        let create = Op::CreateTable { def, if_absent: false };
-        let insert = Op::Insert { table: "t".into(), batch, mode: Mode::Append };
-        engine.submit(&Principal::local(), Transaction::new(vec![create, insert]), |result| {
-            assert!(result.is_ok(), "{result:?}");
-        });
-        engine.step(Step::Commit);
-        engine.step(Step::Sync);
-        let shared = engine.shared_weak().upgrade().unwrap();
-        let head = shared.debt_bytes();
-        assert!(head > 0);
-
-        let mut sealing = Sealing { shared: shared.clone(), bytes: 0, bytes_max: head };
-        sealing.add(head / 4);
-        assert_eq!(shared.debt_bytes(), head - head / 4);
-        // A segment may be larger than its rows were in memory.
-        sealing.add(3 * head);
-        assert_eq!(shared.debt_bytes(), 0);
-        drop(sealing);
-        assert_eq!(shared.debt_bytes(), head, "a seal that failed has paid nothing");
-
-        while engine.step(Step::Background) {
-            engine.step(Step::Commit);
-            engine.step(Step::Sync);
-        }
-        assert_eq!(engine.root().table("main.t").unwrap().segments().count(), 1);
-        assert_eq!((shared.counters.sealing_bytes.get(), shared.debt_bytes()), (0, 0));
-    }
-}
+#[path = "background/tests.rs"]
+mod tests;

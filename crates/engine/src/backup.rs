@@ -8,13 +8,19 @@
 //! `BACKUP` is written last and names every file with its checksum: a folder without it is no backup, so half of one
 //! never passes for a whole. Files are copied, not linked: a link would share its bytes, and with them their damage.
 //! The bytes are drawn in `docs/format.md`.
+//!
+//! Where a backup goes to no folder but to a [`Place`], `send.rs` does it.
 
 mod copy;
 mod forward;
 mod marker;
+mod place;
 mod restore;
+mod send;
+mod sum;
 mod verify;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,10 +32,17 @@ use types::{Error, Kind, Lsn, Micros, Result, TableDef, ViewDef};
 use crate::manifest::Manifest;
 use crate::shared::Shared;
 use crate::times::Times;
-use copy::{Made, copy, read_crc};
+use copy::{Made, copy, read_sum};
 use marker::{Listed, Marker};
 
-pub use restore::{Restore, Restored, Target, restore};
+pub(crate) use place::checksum;
+pub use place::{Folder, Opened, Place, Source};
+pub use restore::{From, Restore, Restored, Target, restore, restore_from};
+#[cfg(test)]
+pub(crate) use send::OUTGOING;
+pub use send::Sent;
+pub(crate) use send::{clear_outgoing, send};
+pub(crate) use sum::Sum;
 pub use verify::{Verified, is_backup, verify};
 
 /// The manifest's name in a backup: another than in a data directory, so that none is opened and changed by mistake.
@@ -89,13 +102,18 @@ pub(crate) fn take(
         Ok(backup) => Ok(backup),
         Err(error) => {
             made.remove(&shared.env);
-            Err(match error.kind() {
-                Kind::Damaged if error.hint_text().is_none() => error.hint(
-                    "no backup was taken of damaged data: restore the table from an earlier backup, or drop it",
-                ),
-                _ => error,
-            })
+            Err(with_cure(error))
         }
+    }
+}
+
+/// What to do about damage that nothing else is known of.
+fn with_cure(error: Error) -> Error {
+    match error.kind() {
+        Kind::Damaged if error.hint_text().is_none() => error.hint(
+            "no backup was taken of damaged data: restore the table from an earlier backup, or drop it",
+        ),
+        _ => error,
     }
 }
 
@@ -112,6 +130,80 @@ fn database_around(env: &vfs::Env, dest: &Path) -> Option<PathBuf> {
     around.filter(|dir| !dir.as_os_str().is_empty()).find(is_database).map(Path::to_owned)
 }
 
+/// Everything that goes into a backup: from here on only segments are held, files and no memory.
+struct Content {
+    held: Vec<Held>,
+    /// Of the segments that heads became.
+    sealed: Vec<PathBuf>,
+    /// What it lacks, as `LAKE` says it: rows that are in the lake alone.
+    lacks: Option<String>,
+    manifest: Manifest,
+    rows: u64,
+}
+
+impl Content {
+    /// What the newest root holds. Its heads become segments in `dir`.
+    fn gather(
+        shared: &Arc<Shared>,
+        dir: &Path,
+        made: &mut Made,
+        total_bytes: &Cell<u64>,
+        tick: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Content> {
+        let env = &shared.env;
+        let root = shared.root.load_full();
+        total_bytes.set(root.tables().map(|table| table.bytes()).sum());
+        made.dir(env, dir.join("tables"))?;
+        let (mut held, mut sealed) = (Vec::new(), Vec::new());
+        let mut states = Vec::with_capacity(root.table_count());
+        let lacks: String = root.tables().filter(|table| table.has_evicted()).map(|t| in_lake(t)).collect();
+        let lacks = Some(lacks).filter(|text| !text.is_empty());
+        for table in root.tables() {
+            let def = table.def();
+            let table_dir = segment::table_dir(dir, def.id);
+            if table.head_rows() > 0 || table.segments().len() > 0 {
+                made.dir(env, table_dir.clone())?;
+            }
+            held.extend(table.segments().map(|s| Held { def: def.clone(), segment: s.clone() }));
+            if table.head_rows() == 0 {
+                states.push(table.state().without_past());
+                continue;
+            }
+            let meta = seal_head(shared, table, &table_dir, made, tick)?;
+            let relative = segment::table_dir(Path::new(""), def.id);
+            sealed.extend(segment::file_names(meta.id).into_iter().map(|name| relative.join(name)));
+            states.push(table.state_sealed(meta));
+        }
+        let manifest = Manifest {
+            lsn: root.lsn,
+            time: root.time,
+            replay_from: root.lsn.next(),
+            next_table: root.meta.next_table,
+            next_segment: shared.next_segment(),
+            keys: root.meta.keys.clone(),
+            // What is derived begins anew in what is restored.
+            checkpoints: Vec::new(),
+            tables: states,
+            views: root.views().map(|view| ViewDef::clone(view)).collect(),
+            times: Times::from(root.time, root.lsn),
+        };
+        Ok(Content { held, sealed, lacks, manifest, rows: root.tables().map(|table| table.rows()).sum() })
+    }
+
+    /// Everything but the marker is where it belongs: these files.
+    fn marker(&self, shared: &Shared, is_named_by_content: bool, files: Vec<Listed>) -> Marker {
+        Marker {
+            lsn: self.manifest.lsn,
+            time: self.manifest.time,
+            rows: self.rows,
+            tables: self.manifest.tables.len() as u64,
+            archive: shared.archive.as_ref().map(|archive| archive.id),
+            is_named_by_content,
+            files,
+        }
+    }
+}
+
 fn write(
     shared: &Arc<Shared>,
     dest: &Path,
@@ -119,86 +211,75 @@ fn write(
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Backup> {
     let env = &shared.env;
-    let root = shared.root.load_full();
-    let total_bytes = root.tables().map(|table| table.bytes()).sum();
-    let mut done_bytes = 0;
-    let mut tick = |bytes: u64| {
-        if shared.closing.load(Ordering::Acquire) {
-            return Err(Error::new(Kind::Closed, "the database is closing; the backup was not taken"));
-        }
-        done_bytes += bytes;
-        progress(Progress { done_bytes, total_bytes })
-    };
-    let rows = root.tables().map(|table| table.rows()).sum();
+    let total_bytes = Cell::new(0);
+    let mut tick = ticker(shared, &total_bytes, progress);
+    let content = Content::gather(shared, dest, made, &total_bytes, &mut tick)?;
     let mut files: Vec<Listed> = Vec::new();
-    made.dir(env, dest.join("tables"))?;
-    let mut held: Vec<Held> = Vec::new();
-    let mut states = Vec::with_capacity(root.table_count());
-    for table in root.tables() {
-        let def = table.def();
-        let dir = segment::table_dir(dest, def.id);
-        if table.head_rows() > 0 || table.segments().len() > 0 {
-            made.dir(env, dir.clone())?;
-        }
-        held.extend(table.segments().map(|s| Held { def: def.clone(), segment: s.clone() }));
-        if table.head_rows() == 0 {
-            states.push(table.state().without_past());
-            continue;
-        }
-        let meta = seal_head(shared, table, &dir, made, &mut tick)?;
-        for name in segment::file_names(meta.id) {
-            let relative = segment::table_dir(Path::new(""), def.id).join(&name);
-            files.push(read_crc(env, dest, &relative)?);
-        }
-        states.push(table.state_sealed(meta));
+    for relative in &content.sealed {
+        files.push(read_sum(env, dest, relative)?);
     }
-    let manifest = Manifest {
-        lsn: root.lsn,
-        time: root.time,
-        replay_from: root.lsn.next(),
-        next_table: root.meta.next_table,
-        next_segment: shared.next_segment(),
-        keys: root.meta.keys.clone(),
-        // What is derived begins anew in what is restored.
-        checkpoints: Vec::new(),
-        tables: states,
-        views: root.views().map(|view| ViewDef::clone(view)).collect(),
-        times: Times::from(root.time, root.lsn),
-    };
-    let (lsn, time, tables) = (root.lsn, root.time, root.table_count());
-    // From here on only the segments are held: files, and no memory.
-    drop(root);
-    for held in held {
+    for held in &content.held {
         let id = held.def.id;
         let (from_dir, to_dir) = (segment::table_dir(&shared.dir, id), segment::table_dir(dest, id));
-        for name in segment::file_names(held.segment.id()) {
+        let from = Folder::new(env, &from_dir);
+        for name in segment::names_of(&held.segment) {
             let relative = segment::table_dir(Path::new(""), id).join(&name);
             let to = made.file(to_dir.join(&name));
-            let (bytes, crc) = copy(env, &from_dir.join(&name), &to, &mut tick)?;
-            files.push(Listed { path: relative, bytes, crc });
+            let sum = copy(env, &from, &name, &to, &mut tick)?;
+            files.push(Listed { path: relative, sum });
         }
         // The copy is checked, so what was damaged before is noticed now and not when it is needed.
         let copied = Segment::open(env, &to_dir, &held.def, held.segment.meta().clone());
         let checked = copied.verify_checksums(&mut |_| tick(0));
         checked.map_err(|error| match error.kind() {
-            Kind::Damaged => blame(shared, &held, &from_dir, error, &mut tick),
+            Kind::Damaged => blame(shared, held, &from_dir, error, &mut tick),
             _ => error,
         })?;
     }
-    let bytes = manifest.encode();
+    if let Some(text) = &content.lacks {
+        let path = made.file(dest.join(marker::LAKE));
+        copy::write_file(env, &path, text.as_bytes())?;
+        files.push(listed(marker::LAKE, text.as_bytes()));
+    }
+    let bytes = content.manifest.encode();
     let path = made.file(dest.join(MANIFEST_NAME));
     copy::write_file(env, &path, &bytes)?;
-    files.push(Listed {
-        path: PathBuf::from(MANIFEST_NAME),
-        bytes: bytes.len() as u64,
-        crc: crc32c::crc32c(&bytes),
-    });
+    files.push(listed(MANIFEST_NAME, &bytes));
     made.sync_dirs(env)?;
-    let backup =
-        Backup { lsn, time, tables, rows, files: files.len(), bytes: files.iter().map(|f| f.bytes).sum() };
-    let archive = shared.archive.as_ref().map(|archive| archive.id);
-    Marker { lsn, time, rows, tables: tables as u64, archive, files }.write(env, dest, made)?;
-    Ok(backup)
+    let marker = content.marker(shared, false, files);
+    marker.write(env, dest, made)?;
+    Ok(describe_marker(&marker))
+}
+
+fn listed(name: &str, bytes: &[u8]) -> Listed {
+    Listed { path: PathBuf::from(name), sum: Sum::of(bytes) }
+}
+
+/// What counts the bytes that are done, and ends a backup of a database that closes.
+fn ticker<'a>(
+    shared: &'a Shared,
+    total_bytes: &'a Cell<u64>,
+    progress: &'a mut dyn FnMut(Progress) -> Result<()>,
+) -> impl FnMut(u64) -> Result<()> + 'a {
+    let mut done_bytes = 0;
+    move |bytes| {
+        if shared.closing.load(Ordering::Acquire) {
+            return Err(Error::new(Kind::Closed, "the database is closing; the backup was not taken"));
+        }
+        done_bytes += bytes;
+        progress(Progress { done_bytes, total_bytes: total_bytes.get() })
+    }
+}
+
+/// What a backup lacks of a table, and where that is: a line.
+fn in_lake(table: &Snapshot) -> String {
+    let (rows, _) = table.evicted();
+    let place = table.lake_place().unwrap_or_else(|| "a lake that is not open".into());
+    format!(
+        "table {}: {rows} rows up to row id {} are in the lake alone: {place}\n",
+        types::name::short_table_name(&table.def().name),
+        table.hot_from().0 - 1
+    )
 }
 
 /// Which of a segment's files is damaged if its copy is: that of the database as a rule, else the copy itself.
@@ -209,26 +290,35 @@ fn blame(
     error: Error,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Error {
+    match check_source(shared, held, from_dir, tick) {
+        Err(found) => found,
+        Ok(()) => error.with("table", &held.def.name).hint(
+            "the database's own file is whole, so what is written there does not stay as it is: check that disk, or name a \
+             folder on another one",
+        ),
+    }
+}
+
+/// Checks the files of the database itself. What can be made anew out of the rest is.
+fn check_source(
+    shared: &Arc<Shared>,
+    held: &Held,
+    from_dir: &Path,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<()> {
     let source = Segment::open(&shared.env, from_dir, &held.def, held.segment.meta().clone());
     let found = match source.verify_checksums(&mut |_| tick(0)) {
-        Err(found) if found.kind() == Kind::Damaged => found,
-        Err(found) => return found,
-        Ok(()) => {
-            return error.with("table", &held.def.name).hint(
-                "the database's own file is whole, so what is written there does not stay as it is: check that disk, or name a \
-                 folder on another one",
-            );
-        }
+        Err(found) if found.kind() == Kind::Damaged => found.with("table", &held.def.name),
+        checked => return checked,
     };
-    let found = found.with("table", &held.def.name);
     if !source.is_mendable(&mut |_| tick(0)) {
-        return found;
+        return Err(found);
     }
     held.segment.write_anew();
     shared.wake_background();
-    found.hint(
+    Err(found.hint(
         "no rows are lost: that file is being made anew out of them, in the background; take the backup again in a moment",
-    )
+    ))
 }
 
 /// Writes the head of a table as a segment of the backup.
@@ -247,7 +337,7 @@ fn seal_head(
 
 /// Reads what a backup says it holds, without reading its files.
 pub fn describe(env: &vfs::Env, dir: &Path) -> Result<Backup> {
-    Marker::read(env, dir).map(|marker| describe_marker(&marker))
+    Marker::read(&Folder::new(env, dir)).map(|marker| describe_marker(&marker))
 }
 
 fn describe_marker(marker: &Marker) -> Backup {
@@ -257,6 +347,6 @@ fn describe_marker(marker: &Marker) -> Backup {
         tables: marker.tables as usize,
         rows: marker.rows,
         files: marker.files.len(),
-        bytes: marker.files.iter().map(|file| file.bytes).sum(),
+        bytes: marker.files.iter().map(|file| file.sum.bytes).sum(),
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Counters {
     pub compactions: Counter,
     /// Segments that were written anew, compressed.
     pub compressions: Counter,
+    /// Segments whose rows were left to the lake.
+    pub evictions: Counter,
     pub manifests: Counter,
     /// How often rows that ended were forgotten.
     pub forgotten: Counter,
@@ -83,6 +85,8 @@ pub struct Status {
     pub compactions: u64,
     /// Those of them that compressed a cold segment.
     pub compressions: u64,
+    /// Segments whose rows were left to the lake.
+    pub evictions: u64,
     pub manifests: u64,
     /// How often rows that ended were let go of.
     pub forgotten: u64,

@@ -148,6 +148,33 @@ pub(crate) fn again(shared: &Shared, background: &mut Background, now: Duration)
     pause
 }
 
+/// Opens what a materializer has of tables whose rows it alone has, so that they can be read from the beginning. What fails is
+/// tried again in the background.
+pub(crate) fn open_evicted(shared: &Arc<Shared>, materializer: &Arc<dyn Materializer>) {
+    let root = shared.root.load_full();
+    let name = materializer.name();
+    for snapshot in root.tables().filter(|table| table.has_evicted() && materializer.follows(table.def())) {
+        let Some(checkpoint) = root.meta.checkpoints.get(&(name.to_owned(), snapshot.def().id)) else {
+            continue;
+        };
+        let task = Task {
+            materializer: materializer.clone(),
+            snapshot: snapshot.clone(),
+            from: From::Checkpoint(checkpoint.clone()),
+            urgent: false,
+        };
+        let what = task.what();
+        let mut background = shared.background.lock();
+        if !background.may(what, shared.env.clock.monotonic()) {
+            continue;
+        }
+        background.begin(what);
+        drop(background);
+        // Told where it failed.
+        let _ = run(shared, task, Under::way(shared, what));
+    }
+}
+
 pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
     // A bug of a library's, or of ours, in one materializer: told as its failure, and tried again later like one.
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(shared, &task)))
@@ -156,6 +183,9 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     match outcome {
         Ok(Progress::Advanced(mut position)) => {
             position.lookup = task.materializer.lookup(&position.published);
+            if task.snapshot.has_evicted() {
+                position.landed = task.materializer.landed(&position.published, &task.snapshot);
+            }
             let position = Arc::new(position);
             let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
             let under = background::publish(shared, edit, under)?;
@@ -248,7 +278,10 @@ pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) 
     let followed =
         |l: &Leftover| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
     background.leftovers.retain(|l| !(gone(l) && followed(l)));
-    let unused = |l: &Leftover| l.position.as_ref().is_none_or(|position| Arc::strong_count(position) == 1);
+    let unused = |l: &Leftover| {
+        l.position.as_ref().is_none_or(|position| Arc::strong_count(position) == 1)
+            && !l.materializer.is_held(l.table)
+    };
     let may = |l: &Leftover| {
         background.may(What::Derive(l.table, l.materializer.name()), now)
             && !is_away(&l.materializer, background)

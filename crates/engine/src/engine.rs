@@ -103,10 +103,7 @@ impl Engine {
             _ => failed("locking", e),
         })?;
         let opened = open::open(&env, dir, &options)?;
-        let archive = match &options.archive {
-            Some(folder) => Some(Archive::open(&env, dir, folder, options.archive_wait)?),
-            None => None,
-        };
+        let archive = Archive::open(&env, dir, &options)?;
         let shared = Arc::new(Shared::new(
             env,
             dir.to_owned(),
@@ -381,6 +378,10 @@ impl Engine {
             all
         });
         shared.background.lock().leftovers.extend(orphans);
+        // One elsewhere may be away: the server starts without it.
+        if materializer.lands() && !materializer.is_remote() && !shared.stepped {
+            derive::open_evicted(shared, &materializer);
+        }
         shared.wake_background();
         Ok(())
     }
@@ -442,6 +443,7 @@ impl Engine {
             seals: counters.seals.get(),
             compactions: counters.compactions.get(),
             compressions: counters.compressions.get(),
+            evictions: counters.evictions.get(),
             manifests: counters.manifests.get(),
             forgotten: counters.forgotten.get(),
             past_bytes: root.tables().map(|table| table.past_bytes()).sum(),
@@ -467,6 +469,16 @@ impl Engine {
     /// failure what was written is removed.
     pub fn backup(&self, dest: &Path, progress: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Backup> {
         backup::take(&self.0.shared, dest, progress)
+    }
+
+    /// As [`Engine::backup`], to a place that is no folder. After a failure what was sent stays there, is no backup, and is
+    /// not sent again by the next attempt.
+    pub fn send_backup(
+        &self,
+        place: &dyn backup::Place,
+        progress: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<backup::Sent> {
+        backup::send(&self.0.shared, place, progress)
     }
 
     /// The directory.

@@ -13,14 +13,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use table::Snapshot;
+use table::{Segment, Snapshot};
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Mutex, Rank};
 
+use crate::background::{self, Under};
 use crate::engine::Engine;
 use crate::forget;
 use crate::root::Root;
-use crate::shared::{Background, What};
+use crate::shared::{Background, Shared, What};
 
 /// An erasure of rows of one table. Whoever waits for it looks at it.
 #[derive(Debug)]
@@ -103,8 +104,12 @@ impl Erasure {
                 Stage::Seal if table.head_deleted() > 0 => return Some(Next::Seal(table.clone())),
                 Stage::Seal => *stage = Stage::Rewrite(None),
                 Stage::Rewrite(None) => {
-                    let touched = table.segments_with_deletes().map(|(segment, _)| segment.id());
-                    *stage = Stage::Rewrite(Some(touched.collect()));
+                    // Rows that the lake alone has are erased there; what is here of them goes once none is left.
+                    let is_here = |(segment, deleted): &(&Arc<Segment>, u64)| {
+                        !segment.is_evicted() || segment.meta().rows <= *deleted
+                    };
+                    let touched = table.segments_with_deletes().filter(is_here);
+                    *stage = Stage::Rewrite(Some(touched.map(|(segment, _)| segment.id()).collect()));
                 }
                 Stage::Rewrite(Some(left)) => {
                     let mut found = None;
@@ -232,6 +237,42 @@ pub(crate) fn next(root: &Root, background: &mut Background, now: Duration) -> O
         }
     }
     None
+}
+
+/// One piece of an erasure: the same work as is done unasked, for other reasons.
+pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result<()> {
+    let (what, done) = match &next {
+        Next::Forget(task) => (task.what(), Done::Forgot { segments: task.segments() }),
+        Next::Seal(table) => (What::Table(table.def().id), Done::Sealed),
+        Next::Rewrite(table, _) => (What::Compact(table.def().id), Done::Rewrote),
+    };
+    let mut under = Under::way(shared, what);
+    let made = match next {
+        Next::Forget(task) => {
+            shared.counters.forgotten.add(1);
+            Ok(task.edit())
+        }
+        Next::Seal(table) => background::seal(shared, &table, table.next_row(), &mut under.sealing),
+        Next::Rewrite(table, segment) => {
+            let inputs = [segment];
+            let form = background::form_of(shared, &table, &inputs);
+            background::compact(shared, &table, &inputs, form)
+        }
+    };
+    let outcome = match made {
+        Ok(edit) => background::hand_over(shared, edit, under),
+        Err(error) => {
+            under.end(true);
+            Err(error)
+        }
+    };
+    match &outcome {
+        Ok(()) => erasure.did(done),
+        // Found out of a segment: it is left, and counted.
+        Err(error) if error.kind() == Kind::Damaged => {}
+        Err(error) => erasure.failed(error),
+    }
+    outcome
 }
 
 /// When erasures are looked at again: files wait for their last reader.

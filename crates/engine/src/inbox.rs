@@ -42,6 +42,13 @@ pub(crate) enum BackgroundEdit {
         output: Option<Arc<table::Segment>>,
         kept: Option<table::Kept>,
     },
+    /// A segment let go of its rows, which are read in the lake from now on.
+    Evict {
+        table: TableId,
+        input: SegmentId,
+        output: Arc<table::Segment>,
+        landed: Arc<dyn table::Landed>,
+    },
     /// Rows that ended need not be kept any more.
     Forget {
         table: TableId,

@@ -11,6 +11,7 @@ use table::{Segment, Tip, segment};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableDef, TableId};
 use vfs::Env;
 
+use crate::backup;
 use crate::core::put_key;
 use crate::manifest::{self, Manifest};
 use crate::options::Options;
@@ -51,6 +52,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
     if recovery.damage.is_none() {
         replay.remove_orphans()?;
         manifest::remove_temporaries(env, dir)?;
+        backup::clear_outgoing(env, dir)?;
     }
     let Replay { tips, meta, time, times, next_segment, .. } = replay;
     let snapshot = |tip: &Tip| (Arc::from(tip.def().name.as_str()), tip.snapshot(lsn));

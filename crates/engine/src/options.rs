@@ -1,9 +1,12 @@
 //! How a database is run. Every limit that bounds a queue, a buffer or a file stands here (R2).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use table::compaction::Policy;
+
+use crate::backup::Place;
 
 /// Settings of one database. The defaults suit a machine with 2 cores and 2 GiB.
 #[derive(Clone, Debug)]
@@ -11,6 +14,8 @@ pub struct Options {
     pub log: commitlog::Options,
     /// Where the log is archived: a folder below it for each database. `None`: nowhere.
     pub archive: Option<PathBuf>,
+    /// Where it is archived if that is no folder of this machine; counts before `archive`.
+    pub archive_place: Option<Arc<dyn Place>>,
     /// Small commits are archived together after this; a full log file is at once.
     pub archive_wait: Duration,
     /// A table's head is sealed into a segment once it holds this many bytes.
@@ -58,6 +63,7 @@ impl Default for Options {
         Options {
             log: commitlog::Options::default(),
             archive: None,
+            archive_place: None,
             archive_wait: Duration::from_secs(60),
             seal_bytes: 48 << 20,
             seal_rows: 1 << 20,

@@ -120,6 +120,12 @@ pub(crate) struct Background {
     pub expire_due: BTreeMap<TableId, Duration>,
     /// Rows that ended are being erased, one erasure for each table.
     pub erasing: BTreeMap<TableId, Arc<Erasure>>,
+    /// Tables of which a segment is being evicted.
+    pub evicting: BTreeSet<TableId>,
+    /// When the next may be, on the machine's monotonic clock.
+    pub evict_due: Duration,
+    /// Segments that wait until the lake has written more.
+    pub evict_waits: BTreeMap<TableId, Duration>,
     /// A segment is being compressed.
     pub compressing: bool,
     /// When the next may be, on the machine's monotonic clock.
@@ -144,6 +150,8 @@ pub(crate) enum What {
     Expire(TableId),
     /// Compacts segments of a table. Of its own, so that its failure keeps no head from being sealed.
     Compact(TableId),
+    /// Lets go of a segment's rows, which the lake has. Beside it heads are sealed: a store elsewhere may be slow.
+    Evict(TableId),
     /// Compresses a segment of a table, in one table at a time.
     Cold(TableId),
 }
@@ -177,12 +185,17 @@ impl Background {
 
     pub fn is_running(&self, what: What) -> bool {
         match what {
-            What::Table(table) | What::Compact(table) => self.busy.contains(&table),
+            What::Table(table) => self.busy.contains(&table),
+            What::Compact(table) | What::Evict(table) => {
+                self.busy.contains(&table) || self.evicting.contains(&table)
+            }
             What::Manifest => self.manifest_running,
             What::Preallocate => self.preallocating,
             What::Derive(table, name) => self.deriving.contains(&(table, name)),
             What::Expire(table) => self.expiring.contains(&table),
-            What::Cold(table) => self.compressing || self.busy.contains(&table),
+            What::Cold(table) => {
+                self.compressing || self.busy.contains(&table) || self.evicting.contains(&table)
+            }
         }
     }
 
@@ -198,6 +211,7 @@ impl Background {
             What::Preallocate => self.preallocating = true,
             What::Derive(table, name) => drop(self.deriving.insert((table, name))),
             What::Expire(table) => drop(self.expiring.insert(table)),
+            What::Evict(table) => drop(self.evicting.insert(table)),
             What::Cold(table) => {
                 self.busy.insert(table);
                 self.compressing = true;
@@ -212,6 +226,7 @@ impl Background {
             What::Preallocate => self.preallocating = false,
             What::Derive(table, name) => drop(self.deriving.remove(&(table, name))),
             What::Expire(table) => drop(self.expiring.remove(&table)),
+            What::Evict(table) => drop(self.evicting.remove(&table)),
             What::Cold(table) => {
                 self.busy.remove(&table);
                 self.compressing = false;

@@ -20,6 +20,7 @@ mod opening;
 mod past;
 mod remember;
 mod schema;
+mod sent;
 mod shapes;
 mod simulated;
 mod support;

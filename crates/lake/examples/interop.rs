@@ -115,7 +115,7 @@ fn land(engine: &Engine, table: &str) -> Result<Json> {
 fn describe(table: &table::Snapshot, lake: &Lake) -> Result<Json> {
     let batch = table.scan_from(RowId(1), usize::MAX, table.all_columns())?;
     let columns: Vec<(String, DataType)> =
-        [("_row_id".to_owned(), DataType::Int64), ("_time".to_owned(), DataType::Timestamp)]
+        [(polynya_lake::ROW_ID_NAME.to_owned(), DataType::Int64), ("_time".to_owned(), DataType::Timestamp)]
             .into_iter()
             .chain(table.def().schema.columns.iter().map(|c| (c.name.clone(), c.data_type.clone())))
             .collect();

@@ -1,10 +1,11 @@
-//! What is remembered of data files, which never change. Bounded, one for all tables.
+//! What is remembered of data files, which never change. Bounded, one for all tables. Beside it, which of them readers hold.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use vfs::{Mutex, Rank};
 
+use crate::pins::Pins;
 use crate::row_ids::RowIds;
 
 /// Row ids that are remembered.
@@ -13,7 +14,7 @@ const BYTES_MAX: usize = 32 << 20;
 const FILE_BYTES_MAX: usize = BYTES_MAX / 4;
 
 #[derive(Debug)]
-pub(crate) struct Cache(Mutex<Inner>);
+pub(crate) struct Cache(Mutex<Inner>, pub(crate) Pins);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -25,7 +26,7 @@ struct Inner {
 
 impl Default for Cache {
     fn default() -> Self {
-        Cache(Mutex::new(Rank::new(66, "lake row ids"), Inner::default()))
+        Cache(Mutex::new(Rank::new(66, "lake row ids"), Inner::default()), Pins::default())
     }
 }
 

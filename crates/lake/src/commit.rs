@@ -4,13 +4,14 @@
 //! their directory; then the metadata file gets its name, which is the commit. Everything is synced before the next
 //! thing names it. What a kill leaves before that is named by nothing and is swept when the lake is read again.
 
+mod adopt;
 mod output;
 mod rewrite;
 mod rows;
 mod summary;
 mod write;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +30,7 @@ use crate::schema::Columns;
 use crate::spec::{Specs, specs_of};
 use crate::state::{Deletes, Garbage, Kept, Lake, Live, metadata_name};
 
+pub(crate) use adopt::adopt;
 pub(crate) use rows::bytes_of;
 
 /// What a commit came to.
@@ -49,6 +51,8 @@ pub(crate) struct Committed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Land,
+    /// Files of another program take the place of some.
+    Adopt,
     /// Nothing that names a row that is deleted by now is to be left: neither a file nor a snapshot.
     Erase,
     /// Files, positions and manifests are to be as few as can be, whether or not that pays by now.
@@ -68,33 +72,10 @@ pub(crate) fn commit(
     purpose: Purpose,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<Committed>> {
-    let next = next_metadata(base, columns);
-    let mut work = Work {
-        base,
-        table,
-        columns,
-        options,
-        purpose,
-        tick,
-        order: Arc::new(Order::of(columns)?),
-        sort_order: (!columns.layout.sorts.is_empty()).then_some(next.default_sort_order_id),
-        specs: match base.metadata.partition_specs == next.partition_specs {
-            true => base.specs.clone(),
-            false => Arc::new(specs_of(&next)?),
-        },
-        next,
-        snapshot_id: snapshot_id(base),
-        describes: false,
-        files: 0,
-        made: Vec::new(),
-        made_metadata: Vec::new(),
-    };
+    let mut work = Work::begin(base, table, columns, options, purpose, tick)?;
     let outcome = work.run(from);
-    if outcome.is_err() && !base.unsure.load(Ordering::Acquire) {
-        // What was begun is named by nothing. What cannot be removed now is swept when the lake is read again.
-        for path in work.made.iter().chain(&work.made_metadata) {
-            let _ = base.store.remove(path);
-        }
+    if outcome.is_err() {
+        work.clear_away();
     }
     outcome
 }
@@ -138,8 +119,15 @@ struct Work<'a> {
     specs: Arc<Specs>,
     next: Metadata,
     snapshot_id: i64,
+    /// What the names of its files begin with.
+    unique: i64,
     /// Whether manifests are written anew to tell of columns that came later.
     describes: bool,
+    /// Files of positions that become one for each partition, and whether all manifests do: as somebody else asked.
+    regroups: HashSet<Arc<str>>,
+    remerges: bool,
+    /// What the snapshot's summary tells besides.
+    told: BTreeMap<String, String>,
     /// Files named so far.
     files: u32,
     made: Vec<PathBuf>,
@@ -148,6 +136,54 @@ struct Work<'a> {
 
 /// Positions in data files, by their numbers in the base.
 type InFiles = Vec<(usize, Vec<u64>)>;
+
+impl<'a> Work<'a> {
+    fn begin(
+        base: &'a Arc<Lake>,
+        table: &'a Snapshot,
+        columns: &'a Arc<Columns>,
+        options: &'a Options,
+        purpose: Purpose,
+        tick: &'a mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Work<'a>> {
+        let next = next_metadata(base, columns);
+        let snapshot_id = snapshot_id(base);
+        Ok(Work {
+            base,
+            table,
+            columns,
+            options,
+            purpose,
+            tick,
+            order: Arc::new(Order::of(columns)?),
+            sort_order: (!columns.layout.sorts.is_empty()).then_some(next.default_sort_order_id),
+            specs: match base.metadata.partition_specs == next.partition_specs {
+                true => base.specs.clone(),
+                false => Arc::new(specs_of(&next)?),
+            },
+            next,
+            snapshot_id,
+            unique: snapshot_id,
+            describes: false,
+            regroups: HashSet::new(),
+            remerges: false,
+            told: BTreeMap::new(),
+            files: 0,
+            made: Vec::new(),
+            made_metadata: Vec::new(),
+        })
+    }
+
+    /// After a failure: what was begun is named by nothing. What cannot be removed now is swept when the lake is read again.
+    fn clear_away(&self) {
+        if self.base.unsure.load(Ordering::Acquire) {
+            return;
+        }
+        for path in self.made.iter().chain(&self.made_metadata) {
+            let _ = self.base.store.remove(path);
+        }
+    }
+}
 
 impl Work<'_> {
     fn run(&mut self, from: &Checkpoint) -> Result<Option<Committed>> {
@@ -266,10 +302,10 @@ impl Work<'_> {
         }
     }
 
-    /// A name that no file has: the snapshot's id is in it. The path here, and what Iceberg calls it.
+    /// A name that no file has: the id of a snapshot is in it, or one that no snapshot has. The path here, and what Iceberg calls it.
     fn new_file(&mut self, sub: &str, suffix: &str) -> (PathBuf, String) {
         self.files += 1;
-        let name = format!("{:016x}-{}.{suffix}", self.snapshot_id, self.files);
+        let name = format!("{:016x}-{}.{suffix}", self.unique, self.files);
         (self.base.dir.join(sub).join(&name), format!("{}/{sub}/{name}", self.base.metadata.location))
     }
 
@@ -392,6 +428,7 @@ impl Work<'_> {
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: base.cache.clone(),
+            offers: base.offers.clone(),
         }
     }
 

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use types::{Lsn, Result, RowId};
 use vfs::Env;
 
-use crate::cache::Cache;
 use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::schema::Columns;
 use crate::spec::specs_of;
-use crate::state::{Garbage, Lake};
+use crate::state::{Garbage, Lake, Shared};
 use crate::store::Store;
 
 /// Makes the lake of a table that has none: metadata without a snapshot, standing before the first row.
@@ -23,7 +22,7 @@ pub(crate) fn create(
     location: String,
     columns: &Arc<Columns>,
     lsn: Lsn,
-    cache: &Arc<Cache>,
+    shared: &Shared,
 ) -> Result<Lake> {
     let base = options.warehouse.parent().unwrap_or(Path::new(""));
     for sub in ["data", "metadata"] {
@@ -64,7 +63,8 @@ pub(crate) fn create(
         lacks_since: AtomicU64::new(0),
         unsure: AtomicBool::new(false),
         failing: AtomicBool::new(false),
-        cache: cache.clone(),
+        cache: shared.cache.clone(),
+        offers: shared.offers.clone(),
     };
     store.publish(&lake.metadata_path(), lake.metadata.to_bytes()?, || Ok(()))?;
     lake.write_hint()?;

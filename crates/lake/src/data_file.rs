@@ -133,7 +133,7 @@ fn properties(columns: &Columns, rows: u64) -> WriterProperties {
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_truncate_length(Some(BOUND_BYTES));
     // They grow, at least within the rows of one commit.
-    for column in [types::ROW_ID_NAME, types::TIME_NAME] {
+    for column in [crate::schema::ROW_ID_NAME, types::TIME_NAME] {
         let path = ColumnPath::from(column);
         properties = properties
             .set_column_dictionary_enabled(path.clone(), false)
@@ -156,7 +156,7 @@ fn properties(columns: &Columns, rows: u64) -> WriterProperties {
 }
 
 /// Values at a path through a batch that are no numbers.
-fn count_nans(batch: &RecordBatch, path: &[usize]) -> u64 {
+pub(crate) fn count_nans(batch: &RecordBatch, path: &[usize]) -> u64 {
     let mut array = batch.column(path[0]);
     let mut nulls = array.nulls().cloned();
     for field in &path[1..] {
@@ -178,12 +178,12 @@ fn count_nans(batch: &RecordBatch, path: &[usize]) -> u64 {
     count as u64
 }
 
-fn group_offset(group: &parquet::file::metadata::RowGroupMetaData) -> i64 {
+pub(crate) fn group_offset(group: &parquet::file::metadata::RowGroupMetaData) -> i64 {
     group.columns().first().map_or(4, |column| column.byte_range().0 as i64)
 }
 
 /// Sizes, counts and bounds of the leaves.
-fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64]) -> Metrics {
+pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64]) -> Metrics {
     let mut metrics = Metrics::default();
     for (nth, (leaf, nans)) in leaves.iter().zip(nans).enumerate() {
         let (mut bytes, mut values, mut nulls) = (0, 0, Some(0));
@@ -204,7 +204,11 @@ fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64]) -> Metrics
                 // Nothing but nulls bounds nothing.
                 continue;
             }
-            let (min, max) = bounds(statistics, leaf.single);
+            // Old writers ordered texts by signed bytes.
+            let (min, max) = match statistics.is_min_max_deprecated() {
+                true => (None, None),
+                false => bounds(statistics, leaf.single),
+            };
             if *nans > 0 && min.is_none() && max.is_none() {
                 // Nor does a group of nothing but them and NaNs, which has no others.
                 continue;

@@ -101,8 +101,16 @@ pub fn write(
 
 /// Reads positions back, by data file.
 pub fn read(bytes: Bytes) -> Result<Vec<Positions>> {
+    read_up_to(bytes, u64::MAX)
+}
+
+/// Reads no more than so many of them: a file that has more is refused.
+pub fn read_up_to(bytes: Bytes, rows_max: u64) -> Result<Vec<Positions>> {
     let damaged = |e: String| Error::damaged(format!("a file of deleted positions cannot be read: {e}"));
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| damaged(e.to_string()))?;
+    if builder.metadata().file_metadata().num_rows().max(0) as u64 > rows_max {
+        return Err(damaged(format!("it has more than {rows_max} rows")));
+    }
     let fields = builder.parquet_schema().root_schema().get_fields().to_vec();
     let at = |id: i32| {
         let found = fields.iter().position(|f| f.get_basic_info().has_id() && f.get_basic_info().id() == id);

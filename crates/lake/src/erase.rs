@@ -27,7 +27,8 @@ pub struct Erased {
     /// Files that were removed, of data, positions and metadata, and their size.
     pub files_removed: u64,
     pub bytes_removed: u64,
-    /// Files beside them that another program wrote and nothing names: what it was about to commit, or what is left of that.
+    /// Files beside them that another program wrote and nothing names, with rows that are all in the table: what it may be
+    /// about to commit. Others of them are removed.
     pub foreign_files: u64,
 }
 

@@ -113,6 +113,11 @@ pub fn len(env: &Env, path: &Path) -> Result<u64> {
     }
 }
 
+/// Makes a file's bytes durable, whoever wrote them.
+pub fn sync(env: &Env, path: &Path) -> Result<()> {
+    env.disk.open(path, Access::Read).and_then(|file| file.sync()).map_err(io_error("syncing", path))
+}
+
 pub fn sync_dir(env: &Env, path: &Path) -> Result<()> {
     env.disk.sync_dir(path).map_err(io_error("syncing", path))
 }

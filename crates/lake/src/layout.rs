@@ -76,10 +76,10 @@ impl Layout {
     }
 }
 
-/// Where a column is in batches of all columns, and its name.
+/// Where a column is in batches of all columns, and its name in Iceberg.
 fn place(def: &TableDef, id: ColumnId) -> Result<(usize, &str)> {
     match id {
-        ROW_ID => Ok((0, types::ROW_ID_NAME)),
+        ROW_ID => Ok((0, crate::schema::ROW_ID_NAME)),
         TIME => Ok((1, types::TIME_NAME)),
         _ => {
             let at = def.schema.columns.iter().position(|column| column.id == id);

@@ -14,7 +14,8 @@
 //!   Both stand in the snapshot's summary and in the table's properties; if those disagree the table is not touched any
 //!   more. What was committed and not logged is found again from there, never from the log's checkpoint alone. A lake that
 //!   is ahead of its table, or has other rows under the same ids, is another history's and is refused.
-//! - Data files hold ascending row ids in disjoint ranges, so a row's position in its file is its rank ([`RowIds`]).
+//! - A row's position in a data file is its rank among the ids there, or what a map of them says ([`RowIds`]): files may be
+//!   sorted otherwise, or written by another program, whose files are taken if they hold the same rows ([`Replace`]).
 //! - G1: a file is removed when no kept snapshot names it: after the commit that forgot it, or when the lake is opened.
 //! - O1: schemas of Avro are constants, those of a table are made once per definition.
 //! - R2: snapshots, metadata files, manifests, data files and files of positions are merged or dropped so that their
@@ -43,6 +44,8 @@ mod erase;
 mod expiry;
 mod files;
 pub mod foreign;
+mod kept;
+mod landed;
 pub mod layout;
 mod load;
 mod locate;
@@ -53,7 +56,10 @@ pub mod metadata;
 pub mod objects;
 mod options;
 mod order;
+mod outside;
 mod owners;
+mod pins;
+mod ranges;
 pub mod reader;
 mod row_ids;
 mod schema;
@@ -70,9 +76,12 @@ pub mod transform;
 mod upkeep;
 
 pub use erase::{Erased, Told};
+pub use kept::{Counts, Reads};
 pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
+pub use outside::{Heard, Offered, Outcome, Replace};
 pub use row_ids::RowIds;
+pub use schema::ROW_ID_NAME;
 pub use state::{Lake, Live, newest_version};
 pub use store::{Store, database_id};
 pub use upkeep::{Extent, Maintained};

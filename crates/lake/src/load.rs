@@ -7,25 +7,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use types::{Error, Result, TableDef, TableId};
 
-use crate::cache::Cache;
 use crate::files;
 use crate::manifest::{self, Content, Status};
 use crate::metadata::Metadata;
 use crate::spec::specs_of;
 use crate::state::{
-    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, metadata_name, newest_version, version_of,
+    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version, version_of,
 };
 use crate::store::Store;
 
 impl Lake {
     /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
-    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there.
+    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there. One that is
+    /// `needed`, because it alone has rows, is never removed: that is an error.
     pub(crate) fn load(
         store: &Store,
         dir: &Path,
         def: &TableDef,
         location: &str,
-        cache: &Arc<Cache>,
+        shared: &Shared,
+        needed: bool,
     ) -> Result<Option<Lake>> {
         let metadata_dir = dir.join("metadata");
         let Some(version) = newest_version(store, dir)? else {
@@ -38,12 +39,19 @@ impl Lake {
         let metadata = Metadata::parse(&store.read(&path)?).map_err(in_file)?;
         match metadata.table_id() {
             Some(id) if id == def.id && metadata.location == location => {}
+            Some(id) if id == def.id && needed => {
+                return Err(Error::damaged(format!(
+                    "the lake of {} is that of {}, and not of {location}, and it alone has rows of the table",
+                    def.name, metadata.location
+                ))
+                .hint("start the server with the data directory and the warehouse where they were"));
+            }
             Some(id) if id == def.id => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
             // Ids are never used again, so that table was dropped before this one was made.
-            Some(id) if id < def.id => {
+            Some(id) if id < def.id && !needed => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
@@ -75,7 +83,8 @@ impl Lake {
             lacks_since: AtomicU64::new(0),
             unsure: AtomicBool::new(false),
             failing: AtomicBool::new(false),
-            cache: cache.clone(),
+            cache: shared.cache.clone(),
+            offers: shared.offers.clone(),
         };
         lake.read_snapshots()?;
         lake.sweep()?;
@@ -172,31 +181,41 @@ impl Lake {
 
     /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1). Not
     /// to be called while a commit is under way. Tells how many they are and how large, and what is there of others that
-    /// nothing names: they may be about to commit it.
+    /// nothing names: they may be about to commit it, or it was in the table once, and nobody can tell after a crash.
     pub(crate) fn sweep(&self) -> Result<Swept> {
         let named = self.named()?;
+        // What readers hold that nothing names any more goes later.
+        let held = self.cache.1.files();
         let mut swept = Swept::default();
-        for (sub, is_file) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
-            let dir = self.dir.join(sub);
-            for entry in self.store.list(&dir)? {
-                let path = dir.join(&entry.name);
-                if entry.is_dir || !is_file(&entry.name) || named.contains(&path) {
-                    continue;
+        for (sub, is_file) in SWEPT {
+            let top = self.dir.join(sub);
+            let mut dirs = vec![top.clone()];
+            while let Some(dir) = dirs.pop() {
+                for entry in self.store.list(&dir)? {
+                    let path = dir.join(&entry.name);
+                    if entry.is_dir {
+                        if is_deep(sub, &self.dir, &path) {
+                            dirs.push(path);
+                        }
+                    } else if !is_file(&entry.name) || named.contains(&path) {
+                        continue;
+                    } else if held.contains(&path) {
+                        swept.held += 1;
+                    } else if dir != top || !is_named_as_ours(&entry.name) {
+                        swept.foreign.push(path);
+                    } else {
+                        self.store.remove(&path)?;
+                        swept.files += 1;
+                        swept.bytes += entry.len;
+                    }
                 }
-                if !is_named_as_ours(&entry.name) {
-                    swept.foreign.push(path);
-                    continue;
-                }
-                self.store.remove(&path)?;
-                swept.files += 1;
-                swept.bytes += entry.len;
             }
         }
         Ok(swept)
     }
 
-    /// All files that are needed.
-    fn named(&self) -> Result<BTreeSet<PathBuf>> {
+    /// All files that something names which is kept.
+    pub(crate) fn named(&self) -> Result<BTreeSet<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
         named.insert(self.metadata_path());
         for old in &self.metadata.metadata_log {
@@ -227,6 +246,8 @@ pub(crate) struct Swept {
     /// Of ours: removed.
     pub files: u64,
     pub bytes: u64,
+    /// Held by readers, and so still there.
+    pub held: u64,
     /// Of other programs: still there.
     pub foreign: Vec<PathBuf>,
 }
@@ -245,6 +266,17 @@ fn is_named_as_ours(name: &str) -> bool {
             && !number.is_empty()
             && number.bytes().all(|b| b.is_ascii_digit())
     })
+}
+
+/// What is in a table's directory, and which files there are a table's.
+const SWEPT: [(&str, fn(&str) -> bool); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
+
+/// Other programs put data files into directories: one for each field of a partition, or some for a hash.
+const DEPTH_MAX: usize = 32;
+
+/// Whether files of a table may be in a directory in one of its own.
+fn is_deep(sub: &str, table: &Path, dir: &Path) -> bool {
+    sub == "data" && dir.components().count() <= table.components().count() + DEPTH_MAX
 }
 
 fn is_our_metadata(name: &str) -> bool {
@@ -266,14 +298,21 @@ pub(crate) fn table_id_in(store: &Store, dir: &Path) -> Result<Option<TableId>> 
 /// Removes a table's directory with everything that is ours in it.
 pub(crate) fn remove_dir(store: &Store, dir: &Path) -> Result<()> {
     // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
-    for (sub, ours) in [("metadata", is_our_metadata as fn(&str) -> bool), ("data", is_our_data)] {
-        let path = dir.join(sub);
-        let mut names: Vec<String> = store.list(&path)?.into_iter().map(|e| e.name).collect();
-        names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
-        for name in names.iter().filter(|name| ours(name) || *name == HINT) {
-            store.remove(&path.join(name))?;
-        }
-        store.remove_dir(&path)?;
+    for (sub, ours) in SWEPT {
+        remove_below(store, dir, sub, &dir.join(sub), ours)?;
+    }
+    store.remove_dir(dir)
+}
+
+fn remove_below(store: &Store, table: &Path, sub: &str, dir: &Path, ours: fn(&str) -> bool) -> Result<()> {
+    let (dirs, files): (Vec<_>, Vec<_>) = store.list(dir)?.into_iter().partition(|entry| entry.is_dir);
+    let mut names: Vec<String> = files.into_iter().map(|e| e.name).collect();
+    names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
+    for name in names.iter().filter(|name| ours(name) || *name == HINT) {
+        store.remove(&dir.join(name))?;
+    }
+    for inner in dirs.iter().map(|entry| dir.join(&entry.name)).filter(|inner| is_deep(sub, table, inner)) {
+        remove_below(store, table, sub, &inner, ours)?;
     }
     store.remove_dir(dir)
 }

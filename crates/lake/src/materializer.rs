@@ -2,39 +2,47 @@
 
 mod care;
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
+use table::{Landed, Snapshot};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
-use vfs::Env;
+use vfs::{Env, Mutex, Rank};
 
-use crate::cache::Cache;
 use crate::commit::{self, Purpose};
 use crate::create;
 use crate::erase::{Erased, Requests};
 use crate::files;
+use crate::kept::{Counts, Reads, Slots};
+use crate::landed;
 use crate::load;
 use crate::options::Options;
+use crate::outside::Outcome;
 use crate::owners::Owners;
 use crate::schema::Columns;
-use crate::state::Lake;
+use crate::state::{Lake, Shared};
 use crate::store::Store;
 use crate::upkeep::{Depth, Orphans, Tasks};
 
 /// Lands tables in the warehouse. See the crate.
 pub struct Materializer {
     options: Options,
-    cache: Arc<Cache>,
+    shared: Shared,
     owners: Owners,
     erasures: Requests,
     upkeep: Tasks,
     orphans: Orphans,
+    /// What readers of evicted rows keep.
+    slots: Arc<Slots>,
+    /// Tables whose lake was found as another version of this program defined it: they need a step, though nothing changed.
+    outdated: Mutex<BTreeSet<TableId>>,
 }
 
 impl fmt::Debug for Materializer {
@@ -58,17 +66,29 @@ const OTHER_STATE: &str =
 impl Materializer {
     pub fn new(options: Options) -> Self {
         Materializer {
+            slots: Arc::new(Slots::new(options.read_bytes_max)),
             options,
-            cache: Arc::default(),
+            shared: Shared::default(),
             owners: Owners::default(),
             erasures: Requests::default(),
             upkeep: Tasks::default(),
             orphans: Orphans::default(),
+            outdated: Mutex::new(Rank::new(62, "lake definitions"), BTreeSet::new()),
         }
     }
 
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What reading rows that are in the lake alone came to.
+    pub fn read_counts(&self) -> Counts {
+        self.slots.counts()
+    }
+
+    /// Tells the same to whoever does not have this.
+    pub fn reads(&self) -> Reads {
+        Reads(self.slots.clone())
     }
 
     /// The directory of a table's lake.
@@ -88,7 +108,21 @@ impl Materializer {
     fn load(&self, place: &Place, table: &Snapshot) -> Result<Option<Lake>> {
         let (def, store) = (table.def(), self.store(place));
         store.make_sure()?;
-        let lake = Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.cache)?;
+        let needed = table.has_evicted();
+        let lake = Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.shared, needed)?;
+        let lacks = |lake: &Lake| lake.row.next() < table.hot_from();
+        if needed && lake.as_ref().is_none_or(lacks) {
+            return Err(Error::damaged(format!(
+                "the lake of {} alone has its rows up to {}, and {}",
+                def.name,
+                RowId(table.hot_from().0 - 1),
+                match &lake {
+                    None => format!("there is none in {}", self.dir_of(def).display()),
+                    Some(lake) => format!("what is there ends at row {}", lake.row),
+                }
+            ))
+            .hint("put the warehouse back as it was: nothing is landed there meanwhile, and rows above are read as ever"));
+        }
         if let Some(lake) = &lake
             && (lake.lsn > table.lsn() || lake.row >= table.next_row())
         {
@@ -131,7 +165,7 @@ impl Materializer {
         files::sync_dir(&place.env, &place.dir)?;
         let location = self.location_of(def);
         let columns = Arc::new(Columns::of(def)?);
-        create::create(&self.store(place), &self.options, dir, location, &columns, table.lsn(), &self.cache)
+        create::create(&self.store(place), &self.options, dir, location, &columns, table.lsn(), &self.shared)
     }
 
     /// How long to wait for more; zero if a commit is due.
@@ -161,18 +195,26 @@ impl Materializer {
         let columns = base.columns_of(table.def())?;
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
-        // What is published names nothing that is to go; now nothing of it lies about either.
+        // What is published names nothing that is to go; now nothing of it lies about either, or readers hold it still, ten
+        // minutes at most. Rows land meanwhile.
+        let mut is_held = false;
         if let Some(lsn) = self.erasures.cleared(id) {
-            self.end_erasure(id, &base, lsn)?;
+            is_held = !self.end_erasure(id, &base, table, lsn)?;
         }
-        let erases = self.erasures.is_due(id, table.lsn());
+        let erases = !is_held && self.erasures.is_due(id, table.lsn());
         let mut upkeep = self.upkeep.depth(id).filter(|_| !erases);
         if upkeep.is_some() && self.upkeep.is_tidy(id) {
             self.end_upkeep(&place.env, id, &base)?;
             upkeep = None;
         }
+        self.outdated.lock().remove(&id);
+        if !lacks.schema
+            && let Some(adopted) = self.adopt(table, from, &base, &columns, lacks, budget)?
+        {
+            return Ok(Progress::Advanced(adopted));
+        }
         if !lacks.any() && !erases && upkeep.is_none() {
-            return Ok(Progress::UpToDate);
+            return Ok(rest(is_held));
         }
         if !budget.urgent && !lacks.schema && !erases && upkeep.is_none() {
             let wait = self.wait(&place.env, &base, table, lacks.rows.max(lacks.deletes));
@@ -204,7 +246,10 @@ impl Materializer {
         })?;
         let Some(made) = made else {
             if erases {
-                self.end_erasure(id, &base, table.lsn())?;
+                if !self.end_erasure(id, &base, table, table.lsn())? {
+                    self.erasures.clear(id, table.lsn());
+                    return Ok(Progress::Later(LOOK_EVERY));
+                }
                 if !lacks.any() {
                     return Ok(Progress::UpToDate);
                 }
@@ -212,7 +257,7 @@ impl Materializer {
             if upkeep.is_some() {
                 self.end_upkeep(&place.env, id, &base)?;
                 if !lacks.any() {
-                    return Ok(Progress::UpToDate);
+                    return Ok(rest(is_held));
                 }
             }
             // Rows that came and went: nothing to land, and nothing that must be looked at again.
@@ -246,6 +291,62 @@ impl Materializer {
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
+
+    /// Commits what another program offers to put in the place of files, if it is the same rows; tells those whose commit is
+    /// refused. One a step: the next is over what this one made.
+    fn adopt(
+        &self,
+        table: &Snapshot,
+        from: &Position,
+        base: &Arc<Lake>,
+        columns: &Arc<Columns>,
+        lacks: Lacks,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<Position>> {
+        let (id, offers) = (table.def().id, &self.shared.offers);
+        // Whoever offers one after the other does not keep rows from landing.
+        let taken_last = base.snapshot_id().is_some_and(|id| base.has_taken(id));
+        let waits = taken_last && lacks.any();
+        while let Some((number, replace)) = offers.begin(id) {
+            // Nobody knew whether it was, until the files were read again; or its answer was lost, and it is here once more.
+            if base.has_taken(replace.snapshot_id) {
+                offers.end(id, number, Outcome::Taken(base.version));
+                continue;
+            }
+            if waits || !base.is_there()? {
+                let why = "the table has changed since; look at it again";
+                offers.end(id, number, Outcome::Refused(Error::conflict(why)));
+                continue;
+            }
+            let adopt = || commit::adopt(base, table, columns, &self.options, &replace, &mut *budget.tick);
+            // What others wrote is read by libraries that may not be ready for everything.
+            let made = catch_unwind(AssertUnwindSafe(adopt)).unwrap_or_else(|_| {
+                Err(Error::conflict("the replacement is not taken: reading its files failed"))
+            });
+            match made {
+                Ok(lake) => {
+                    offers.end(id, number, Outcome::Taken(lake.version));
+                    let stands = (from.checkpoint.row, from.checkpoint.lsn);
+                    return Ok(Some(position_of(lake, Some(stands))));
+                }
+                // The next step reads what is there, and then it is known.
+                Err(error) if base.unsure.load(Ordering::Acquire) => return Err(error),
+                Err(error) => {
+                    let closes = error.kind() == Kind::Closed;
+                    offers.end(id, number, Outcome::Refused(error.clone()));
+                    if closes {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Nothing is missing; but what readers hold is looked at again.
+fn rest(is_held: bool) -> Progress {
+    if is_held { Progress::Later(LOOK_EVERY) } else { Progress::UpToDate }
 }
 
 /// `warehouse/namespace/table`.
@@ -374,7 +475,11 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn is_asked(&self, def: &TableDef) -> bool {
-        self.erasures.is_asked(def.id) || self.upkeep.depth(def.id).is_some()
+        let id = def.id;
+        self.erasures.is_asked(id)
+            || self.upkeep.depth(id).is_some()
+            || self.shared.offers.is_asked(id)
+            || self.outdated.lock().contains(&id)
     }
 
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
@@ -385,6 +490,9 @@ impl table::materializer::Materializer for Materializer {
         if !is_at(&lake, &checkpoint.state)? {
             // A commit that the log does not know. The lake itself says where it stands: the next step asks it.
             return Err(Error::damaged("the lake has moved on since the checkpoint"));
+        }
+        if lake.columns_of(def).is_ok_and(|columns| !lake.is_of(&columns)) {
+            self.outdated.lock().insert(def.id);
         }
         Ok(Arc::new(lake))
     }
@@ -406,12 +514,30 @@ impl table::materializer::Materializer for Materializer {
         if let Err(error) = &outcome {
             self.erasures.end(def.id, table.lsn(), Err(error.clone()));
             self.upkeep.end(def.id, Err(error.clone()));
+            self.shared.offers.fail(def.id, error);
         }
         if let Some(lake) = from.and_then(|from| from.published::<Lake>()) {
             let failing = outcome.as_ref().is_err_and(|error| error.kind() != Kind::Closed);
             lake.failing.store(failing, Ordering::Release);
         }
         outcome
+    }
+
+    fn lands(&self) -> bool {
+        true
+    }
+
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+        let lake: Arc<Lake> = published.clone().downcast().ok()?;
+        if table.def().is_keyed() {
+            return None;
+        }
+        let position = landed::Position::of(lake, self.slots.clone()).ok()?;
+        Some(Arc::new(position))
+    }
+
+    fn is_held(&self, table: TableId) -> bool {
+        self.shared.cache.1.is_held(table)
     }
 
     fn clean(&self, _: &Place, newest: &Arc<Position>) -> Result<()> {
@@ -421,7 +547,8 @@ impl table::materializer::Materializer for Materializer {
         let Some(_lease) = self.owners.take(&lake.dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
         let counts = erases || self.upkeep.depth(table).is_some();
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, counts)?;
+        let held = self.shared.cache.1.files();
+        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, counts)?;
         self.upkeep.add_up(table, |sum| {
             sum.files_removed += files_removed;
             sum.bytes_removed += bytes_removed;
@@ -436,6 +563,7 @@ impl table::materializer::Materializer for Materializer {
     fn left(&self, place: &Place) -> Result<()> {
         if let Some(id) = table_of(place) {
             let why = Error::invalid("the table's lake was turned off");
+            self.shared.offers.drop_of(id, &why);
             self.erasures.end(id, Lsn(u64::MAX), Err(why.clone()));
             self.upkeep.end(id, Err(why));
         }
@@ -457,6 +585,7 @@ impl table::materializer::Materializer for Materializer {
             self.erasures.drop_of(id);
             let gone = "the table was dropped, and its lake with it";
             self.upkeep.end(id, Err(Error::not_found(gone)));
+            self.shared.offers.drop_of(id, &Error::not_found("the table was dropped"));
             let dir = table_dir(&self.options.warehouse, &full_name);
             self.orphans.drop_of(id, &dir);
             // A table of the same name may have been made since.

@@ -21,6 +21,9 @@ pub const ROW: &str = "polynya.row";
 pub const LSN: &str = "polynya.lsn";
 /// The id of the table that this is the lake of.
 pub const TABLE_ID: &str = "polynya.table-id";
+/// The last snapshots that other programs committed, whether they are kept or not.
+const TAKEN: &str = "polynya.taken";
+const TAKEN_MAX: usize = 16;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -32,7 +35,7 @@ pub struct Metadata {
     pub last_updated_ms: i64,
     pub last_column_id: i32,
     pub current_schema_id: i32,
-    pub schemas: Vec<Json>,
+    pub schemas: Vec<Once<Json>>,
     pub default_spec_id: i32,
     pub partition_specs: Vec<Json>,
     pub last_partition_id: i32,
@@ -70,39 +73,60 @@ pub struct Snapshot {
     pub other: Map<String, Json>,
 }
 
-/// A snapshot with what metadata files say of it. It never changes, so that is made once, however many of them it is in
-/// (O1).
-#[derive(Clone, Debug)]
-pub struct Kept(Arc<(Snapshot, OnceLock<Box<RawValue>>)>);
+/// A snapshot with what metadata files say of it.
+pub type Kept = Once<Snapshot>;
 
-impl From<Snapshot> for Kept {
-    fn from(snapshot: Snapshot) -> Kept {
-        Kept(Arc::new((snapshot, OnceLock::new())))
+/// A part of the metadata that never changes. What files say of it is made once, however many of them it is in (O1).
+#[derive(Debug)]
+pub struct Once<T>(Arc<(T, OnceLock<Box<RawValue>>)>);
+
+impl<T: Serialize> Once<T> {
+    /// As JSON.
+    pub fn text(&self) -> serde_json::Result<&str> {
+        self.raw().map(RawValue::get)
+    }
+
+    fn raw(&self) -> serde_json::Result<&RawValue> {
+        let (value, text) = &*self.0;
+        if let Some(text) = text.get() {
+            return Ok(text);
+        }
+        #[cfg(test)]
+        tests::MADE.set(tests::MADE.get() + 1);
+        let made = serde_json::value::to_raw_value(value)?;
+        Ok(text.get_or_init(|| made))
     }
 }
 
-impl Deref for Kept {
-    type Target = Snapshot;
+impl<T> Clone for Once<T> {
+    fn clone(&self) -> Self {
+        Once(self.0.clone())
+    }
+}
 
-    fn deref(&self) -> &Snapshot {
+impl<T> From<T> for Once<T> {
+    fn from(value: T) -> Self {
+        Once(Arc::new((value, OnceLock::new())))
+    }
+}
+
+impl<T> Deref for Once<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
         &self.0.0
     }
 }
 
-impl Serialize for Kept {
+impl<T: Serialize> Serialize for Once<T> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let (snapshot, text) = &*self.0;
-        if let Some(text) = text.get() {
-            return text.serialize(serializer);
-        }
-        let made = serde_json::value::to_raw_value(snapshot).map_err(serde::ser::Error::custom)?;
-        text.get_or_init(|| made).serialize(serializer)
+        self.raw().map_err(serde::ser::Error::custom)?.serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Kept {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Kept, D::Error> {
-        Snapshot::deserialize(deserializer).map(Kept::from)
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Once<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Once::from)
     }
 }
 
@@ -119,6 +143,10 @@ pub struct MetadataLog {
     pub timestamp_ms: i64,
     pub metadata_file: String,
 }
+
+/// About what a snapshot takes in a metadata file, and everything else.
+const SNAPSHOT_BYTES: usize = 900;
+const BYTES_BESIDE: usize = 16 << 10;
 
 /// Old writers say -1 where there is none.
 fn no_snapshot<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Option<i64>, D::Error> {
@@ -176,7 +204,11 @@ impl Metadata {
     }
 
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|e| Error::internal(format!("writing Iceberg metadata: {e}")))
+        // One piece of memory: growing step by step would copy what is known to be much again and again.
+        let mut bytes = Vec::with_capacity(BYTES_BESIDE + self.snapshots.len() * SNAPSHOT_BYTES);
+        serde_json::to_writer(&mut bytes, self)
+            .map_err(|e| Error::internal(format!("writing Iceberg metadata: {e}")))?;
+        Ok(bytes)
     }
 
     pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
@@ -188,6 +220,10 @@ impl Metadata {
     }
 
     pub fn schema(&self) -> Option<&Json> {
+        self.current_schema().map(|schema| &**schema)
+    }
+
+    pub(crate) fn current_schema(&self) -> Option<&Once<Json>> {
         self.schemas.iter().find(|s| s["schema-id"] == json!(self.current_schema_id))
     }
 
@@ -200,14 +236,15 @@ impl Metadata {
     pub fn set_schema(&mut self, schema: &Json, last_column_id: i32) {
         self.last_column_id = self.last_column_id.max(last_column_id);
         let id_of = |s: &Json| s["schema-id"].as_i64().and_then(|id| i32::try_from(id).ok());
-        if let Some(known) = self.schemas.iter().find(|known| same_schema(known, schema)).and_then(id_of) {
+        let mut known = self.schemas.iter().map(|known| &**known);
+        if let Some(known) = known.find(|known| same_schema(known, schema)).and_then(id_of) {
             self.current_schema_id = known;
             return;
         }
-        let id = self.schemas.iter().filter_map(id_of).max().map_or(FIRST_SCHEMA, |id| id + 1);
+        let id = self.schemas.iter().filter_map(|known| id_of(known)).max().map_or(FIRST_SCHEMA, |id| id + 1);
         let mut schema = schema.clone();
         schema["schema-id"] = json!(id);
-        self.schemas.push(schema);
+        self.schemas.push(schema.into());
         self.current_schema_id = id;
     }
 
@@ -254,6 +291,19 @@ impl Metadata {
         self.properties.insert(LSN.into(), lsn.to_string());
     }
 
+    /// The last snapshots that other programs committed.
+    pub fn taken(&self) -> impl Iterator<Item = i64> {
+        let listed = self.properties.get(TAKEN).map(String::as_str).unwrap_or_default();
+        listed.split(',').filter_map(|id| id.parse().ok())
+    }
+
+    pub fn add_taken(&mut self, snapshot_id: i64) {
+        let mut taken: Vec<String> = self.taken().map(|id| id.to_string()).collect();
+        taken.push(snapshot_id.to_string());
+        taken.drain(..taken.len().saturating_sub(TAKEN_MAX));
+        self.properties.insert(TAKEN.into(), taken.join(","));
+    }
+
     pub fn table_id(&self) -> Option<TableId> {
         self.properties.get(TABLE_ID)?.parse().ok().map(TableId)
     }
@@ -278,4 +328,4 @@ fn position_in(texts: &BTreeMap<String, String>) -> Result<Option<(RowId, Lsn)>>
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -34,13 +34,28 @@ use vfs::Env;
 pub use connect::Options;
 
 /// A multipart upload's parts; the smallest that S3 takes are 5 MiB.
-const PART_BYTES: usize = 8 << 20;
+pub const PART_BYTES: usize = 8 << 20;
 /// How often a put whose outcome is unknown is made again.
 const UNKNOWN_TRIES: usize = 3;
 /// What the probe of conditions is called.
 const PROBE: &str = "polynya-probe";
-/// Says which database writes a warehouse.
-const OWNER: &str = "polynya-warehouse.json";
+
+/// What a place is used for: each has one database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Warehouse,
+    Backup,
+}
+
+impl Use {
+    /// The object that says which database's place it is.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Use::Warehouse => "polynya-warehouse.json",
+            Use::Backup => "polynya-backup.json",
+        }
+    }
+}
 
 /// A place in an object store, below which names are given.
 #[derive(Clone)]
@@ -53,6 +68,7 @@ pub struct Objects {
     call_max: Duration,
     /// The id of the database whose place this is to be.
     owner: Arc<str>,
+    purpose: Use,
     /// Whether it is known to be that, and safe.
     is_sure: Arc<AtomicBool>,
 }
@@ -103,14 +119,21 @@ impl Objects {
             .map_err(|e| Error::invalid(format!("`{prefix}` is no place in an object store: {e}")))?;
         let is_sure = Arc::default();
         let network = Arc::new(Network(Some(runtime)));
-        Ok(Objects { network, client, prefix, uri, call_max, owner: owner.into(), is_sure })
+        let purpose = Use::Warehouse;
+        Ok(Objects { network, client, prefix, uri, call_max, owner: owner.into(), purpose, is_sure })
+    }
+
+    /// The same place, for something else than a warehouse.
+    #[must_use]
+    pub fn used_for(self, purpose: Use) -> Objects {
+        Objects { purpose, is_sure: Arc::default(), ..self }
     }
 
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// Makes sure, once, that commits are safe here: that the store keeps to conditions, and that no other database has this
+    /// Makes sure, once, that what is put last is safe here: that the store keeps to conditions, and that no other database has this
     /// place. Nothing is committed before.
     pub fn make_sure(&self, env: &Env) -> Result<()> {
         if self.is_sure.load(Ordering::Acquire) {
@@ -125,13 +148,30 @@ impl Objects {
     /// Marks the place as that of this database.
     fn claim(&self) -> Result<()> {
         let mark = format!("{{\"database\":\"{}\"}}\n", self.owner);
-        self.put_if_absent(OWNER, mark.into()).map_err(|error| match error.kind() {
-            Kind::Exists => Error::new(Kind::InUse, format!("the warehouse {} is another database's", self.uri))
-                .hint(format!(
-                    "give each database a prefix of its own; if that one is gone for good, remove the object `{OWNER}` there"
-                )),
+        let name = self.purpose.mark();
+        self.put_if_absent(name, mark.into()).map_err(|error| match (error.kind(), self.purpose) {
+            (Kind::Exists, Use::Warehouse) => {
+                Error::new(Kind::InUse, format!("the warehouse {} is another database's", self.uri)).hint(format!(
+                    "give each database a prefix of its own; if that one is gone for good, remove the object `{name}` there"
+                ))
+            }
+            (Kind::Exists, Use::Backup) => Error::new(
+                Kind::InUse,
+                format!("a backup of another database was begun in {}", self.uri),
+            )
+            .hint("give each backup a prefix of its own"),
             _ => error,
         })
+    }
+
+    /// Whether the place was marked by whatever database.
+    pub fn is_marked(&self) -> Result<bool> {
+        self.len(self.purpose.mark()).map(|len| len.is_some())
+    }
+
+    /// Whether an object is one that [`Objects::make_sure`] makes, or what is left of one.
+    pub fn is_own(&self, name: &str) -> bool {
+        name == self.purpose.mark() || name.starts_with(PROBE)
     }
 
     /// Refuses a store that puts an object over another one although it was asked not to: two servers would overwrite each
@@ -153,7 +193,7 @@ impl Objects {
                 self.uri
             ))
             .hint(
-                "commits would not be safe there: use a store with conditional writes, or a local warehouse",
+                "what is there would not be safe: use a store with conditional writes, or a folder of this machine",
             )),
         }
     }
@@ -207,6 +247,30 @@ impl Objects {
         })
     }
 
+    /// Puts an object of any size, over another one if there is one: one block after the other until there is none. An error
+    /// of `next` is returned as it is, and nothing appears.
+    pub fn put_blocks(&self, name: &str, next: &mut dyn FnMut() -> Result<Option<Vec<u8>>>) -> Result<()> {
+        let mut upload = self.upload(name)?;
+        while let Some(block) = next()? {
+            upload.write(&block)?;
+        }
+        upload.finish()
+    }
+
+    /// Fills a buffer from `offset` on. [`Kind::Damaged`] if the object ends before, or is gone.
+    pub fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let damaged = |what: &str| Error::damaged(what).with("object", self.named(name));
+        let bytes = match self.get_range(name, offset, buffer.len() as u64) {
+            Err(error) if is_missing(&error) => return Err(damaged("an object is gone")),
+            bytes => bytes?,
+        };
+        if bytes.len() != buffer.len() {
+            return Err(damaged("an object is shorter than it was"));
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+
     /// The whole object. The error's source is [`io::ErrorKind::NotFound`] if there is none.
     pub fn get(&self, name: &str) -> Result<Bytes> {
         let key = self.key(name)?;
@@ -219,8 +283,9 @@ impl Objects {
         let key = self.key(name)?;
         let options =
             GetOptions { range: Some(GetRange::Bounded(offset..offset + len)), ..GetOptions::default() };
-        let get = async { self.client.get_opts(&key, options).await?.bytes().await };
-        self.call("reading", name, get).map_err(Error::from)
+        let client = self.client.clone();
+        let get = async move { client.get_opts(&key, options).await?.bytes().await };
+        self.call_from_anywhere("reading", name, get).map_err(Error::from)
     }
 
     /// Bytes of an object; `None` if there is none.
@@ -279,8 +344,34 @@ impl Objects {
         Ok(self.prefix.parts().chain(relative.parts()).collect())
     }
 
-    fn named(&self, name: &str) -> String {
-        format!("{}/{name}", self.uri)
+    /// An object as people are told of it; "" is the whole place.
+    pub fn named(&self, name: &str) -> String {
+        if name.is_empty() { self.uri.clone() } else { format!("{}/{name}", self.uri) }
+    }
+
+    /// [`Objects::call`] of a thread that may belong to a runtime of its own: readers'.
+    fn call_from_anywhere<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        name: &str,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> std::result::Result<T, Failed> {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let call_max = self.call_max;
+        let limited = async move {
+            // Nobody listens any more where the program ends.
+            let _ = sender.send(tokio::time::timeout(call_max, work).await);
+        };
+        match &self.network.0 {
+            Some(runtime) => drop(runtime.spawn(limited)),
+            None => drop(limited),
+        }
+        let cause = match receiver.recv() {
+            Ok(Ok(Ok(done))) => return Ok(done),
+            Ok(Ok(Err(error))) => Cause::Store(error),
+            Ok(Err(_)) | Err(_) => Cause::Late(self.call_max),
+        };
+        Err(Failed { what, named: self.named(name), cause })
     }
 
     fn call<T>(

@@ -38,6 +38,8 @@ pub struct Options {
     pub rewrite_bytes_max: u64,
     /// A data file with more rows deleted is written anew.
     pub deleted_percent_max: u64,
+    /// What readers of rows that are in the lake alone keep in memory, unpacked.
+    pub read_bytes_max: usize,
     /// Snapshots that stay however old they are.
     pub snapshots_min: usize,
     /// Snapshots beyond those stay this long, so that whoever reads one finds its files.
@@ -72,12 +74,14 @@ impl Options {
             commit_wait: Duration::from_secs(10),
             trickle_wait: Duration::from_secs(60),
             trickle_rows: 1_000,
-            lag_bytes_max: 4 << 30,
+            // A minute of all that a small machine takes in. Rows that wait are on this machine anyway.
+            lag_bytes_max: 16 << 30,
             file_bytes: 128 << 20,
             arrange_bytes: 128 << 20,
             partitions_max: 1_000,
             rewrite_bytes_max: 512 << 20,
             deleted_percent_max: 30,
+            read_bytes_max: 128 << 20,
             snapshots_min: 20,
             snapshot_age_min: Duration::from_secs(600),
             snapshots_max: 1_000,

@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema, SchemaRef, Time
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value as Json;
-use types::{Error, Lsn, Result, RowId};
+use types::{Error, Lsn, ROW_ID, ROW_ID_NAME, Result, RowId};
 
 use crate::delete_file;
 use crate::manifest::{self, Content, Entry, Status};
@@ -174,10 +174,16 @@ fn field_id(field: &Field) -> Option<i32> {
     field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
 }
 
-/// The Arrow schema of an Iceberg schema, field ids in the metadata.
+/// The Arrow schema of an Iceberg schema, field ids in the metadata. The row id has the name that tables call it by, whatever
+/// it is in Iceberg.
 fn arrow_schema(schema: &Json) -> Result<SchemaRef> {
     let fields = schema["fields"].as_array().ok_or_else(|| Error::damaged("a schema without fields"))?;
-    let fields = fields.iter().map(|field| arrow_field(field, 0)).collect::<Result<Fields>>()?;
+    let field = |field: &Json| {
+        let field = arrow_field(field, 0)?;
+        let is_row_id = field_id(&field) == Some(ROW_ID.0 as i32);
+        Ok(if is_row_id { field.with_name(ROW_ID_NAME) } else { field })
+    };
+    let fields = fields.iter().map(field).collect::<Result<Fields>>()?;
     Ok(Arc::new(Schema::new(fields)))
 }
 

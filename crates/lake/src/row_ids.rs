@@ -6,6 +6,8 @@
 
 mod scan;
 
+use std::ops::RangeInclusive;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::Int64Type;
 use bytes::Bytes;
@@ -91,7 +93,18 @@ pub struct Builder {
 impl Builder {
     /// The ids of a batch.
     pub fn extend(&mut self, column: &ArrayRef) -> Result<()> {
-        ids_of(column)?.iter().try_for_each(|id| self.push(*id as u64))
+        let ids = ids_of(column)?;
+        // As a rule none is missing between them, and then all are noted at once.
+        if let ([first, .., last], None) = (ids, &self.others)
+            && (self.rows == 0 || *first as u64 > self.last)
+            && ids.windows(2).all(|pair| pair[1] - pair[0] == 1)
+        {
+            self.rows += ids.len() as u64;
+            self.last = *last as u64;
+            self.ascending.add_all(*first as u64..=*last as u64);
+            return Ok(());
+        }
+        ids.iter().try_for_each(|id| self.push(*id as u64))
     }
 
     pub fn push(&mut self, id: u64) -> Result<()> {
@@ -145,15 +158,30 @@ impl Builder {
 }
 
 impl RowIds {
+    /// Higher ids than all before.
+    fn add_all(&mut self, ids: RangeInclusive<u64>) {
+        let (first, last) = (halves(*ids.start()), halves(*ids.end()));
+        if first.0 != last.0 {
+            return ids.into_iter().for_each(|id| self.add(id));
+        }
+        let part = self.part(first.0);
+        part.ids.insert_range(first.1..=last.1);
+        self.rows += ids.end() - ids.start() + 1;
+    }
+
     /// A higher id than all before.
     fn add(&mut self, id: u64) {
         let (high, low) = halves(id);
+        self.part(high).ids.try_push(low).expect("ids ascend");
+        self.rows += 1;
+    }
+
+    /// The part of the ids with this upper half, the highest so far.
+    fn part(&mut self, high: u32) -> &mut Part {
         if self.parts.last().is_none_or(|part| part.high != high) {
             self.parts.push(Part { high, before: self.rows, ids: RoaringBitmap::new() });
         }
-        let part = self.parts.last_mut().expect("pushed above");
-        part.ids.try_push(low).expect("ids ascend");
-        self.rows += 1;
+        self.parts.last_mut().expect("pushed above")
     }
 }
 

@@ -15,8 +15,9 @@
 //! | `vector(n)` | `list<float>`, elements required | three-level list of FLOAT |
 //! | `point`, `point3d` | `struct<lon, lat>`, `struct<x, y, z>` of required `double` | group |
 //!
-//! Field ids are the column ids. The fields inside vectors and points have no column id; theirs follow from the column's
-//! ([`inner_id`]), far above any that a table gives out.
+//! Field ids are the column ids. The row id, `_row_id` elsewhere, has a name of its own here ([`ROW_ID_NAME`]). The fields
+//! inside vectors and points have no column id; theirs follow from the column's ([`inner_id`]), far above any that a table
+//! gives out.
 
 use std::sync::Arc;
 
@@ -24,10 +25,15 @@ use arrow::datatypes::SchemaRef;
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use serde_json::{Value as Json, json};
-use types::{ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef};
+use types::{ColumnId, DataType, Error, ROW_ID, Result, TIME, TIME_NAME, TableDef};
 
 use crate::layout::Layout;
 use crate::single::SingleType;
+
+/// What Iceberg and Parquet call the row id. Iceberg keeps `_row_id` for itself, as it does `_file`, `_pos`, `_deleted`,
+/// `_spec_id`, `_partition`, `_last_updated_sequence_number`, `_commit_snapshot_id`, `_change_type` and `_change_ordinal`:
+/// its runtime for Spark refuses every query that has a column of such a name. Names that begin with `_` are no user's.
+pub const ROW_ID_NAME: &str = "_polynya_row_id";
 
 /// What follows from a definition alone; made once for it (O1).
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! A table's lake as it stands: read from its own files, or what a commit made of the one before.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,6 +12,7 @@ use crate::cache::Cache;
 use crate::delete_file;
 use crate::manifest::{DataFile, Entry, ManifestFile};
 use crate::metadata::Metadata;
+use crate::outside::Offers;
 use crate::schema::Columns;
 use crate::spec::Specs;
 use crate::store::Store;
@@ -50,6 +52,15 @@ pub struct Lake {
     /// The last step from here failed.
     pub(crate) failing: AtomicBool,
     pub(crate) cache: Arc<Cache>,
+    /// What others ask of it.
+    pub(crate) offers: Arc<Offers>,
+}
+
+/// What the lakes of all tables of a materializer share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub cache: Arc<Cache>,
+    pub offers: Arc<Offers>,
 }
 
 /// Files to remove once a commit is published. Taken once; what is not taken goes over to the next commit.
@@ -65,13 +76,23 @@ impl Garbage {
         self.0.lock().push(path);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     pub fn paths(&self) -> Vec<PathBuf> {
         self.0.lock().clone()
     }
 
-    /// Removes what is in it, and tells how many files that are and how large. What could not be removed stays.
-    pub fn remove(&self, store: &Store, counts: bool) -> Result<(u64, u64)> {
+    /// Removes what is in it and not held by a reader, and tells how many files that are and how large. What could not be
+    /// removed stays.
+    pub fn remove(&self, store: &Store, held: &HashSet<PathBuf>, counts: bool) -> Result<(u64, u64)> {
         let mut paths = std::mem::take(&mut *self.0.lock());
+        if !held.is_empty() {
+            let (stay, go): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| held.contains(path));
+            self.0.lock().extend(stay);
+            paths = go;
+        }
         let mut removed = (0, 0);
         while let Some(path) = paths.last() {
             let bytes = if counts { store.len(path) } else { Ok(0) };

@@ -47,6 +47,19 @@ impl Store {
         }
     }
 
+    /// So many bytes of a file from `offset` on, or as many as there are. May be called from anywhere: in an object store it
+    /// waits for no runtime of the caller's.
+    pub fn read_range(&self, path: &Path, offset: u64, len: u64) -> Result<Bytes> {
+        match &self.objects {
+            None => {
+                let bytes = files::read(&self.env, path)?;
+                let end = (offset.saturating_add(len)).min(bytes.len() as u64);
+                Ok(bytes.slice(offset.min(end) as usize..end as usize))
+            }
+            Some(objects) => objects.get_range(name(path)?, offset, len),
+        }
+    }
+
     /// Whether there is a file of this name.
     pub fn exists(&self, path: &Path) -> Result<bool> {
         match &self.objects {
@@ -147,6 +160,14 @@ impl Store {
     pub fn sync_dir(&self, dir: &Path) -> Result<()> {
         match &self.objects {
             None => files::sync_dir(&self.env, dir),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Makes what another program wrote into a file durable; the name is so after [`Store::sync_dir`].
+    pub fn sync(&self, path: &Path) -> Result<()> {
+        match &self.objects {
+            None => files::sync(&self.env, path),
             Some(_) => Ok(()),
         }
     }

@@ -1,13 +1,17 @@
 //! The whole of it: through the engine on a simulated machine, and on its own.
 
+mod backups;
 mod cadence;
 mod commits;
 mod contract;
+mod costs;
 mod crashes;
 mod erasure;
+mod evicted;
 mod files;
 mod layouts;
 mod names;
+mod outside;
 mod remote;
 pub(crate) mod support;
 mod upkeep;

@@ -19,6 +19,24 @@ use crate::single::{Single, shortest};
 const HOUR_US: i64 = 3_600_000_000;
 const DAY_US: i64 = 24 * HOUR_US;
 
+/// A transform as Iceberg writes it; `None`: it is none of these.
+pub fn parse(text: &str) -> Option<Transform> {
+    let (called, number) = match text.strip_suffix(']').and_then(|text| text.split_once('[')) {
+        Some((called, number)) => (called, Some(number.parse().ok().filter(|n: &u32| *n > 0)?)),
+        None => (text, None),
+    };
+    Some(match (called, number) {
+        ("identity", None) => Transform::Identity,
+        ("bucket", Some(count)) => Transform::Bucket(count),
+        ("truncate", Some(width)) => Transform::Truncate(width),
+        ("year", None) => Transform::Year,
+        ("month", None) => Transform::Month,
+        ("day", None) => Transform::Day,
+        ("hour", None) => Transform::Hour,
+        _ => return None,
+    })
+}
+
 /// Each value under a transform; nulls stay null.
 pub fn apply(transform: Transform, column: &ArrayRef) -> Result<ArrayRef> {
     match transform {

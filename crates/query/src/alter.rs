@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
 use engine::{Op, View};
 use types::{Change, Error, Kind, Result, TableDef, Value, name};
 
-use crate::ddl::{default_value, later, layout, time_column, time_to_live, unique_index};
+use crate::ddl::{default_value, hot, later, layout, time_column, time_to_live, unique_index};
 use crate::names::Written;
 use crate::planner::table;
 use crate::sql_type;
@@ -123,6 +123,9 @@ fn option(option: &SqlOption) -> Result<Change> {
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("ttl") => {
             Ok(Change::SetTtl { to: time_to_live(value)? })
         }
+        SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("hot") => {
+            Ok(Change::SetHot { to: hot(value)? })
+        }
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("time") => {
             Ok(Change::SetTime { to: time_column(value)? })
         }
@@ -133,7 +136,7 @@ fn option(option: &SqlOption) -> Result<Change> {
             Ok(Change::SetSortBy { to: layout("sort_by", value)? })
         }
         other => Err(later(&format!("ALTER TABLE … SET ({other})"))
-            .hint("`ttl`, `time`, `partition_by` and `sort_by` may be set")),
+            .hint("`ttl`, `hot`, `time`, `partition_by` and `sort_by` may be set")),
     }
 }
 

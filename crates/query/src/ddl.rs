@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     IndexType, NullsDistinctOption, ObjectNamePart, SqlOption, TableConstraint, UniqueConstraint,
     Value as SqlValue,
 };
-use types::{DataType, Error, NewIndex, Result, TableDef, TableId, Value, name};
+use types::{DataType, Error, Hot, NewIndex, Result, TableDef, TableId, Value, name};
 
 use crate::names::Written;
 use crate::{literal, sql_type};
@@ -119,6 +119,10 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
                 def.options.retention = Some(micros);
             }
             "ttl" => def.options.ttl = time_to_live(value)?,
+            "hot" => {
+                def.set_hot(hot(value)?);
+                def.check_hot()?;
+            }
             "time" => {
                 let wanted = text(value).ok_or_else(|| wrong("a column"))?;
                 let column = def.schema.column_named(&wanted).ok_or_else(|| wrong("a column"))?;
@@ -131,7 +135,7 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
             "sort_by" => def.set_sort_by(&layout("sort_by", value)?)?,
             other => {
                 return Err(Error::invalid(format!("`{}` is no option of a table", name::printable(other)))
-                    .hint("options are ttl, time, lake, retention, partition_by and sort_by"));
+                    .hint("options are hot, ttl, time, lake, retention, partition_by and sort_by"));
             }
         }
     }
@@ -148,6 +152,39 @@ pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
             "a time as '7 days', or none, is expected for `ttl`, {value} was given"
         ))),
     }
+}
+
+/// What `hot = …` says: a time as '24 hours', bytes as '10 GB', or none.
+pub(crate) fn hot(value: &Expr) -> Result<Option<Hot>> {
+    let text = text(value).unwrap_or_default();
+    match (duration(&text), bytes(&text)) {
+        (Some(micros), _) => Ok(Some(Hot::Micros(micros))),
+        (None, Some(bytes)) => Ok(Some(Hot::Bytes(bytes))),
+        _ if text.eq_ignore_ascii_case("none") => Ok(None),
+        _ => Err(Error::invalid(format!(
+            "a time as '24 hours', bytes as '10 GB', or none, is expected for `hot`, {value} was given"
+        ))),
+    }
+}
+
+/// `10 GB`, `512mb`, `1 TiB`.
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let count: u64 = text[..digits].parse().ok()?;
+    let unit: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "b" | "bytes" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        "tib" => 1 << 40,
+        _ => return None,
+    };
+    count.checked_mul(unit)
 }
 
 /// What `time = …` says of a table that exists: a column, or none.
@@ -324,6 +361,10 @@ mod tests {
     #[test]
     fn options_are_checked() {
         let with = |options: &str| def(&format!("create table t (x int, at timestamp) with ({options})"));
+        let hot = |text| with(text).unwrap().options;
+        assert_eq!(hot("hot = '24 hours'").hot, Some(types::Hot::Micros(86_400_000_000)));
+        assert_eq!(hot("hot = '10 GB'").hot, Some(types::Hot::Bytes(10_000_000_000)));
+        assert_eq!(hot("hot = '10 GB'").lake, Some(true), "it has a lake from now on");
         assert_eq!(with("retention = '2 days'").unwrap().options.retention, Some(172_800_000_000));
         assert_eq!(with("ttl = '90 minutes'").unwrap().options.ttl, Some(5_400_000_000));
         assert_eq!(with("ttl = none").unwrap().options.ttl, None);
@@ -335,6 +376,9 @@ mod tests {
         for bad in [
             "lake = 3",
             "retention = 'soon'",
+            "hot = 'warm'",
+            "hot = '10'",
+            "lake = false, hot = '1 day'",
             "time = 'x'",
             "speed = 'high'",
             "ttl = '0 s'",
@@ -346,6 +390,8 @@ mod tests {
             assert!(with(bad).is_err(), "{bad}");
         }
         assert!(def("create table t (x int primary key) with (retention = '1h')").is_err());
+        assert!(def("create table t (x int primary key) with (hot = '1h')").is_err());
+        assert!(def("create table t (x int unique) with (hot = '1h')").is_err());
     }
 
     #[test]

@@ -238,9 +238,10 @@ fn split(pieces: Vec<Piece>, count: usize) -> Vec<Part> {
     let mut parts = Vec::with_capacity(count);
     let mut part = Vec::new();
     let mut rows = 0;
+    let are_ordered = pieces.iter().all(Piece::is_in_row_order);
     for piece in pieces {
         // Rows of the past come behind the others and begin again at smaller ids; each part is in order.
-        if part.last().is_some_and(|last: &Piece| last.row_range().1 >= piece.row_range().0) {
+        if are_ordered && part.last().is_some_and(|last: &Piece| last.row_range().1 >= piece.row_range().0) {
             parts.push(Part::Pieces(std::mem::take(&mut part)));
             rows = 0;
         }

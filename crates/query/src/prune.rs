@@ -374,7 +374,18 @@ pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId
 
 /// Whether a piece can hold a row that passes all tests.
 pub(crate) fn may_match(piece: &Piece, tests: &[Test]) -> bool {
-    tests.iter().all(|test| possible(test, &|column| zone(piece, column)))
+    tests.iter().all(|test| possible(test, &|column| zone(piece, column)) && !lacks(piece, test))
+}
+
+/// Whether a piece is of a partition that has no row which passes a test.
+fn lacks(piece: &Piece, test: &Test) -> bool {
+    match test {
+        Test::And(parts) => parts.iter().any(|part| lacks(piece, part)),
+        Test::Or(parts) => !parts.is_empty() && parts.iter().all(|part| lacks(piece, part)),
+        Test::Compare { column, op: Operator::Eq, value } => piece.lacks(*column, value),
+        Test::OneOf { column, values } => values.iter().all(|value| piece.lacks(*column, value)),
+        _ => false,
+    }
 }
 
 fn zone(piece: &Piece, column: ColumnId) -> Option<Zone> {

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
+use http_body::Body;
 use http_body_util::BodyExt;
 use types::{Error, Kind};
 
@@ -46,7 +46,11 @@ impl Held {
 
 /// Reads the whole body. A body over the limit is refused at its first sign: by its Content-Length before a byte of it
 /// is read.
-pub async fn read(app: &Shared, headers: &HeaderMap, mut body: Body) -> Result<Held> {
+pub async fn read<B: Body<Data = Bytes> + Unpin>(
+    app: &Shared,
+    headers: &HeaderMap,
+    mut body: B,
+) -> Result<Held> {
     let options = &app.options;
     let mut held = Held { bytes: Bytes::new(), app: app.clone(), share: 0 };
     let announced = headers

@@ -5,15 +5,16 @@
 //! many requests share a connection: each of its streams is a [`Connection`] of its own, with the same phases.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use vfs::{Mutex, Rank};
 
 use crate::app::Shared;
@@ -54,7 +55,8 @@ pub struct Connection {
     pub requests: AtomicU32,
     /// A request's body was not read to its end: the client may still be sending what nobody wants.
     pub unread: AtomicBool,
-    ended: Notify,
+    /// Told that it has to end, and why: `NOT_ENDED` until then. Each poll of a connection looks here, so it takes no lock.
+    ended: AtomicWaker,
     end_reason: AtomicU8,
     /// The socket, when it was let go while its client may still be sending.
     leftover: Mutex<Option<(TcpStream, Open)>>,
@@ -88,8 +90,8 @@ impl Connection {
             blocked_ms: AtomicU64::new(0),
             requests: AtomicU32::new(0),
             unread: AtomicBool::new(false),
-            ended: Notify::new(),
-            end_reason: AtomicU8::new(u8::MAX),
+            ended: AtomicWaker::new(),
+            end_reason: AtomicU8::new(NOT_ENDED),
             leftover: Mutex::new(Rank::new(14, "server leftover socket"), None),
             streams: Mutex::new(Rank::new(15, "server streams"), Vec::new()),
             carrier,
@@ -159,8 +161,8 @@ impl Connection {
     }
 
     fn end(&self, reason: Close) {
-        self.end_reason.store(reason as u8, Relaxed);
-        self.ended.notify_one();
+        self.end_reason.store(reason as u8, Release);
+        self.ended.wake();
     }
 
     /// Ends its streams that are overdue: what one of them waits for need not end the others.
@@ -173,10 +175,17 @@ impl Connection {
         }
     }
 
-    /// Resolves when [`Watch::sweep`] found the connection overdue.
+    /// Resolves when [`Watch::sweep`] found the connection overdue, each time anew, and when the server stops. One task
+    /// waits for it.
     pub async fn ended(&self) -> Close {
-        self.ended.notified().await;
-        Close::ALL.get(usize::from(self.end_reason.load(Relaxed))).copied().unwrap_or(Close::Stop)
+        std::future::poll_fn(|cx| {
+            self.ended.register(cx.waker());
+            match self.end_reason.swap(NOT_ENDED, AcqRel) {
+                NOT_ENDED => Poll::Pending,
+                reason => Poll::Ready(Close::ALL.get(usize::from(reason)).copied().unwrap_or(Close::Stop)),
+            }
+        })
+        .await
     }
 }
 
@@ -189,6 +198,9 @@ impl Drop for Connection {
     }
 }
 
+/// No reason.
+const NOT_ENDED: u8 = u8::MAX;
+
 /// Ends connections that are overdue.
 #[derive(Debug, Default)]
 pub struct Watch {
@@ -198,6 +210,11 @@ pub struct Watch {
 impl Watch {
     pub fn add(&mut self, connection: &Arc<Connection>) {
         self.connections.push(Arc::downgrade(connection));
+    }
+
+    /// Ends all between their answers: the server stops.
+    pub fn stop(&mut self) {
+        self.connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.end(Close::Stop));
     }
 
     pub fn sweep(&mut self, options: &Options) {

@@ -18,8 +18,7 @@ pub enum Encoding {
 impl Encoding {
     /// What a request says that its body is.
     pub fn of(headers: &HeaderMap) -> Result<Self, Failure> {
-        let said =
-            headers.get(header::CONTENT_ENCODING).map_or("", |value| value.to_str().unwrap_or("\u{fffd}"));
+        let said = single(headers, &header::CONTENT_ENCODING)?.unwrap_or_default();
         Encoding::parse(said).ok_or_else(|| {
             let what = format!("`{}` cannot be undone", name::printable(said));
             Failure::unsupported(what, "send gzip, zstd or neither")
@@ -34,6 +33,37 @@ impl Encoding {
             "zstd" => Some(Encoding::Zstd),
             _ => None,
         }
+    }
+}
+
+/// What a header says that stands once, or not at all. Two of them would mean one thing here and another to whatever
+/// program stands before.
+pub fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a str>, Failure> {
+    let mut values = headers.get_all(name).iter();
+    let said = values.next().map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    match values.next() {
+        None => Ok(said),
+        Some(_) => {
+            let error = Error::invalid(format!("the header `{name}` is there more than once"));
+            Err(error.hint("send it once").into())
+        }
+    }
+}
+
+/// Refuses text that is said to be anything but UTF-8: read as that it could be other text, and nobody would notice.
+pub fn is_utf8(media_type: &str) -> Result<(), Failure> {
+    let charset = media_type.split(';').skip(1).find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        name.trim()
+            .eq_ignore_ascii_case("charset")
+            .then(|| value.trim().trim_matches('"').to_ascii_lowercase())
+    });
+    match charset.as_deref() {
+        None | Some("utf-8" | "utf8" | "us-ascii" | "ascii") => Ok(()),
+        Some(other) => Err(Failure::unsupported(
+            format!("the body is said to be `{}`, and text is read as UTF-8", name::printable(other)),
+            "send it as UTF-8",
+        )),
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use types::{
-    Change, ColumnId, DataType, Error, Kind, NewIndex, Path, Result, TableDef, TableId, Value, name,
+    Change, ColumnId, DataType, Error, Hot, Kind, NewIndex, Path, Result, TableDef, TableId, Value, name,
 };
 
 /// The body of `PUT /v1/tables/{table}`.
@@ -17,8 +17,8 @@ pub struct Definition {
     pub primary_key: Option<Vec<String>>,
     pub time: Option<String>,
     pub lake: Option<bool>,
-    /// Seconds.
-    pub retention: Option<i64>,
+    /// Seconds, stored only; or what stays on this machine, and when rows are deleted.
+    pub retention: Option<Retention>,
     /// Seconds.
     pub ttl: Option<i64>,
     /// `None`: as it is.
@@ -27,6 +27,54 @@ pub struct Definition {
     pub sort_by: Option<Vec<String>>,
     /// All that the table is to have; `None`: those that it has.
     pub indexes: Option<Vec<IndexDefinition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Retention {
+    Seconds(i64),
+    Kept(Kept),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    #[serde(default, deserialize_with = "given_hot")]
+    pub hot: Option<Option<HotDefinition>>,
+    /// Seconds: what `ttl` says.
+    pub expire: Option<i64>,
+}
+
+/// One of the two.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HotDefinition {
+    pub hours: Option<f64>,
+    pub bytes: Option<u64>,
+}
+
+impl HotDefinition {
+    fn understand(&self) -> Result<Hot> {
+        let micros = |hours: f64| {
+            let micros = hours * 3_600e6;
+            (1e6..9e18).contains(&micros).then_some(Hot::Micros(micros as i64))
+        };
+        let hot = match (self.hours, self.bytes) {
+            (Some(hours), None) => micros(hours),
+            (None, Some(bytes)) => Some(Hot::Bytes(bytes)),
+            _ => None,
+        };
+        hot.ok_or_else(|| {
+            Error::invalid("`hot` says for how long or how much of a table stays on this machine")
+                .hint(r#"write {"hours": 24} or {"bytes": 10000000000}"#)
+        })
+    }
+}
+
+fn given_hot<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<Option<HotDefinition>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -128,8 +176,8 @@ impl Definition {
         }
         def.options.lake = self.lake;
         def.options.retention = match self.retention {
-            None => None,
-            Some(seconds) => Some(
+            None | Some(Retention::Kept(_)) => None,
+            Some(Retention::Seconds(seconds)) => Some(
                 seconds
                     .checked_mul(1_000_000)
                     .filter(|us| *us > 0)
@@ -137,6 +185,10 @@ impl Definition {
             ),
         };
         def.options.ttl = self.ttl_micros()?;
+        if let Some(hot) = self.hot()? {
+            def.set_hot(hot);
+            def.check_hot()?;
+        }
         def.set_partition_by(self.partition_by.as_deref().unwrap_or_default())?;
         def.set_sort_by(self.sort_by.as_deref().unwrap_or_default())?;
         Ok(def)
@@ -148,7 +200,31 @@ impl Definition {
             let micros = seconds.checked_mul(1_000_000).filter(|micros| *micros > 0);
             micros.ok_or_else(|| Error::invalid(format!("rows cannot live for {seconds} s")))
         };
-        self.ttl.map(micros).transpose()
+        let expire = match &self.retention {
+            Some(Retention::Kept(kept)) => kept.expire,
+            _ => None,
+        };
+        if let (Some(ttl), Some(expire)) = (self.ttl, expire)
+            && ttl != expire
+        {
+            return Err(Error::invalid("`ttl` and `retention.expire` say the same, and differ")
+                .hint("write one of the two"));
+        }
+        self.ttl.or(expire).map(micros).transpose()
+    }
+
+    /// What stays on this machine, if the definition says so.
+    pub fn hot(&self) -> Result<Option<Option<Hot>>> {
+        let Some(Retention::Kept(Kept { hot: Some(hot), .. })) = &self.retention else { return Ok(None) };
+        hot.as_ref().map(HotDefinition::understand).transpose().map(Some)
+    }
+
+    /// The number of seconds that is stored only.
+    pub fn retention_seconds(&self) -> Option<i64> {
+        match self.retention {
+            Some(Retention::Seconds(seconds)) => Some(seconds),
+            _ => None,
+        }
     }
 }
 
@@ -298,6 +374,16 @@ pub fn describe(def: &TableDef) -> Json {
     }
     if let Some(retention) = def.options.retention {
         shown["retention"] = json!(retention / 1_000_000);
+    }
+    if let Some(hot) = def.options.hot {
+        let hot = match hot {
+            Hot::Micros(micros) => json!({ "hours": micros as f64 / 3_600e6 }),
+            Hot::Bytes(bytes) => json!({ "bytes": bytes }),
+        };
+        shown["retention"] = json!({ "hot": hot });
+        if let Some(ttl) = def.options.ttl {
+            shown["retention"]["expire"] = json!(ttl / 1_000_000);
+        }
     }
     if let Some(ttl) = def.options.ttl {
         shown["ttl"] = json!(ttl / 1_000_000);

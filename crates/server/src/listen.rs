@@ -300,8 +300,7 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
     close: impl Fn(Pin<&mut C>),
 ) {
     let mut http = Box::pin(http);
-    let mut stopping = app.stopping.subscribe();
-    let mut ending = *stopping.borrow();
+    let mut ending = *app.stopping.borrow();
     if ending {
         close(http.as_mut());
     }
@@ -316,6 +315,14 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
                 break;
             }
             reason = connection.ended() => {
+                if reason == Close::Stop {
+                    if !ending {
+                        app.telemetry.closed(reason);
+                        ending = true;
+                        close(http.as_mut());
+                    }
+                    continue;
+                }
                 // An idle connection is closed by hyper, between answers; found here again, it is cut.
                 if reason == Close::Idle && !ending {
                     app.telemetry.closed(reason);
@@ -327,11 +334,6 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
                     }
                     break;
                 }
-            }
-            _ = stopping.changed(), if !ending => {
-                app.telemetry.closed(Close::Stop);
-                ending = true;
-                close(http.as_mut());
             }
         }
     }
@@ -347,12 +349,16 @@ async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>
     let mut watch = Watch::default();
     let mut stopping = app.stopping.subscribe();
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = stopping.changed() => return,
-        }
+        let stops = tokio::select! {
+            () = tokio::time::sleep(pause) => false,
+            _ = stopping.changed() => true,
+        };
         while let Ok(connection) = opened.try_recv() {
             watch.add(&connection);
+        }
+        if stops {
+            // What is accepted from here on looks for itself.
+            return watch.stop();
         }
         watch.sweep(options);
     }

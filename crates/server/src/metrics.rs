@@ -185,6 +185,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.counter("seals_total", "Heads sealed into segments.", s.seals);
     t.counter("compactions_total", "Compactions.", s.compactions);
     t.counter("compressions_total", "Those of them that compressed a cold segment.", s.compressions);
+    t.counter("evictions_total", "Segments whose rows were left to the lake.", s.evictions);
     t.counter("manifests_total", "Manifests written.", s.manifests);
     t.counter("background_bytes_total", "Bytes written by seals and compactions.", s.background_bytes);
     t.counter("background_errors_total", "Background work that failed.", s.background_errors);
@@ -261,6 +262,10 @@ fn ask(t: &mut Text, app: &App) {
 }
 
 fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
+    tiers(t, tables);
+    if let Some(reads) = &app.options.lake_reads {
+        lake_reads(t, reads.counts());
+    }
     if let Some(search) = &app.options.search {
         t.gauge("searches_waiting", "Searches that run or wait for a thread.", search.waiting());
     }
@@ -283,6 +288,37 @@ fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
         f64::from(u8::from(s.state == engine::State::Building))
     });
     figure("derived_failing", "1 while its last step failed.", &|s| f64::from(u8::from(s.error.is_some())));
+}
+
+/// Of rows that are in the lake alone.
+fn lake_reads(t: &mut Text, counts: lake::Counts) {
+    t.counter("lake_read_row_groups_total", "Row groups that something was unpacked of.", counts.row_groups);
+    t.counter(
+        "lake_read_parts_total",
+        "Parts of them that were unpacked, up to 16,384 rows each.",
+        counts.parts,
+    );
+    t.counter("lake_read_bytes_total", "Bytes that were unpacked.", counts.bytes);
+    t.counter("lake_read_found_total", "Columns of parts that were still unpacked.", counts.found);
+    t.counter("lake_read_requests_total", "Requests to the object store.", counts.requests);
+    t.gauge("lake_read_kept_bytes", "Bytes that are kept unpacked.", counts.kept_bytes);
+    t.gauge("lake_read_kept_bytes_max", "At most so many are.", counts.kept_bytes_max);
+}
+
+/// Of tables that let go of rows.
+fn tiers(t: &mut Text, tables: &[Arc<table::Snapshot>]) {
+    let tiered: Vec<_> =
+        tables.iter().filter(|table| table.def().options.hot.is_some() || table.has_evicted()).collect();
+    let mut figure = |name: &str, help: &str, value: &dyn Fn(&table::Snapshot) -> u64| {
+        t.head(name, "gauge", help);
+        for table in &tiered {
+            t.line(name, &[("table", types::name::short_table_name(&table.def().name))], value(table));
+        }
+    };
+    figure("hot_rows", "Rows on this machine.", &|table| table.rows() - table.evicted().0);
+    figure("hot_bytes", "Bytes of them, in memory and files.", &engine::hot_bytes);
+    figure("lake_only_rows", "Rows that the lake alone has.", &|table| table.evicted().0);
+    figure("lake_only_bytes", "About what they would take here.", &|table| table.evicted().1);
 }
 
 fn threads(t: &mut Text) {

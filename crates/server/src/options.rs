@@ -61,6 +61,8 @@ pub struct Options {
     pub lake: Option<Arc<lake::Materializer>>,
     /// Where the Iceberg REST catalog keeps tables of others; without it its routes answer 404.
     pub catalog: Option<lake::catalog::Store>,
+    /// Tells of rows that were read in the lake.
+    pub lake_reads: Option<lake::Reads>,
     /// What it tells its clients of how files are reached: properties as Iceberg names them.
     pub catalog_defaults: BTreeMap<String, String>,
     /// Full name of the vault whose pages are everything that no route is; without such a table there is no site.
@@ -108,6 +110,7 @@ impl Default for Options {
             search: None,
             lake: None,
             catalog: None,
+            lake_reads: None,
             catalog_defaults: BTreeMap::new(),
             site: None,
             storm: None,

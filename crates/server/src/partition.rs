@@ -129,6 +129,9 @@ impl Partition {
 
 /// By its name in the lake, or what Iceberg's own builders call it: without the count or the width.
 fn find<'l>(layout: &'l Layout, wanted: &str) -> Option<&'l PartitionColumn> {
+    // The row id is called otherwise there.
+    let in_lake = wanted.strip_prefix(types::ROW_ID_NAME).map(|rest| format!("{}{rest}", lake::ROW_ID_NAME));
+    let wanted = in_lake.as_deref().unwrap_or(wanted);
     if let Some(exact) = layout.partitions.iter().find(|field| field.name == wanted) {
         return Some(exact);
     }

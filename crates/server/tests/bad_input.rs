@@ -3,6 +3,8 @@
 #[path = "bad_input/bodies.rs"]
 mod bodies;
 mod common;
+#[path = "bad_input/matrix.rs"]
+mod matrix;
 
 use std::time::{Duration, Instant};
 

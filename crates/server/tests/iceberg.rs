@@ -5,6 +5,8 @@ mod commits;
 mod common;
 #[path = "iceberg/own.rs"]
 mod own;
+#[path = "iceberg/replaced.rs"]
+mod replaced;
 #[path = "iceberg/structure.rs"]
 mod structure;
 

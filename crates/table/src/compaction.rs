@@ -15,6 +15,9 @@ use crate::{Segment, SegmentMeta, Snapshot, cluster};
 pub struct Policy {
     /// Merge as soon as this many neighbours are of one size class (factor 4) or smaller.
     pub fan_in: usize,
+    /// As many where none of them is small and readers look for no row by its key or time: there a further segment costs a
+    /// reader next to nothing, and each merge writes every row once more.
+    pub large_fan_in: usize,
     /// No merge makes a segment larger than this.
     pub segment_bytes_max: u64,
     /// Nor one of more rows, if the table has a key or a time column: while a segment is written, each of its rows takes
@@ -31,6 +34,7 @@ impl Default for Policy {
     fn default() -> Self {
         Policy {
             fan_in: 4,
+            large_fan_in: 16,
             segment_bytes_max: 1 << 30,
             keyed_rows_max: 8 << 20,
             deleted_ratio_max: 0.3,
@@ -42,6 +46,8 @@ impl Default for Policy {
 /// Segments below this size are one class. Sizes are those before compression, or compressed ones would be merged again and
 /// again with what is younger.
 const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
+/// From here on a segment is large.
+const LARGE_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 
 /// Which neighbours to merge next, in row-id order; `None`: nothing is worth it. Segments that cannot be read are left
 /// alone, whatever they cost: merging them would drop their rows.
@@ -51,14 +57,17 @@ const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 /// rows had to be deleted first.
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let entries = &snapshot.parts.segments;
-    let usable = |e: &Entry| !e.segment.is_damaged();
+    // What the lake alone has is merged there.
+    let usable = |e: &Entry| !e.segment.is_damaged() && !e.segment.is_evicted();
     let bounded = snapshot.def().is_keyed() || cluster::time_column(snapshot.def()).is_some();
     let rows_max = if bounded { policy.keyed_rows_max } else { u64::MAX };
     let alone = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
         let is_deleted = rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64;
         // What is damaged beside the rows is whole in what is written of them.
-        usable(e) && (is_deleted || e.segment.is_rebuilt())
+        // Nothing is left to find in the lake.
+        let is_empty = e.segment.is_evicted() && e.live() == 0;
+        is_empty || usable(e) && (is_deleted || e.segment.is_rebuilt())
     });
     if let Some(entry) = alone {
         return Some(vec![entry.segment.id()]);
@@ -82,7 +91,9 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
             bytes <= policy.segment_bytes_max && rows <= rows_max
         });
         run = &run[..fits.count()];
-        if run.len() >= policy.fan_in.max(2)
+        let is_large = |e: &Entry| e.segment.raw_bytes() >= LARGE_BYTES;
+        let fan_in = if !bounded && run.iter().all(is_large) { policy.large_fan_in } else { policy.fan_in };
+        if run.len() >= fan_in.max(2)
             && at_least_doubles(run)
             && best.is_none_or(|(smallest, _)| class < smallest)
         {
@@ -112,7 +123,7 @@ pub fn compressible<'a>(
     let bytes_min = policy.compressed_bytes_min;
     let wanted = move |e: &&Entry| {
         let is_large = e.live() > 0 && e.segment.meta().bytes >= bytes_min;
-        is_large && !e.segment.is_compressed() && !e.segment.is_damaged()
+        is_large && !e.segment.is_evicted() && !e.segment.is_compressed() && !e.segment.is_damaged()
     };
     snapshot.parts.segments.iter().filter(wanted).map(|e| (&e.segment, e.segment.meta().last_time))
 }
@@ -146,6 +157,9 @@ pub fn merge(
     }
     if taken.iter().all(|e| e.live() == 0) {
         return Ok(None);
+    }
+    if taken.iter().any(|e| e.segment.is_evicted()) {
+        return Err(Error::internal("rows that are in the lake alone were to be merged here"));
     }
     let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
     let mut write = || {

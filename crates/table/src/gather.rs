@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
-use types::{Error, Result};
+use types::{Error, Result, RowId};
 
 use crate::Projection;
 use crate::head::Stored;
@@ -43,7 +43,16 @@ impl Hasher for Places {
 #[derive(Debug)]
 enum Source<'a> {
     Lying(Arc<Stored>),
-    Packed { segment: &'a Segment, block: usize, rows: Vec<u32> },
+    Packed {
+        segment: &'a Segment,
+        block: usize,
+        rows: Vec<u32>,
+    },
+    /// In the lake, by row ids.
+    Away {
+        segment: &'a Segment,
+        rows: Vec<RowId>,
+    },
 }
 
 impl<'a> Gather<'a> {
@@ -79,9 +88,28 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    pub fn finish(self, projection: &Projection) -> Result<RecordBatch> {
-        let unpack = |source| match source {
+    /// [`Gather::add`] of a row that is in the lake alone.
+    pub fn add_away(&mut self, segment: &'a Segment, row: RowId) {
+        let place = (std::ptr::from_ref(segment).addr(), None);
+        let source = *self.known.entry(place).or_insert_with(|| {
+            self.sources.push(Source::Away { segment, rows: Vec::new() });
+            self.sources.len() - 1
+        });
+        if let Source::Away { rows, .. } = &mut self.sources[source] {
+            self.picks.push((source, rows.len()));
+            rows.push(row);
+        }
+    }
+
+    pub fn finish(mut self, projection: &Projection) -> Result<RecordBatch> {
+        let away = self.fetch(projection)?;
+        let unpack = |(at, source)| match source {
             Source::Lying(stored) => Ok(stored),
+            Source::Away { .. } => {
+                let batch = away.iter().find(|(of, _)| *of == at).map(|(_, batch)| batch.clone());
+                let batch = batch.ok_or_else(|| Error::internal("rows of the lake were not fetched"))?;
+                Ok(Arc::new(Stored { batch, layout: projection.layout()? }))
+            }
             Source::Packed { segment, block, rows } => {
                 let stored = segment.block(block, Need::Columns(projection))?;
                 let batch = take_record_batch(&stored.batch, &UInt32Array::from(rows));
@@ -89,7 +117,7 @@ impl<'a> Gather<'a> {
                 Ok(Arc::new(Stored { batch, layout: stored.layout.clone() }))
             }
         };
-        let sources = self.sources.into_iter().map(unpack).collect::<Result<Vec<_>>>()?;
+        let sources = self.sources.into_iter().enumerate().map(unpack).collect::<Result<Vec<_>>>()?;
         match self.picks[..] {
             [] => Ok(projection.empty()),
             [(source, index)] => {
@@ -101,5 +129,22 @@ impl<'a> Gather<'a> {
                 projection.gather(sources, &self.picks)
             }
         }
+    }
+
+    /// The rows that are in the lake, of each source, ascending. The picks are made to point to them.
+    fn fetch(&mut self, projection: &Projection) -> Result<Vec<(usize, RecordBatch)>> {
+        let mut fetched = Vec::new();
+        for (at, source) in self.sources.iter().enumerate() {
+            let Source::Away { segment, rows } = source else { continue };
+            let mut sorted = rows.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            for (of, index) in self.picks.iter_mut().filter(|(of, _)| *of == at) {
+                debug_assert_eq!(*of, at);
+                *index = sorted.binary_search(&rows[*index]).unwrap_or(0);
+            }
+            fetched.push((at, segment.fetch(&sorted, projection)?));
+        }
+        Ok(fetched)
     }
 }

@@ -13,6 +13,8 @@ use types::{
     Column, ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef, Value,
 };
 
+use crate::landed::Found;
+
 /// The columns of stored batches, `_row_id` and `_time` first. One per schema version, shared by its batches.
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -174,6 +176,38 @@ impl Projection {
 
     pub fn columns(&self) -> impl ExactSizeIterator<Item = ColumnId> + '_ {
         self.0.columns.iter().map(|c| c.id)
+    }
+
+    /// The columns with the types that they are to have.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (ColumnId, &Arrow)> {
+        self.0.columns.iter().map(|column| (column.id, &column.arrow))
+    }
+
+    /// The layout of what this projection made.
+    pub(crate) fn layout(&self) -> Result<Arc<Layout>> {
+        let ids: Vec<ColumnId> = self.columns().collect();
+        let mut positions: Vec<_> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+        positions.sort_unstable();
+        positions.dedup_by_key(|(id, _)| *id);
+        let schema = self.schema().clone();
+        let (key, key_types, left_out) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Arc::new(Layout { schema, ids, positions, key, key_types, left_out }))
+    }
+
+    /// Rows that were found in the lake when this projection's columns were asked for.
+    pub(crate) fn of_found(&self, found: &Found) -> Result<RecordBatch> {
+        let rows = found.row_ids.len();
+        let mut columns = found.columns.iter();
+        let column = |wanted: &Wanted| match wanted.id {
+            ROW_ID => Ok(Arc::new(found.row_ids.clone()) as ArrayRef),
+            _ => match columns.next() {
+                Some(Some(array)) if array.len() == rows => retype(array, &wanted.arrow),
+                Some(None) => wanted.missing(rows),
+                _ => Err(Error::internal("the lake gave other columns than were asked for")),
+            },
+        };
+        let columns = self.0.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+        self.batch(columns, rows)
     }
 
     /// A batch without rows.

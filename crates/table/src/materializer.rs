@@ -23,7 +23,7 @@ use types::{Error, Lsn, ROW_ID, Result, RowId, TableDef};
 use vfs::Env;
 
 use crate::unique::Lookup;
-use crate::{Projection, Snapshot};
+use crate::{Landed, Projection, Snapshot};
 
 /// See the module.
 pub trait Materializer: Send + Sync + 'static {
@@ -71,6 +71,23 @@ pub trait Materializer: Send + Sync + 'static {
     fn lookup(&self, published: &Published) -> Option<Arc<dyn Lookup>> {
         let _ = published;
         None
+    }
+
+    /// Whether rows may leave their table because it has them: whether [`Materializer::landed`] says where they are read.
+    fn lands(&self) -> bool {
+        false
+    }
+
+    /// Of what it published of a table, where rows can be read that the table lets go of. Held, none of its files is removed.
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+        let _ = (published, table);
+        None
+    }
+
+    /// Whether readers hold something of a table that was published, though no position does.
+    fn is_held(&self, table: types::TableId) -> bool {
+        let _ = table;
+        false
     }
 
     /// One bounded piece of work towards the table's state. `from` is where it stands; `None` is the beginning, and then
@@ -126,6 +143,8 @@ pub struct Position {
     pub published: Published,
     /// What writers ask of it, if they do.
     pub lookup: Option<Arc<dyn Lookup>>,
+    /// Where rows are read that the table has let go of, if it has.
+    pub landed: Option<Arc<dyn Landed>>,
 }
 
 impl fmt::Debug for Position {
@@ -136,7 +155,7 @@ impl fmt::Debug for Position {
 
 impl Position {
     pub fn new(checkpoint: Checkpoint, published: Published) -> Position {
-        Position { checkpoint, published, lookup: None }
+        Position { checkpoint, published, lookup: None, landed: None }
     }
 
     /// What was published, as the type that its materializer publishes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use types::{Result, RowId, SegmentId, TableDef, key};
 
 use crate::deletes::DeleteVector;
-use crate::head::Head;
+use crate::head::{Head, Stored};
 use crate::history::DeleteHistory;
 use crate::key_map::KeyMap;
 use crate::key_match;
@@ -85,6 +85,8 @@ pub(crate) enum Spot<'a> {
     Head(Place<'a>),
     /// Block and place in it.
     Block(&'a Segment, usize, usize),
+    /// In the lake alone.
+    Away(&'a Segment),
 }
 
 impl Parts {
@@ -133,7 +135,15 @@ impl Parts {
             Some(Spot::Block(segment, block, index)) => {
                 Some(Place { stored: segment.block(block, need)?, index })
             }
+            Some(Spot::Away(segment)) => Some(self.fetched(segment, row)?),
         })
+    }
+
+    /// All columns of a row that is in the lake.
+    fn fetched<'a>(&'a self, segment: &'a Segment, row: u64) -> Result<Place<'a>> {
+        let batch = segment.fetch(&[RowId(row)], &self.view.all)?;
+        let stored = Arc::new(Stored { batch, layout: self.view.layout.clone() });
+        Ok(Place { stored: Rows::Fetched(stored), index: 0 })
     }
 
     /// Where a live row version lies.
@@ -145,6 +155,9 @@ impl Parts {
             && !entry.deletes.contains(row)
             && let Some((block, index)) = entry.segment.locate(row)?
         {
+            if entry.segment.is_evicted() {
+                return Ok(Some(Spot::Away(&entry.segment)));
+            }
             return Ok(Some(Spot::Block(&entry.segment, block, index)));
         }
         let Some(entry) = self.ended_later(row)? else { return Ok(None) };
@@ -270,7 +283,7 @@ fn find_in<'a>(
         };
         match stored {
             Rows::Unpacked { .. } => *beside = Some((id, block, stored.clone())),
-            Rows::Lying(_) => stored.touch(index),
+            Rows::Lying(_) | Rows::Fetched(_) => stored.touch(index),
         }
         let row = stored.row_ids()[index] as u64;
         if row >= from

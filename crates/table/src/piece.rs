@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, TimestampMicrosecondArray,
 };
 use arrow::compute::filter_record_batch;
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Value};
@@ -12,9 +12,14 @@ use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Va
 use crate::deletes::DeleteVector;
 use crate::gather::Gather;
 use crate::head::HeadBatch;
+use crate::landed::Lying;
 use crate::lsn_runs::Run;
 use crate::segment::{Need, Rows, Segment};
-use crate::{BATCH_ROWS, Projection, memory};
+use crate::{BATCH_ROWS, Projection, landed, memory};
+
+/// What reading something out of the lake counts for at least, in bytes that are read for the first time: it may take a while, and
+/// whoever must not wait leaves it to others.
+pub(crate) const AWAY_BYTES: u64 = 32 << 20;
 
 /// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
 /// Holds what it needs; it may outlive the snapshot.
@@ -33,6 +38,10 @@ pub struct Piece {
 enum Source {
     Head(Arc<HeadBatch>),
     Block(Arc<Segment>, usize),
+    /// A block of a segment whose rows are in the lake alone: they are fetched by id.
+    Evicted(Arc<Segment>, usize),
+    /// A stretch of a file of the lake.
+    Lake(Box<Lying>),
     /// Rows of a segment in the order of time, by their rank in row-id order: they are gathered.
     Ranks(Arc<Segment>, Range<u64>),
     /// A segment whose blocks are not known: reading it says why.
@@ -79,7 +88,11 @@ impl Piece {
             // Which of the rows between them it stores is not known without reading it.
             false => u64::from(info.rows),
         };
-        let (source, bytes) = (Source::Block(segment.clone(), block), segment.block_bytes(block)?);
+        let source = match segment.is_evicted() {
+            true => Source::Evicted(segment.clone(), block),
+            false => Source::Block(segment.clone(), block),
+        };
+        let bytes = segment.block_bytes(block)?;
         Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
@@ -117,6 +130,38 @@ impl Piece {
         }
     }
 
+    /// Rows that lie together in the lake, of which some may be those of a table. None of them has an id above `last`.
+    pub(crate) fn of_stretch(lying: Lying, last: u64, def: &Arc<TableDef>) -> Piece {
+        let (first, stretch) = (lying.stretch.first_row.0, &lying.stretch);
+        Piece {
+            deletes: DeleteVector::default(),
+            def: def.clone(),
+            first,
+            last: stretch.last_row.0.min(last),
+            live: u64::from(stretch.rows).min((stretch.last_row.0.min(last) + 1).saturating_sub(first)),
+            bytes: stretch.bytes,
+            source: Source::Lake(Box::new(lying)),
+        }
+    }
+
+    /// Whether its rows are in the lake alone: reading them may take a while.
+    pub fn is_evicted(&self) -> bool {
+        matches!(self.source, Source::Evicted(..) | Source::Lake(_))
+    }
+
+    /// Whether it has no row with this value, where that follows from more than bounds.
+    pub fn lacks(&self, column: ColumnId, value: &Value) -> bool {
+        matches!(&self.source, Source::Lake(lying) if lying.landed.lacks(&lying.stretch, column, value))
+    }
+
+    /// Reads what [`Piece::zone`] may know of it besides, where that is elsewhere than the rows. False: there is no such.
+    pub fn look(&self) -> Result<bool> {
+        match &self.source {
+            Source::Lake(lying) => lying.landed.look(&lying.stretch).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
     /// Without the rows before `from`. [`Piece::rows`] may be more than are left.
     pub(crate) fn starting_at(mut self, from: u64) -> Piece {
         self.first = self.first.max(from);
@@ -126,20 +171,25 @@ impl Piece {
 
     /// Whether [`Piece::rows`] is exact: it may be too many of one of [`Snapshot::stored_pieces`](crate::Snapshot).
     pub fn is_counted(&self) -> bool {
-        self.is_in_row_order() || self.deletes.count(self.first..=self.last) == 0
+        match &self.source {
+            Source::Lake(_) => false,
+            _ => self.is_in_row_order() || self.deletes.count(self.first..=self.last) == 0,
+        }
     }
 
     /// Whether its rows are in row-id order.
     pub fn is_in_row_order(&self) -> bool {
         match &self.source {
             Source::Block(segment, _) => segment.is_in_row_order(),
-            Source::Head(_) | Source::Ranks(..) | Source::Damaged(_) => true,
+            Source::Lake(_) => false,
+            Source::Head(_) | Source::Ranks(..) | Source::Evicted(..) | Source::Damaged(_) => true,
         }
     }
 
     /// Whether rows of it may have been deleted.
     pub fn has_deleted(&self) -> bool {
-        self.deletes.count(self.first..=self.last) > 0 || matches!(self.source, Source::Damaged(_))
+        self.deletes.count(self.first..=self.last) > 0
+            || matches!(self.source, Source::Damaged(_) | Source::Lake(_))
     }
 
     pub(crate) fn is_deleted(&self, row: u64) -> bool {
@@ -165,6 +215,7 @@ impl Piece {
     pub fn untouched_bytes(&self) -> u64 {
         match &self.source {
             Source::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
+            Source::Evicted(..) | Source::Lake(_) => self.bytes.max(AWAY_BYTES),
             // They may stand in any block.
             Source::Ranks(segment, _)
                 if (0..segment.block_count().unwrap_or(0)).any(|block| !segment.is_touched(block)) =>
@@ -197,8 +248,23 @@ impl Piece {
                 Some(position) => batch.zone(position)?.clone(),
                 None => return self.zone_of_absent(column, batch.rows() as u64),
             },
-            Source::Block(segment, block) if segment.has_column(column) => segment.zone(*block, column)?,
-            Source::Block(segment, block) => {
+            Source::Lake(_) if column == ROW_ID => {
+                let bound = |row: u64| Some(Value::Int64(row as i64));
+                return Some(Zone { min: bound(self.first), max: bound(self.last), nulls: 0 });
+            }
+            Source::Lake(lying) => {
+                let zone = lying.landed.zone(&lying.stretch, column, data_type)?;
+                // What was written before the column was added shows a value that its file knows nothing of.
+                let shows = self.def.schema.column(column).is_some_and(|column| column.initial.is_some());
+                if zone.min.is_none() && shows {
+                    return None;
+                }
+                zone
+            }
+            Source::Block(segment, block) | Source::Evicted(segment, block) if segment.has_column(column) => {
+                segment.zone(*block, column)?
+            }
+            Source::Block(segment, block) | Source::Evicted(segment, block) => {
                 return self.zone_of_absent(column, u64::from(segment.block_info(*block).ok()?.rows));
             }
             Source::Ranks(segment, ranks) if !segment.has_column(column) => {
@@ -234,6 +300,9 @@ impl Piece {
         projection: &Projection,
         window: Option<(ColumnId, RangeInclusive<i64>)>,
     ) -> Result<Read> {
+        if let (Source::Lake(lying), Some((column, window))) = (&self.source, &window) {
+            return self.read_lying(lying, projection, *column, window);
+        }
         let stored = match &window {
             Some((column, _)) => self.times(*column)?,
             None => None,
@@ -266,10 +335,34 @@ impl Piece {
         Ok(Read { decoded: read_first + memory::used(&batch), batch })
     }
 
+    /// [`Piece::read_within`] of what lies in the lake: its other columns only if a row is within bounds.
+    fn read_lying(
+        &self,
+        lying: &Lying,
+        projection: &Projection,
+        column: ColumnId,
+        window: &RangeInclusive<i64>,
+    ) -> Result<Read> {
+        let rows = self.first..self.last + 1;
+        let time = Projection::new(&self.def, &[column])?;
+        let found = lying.landed.read(&lying.stretch, &landed::wanted(&time))?;
+        let times = time.of_found(&found)?;
+        let read_first = memory::used(&times);
+        let times: Option<&TimestampMicrosecondArray> = times.column(0).as_primitive_opt();
+        let is_within =
+            |at: usize| times.is_none_or(|times| times.is_valid(at) && window.contains(&times.value(at)));
+        let mask = lying.mask(&found.row_ids, &rows)?;
+        if !mask.iter().enumerate().any(|(at, live)| *live && is_within(at)) {
+            return Ok(Read { batch: projection.empty(), decoded: read_first });
+        }
+        let batch = lying.read(&rows, usize::MAX, projection)?;
+        Ok(Read { decoded: read_first + memory::used(&batch), batch })
+    }
+
     /// A column of timestamps as it is stored, with the rows that it is of; `None` where rows are gathered or hold no such
     /// column.
     fn times(&self, column: ColumnId) -> Result<Option<(Rows<'_>, TimestampMicrosecondArray)>> {
-        if matches!(self.source, Source::Ranks(..)) {
+        if matches!(self.source, Source::Ranks(..) | Source::Evicted(..) | Source::Lake(_)) {
             return Ok(None);
         }
         let stored = self.stored(Need::Column(column))?;
@@ -288,6 +381,13 @@ impl Piece {
     ) -> Result<RecordBatch> {
         match &self.source {
             Source::Ranks(segment, _) => return self.gathered(segment, from..end, limit, projection),
+            Source::Evicted(segment, block) => {
+                return self.fetched(segment, *block, from..end, limit, projection);
+            }
+            Source::Lake(lying) => {
+                let rows = from.max(self.first)..end.min(self.last + 1);
+                return lying.read(&rows, limit, projection);
+            }
             Source::Block(segment, _) if !segment.is_in_row_order() => {
                 return self.filtered(from..end, limit, projection);
             }
@@ -351,6 +451,30 @@ impl Piece {
         gather.finish(projection)
     }
 
+    /// The live rows of these ids, at most `limit`, out of a segment whose rows are in the lake.
+    fn fetched(
+        &self,
+        segment: &Segment,
+        block: usize,
+        rows: Range<u64>,
+        limit: usize,
+        projection: &Projection,
+    ) -> Result<RecordBatch> {
+        let from = self.first.max(rows.start);
+        let live: Vec<RowId> = segment
+            .ids_of_block(block)?
+            .skip_while(|row| *row < from)
+            .take_while(|row| *row < rows.end && *row <= self.last)
+            .filter(|row| !self.deletes.contains(*row))
+            .take(limit)
+            .map(RowId)
+            .collect();
+        if projection.columns().len() == 0 {
+            return projection.batch(Vec::new(), live.len());
+        }
+        segment.fetch(&live, projection)
+    }
+
     /// The live rows of these ids, at most `limit`, as they lie, of a block that is not in row-id order.
     fn filtered(&self, rows: Range<u64>, limit: usize, projection: &Projection) -> Result<RecordBatch> {
         let stored = self.stored(Need::Columns(projection))?;
@@ -376,7 +500,9 @@ impl Piece {
         match &self.source {
             Source::Head(batch) => Ok(Rows::Lying(&batch.stored)),
             Source::Block(segment, block) => segment.block(*block, need),
-            Source::Ranks(..) => Err(Error::internal("rows that are gathered lie in no one batch")),
+            Source::Ranks(..) | Source::Evicted(..) | Source::Lake(_) => {
+                Err(Error::internal("rows that are gathered lie in no one batch"))
+            }
             Source::Damaged(segment) => {
                 segment.check()?;
                 segment.check_order()?;
@@ -401,9 +527,11 @@ impl Piece {
     pub(crate) fn runs(&self) -> Result<&[Run]> {
         match &self.source {
             Source::Head(batch) => Ok(&batch.runs),
-            Source::Block(segment, _) | Source::Ranks(segment, _) | Source::Damaged(segment) => {
-                segment.runs()
-            }
+            Source::Block(segment, _)
+            | Source::Evicted(segment, _)
+            | Source::Ranks(segment, _)
+            | Source::Damaged(segment) => segment.runs(),
+            Source::Lake(_) => Err(Error::internal("who wrote rows is not asked of the lake's files")),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! blocks may be compressed (`packed.rs`). Rows are in row-id order, or in that of the table's time column. `<id>.meta` is ours: see `sidecar.rs`. Neither changes once it has its name.
 
 mod blocks;
+mod evicted;
 mod key_run;
 mod order;
 pub(crate) mod packed;
@@ -31,10 +32,13 @@ use types::{Error, Kind, Result, RowId, SegmentId, TableDef, TableId};
 use vfs::{Access, Env};
 
 use crate::head::Stored;
+use crate::landed::Landed;
 use crate::layout::Layout;
 use crate::lsn_runs::{self, Run};
 use crate::{SegmentMeta, Zone};
 use blocks::{Block, BlockTable};
+use evicted::Evicted;
+pub(crate) use evicted::evict;
 use key_run::KeyRun;
 use order::Order;
 pub use packed::Form;
@@ -51,7 +55,9 @@ pub struct Segment {
     /// The file names, for errors.
     arrow_path: PathBuf,
     meta_path: PathBuf,
-    body: Result<Body>,
+    body: Result<Arc<Body>>,
+    /// Of one whose rows are in the lake alone: where they are read. `None` before the lake is open.
+    pub(crate) landed: Option<Arc<dyn Landed>>,
 }
 
 /// Decoded at first touch and kept. Whoever comes first publishes by compare-and-swap, so nobody ever waits (R1); two
@@ -68,6 +74,7 @@ struct Body {
     /// Of blocks that are read where they lie.
     cells: Vec<Lazy<Arc<Stored>>>,
     packed: Option<Packed>,
+    evicted: Option<Evicted>,
     /// Blocks that somebody besides background work has read.
     wanted: Vec<AtomicBool>,
     runs: Lazy<Vec<Run>>,
@@ -86,8 +93,8 @@ impl Segment {
     /// read with the error that [`Segment::check`] shows, so that its table can serve the other segments.
     pub fn open(env: &Env, dir: &Path, def: &TableDef, meta: SegmentMeta) -> Arc<Segment> {
         let [arrow, sidecar] = file_names(meta.id).map(|name| dir.join(name));
-        let body = Body::open(env, &arrow, &sidecar, def, &meta);
-        Arc::new(Segment { meta, arrow_path: arrow, meta_path: sidecar, body })
+        let body = Body::open(env, &arrow, &sidecar, def, &meta).map(Arc::new);
+        Arc::new(Segment { meta, arrow_path: arrow, meta_path: sidecar, body, landed: None })
     }
 
     pub fn meta(&self) -> &SegmentMeta {
@@ -104,7 +111,7 @@ impl Segment {
     }
 
     fn body(&self) -> Result<&Body> {
-        self.body.as_ref().map_err(Clone::clone)
+        self.body.as_deref().map_err(Clone::clone)
     }
 
     /// Whether anything of it was found damaged so far that its rows do not say.
@@ -137,6 +144,11 @@ impl Segment {
     /// the columns needed.
     pub(crate) fn block(&self, block: usize, need: Need<'_>) -> Result<Rows<'_>> {
         let body = self.body()?;
+        if body.evicted.is_some() {
+            return Err(Error::internal(
+                "a block was read where it does not lie any more: in the lake by row ids",
+            ));
+        }
         body.touch(block);
         if body.packed.is_some() {
             return self.unpack(block, need, None);
@@ -147,7 +159,7 @@ impl Segment {
 
     /// Whether a block was checked and decoded before and stays so.
     pub(crate) fn is_touched(&self, block: usize) -> bool {
-        let touched = |body: &Body| body.packed.is_none() && body.cells[block].get().is_some();
+        let touched = |body: &Arc<Body>| body.cells.get(block).is_some_and(|cell| cell.get().is_some());
         self.body.as_ref().is_ok_and(touched)
     }
 
@@ -181,7 +193,10 @@ impl Segment {
     }
 
     pub(crate) fn has_column(&self, column: types::ColumnId) -> bool {
-        self.body().is_ok_and(|body| body.layout.position(column).is_some())
+        self.body().is_ok_and(|body| match &body.evicted {
+            Some(evicted) => evicted.columns.contains(&column),
+            None => body.layout.position(column).is_some(),
+        })
     }
 
     fn keys(&self) -> Result<&KeyRun> {
@@ -247,7 +262,7 @@ impl Segment {
         if info.last_row - info.first_row + 1 == u64::from(info.rows) {
             return Ok(Some((block, (row - info.first_row) as usize)));
         }
-        if self.is_compressed() {
+        if self.is_compressed() || self.is_evicted() {
             let rank = self.row_ids()?.rank(row);
             return Ok(rank.map(|rank| (block, (rank - info.ordinal) as usize)));
         }
@@ -265,6 +280,7 @@ impl Segment {
         match blocks.get(block) {
             None => Ok(None),
             Some(info) if info.first_time >= time => Ok(Some(info.first_row)),
+            Some(_) if self.is_evicted() => self.row_at_time_in_lake(block, time),
             Some(_) => {
                 let stored = self.block(block, Need::TIMES)?;
                 let at = stored.times().partition_point(|t| *t < time);
@@ -327,6 +343,10 @@ impl Body {
             }
             false => None,
         };
+        if opened.has(Tag::Evicted) {
+            let evicted = opened.section(Tag::Evicted).and_then(|bytes| Evicted::decode(&bytes));
+            return Ok(Body::of_evicted(opened, table, evicted.map_err(in_sidecar)?, def));
+        }
         let bytes = map(arrow)?;
         let layout = table
             .check_ends(&bytes)
@@ -342,6 +362,7 @@ impl Body {
                 None => table.blocks.iter().map(|_| Lazy::new()).collect(),
             },
             packed,
+            evicted: None,
             wanted: table.blocks.iter().map(|_| AtomicBool::new(false)).collect(),
             table,
             runs: Lazy::new(),
@@ -497,6 +518,12 @@ pub fn table_dir(root: &Path, table: TableId) -> PathBuf {
 /// The names of a segment's files: the Arrow file and the sidecar.
 pub fn file_names(id: SegmentId) -> [String; 2] {
     [format!("{id}.arrow"), format!("{id}.meta")]
+}
+
+/// The names of those files that it has: one whose rows are in the lake alone is a sidecar.
+pub fn names_of(segment: &Segment) -> Vec<String> {
+    let [arrow, sidecar] = file_names(segment.id());
+    if segment.is_evicted() { vec![sidecar] } else { vec![arrow, sidecar] }
 }
 
 /// Removes a segment's files if they are there. For the engine, once no `Arc<Segment>` is left (G1).

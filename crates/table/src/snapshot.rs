@@ -9,6 +9,7 @@ use arrow::datatypes::{Int64Type, SchemaRef};
 use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef, key};
 
 use crate::gather::Gather;
+use crate::landed::Lying;
 use crate::lsn_runs;
 use crate::parts::{Parts, Place, Spot};
 use crate::segment::{Need, Segment};
@@ -165,7 +166,9 @@ impl Snapshot {
             } else if !seen.insert((entry.segment.id(), block)) {
                 continue;
             }
-            if !entry.segment.is_touched(block) {
+            if entry.segment.is_evicted() {
+                bytes += crate::piece::AWAY_BYTES;
+            } else if !entry.segment.is_touched(block) {
                 bytes += entry.segment.block_bytes(block).unwrap_or(info.len());
             }
         }
@@ -193,7 +196,12 @@ impl Snapshot {
         let def = &parts.view.def;
         let at = parts.segments.partition_point(|entry| entry.segment.meta().last_row.0 < from);
         // A segment that cannot be opened may have live rows, whatever the counts say: leaving it out would be silent.
-        let wanted = |entry: &&crate::parts::Entry| entry.live() > 0 || entry.segment.check().is_err();
+        // As they lie, evicted rows are those of the lake's files.
+        let lying = if as_stored { self.lying(from) } else { Vec::new() };
+        let in_files = !lying.is_empty();
+        let wanted = move |entry: &&crate::parts::Entry| {
+            (entry.live() > 0 || entry.segment.check().is_err()) && !(in_files && entry.segment.is_evicted())
+        };
         let sealed = parts.segments[at..].iter().filter(wanted).flat_map(move |entry| {
             let by_rank = !as_stored && !entry.segment.is_in_row_order();
             let damaged = entry.segment.check().is_err() || by_rank && entry.segment.check_order().is_err();
@@ -223,7 +231,54 @@ impl Snapshot {
                 (piece.row_range().1.0 >= from).then_some(piece)
             })
         });
-        sealed.chain(head).chain(later).filter(|piece| piece.rows() > 0)
+        lying.into_iter().chain(sealed).chain(head).chain(later).filter(|piece| piece.rows() > 0)
+    }
+
+    /// What lies in the lake's files alone; nothing if there is no such, or before the lake is open.
+    fn lying(&self, from: u64) -> Vec<Piece> {
+        let parts = &self.parts;
+        let Some(last) = parts.last_evicted().filter(|last| last.0 >= from) else { return Vec::new() };
+        // What was deleted since may have left the files: who reads the past asks for each row, so that it is missed.
+        if parts.then.is_some() {
+            return Vec::new();
+        }
+        let evicted = parts.segments.iter().filter(|entry| entry.segment.is_evicted());
+        let newest =
+            evicted.filter_map(|entry| entry.segment.landed.as_ref()).max_by_key(|landed| landed.row());
+        let Some(landed) = newest.filter(|landed| landed.row() >= last) else { return Vec::new() };
+        let stretches = landed.stretches(last).into_iter().filter(|stretch| stretch.last_row.0 >= from);
+        let lying = |stretch| Lying { landed: landed.clone(), stretch, segments: parts.segments.clone() };
+        stretches.map(|stretch| Piece::of_stretch(lying(stretch), last.0, &parts.view.def)).collect()
+    }
+
+    /// Whether rows of it are in the lake alone.
+    pub fn has_evicted(&self) -> bool {
+        self.parts.last_evicted().is_some()
+    }
+
+    /// The first row id above which every row is here; those below are in the lake alone.
+    pub fn hot_from(&self) -> RowId {
+        self.parts.last_evicted().map_or(RowId(1), RowId::next)
+    }
+
+    /// Where they are; `None` while the lake is not open, or there are none.
+    pub fn lake_place(&self) -> Option<String> {
+        let evicted = self.parts.segments.iter().find(|entry| entry.segment.is_evicted())?;
+        evicted.segment.landed.as_ref().map(|landed| landed.place())
+    }
+
+    /// Live rows that are in the lake alone, and about what they take in memory.
+    pub fn evicted(&self) -> (u64, u64) {
+        let evicted = self.parts.segments.iter().filter(|entry| entry.segment.is_evicted());
+        evicted.fold((0, 0), |(rows, bytes), entry| {
+            let segment = &entry.segment;
+            (rows + entry.live(), bytes + segment.raw_bytes() - segment.meta().bytes)
+        })
+    }
+
+    /// Whether reading any of these rows, or of those from `from` on where there are none, may take the lake.
+    pub fn is_away(&self, from: RowId) -> bool {
+        self.parts.last_evicted().is_some_and(|last| from <= last)
     }
 
     /// The live row of a key, given as [`types::key`] bytes.
@@ -279,6 +334,7 @@ impl Snapshot {
                 None => {}
                 Some(Spot::Head(place)) => gather.add(&place.stored, place.index),
                 Some(Spot::Block(segment, block, index)) => gather.add_in(segment, block, index)?,
+                Some(Spot::Away(segment)) => gather.add_away(segment, *row),
             }
         }
         gather.finish(projection)

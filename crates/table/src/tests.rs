@@ -172,6 +172,34 @@ fn no_merge_of_a_keyed_table_makes_a_segment_of_more_rows_than_its_memory_allows
     }
 }
 
+/// Each row of a busy table was written twice more after its seal.
+#[test]
+fn large_segments_of_a_table_without_a_key_are_merged_many_at_a_time() {
+    for keyed in [true, false] {
+        let sim = SimEnv::new(1);
+        let mut def = def();
+        if !keyed {
+            def.primary_key.clear();
+        }
+        let mut tip = Tip::new(def.clone());
+        let text = "x".repeat(600_000);
+        let mut merged = Vec::new();
+        for n in 0..17 {
+            append(&mut tip, 1 + n * 2, &[(n as i64 * 2, &text), (n as i64 * 2 + 1, &text)]);
+            let (base, id) = (tip.snapshot(Lsn(2 + n * 2)), SegmentId(1 + n));
+            let meta = seal(&base, &sim.env(), &dir(), id, tip.next_row(), &mut |_| Ok(())).unwrap();
+            tip.apply_seal(open(&sim, &def, meta), None).unwrap();
+            let snapshot = tip.snapshot(Lsn(3 + n * 2));
+            merged.extend(
+                compaction::plan(&snapshot, &compaction::Policy::default()).map(|p| (n + 1, p.len())),
+            );
+        }
+        let expected =
+            if keyed { (4..=17).map(|n| (n, n as usize)).collect() } else { vec![(16, 16), (17, 17)] };
+        assert_eq!(merged, expected);
+    }
+}
+
 #[test]
 fn a_cursor_behind_the_delete_history_has_expired() {
     let mut tip = Tip::new(def());

@@ -10,6 +10,7 @@ use crate::head::Head;
 use crate::history::DeleteHistory;
 use crate::key_map::KeyMap;
 use crate::key_match;
+use crate::landed::Landed;
 use crate::lsn_runs::{self, Run};
 use crate::parts::{Entry, Parts, View};
 use crate::past::{Kept, Past, PastSegment};
@@ -172,6 +173,11 @@ impl Tip {
             // Folding would bring them to the new columns.
             parts.head.keep_apart(parts.next_row);
             Arc::make_mut(&mut parts.past).changed(lsn, before);
+            // The lake may write anew what it alone has, under the new columns.
+            if parts.last_evicted().is_some() {
+                let def = parts.view.def.clone();
+                Arc::make_mut(&mut parts.past).rewritten(&def);
+            }
         }
         Ok(())
     }
@@ -377,6 +383,32 @@ impl Tip {
         past.rewritten(&self.parts.view.def);
         self.recount();
         Ok(())
+    }
+
+    /// Whether a segment of this id is among those of the present.
+    pub fn has_segment(&self, id: SegmentId) -> bool {
+        self.parts.segments.iter().any(|entry| entry.segment.id() == id)
+    }
+
+    /// The same of a segment that was just evicted. The others keep the positions that they have, which may be newer.
+    pub fn set_landed_of(&mut self, id: SegmentId, landed: &Arc<dyn Landed>) {
+        let entries = Arc::make_mut(&mut self.parts.segments);
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.segment.id() == id) {
+            entry.segment = entry.segment.pinned(landed);
+        }
+    }
+
+    /// From now on rows that the lake alone has are read there. Ignored where that lacks some of them.
+    pub fn set_landed(&mut self, landed: &Arc<dyn Landed>) {
+        let Some(last) = self.parts.last_evicted() else { return };
+        if landed.row() < last {
+            return;
+        }
+        for entry in Arc::make_mut(&mut self.parts.segments).iter_mut() {
+            if entry.segment.is_evicted() {
+                entry.segment = entry.segment.pinned(landed);
+            }
+        }
     }
 
     fn recount(&mut self) {

@@ -4,7 +4,7 @@
 //! written before are read by id under the new definition.
 
 use crate::name::{self, printable};
-use crate::{Column, ColumnId, DataType, Error, Kind, Path, Result, TableDef, Value};
+use crate::{Column, ColumnId, DataType, Error, Hot, Kind, Path, Result, TableDef, Value};
 
 /// One action of ALTER TABLE. Columns are named as [`TableDef::alter`] finds them when their turn comes.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +58,10 @@ pub enum Change {
     /// The json column that takes the fields which no column takes; `None`: they become columns.
     SetRest {
         to: Option<String>,
+    },
+    /// What stays on this machine; none: everything that is there, and what comes. What has left it stays in the lake.
+    SetHot {
+        to: Option<Hot>,
     },
     /// What [`TableDef::partitions`] understands; none: not at all. Files that are there stay as they are.
     SetPartitionBy {
@@ -154,6 +158,10 @@ impl TableDef {
                 self.options.ttl = *to;
                 Ok(())
             }
+            Change::SetHot { to } => {
+                self.set_hot(*to);
+                self.check_hot()
+            }
             Change::SetTime { to } => {
                 self.time = to.as_ref().map(|name| self.time_column(name)).transpose()?;
                 Ok(())
@@ -170,6 +178,14 @@ impl TableDef {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// A table whose rows may leave this machine has a lake, whatever the server's setting is now or later.
+    pub fn set_hot(&mut self, to: Option<Hot>) {
+        self.options.hot = to;
+        if to.is_some() {
+            self.options.lake.get_or_insert(true);
         }
     }
 

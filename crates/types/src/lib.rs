@@ -33,7 +33,7 @@ pub use layout::{PartitionBy, SortBy, Transform};
 pub use path::Path;
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{
-    Column, FIRST_USER_COLUMN, INDEX_COLUMN, INDEX_SITE, IndexDef, OPTION_REPEATS, ROW_ID, ROW_ID_NAME,
+    Column, FIRST_USER_COLUMN, Hot, INDEX_COLUMN, INDEX_SITE, IndexDef, OPTION_REPEATS, ROW_ID, ROW_ID_NAME,
     Schema, TIME, TIME_NAME, TableDef, TableOptions, Unique,
 };
 pub use value::{DATES, TIMES, Value};

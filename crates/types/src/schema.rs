@@ -91,6 +91,9 @@ pub struct TableOptions {
     pub lake: Option<bool>,
     /// Rows older than this many microseconds may go. Keyless tables only.
     pub retention: Option<i64>,
+    /// What of the table stays on this machine; what is older is in the lake alone. `None`: everything. Keyless tables with a lake
+    /// only.
+    pub hot: Option<Hot>,
     /// Rows are deleted once their time (that of [`TableDef::time`], else of arrival) is so many microseconds past.
     pub ttl: Option<i64>,
     /// How the table's files in the lake are partitioned, as written: [`TableDef::partitions`].
@@ -101,6 +104,24 @@ pub struct TableOptions {
     pub paths: Vec<(ColumnId, Path)>,
     /// The json column that takes every field of a row of JSON that no column takes.
     pub rest: Option<ColumnId>,
+}
+
+/// How much of a table stays on this machine beside its lake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hot {
+    /// Rows that came within so many microseconds.
+    Micros(i64),
+    /// About so many bytes of its newest rows.
+    Bytes(u64),
+}
+
+impl Hot {
+    fn encoded(self) -> (String, String) {
+        match self {
+            Hot::Micros(micros) => ("hot_us".to_owned(), micros.to_string()),
+            Hot::Bytes(bytes) => ("hot_bytes".to_owned(), bytes.to_string()),
+        }
+    }
 }
 
 /// A table: everything but its rows.
@@ -370,6 +391,7 @@ impl TableDef {
         if let Some(ttl) = options.ttl {
             pairs.push(("ttl_us".to_owned(), ttl.to_string()));
         }
+        pairs.extend(options.hot.map(Hot::encoded));
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
         pairs.extend(options.sort_by.iter().map(|by| ("sort_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
@@ -378,9 +400,38 @@ impl TableDef {
         encode_pairs(e, &pairs);
     }
 
+    /// Fails if rows are to leave this machine that must stay.
+    pub fn check_hot(&self) -> Result<()> {
+        let Some(hot) = self.options.hot else { return Ok(()) };
+        let refuse = |what: &str, hint: &str| {
+            let table = name::short_table_name(&self.name);
+            Err(Error::new(Kind::Schema, format!("table `{table}` cannot have `hot`: {what}")).hint(hint))
+        };
+        if self.is_keyed() {
+            return refuse("a table with a key keeps its rows here", "leave `hot` out, or the key");
+        }
+        if self.has_unique() {
+            return refuse(
+                "rows are compared for its unique index, so they stay here",
+                "leave one of the two out",
+            );
+        }
+        if self.is_vault() || self.options.lake == Some(false) {
+            return refuse(
+                "it has no lake that its rows could go to",
+                "leave `hot` out, or let it have a lake",
+            );
+        }
+        if matches!(hot, Hot::Micros(micros) if micros < 1_000_000) {
+            return refuse("that is less than a second", "say hours, or bytes");
+        }
+        Ok(())
+    }
+
     /// Fails unless what [`TableDef::encode`] writes is read back as the same definition. The last line of defence
     /// before a definition is logged: one that cannot be decoded would keep the whole database from opening.
     pub fn check_stored(&self) -> Result<()> {
+        self.check_hot()?;
         for column in &self.schema.columns {
             column.data_type.check().map_err(|e| e.with("column", name::printable(&column.name)))?;
         }
@@ -443,6 +494,14 @@ impl TableDef {
                 "retention_us" => {
                     options.retention =
                         Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
+                }
+                "hot_us" => {
+                    let hot = value.parse().ok().filter(|hot| *hot > 0).map(Hot::Micros);
+                    options.hot = Some(hot.ok_or_else(|| d.damaged("a time of what is hot that is none"))?);
+                }
+                "hot_bytes" => {
+                    let hot = value.parse().ok().map(Hot::Bytes);
+                    options.hot = Some(hot.ok_or_else(|| d.damaged("bytes of what is hot that are none"))?);
                 }
                 "ttl_us" => {
                     let ttl = value.parse().ok().filter(|ttl| *ttl > 0);
@@ -533,6 +592,7 @@ mod tests {
         def.options = TableOptions {
             lake: Some(false),
             retention: Some(5),
+            hot: Some(Hot::Bytes(7)),
             ttl: Some(6),
             partition_by: vec!["days(_time)".into()],
             sort_by: vec!["kind desc".into(), "id".into()],

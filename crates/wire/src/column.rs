@@ -183,6 +183,22 @@ impl Column {
         Ok(())
     }
 
+    /// Makes room for about so many values like the first ones: what grows by doubling is copied as often, and takes up to twice
+    /// the memory that it needs. A first value that is not like the others costs some room.
+    pub fn reserve(&mut self, values: usize) {
+        match &mut self.data {
+            Data::Int32(v) | Data::Date(v) => v.reserve(values),
+            Data::Int64(v) | Data::Timestamp(v) => v.reserve(values),
+            Data::Float32(v) => v.reserve(values),
+            Data::Float64(v) => v.reserve(values),
+            Data::Bytes(offsets, bytes, _) => {
+                offsets.reserve(values);
+                bytes.reserve(bytes.len().saturating_mul(values));
+            }
+            _ => {}
+        }
+    }
+
     /// Rows below a null parent: nobody sees them, yet a NOT NULL child must not be null there. A null count that
     /// Arrow would find is avoided by building the array without validity, see [`Column::finish`].
     fn fill(&mut self, count: usize, budget: &mut Budget) -> Result<()> {

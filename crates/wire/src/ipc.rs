@@ -96,7 +96,11 @@ fn check_messages(body: &[u8], budget: &mut Budget) -> Result<(), Error> {
             rest = &rest[4..];
         }
         if size == 0 {
-            return Ok(());
+            // Rows of a second stream would be left out without a word.
+            return match rest.trim_ascii_start().is_empty() {
+                true => Ok(()),
+                false => Err(broken("something follows its end")),
+            };
         }
         let (header, behind) = rest.split_at_checked(size as usize).ok_or_else(cut)?;
         let message = ipc::root_as_message(header)

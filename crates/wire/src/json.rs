@@ -159,7 +159,18 @@ impl<'a> Decoder<'a> {
             self.value(slot, p)?;
         }
         self.row += 1;
+        if self.row == 1 {
+            self.reserve(p.at(), p.left());
+        }
         Ok(())
+    }
+
+    /// Room for rows like the first one, which took so many bytes. Never more than about what the body takes.
+    fn reserve(&mut self, first: usize, left: usize) {
+        let rows = left / first.max(1);
+        if rows > 1 {
+            self.slots.iter_mut().for_each(|slot| slot.column.reserve(rows));
+        }
     }
 
     /// The value of a field, into its slot.

@@ -41,6 +41,11 @@ impl<'a> Parser<'a> {
         self.at
     }
 
+    /// Bytes that are still to be read.
+    pub fn left(&self) -> usize {
+        self.text.len() - self.at
+    }
+
     /// Goes back to a place where a value began.
     pub fn rewind(&mut self, at: usize) {
         self.at = at;
@@ -341,12 +346,22 @@ impl<'a> Parser<'a> {
     }
 }
 
+const BLOCK: usize = 32;
+
 /// The place of the first quote, backslash or control character; the length if there is none.
 #[inline]
 fn special(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES * 0x80;
     let mut at = 0;
+    // Most of a string is nothing special. Without a branch in it, a block is looked at with vector instructions.
+    while let Some(block) = bytes.get(at..at + BLOCK) {
+        let is_special = |b: u8| b == b'"' || b == b'\\' || b < 0x20;
+        if block.iter().fold(false, |found, &b| found | is_special(b)) {
+            break;
+        }
+        at += BLOCK;
+    }
     while let Some(chunk) = bytes.get(at..at + 8) {
         let word = u64::from_le_bytes(chunk.try_into().expect("8 bytes"));
         // The classic tests for "a byte is zero" and "a byte is below n"; exact for the lowest byte that fits.

@@ -10,7 +10,11 @@ mod golden;
 mod kill9;
 #[path = "e2e/lake.rs"]
 mod lake;
+#[path = "e2e/landing.rs"]
+mod landing;
 #[path = "e2e/restart.rs"]
 mod restart;
 #[path = "e2e/search.rs"]
 mod search;
+#[path = "e2e/tiers.rs"]
+mod tiers;

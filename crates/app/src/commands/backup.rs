@@ -1,12 +1,13 @@
-//! `polynya backup DEST`.
+//! `polynya backup DEST`, a folder or a place in an object store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
 use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
+use lake::objects::Options as Reached;
 use serde_json::{Value, json};
 use types::{Error, Result};
 
@@ -15,35 +16,90 @@ use crate::config::Config;
 use crate::door::Door;
 use crate::job;
 use crate::output;
+use crate::remote;
 use crate::units::{ByteSize, counted, grouped};
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Take a backup of the data directory into a folder, with or without its server running: everything as of \
-                  one commit, while reads and writes go on. The folder must be empty or not there yet, and lies on the \
-                  server's machine. It is a backup once `BACKUP` is in it, which is written last; a backup that is \
-                  interrupted leaves nothing.\n\nIndexes, the site and the lake are not in it: they are made anew.",
-    after_help = "Examples:\n  polynya backup /mnt/backups/monday\n  polynya restore /mnt/backups/monday ./restored"
+    long_about = "Take a backup of the data directory into a folder or an object store, with or without its server running: \
+                  everything as of one commit, while reads and writes go on. It is a backup once `BACKUP` is in it, which is \
+                  written last.\n\nA folder must be empty or not there yet, and lies on the server's machine; a backup that is \
+                  interrupted leaves nothing in it.\n\nTo S3 and what speaks like it, with the key in AWS_ACCESS_KEY_ID and \
+                  AWS_SECRET_ACCESS_KEY: every object is read back and compared. A backup that was interrupted goes on when the \
+                  command is given again: what is there is not sent twice. Each backup needs a prefix of its own.\n\n\
+                  Indexes, the site and the lake are not in it: they are made anew.",
+    after_help = "Examples:\n  polynya backup /mnt/backups/monday\n  polynya restore /mnt/backups/monday ./restored\n  \
+                  polynya backup s3://bucket/backups/monday\n  \
+                  polynya backup s3://bucket/monday --s3-endpoint http://127.0.0.1:7070 --s3-region us-east-1"
 )]
 pub struct Options {
-    /// An empty folder, or one that does not exist yet
+    /// A folder that is empty or does not exist yet, or s3://BUCKET/PREFIX
     #[arg(value_name = "DEST")]
     dest: PathBuf,
+    #[command(flatten)]
+    store: Store,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
+/// How an object store is reached.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Store {
+    /// Of a store that speaks S3 [default: lake.s3_endpoint, else Amazon's]
+    #[arg(long, value_name = "URL", help_heading = "Object store")]
+    s3_endpoint: Option<String>,
+    /// The bucket's region [default: lake.s3_region, else AWS_REGION]
+    #[arg(long, value_name = "REGION", help_heading = "Object store")]
+    s3_region: Option<String>,
+}
+
+impl Store {
+    /// As settings, over those of the lake.
+    pub fn flags(&self) -> Vec<(String, String, String)> {
+        let given = [
+            ("lake.s3_endpoint", &self.s3_endpoint, "--s3-endpoint"),
+            ("lake.s3_region", &self.s3_region, "--s3-region"),
+        ];
+        let flag = |(path, value, name): (&str, &Option<String>, &str)| {
+            Some((path.to_owned(), value.clone()?, name.to_owned()))
+        };
+        given.into_iter().filter_map(flag).collect()
+    }
+}
+
+impl Options {
+    pub fn flags(&self) -> Vec<(String, String, String)> {
+        self.store.flags()
+    }
+}
+
+/// What is asked of the process that has the directory open.
+fn request(config: &Config, dest: &Path) -> Result<Value> {
+    if let Some(uri) = remote::uri(dest) {
+        let Reached { endpoint, region, access_key, secret_key, session_token, .. } = remote::options(config);
+        return Ok(json!({
+            "uri": uri,
+            "endpoint": endpoint,
+            "region": region,
+            "access_key": access_key,
+            "secret_key": secret_key,
+            "session_token": session_token,
+        }));
+    }
+    let dest =
+        std::path::absolute(dest).map_err(|error| Error::io(format!("finding {}", dest.display()), error))?;
+    let path = dest.to_str().ok_or_else(|| {
+        Error::invalid(format!("the path {} is not UTF-8", dest.display()))
+            .hint("name a folder whose path is")
+    })?;
+    Ok(json!({ "dest": path }))
+}
+
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
-    let dest = std::path::absolute(&options.dest)
-        .map_err(|error| Error::io(format!("finding {}", options.dest.display()), error))?;
-    let Some(path) = dest.to_str() else {
-        return Err(Error::invalid(format!("the path {} is not UTF-8", dest.display()))
-            .hint("name a folder whose path is"));
-    };
+    let body = request(config, &options.dest)?;
     let started = Instant::now();
     let bar = bar();
-    let body = json!({ "dest": path });
     let taken = super::block_on(async {
         let door = Door::open(config, &Reach::default()).await?;
         door.with(async |door: &mut Door| {
@@ -60,7 +116,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     }
     let number = |name: &str| taken[name].as_u64().unwrap_or_default();
     output::print(&format!(
-        "Backed up lsn {} of {}: {} in {}, {} in {}, in {:.1} s\nRestore it with: polynya restore {} NEW_DIRECTORY\n",
+        "Backed up lsn {} of {}: {} in {}, {} in {}, in {:.1} s\n{}Restore it with: polynya restore {} NEW_DIRECTORY\n",
         grouped(number("lsn")),
         taken["time"].as_str().unwrap_or_default(),
         counted(number("rows"), "row"),
@@ -68,6 +124,14 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         ByteSize(number("bytes")),
         counted(number("files"), "file"),
         started.elapsed().as_secs_f64(),
+        match number("found_files") {
+            0 => String::new(),
+            files => format!(
+                "An attempt before had left {} there, {}: compared, and not sent again\n",
+                counted(files, "file"),
+                ByteSize(number("found_bytes"))
+            ),
+        },
         options.dest.display(),
     ));
     Ok(ExitCode::SUCCESS)

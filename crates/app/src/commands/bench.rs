@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::peer::Polynya;
-use bench::{Report, Target, child, freeze, ingest, kill9, reads, soak, sql_small, tables, waits};
+use bench::{Report, Target, child, freeze, ingest, kill9, landing, reads, soak, sql_small, tables, waits};
 use clap::{Args, ValueEnum};
 use types::{Error, Result};
 
@@ -19,7 +19,8 @@ use crate::units::Span;
                   --root, on the disk that matters) and removes both, unless --url names a running one. A run fails on \
                   any wrong answer, and when rows stored differ from rows acknowledged.",
     after_help = "Examples:\n  polynya bench ingest\n  polynya bench ingest --connections 1,50 --batch 1 --measure 5s\n  \
-                  polynya bench ingest --sync-delay 10ms\n  polynya bench reads --json > reads.json\n  polynya bench freeze --measure 5s --repeat 2\n  polynya bench kill9 --rounds 20\n  \
+                  polynya bench ingest --sync-delay 10ms\n  polynya bench ingest --full --measure 60s\n  \
+                  polynya bench lake --rate 500000 --measure 10m\n  polynya bench reads --json > reads.json\n  polynya bench freeze --measure 5s --repeat 2\n  polynya bench kill9 --rounds 20\n  \
                   polynya bench soak --measure 60m"
 )]
 pub struct Options {
@@ -39,16 +40,29 @@ pub struct Options {
     /// Events per request
     #[arg(long, value_parser = at_least_one)]
     batch: Option<usize>,
-    /// Operations a second, at even intervals whatever the answers take [default: as many as possible]; of soak a factor of
-    /// its pace, which is modest
+    /// Operations a second, at even intervals whatever the answers take; of ingest and lake events a second [default: as
+    /// many as possible; lake: 500000]; of soak a factor of its pace, which is modest
     #[arg(long, value_parser = above_zero)]
     rate: Option<f64>,
-    /// How long each measurement takes [default: 10s; soak: 60m]
+    /// How long each measurement takes [default: 10s; lake: 10m; soak: 60m]
     #[arg(long, value_name = "TIME")]
     measure: Option<Span>,
     /// Added to each fsync of the own server's log, to learn how a slower disk would do
     #[arg(long, value_name = "TIME", conflicts_with = "url")]
     sync_delay: Option<Span>,
+    /// Everything that is wanted of ingest in one go, each part with a server of its own: all numbers of connections in
+    /// bulk and single, an open loop, slower disks
+    #[arg(long, conflicts_with_all = ["url", "batch", "rate", "sync_delay"])]
+    full: bool,
+    /// The own server's tables do not land in the lake
+    #[arg(long, conflicts_with = "url")]
+    without_lake: bool,
+    /// How long lake measures the quiet before it, over all stretches; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "20s")]
+    quiet: Span,
+    /// Leave lake's directory, to read the table with other programs
+    #[arg(long)]
+    keep: bool,
     /// How often the server is killed
     #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     rounds: usize,
@@ -67,6 +81,8 @@ pub struct Options {
 enum Workload {
     /// Events in, acknowledged durable
     Ingest,
+    /// A steady stream of events for minutes with the lake on, then is the lake right
+    Lake,
     /// Point reads alone, beside writers and beside heavy SQL
     Reads,
     /// Small SQL statements alone and beside writers
@@ -109,10 +125,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             kill9::run(&wanted, progress)?
         }
         Workload::Soak => {
-            let mut child = own_server(options)?;
-            // It lasts: its server must not outlive this process, however that ends.
-            child.args.insert(1, "--with-parent".into());
-            let wanted = soak::Options::new(child);
+            let wanted = soak::Options::new(lasting(own_server(options)?));
             let mut wanted = match options.measure {
                 Some(time) => wanted.lasting(time.0),
                 None => wanted,
@@ -120,6 +133,27 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             wanted.seed = options.seed;
             wanted.rate = options.rate.unwrap_or(wanted.rate);
             soak::run(&wanted, progress)?
+        }
+        Workload::Ingest if options.full => {
+            let mut wanted = ingest::sweep::Options::new(lasting(own_server(options)?));
+            wanted.timing.measure = measured(options);
+            wanted.seed = options.seed;
+            if !options.connections.is_empty() {
+                wanted.connections.clone_from(&options.connections);
+            }
+            ingest::sweep::run(&wanted, progress)?
+        }
+        Workload::Lake => {
+            let mut wanted = landing::Options::new(lasting(own_server(options)?));
+            wanted.measure = options.measure.map_or(wanted.measure, |time| time.0);
+            wanted.warm = wanted.warm.min(wanted.measure / 4);
+            wanted.rate = options.rate.unwrap_or(wanted.rate);
+            wanted.quiet = options.quiet.0;
+            wanted.seed = options.seed;
+            wanted.keep = options.keep;
+            wanted.batch = options.batch.unwrap_or(wanted.batch);
+            wanted.connections = options.connections.first().copied().unwrap_or(wanted.connections);
+            landing::run(&wanted, progress)?
         }
         Workload::Waits => {
             let mut wanted = waits::Options::new(&options.root);
@@ -201,10 +235,19 @@ fn own_server(options: &Options) -> Result<child::Options> {
     let mut own = child::Options::new(program);
     own.root.clone_from(&options.root);
     own.env.push(("POLYNYA_LOG_LEVEL".into(), "warn".into()));
+    if options.without_lake {
+        own.env.push(("POLYNYA_LAKE".into(), "false".into()));
+    }
     if let Some(delay) = options.sync_delay {
         own.env.push(("POLYNYA_BENCH_SYNC_DELAY".into(), delay.to_string()));
     }
     Ok(own)
+}
+
+/// For what takes long: the server must not outlive this process, however that ends.
+fn lasting(mut child: child::Options) -> child::Options {
+    child.args.insert(1, "--with-parent".into());
+    child
 }
 
 fn print(options: &Options, report: &Report) -> Result<ExitCode> {

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::doctor::{self, Examination, Severity};
 use crate::job;
 use crate::output::{self, Table};
+use crate::remote;
 use crate::units::{ByteSize, counted, grouped};
 
 #[derive(Debug, Args)]
@@ -43,7 +44,12 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     bar.enable_steady_tick(Duration::from_millis(100));
     let started = Instant::now();
     let show = |what: &str| bar.set_message(format!("checking {what}"));
-    let outcome = match doctor::examine(&Env::real(), dir, &mut |what| show(what)) {
+    let examined = match remote::uri(dir) {
+        Some(uri) => Err(Error::invalid(format!("{uri} is no folder of this machine"))
+            .hint(format!("`polynya restore {uri} NEW_DIRECTORY` compares every file of a backup"))),
+        None => doctor::examine(&Env::real(), dir, &mut |what| show(what)),
+    };
+    let outcome = match examined {
         Err(error) if error.kind() == Kind::InUse => ask(dir, &show).map_err(|asked| match asked.kind() {
             // Open in a program that uses the library, which has no door.
             Kind::Closed => error,

@@ -1,43 +1,49 @@
 //! `polynya restore SRC DEST`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use clap::Args;
-use engine::backup::{self, Restore, Target};
+use engine::backup::{self, Folder, Progress, Source, Target};
 use serde_json::json;
-use types::{Lsn, Result};
+use types::{Error, Lsn, Result};
 use vfs::Env;
 
 use crate::config::Config;
 use crate::control::when;
 use crate::output;
+use crate::remote::{self, Remote};
 use crate::units::{counted, grouped};
+
+use super::backup::Store;
 
 #[derive(Debug, Args)]
 #[command(
     long_about = "Make a data directory out of a backup. Every file is compared with its checksum; a backup that was \
                   interrupted or damaged is refused. DEST must be empty or not there yet; its server is started with \
-                  --data DEST. Indexes, the site and the lake are made anew then.\n\nWith --archive the commits that came after \
+                  --data DEST. Out of S3 and what speaks like it, with the key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Indexes, the site and the lake are made anew then.\n\nWith --archive the commits that came after \
                   the backup follow, as far as the archived log reaches, or up to --to.",
     after_help = "Examples:\n  polynya restore /mnt/backups/monday ./restored\n  polynya serve --data ./restored\n  \
-                  polynya restore /mnt/backups/monday ./then --archive /mnt/log --to 2026-11-22T09:30:00Z"
+                  polynya restore /mnt/backups/monday ./then --archive /mnt/log --to 2026-11-22T09:30:00Z\n  \
+                  polynya restore s3://bucket/backups/monday ./restored"
 )]
 pub struct Options {
-    /// The backup
+    /// The backup: a folder, or s3://BUCKET/PREFIX
     #[arg(value_name = "SRC")]
     src: PathBuf,
     /// An empty folder, or one that does not exist yet
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// The folder that `log.archive` named: what it holds of commits after the backup follows
-    #[arg(long, value_name = "DIR")]
+    /// What `log.archive` named: what it holds of commits after the backup follows
+    #[arg(long, value_name = "DIR|URI")]
     archive: Option<PathBuf>,
     /// Stop after this commit, or after the last one made by this time (UTC unless it says otherwise)
     #[arg(long, value_name = "LSN|TIME", value_parser = target)]
     to: Option<Target>,
+    #[command(flatten)]
+    store: Store,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -53,14 +59,29 @@ fn target(text: &str) -> std::result::Result<Target, String> {
     Ok(Target::Time(nanos.div_euclid(1_000)))
 }
 
-pub fn run(_config: &Config, options: &Options) -> Result<ExitCode> {
+impl Options {
+    pub fn flags(&self) -> Vec<(String, String, String)> {
+        self.store.flags()
+    }
+}
+
+pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
+    if let Some(uri) = remote::uri(&options.dest) {
+        return Err(Error::invalid(format!("{uri} is no folder of this machine"))
+            .hint("the backup and the archive may be in an object store; a data directory is a folder"));
+    }
     let started = Instant::now();
     let bar = super::backup::bar();
-    let wanted = Restore { to: options.to, archive: options.archive.clone() };
-    let restored = backup::restore(&Env::real(), &options.src, &options.dest, &wanted, &mut |progress| {
+    let show = &mut |progress: Progress| {
         bar.set_length(progress.total_bytes.max(progress.done_bytes));
         bar.set_position(progress.done_bytes);
         Ok(())
+    };
+    let env = Env::real();
+    let archive = options.archive.as_deref().map(|place| source(config, &env, place)).transpose()?;
+    let restored = source(config, &env, &options.src).and_then(|backup| {
+        let from = backup::From { backup: &*backup, archive: archive.as_deref() };
+        backup::restore_from(&env, from, &options.dest, options.to, show)
     });
     bar.finish_and_clear();
     let restored = restored?;
@@ -73,12 +94,13 @@ pub fn run(_config: &Config, options: &Options) -> Result<ExitCode> {
             "rows": restored.rows,
             "replayed": restored.replayed,
             "archive_ended": restored.is_short,
+            "lacks": restored.lacks,
         });
         output::print(&format!("{value}\n"));
         return Ok(ExitCode::SUCCESS);
     }
     output::print(&format!(
-        "Restored lsn {} of {time}: {} in {}{}, in {:.1} s\n{}Serve it with: polynya serve --data {}\n",
+        "Restored lsn {} of {time}: {} in {}{}, in {:.1} s\n{}{}Serve it with: polynya serve --data {}\n",
         grouped(restored.lsn.0),
         counted(restored.rows, "row"),
         counted(restored.tables as u64, "table"),
@@ -92,9 +114,29 @@ pub fn run(_config: &Config, options: &Options) -> Result<ExitCode> {
                 "The archive ends there, before the time you named: what came later, if anything did, is not in it.\n",
             false => "",
         },
+        lacking(&restored.lacks),
         options.dest.display(),
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is not there though it is counted: rows that only the lake has.
+fn lacking(lacks: &[String]) -> String {
+    if lacks.is_empty() {
+        return String::new();
+    }
+    let lines: String = lacks.iter().map(|line| format!("  {}\n", output::visible(line))).collect();
+    format!(
+        "Not in the backup, and to be read only where the lake is as it was when the backup was taken:\n{lines}"
+    )
+}
+
+/// A folder, or a place in an object store.
+fn source(config: &Config, env: &Env, place: &Path) -> Result<Box<dyn Source>> {
+    match remote::uri(place) {
+        Some(uri) => Ok(Box::new(Remote::connect(uri, remote::options(config), "")?)),
+        None => Ok(Box::new(Folder::new(env, place))),
+    }
 }
 
 #[cfg(test)]

@@ -115,6 +115,16 @@ pub fn description(table: &Value) -> String {
         let state = if state.is_empty() { "up to date" } else { state.as_str() };
         more += &format!("{name}: {state}\n");
     }
+    if table["tiers"].is_object() {
+        let of = |name: &str| number(&table["tiers"][name]);
+        more += &format!(
+            "hot: {}, {}; in the lake alone: {}, about {}\n",
+            counted(of("hot_rows"), "row"),
+            ByteSize(of("hot_bytes")),
+            counted(of("lake_only_rows"), "row"),
+            ByteSize(of("lake_only_bytes"))
+        );
+    }
     if let Some((bytes, raw)) = compressed(table) {
         more += &format!("compressed: {bytes} of files that were {raw}\n");
     }
@@ -131,7 +141,11 @@ pub fn description(table: &Value) -> String {
 /// What it takes, and how much of that is compressed.
 fn size(table: &Value) -> String {
     let all = ByteSize(number(&table["bytes"]));
-    compressed(table).map_or_else(|| all.to_string(), |(bytes, _)| format!("{all} ({bytes} zstd)"))
+    let all = compressed(table).map_or_else(|| all.to_string(), |(bytes, _)| format!("{all} ({bytes} zstd)"));
+    match number(&table["tiers"]["lake_only_rows"]) {
+        0 => all,
+        rows => format!("{all}, {} more in the lake", counted(rows, "row")),
+    }
 }
 
 /// Bytes of compressed files, and what these were before.
@@ -195,6 +209,16 @@ mod tests {
         assert!(list_table(&json!({"tables": [table]})).contains("5 MiB (3 MiB zstd)"));
         let said = description(&table);
         assert!(said.ends_with("\ncompressed: 3 MiB of files that were 12 MiB\n"), "{said}");
+    }
+
+    #[test]
+    fn what_is_in_the_lake_alone_is_said() {
+        let mut table = json!({"name": "t", "rows": 9, "bytes": 5 << 20, "columns": [], "primary_key": []});
+        table["tiers"] =
+            json!({"hot_rows": 2, "hot_bytes": 5 << 20, "lake_only_rows": 7, "lake_only_bytes": 9 << 20});
+        let said = description(&table);
+        assert!(said.ends_with("\nhot: 2 rows, 5 MiB; in the lake alone: 7 rows, about 9 MiB\n"), "{said}");
+        assert!(list_table(&json!({"tables": [table]})).contains("5 MiB, 7 rows more in the lake"));
     }
 
     #[test]

@@ -217,6 +217,14 @@ pub const SETTINGS: &[Setting] = &[
         "How long old Iceberg snapshots stay readable. The newest 20 stay in any case, and never more than 1,000.",
     ),
     setting(
+        "lake.read_bytes_max",
+        "POLYNYA_LAKE_READ_BYTES_MAX",
+        Form::Size,
+        "128 MiB",
+        Some(("1 MiB", "16 TB")),
+        "Memory for parts of row groups that readers of rows in the lake alone have unpacked, of all tables.",
+    ),
+    setting(
         "lake.locations",
         "POLYNYA_LAKE_LOCATIONS",
         Form::Texts,
@@ -238,7 +246,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Text,
         "",
         None,
-        "Of a store that speaks S3, such as http://127.0.0.1:7070. Without one it is Amazon's.",
+        "Of a store that speaks S3, such as http://127.0.0.1:7070, for the warehouse, for backups and for the archive of the log. Without one it is Amazon's.",
     ),
     setting(
         "lake.s3_region",
@@ -359,7 +367,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Text,
         "",
         None,
-        "A folder that the commit log is copied to, so that a backup can be carried forward to any later commit; best on another disk. Nothing is ever removed there.",
+        "A folder, best on another disk, or s3://BUCKET/PREFIX that the commit log is copied to, so that a backup can be carried forward to any later commit. Nothing is ever removed there.",
     ),
     setting(
         "bench.sync_delay",
@@ -394,6 +402,7 @@ pub const EDGE: &[(&str, &str)] = &[
     ("sql.threads", "1"),
     ("sql.memory_bytes_max", "16 MiB"),
     ("sql.concurrent_max", "2"),
+    ("lake.read_bytes_max", "16 MiB"),
     ("history.keep", "60 s"),
     ("history.bytes_max", "64 MiB"),
 ];

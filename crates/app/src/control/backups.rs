@@ -1,15 +1,22 @@
-//! Backups: taken by the process that has the directory open, into a folder of its machine.
+//! Backups: taken by the process that has the directory open, into a folder of its machine or an object store.
 
 use std::path::{Path, PathBuf};
 
 use engine::Engine;
+use engine::backup::{Backup, Progress};
+use lake::objects::Options;
 use serde_json::{Value, json};
 use types::{Error, Result};
 
-use super::job::{self, Lines};
+use super::job::{self, Lines, Teller};
+use crate::remote::Remote;
 
-/// `{dest}`, an absolute path; answers with what the backup holds.
+/// `{dest}`, an absolute path, or `{uri, endpoint, region, access_key, secret_key, session_token}`; answers with what the
+/// backup holds.
 pub fn take(engine: &Engine, body: &Value) -> Result<Lines> {
+    if let Some(uri) = body["uri"].as_str() {
+        return send(engine, uri, body);
+    }
     let dest = PathBuf::from(body["dest"].as_str().unwrap_or_default());
     if !dest.is_absolute() {
         return Err(Error::invalid("`dest` is an absolute path"));
@@ -23,17 +30,46 @@ pub fn take(engine: &Engine, body: &Value) -> Result<Lines> {
     }
     let engine = engine.clone();
     job::start("pn-backup", move |teller| {
-        let taken = engine.backup(&dest, &mut |progress| {
-            teller.progress(|| json!({ "done": progress.done_bytes, "total": progress.total_bytes }))
-        })?;
-        Ok(json!({
-            "lsn": taken.lsn.0,
-            "time": super::when(taken.time),
-            "tables": taken.tables,
-            "rows": taken.rows,
-            "files": taken.files,
-            "bytes": taken.bytes,
-        }))
+        let taken = engine.backup(&dest, &mut |progress| tell(teller, progress))?;
+        Ok(shown(&taken))
+    })
+}
+
+/// To an object store. The keys are those of who asks; where none are given, the server's own.
+fn send(engine: &Engine, uri: &str, body: &Value) -> Result<Lines> {
+    let given = |name: &str| body[name].as_str().map(str::to_owned);
+    let options = Options {
+        endpoint: given("endpoint"),
+        region: given("region"),
+        access_key: given("access_key"),
+        secret_key: given("secret_key"),
+        session_token: given("session_token"),
+        ..Options::default()
+    };
+    let owner = lake::database_id(engine.env(), engine.dir())?;
+    let remote = Remote::connect(uri, options, &owner)?;
+    let engine = engine.clone();
+    job::start("pn-backup", move |teller| {
+        let sent = engine.send_backup(&remote, &mut |progress| tell(teller, progress))?;
+        let mut shown = shown(&sent.backup);
+        shown["found_files"] = sent.found_files.into();
+        shown["found_bytes"] = sent.found_bytes.into();
+        Ok(shown)
+    })
+}
+
+fn tell(teller: &mut Teller, progress: Progress) -> Result<()> {
+    teller.progress(|| json!({ "done": progress.done_bytes, "total": progress.total_bytes }))
+}
+
+fn shown(taken: &Backup) -> Value {
+    json!({
+        "lsn": taken.lsn.0,
+        "time": super::when(taken.time),
+        "tables": taken.tables,
+        "rows": taken.rows,
+        "files": taken.files,
+        "bytes": taken.bytes,
     })
 }
 

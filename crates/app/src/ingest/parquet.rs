@@ -32,7 +32,8 @@ impl Parquet {
     pub fn open(path: &Path, position: u64, renames: &[(String, String)]) -> Result<Self> {
         let (reader, file_schema, rows) = open(path, position)?;
         let is_taken = |i: &usize| {
-            ![schema::ROW_ID_NAME, schema::TIME_NAME].contains(&file_schema.field(*i).name().as_str())
+            let own = [schema::ROW_ID_NAME, lake::ROW_ID_NAME, schema::TIME_NAME];
+            !own.contains(&file_schema.field(*i).name().as_str())
         };
         let columns: Vec<usize> = (0..file_schema.fields().len()).filter(is_taken).collect();
         let fields = columns.iter().map(|i| {
@@ -149,6 +150,7 @@ mod tests {
             (0..rows).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
         let batch = RecordBatch::try_from_iter([
             ("_row_id", Arc::new(Int64Array::from_iter_values(1..=rows)) as ArrayRef),
+            ("_polynya_row_id", Arc::new(Int64Array::from_iter_values(1..=rows))),
             ("n", Arc::new(UInt16Array::from_iter_values((0..rows).map(|i| i as u16)))),
             ("word", Arc::new(words)),
         ])

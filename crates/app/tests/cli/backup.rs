@@ -324,3 +324,32 @@ fn an_archive_that_cannot_be_written_is_told_at_once_and_once() {
         assert_eq!(said.matches(line).count(), 1, "{said}");
     }
 }
+
+/// A folder named `s3:` would be made, and its owner would look for the backup in the bucket.
+#[test]
+fn what_looks_like_a_uri_is_never_taken_for_a_folder() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    place.write("t.csv", "a,b\n1,x\n");
+    place.ok(&["ingest", "t.csv"]);
+    place.ok(&["backup", "kept"]);
+    for (args, why) in [
+        (&["backup", "gs://bucket/monday"][..], "write s3://BUCKET/PREFIX"),
+        (&["backup", "s3:///monday"], "names no bucket"),
+        (&["restore", "gs://bucket/monday", "again"], "write s3://BUCKET/PREFIX"),
+        (&["restore", "kept", "s3://bucket/again"], "is no folder of this machine"),
+        (&["restore", "kept", "again", "--archive", "gs://bucket/log"], "write s3://BUCKET/PREFIX"),
+        (&["sql", "SELECT 1", "--set", "log.archive=gs://bucket/log"], "write s3://BUCKET/PREFIX"),
+    ] {
+        let said = place.fails(args);
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    let output = place.run(&["doctor", "s3://bucket/monday"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        crate::polynya::text(&output.stderr).contains("polynya restore s3://bucket/monday NEW_DIRECTORY")
+    );
+    for made in ["s3:", "gs:", "again"] {
+        assert!(!place.path(made).exists(), "{made}");
+    }
+}

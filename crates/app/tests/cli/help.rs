@@ -25,9 +25,13 @@ fn every_command_has_a_help_with_examples() {
 #[test]
 fn the_long_help_of_a_command_is_shown() {
     let place = Place::new();
-    for (command, words) in
-        [("search", "+must, -not, prefix*"), ("sql", "PostgreSQL"), ("bench", "a server of its own")]
-    {
+    for (command, words) in [
+        ("search", "+must, -not, prefix*"),
+        ("sql", "PostgreSQL"),
+        ("bench", "a server of its own"),
+        ("backup", "AWS_ACCESS_KEY_ID"),
+        ("restore", "s3://BUCKET/PREFIX"),
+    ] {
         let help = place.ok(&[command, "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains(words), "{help}");
         assert!(!place.ok(&[command, "-h"]).contains("Starts a server of its own"));

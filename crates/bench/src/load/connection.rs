@@ -1,12 +1,11 @@
 //! One keep-alive connection of the load, never blocking.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes};
-
+use super::Payload;
 use crate::http::Incoming;
 
 /// The request in flight.
@@ -15,7 +14,7 @@ pub(super) struct Flight {
     pub(super) tag: u64,
     pub(super) intended: Instant,
     pub(super) sent: Instant,
-    unwritten: Bytes,
+    unwritten: Payload,
 }
 
 #[derive(Debug)]
@@ -42,7 +41,7 @@ impl Connection {
 
     pub(super) fn begin(
         &mut self,
-        bytes: Bytes,
+        bytes: Payload,
         tag: u64,
         intended: Instant,
         sent: Instant,
@@ -57,8 +56,8 @@ impl Connection {
     pub(super) fn write(&mut self) -> Result<(), String> {
         let Some(flight) = &mut self.flight else { return Ok(()) };
         while !flight.unwritten.is_empty() {
-            match self.socket.write(&flight.unwritten) {
-                Ok(count) => flight.unwritten.advance(count),
+            match flight.unwritten.send(&self.socket) {
+                Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(format!("sending a request failed: {error}")),

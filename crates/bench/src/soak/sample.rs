@@ -43,7 +43,7 @@ pub struct Part {
 }
 
 /// What `/proc` and the file system say. The rest is for whoever asks the database.
-pub(super) fn take(pid: u32, directory: &Path) -> Result<Sample> {
+pub(crate) fn take(pid: u32, directory: &Path) -> Result<Sample> {
     let root = PathBuf::from(format!("/proc/{pid}"));
     let gone = |error| Error::io(format_args!("looking at process {pid}"), error);
     let status = fs::read_to_string(root.join("status")).map_err(gone)?;

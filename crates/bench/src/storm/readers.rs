@@ -57,7 +57,7 @@ impl Requests for Reader<'_> {
             Kind::Ask => self.ask(),
         };
         self.expected.insert(self.number, (name, expect));
-        Request { bytes, tag: self.number }
+        Request { bytes: bytes.into(), tag: self.number }
     }
 
     fn took(&mut self, tag: u64, latency: Duration) {

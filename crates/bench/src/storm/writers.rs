@@ -77,7 +77,10 @@ impl Requests for Events<'_> {
     fn next(&mut self) -> Request {
         let number = self.world.ledger.events.send();
         let body = self.world.events.body(number);
-        Request { bytes: render(self.target, "POST", &self.path, "application/json", &body), tag: number }
+        Request {
+            bytes: render(self.target, "POST", &self.path, "application/json", &body).into(),
+            tag: number,
+        }
     }
 
     fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
@@ -131,7 +134,7 @@ impl Requests for Readings<'_> {
         self.number += 1;
         self.in_flight.insert(self.number, replaced);
         let bytes = render(self.target, "POST", &rows_of(READINGS), "application/json", body.as_bytes());
-        Request { bytes, tag: self.number }
+        Request { bytes: bytes.into(), tag: self.number }
     }
 
     fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
@@ -158,7 +161,7 @@ impl Requests for Articles<'_> {
         let rows: Vec<Value> = (first..first + ADDED).map(|id| corpus::document(words, *seed, id)).collect();
         let body = Value::from(rows).to_string();
         let bytes = render(self.target, "POST", &rows_of(ARTICLES), "application/json", body.as_bytes());
-        Request { bytes, tag: first + ADDED }
+        Request { bytes: bytes.into(), tag: first + ADDED }
     }
 
     fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {

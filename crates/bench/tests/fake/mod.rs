@@ -141,6 +141,12 @@ impl Fake {
                 let row = from.and_then(|from| tables.get(*table)?.get(from - 1));
                 (200, json!({"rows": row.into_iter().collect::<Vec<_>>()}))
             }
+            ("GET", ["v1", "tables", table, "watermarks"]) => {
+                let rows = tables.get(*table).map_or(0, Vec::len);
+                (200, json!({"acknowledged": {"row": rows}, "lake": {"row": rows, "snapshot_id": "1"}}))
+            }
+            // It has no lake, and so no file of it.
+            ("POST", ["v1", "tables", _, "commit"]) => (200, json!({"rows": 0})),
             ("POST", ["v1", "sql"]) => {
                 let request: Value = serde_json::from_slice(body).expect("JSON");
                 let text = request["sql"].as_str().expect("a statement");

@@ -7,9 +7,11 @@ use types::{Error, Kind, Result};
 use vfs::{Access, Env};
 
 use super::marker::Listed;
+use super::place::{Source, patiently, read_through};
+use super::sum::{Sum, Summing};
 use crate::open;
 
-const BLOCK_BYTES: u64 = 1 << 20;
+pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// Bytes that wait for the disk at most, so that the log's own sync finds little queued before it.
 const SYNC_BYTES: u64 = 4 << 20;
 
@@ -78,61 +80,55 @@ impl Made {
     }
 }
 
-/// Copies a file durably but for its name; its length and checksum. `tick` hears of every step.
+/// Copies a file durably but for its name; what it is. `tick` hears of every step.
 pub(crate) fn copy(
     env: &Env,
-    from: &Path,
+    from: &dyn Source,
+    name: &str,
     to: &Path,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<(u64, u32)> {
-    let reading = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof => {
-            Error::damaged("a file is missing or shorter than it was").with("file", from.display())
-        }
-        _ => Error::io(format!("reading {}", from.display()), e),
-    };
+) -> Result<Sum> {
     let writing = |e| Error::io(format!("writing {}", to.display()), e);
-    let source = env.disk.open(from, Access::ReadOnce).map_err(reading)?;
-    let len = source.len().map_err(reading)?;
+    let source = patiently(from, tick, |_| from.open(name)).map_err(|error| match error.kind() {
+        Kind::NotFound => Error::damaged("a file is missing").with("file", from.named(name)),
+        _ => error,
+    })?;
     let target = env.disk.create(to).map_err(writing)?;
-    let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
-    let (mut at, mut synced, mut crc) = (0, 0, 0);
-    while at < len {
-        let count = BLOCK_BYTES.min(len - at) as usize;
-        source.read_at(&mut block[..count], at).map_err(reading)?;
-        crc = crc32c::crc32c_append(crc, &block[..count]);
-        target.write_at(&[IoSlice::new(&block[..count])], at).map_err(writing)?;
-        at += count as u64;
+    let (mut at, mut synced, mut summing) = (0, 0, Summing::default());
+    read_through(from, &source, tick, &mut |block, tick| {
+        summing.add(block);
+        target.write_at(&[IoSlice::new(block)], at).map_err(writing)?;
+        at += block.len() as u64;
         if at - synced >= SYNC_BYTES {
             target.sync().map_err(writing)?;
             target.set_aside();
             synced = at;
         }
-        tick(count as u64)?;
-    }
+        tick(block.len() as u64)
+    })?;
     target.sync().map_err(writing)?;
     target.set_aside();
-    Ok((len, crc))
+    Ok(summing.done())
 }
 
-/// Length and checksum of a file that was just written below `dest`.
-pub(crate) fn read_crc(env: &Env, dest: &Path, relative: &Path) -> Result<Listed> {
+/// What a file below `dest` is.
+pub(crate) fn read_sum(env: &Env, dest: &Path, relative: &Path) -> Result<Listed> {
     let path = dest.join(relative);
-    let read = || -> std::io::Result<(u64, u32)> {
+    let read = || -> std::io::Result<Sum> {
         let file = env.disk.open(&path, Access::ReadOnce)?;
         let len = file.len()?;
         let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
-        let (mut at, mut crc) = (0, 0);
+        let (mut at, mut summing) = (0, Summing::default());
         while at < len {
             let count = BLOCK_BYTES.min(len - at) as usize;
             file.read_at(&mut block[..count], at)?;
-            crc = crc32c::crc32c_append(crc, &block[..count]);
+            summing.add(&block[..count]);
             at += count as u64;
         }
-        Ok((len, crc))
+        Ok(summing.done())
     };
-    let (bytes, crc) = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    Ok(Listed { path: relative.to_owned(), bytes, crc })
+    let sum = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    Ok(Listed { path: relative.to_owned(), sum })
 }
 
 /// Writes a new file durably but for its name.

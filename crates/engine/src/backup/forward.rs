@@ -11,8 +11,9 @@ use table::{Segment, segment};
 use types::{Error, Kind, Lsn, Result, TableId};
 use vfs::Env;
 
-use super::copy::Made;
+use super::copy::{Made, copy};
 use super::marker::Marker;
+use super::place::{Source, patiently};
 use super::restore::Target;
 use crate::archive;
 use crate::open::Replay;
@@ -20,26 +21,50 @@ use crate::open::Replay;
 /// Head rows are sealed once they take so much in all.
 const HEAD_BYTES_MAX: u64 = 96 << 20;
 
-/// A file of the archive: first lsn, last lsn, path.
-pub(crate) type Piece = (Lsn, Lsn, PathBuf);
+/// A file of the archive: first lsn, last lsn, name.
+pub(crate) type Piece = (Lsn, Lsn, String);
 
 /// The files that the archive has for a backup.
-pub(crate) fn pieces_of(env: &Env, archive: &Path, marker: &Marker) -> Result<Vec<Piece>> {
+pub(crate) fn pieces_of(
+    archive: &dyn Source,
+    marker: &Marker,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Vec<Piece>> {
     let id = marker.archive.ok_or_else(|| {
         Error::invalid("the backup was taken while its log was not archived").hint(
             "restore it without an archive, or use a backup that was taken since `[log] archive` was set",
         )
     })?;
-    let dir = archive.join(archive::folder(id));
-    if !env.disk.exists(&dir).map_err(|e| Error::io(format!("looking for {}", dir.display()), e))? {
+    let folder = archive::folder(id);
+    if !patiently(archive, tick, |_| archive.list(""))?.iter().any(|entry| entry.name == folder) {
         return Err(Error::not_found(format!(
-            "{} has no folder `{}`, which is where this backup's log was archived",
-            archive.display(),
-            archive::folder(id)
+            "{} has no folder `{folder}`, which is where this backup's log was archived",
+            archive.named(""),
         ))
-        .hint("name the folder that `[log] archive` named"));
+        .hint("name the place that `[log] archive` named"));
     }
-    archive::pieces(env, &dir)
+    let pieces = archive::pieces(patiently(archive, tick, |_| archive.list(&folder))?);
+    Ok(pieces.into_iter().map(|(first, last, name)| (first, last, format!("{folder}/{name}"))).collect())
+}
+
+/// In the directory that is made: a file of the archive that is not on this machine, while it is read.
+const FETCHED: &str = "archived.tmp";
+
+/// Where a piece can be read.
+fn local(
+    env: &Env,
+    archive: &dyn Source,
+    name: &str,
+    dest: &Path,
+    made: &mut Made,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<PathBuf> {
+    if let Some(path) = archive.path(name) {
+        return Ok(path);
+    }
+    let path = made.file(dest.join(FETCHED));
+    copy(env, archive, name, &path, &mut |_| tick(0))?;
+    Ok(path)
 }
 
 /// Applies the commits after `after`, up to the target, and leaves every row in a segment. The last lsn applied, and whether
@@ -50,6 +75,7 @@ pub(crate) fn replay(
     dest: &Path,
     replay: &mut Replay<'_>,
     made: &mut Made,
+    archive: &dyn Source,
     pieces: &[Piece],
     after: Lsn,
     to: Option<Target>,
@@ -57,7 +83,7 @@ pub(crate) fn replay(
 ) -> Result<(Lsn, bool)> {
     let (mut at, mut is_short) = (after, matches!(to, Some(Target::Time(_))));
     let is_reached = |at: Lsn| to == Some(Target::Lsn(at));
-    for (first, last, path) in pieces {
+    for (first, last, name) in pieces {
         if *last <= at || is_reached(at) {
             continue;
         }
@@ -66,10 +92,11 @@ pub(crate) fn replay(
                 Kind::NotFound,
                 format!("the archive lacks lsn {} to {}", at.next(), first.0 - 1),
             )
-            .with("archive", path.parent().unwrap_or(path).display())
+            .with("archive", archive.named(name.split('/').next().unwrap_or_default()))
             .hint(format!("restore to lsn {at} at most, or use a backup that was taken later")));
         }
-        let goes_on = commitlog::read_piece(env, path, at, &mut |frame: Frame| {
+        let path = local(env, archive, name, dest, made, tick)?;
+        let outcome = commitlog::read_piece(env, &path, at, &mut |frame: Frame| {
             let frame = match to {
                 Some(Target::Time(time)) if frame.time > time => return Ok(false),
                 Some(Target::Lsn(lsn)) => frame.up_to(lsn),
@@ -85,7 +112,12 @@ pub(crate) fn replay(
             }
             tick(bytes)?;
             Ok(!is_reached(at))
-        })?;
+        });
+        if archive.path(name).is_none() {
+            env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
+        }
+        // What is damaged is so where it came from.
+        let goes_on = outcome.map_err(|error| error.with("archived", archive.named(name)))?;
         if !goes_on {
             is_short = false;
             break;

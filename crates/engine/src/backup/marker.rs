@@ -11,29 +11,44 @@
 //! …
 //! crc 12ab34cd                    of all lines before
 //! ```
+//!
+//! Format 2 is one with `LAKE` among the files: a backup without the rows that are in the lake alone, and what they are.
+//!
+//! In format 3 each line has the file's hash before its path, and the file lies under a name with that hash in it,
+//! `tables/1/3.0f3a….arrow`: where backups may be sent to one place at once, a name never stands for two contents.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 
 use types::{Error, Kind, Lsn, Micros, Result, TableId};
-use vfs::{Access, Env};
+use vfs::Env;
 
 use super::MANIFEST_NAME;
 use super::copy::{Made, write_file};
+use super::place::{Source, read_whole};
+use super::sum::Sum;
 use crate::open::{canonical, is_segment_file};
 
 pub(crate) const NAME: &str = "BACKUP";
 const TEMPORARY: &str = "BACKUP.tmp";
 const HEAD: &str = "polynya backup ";
-const VERSION: u32 = 1;
+/// Files lie under their own names, and all rows are in them.
+const PLAIN: u32 = 1;
+/// As before, but it lacks rows that are in the lake alone, and says which.
+const WITH_LAKE: u32 = 2;
+/// Files lie under names with their hashes in them; rows may be in the lake alone here too.
+const NAMED_BY_CONTENT: u32 = 3;
+/// Says what is in the lake alone, for people.
+pub(crate) const LAKE: &str = "LAKE";
+/// Of a backup of ten million files.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     /// Below the backup's folder.
     pub path: PathBuf,
-    pub bytes: u64,
-    pub crc: u32,
+    pub sum: Sum,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,13 +59,56 @@ pub(crate) struct Marker {
     pub rows: u64,
     /// Which archive's log files go on from here.
     pub archive: Option<u64>,
+    /// Whether files lie under names with their hashes in them.
+    pub is_named_by_content: bool,
     pub files: Vec<Listed>,
 }
 
+impl Listed {
+    /// The name with the hash in it: `tables/1/3.0f3a….arrow`.
+    pub fn name_by_content(&self) -> String {
+        let plain = self.plain_name();
+        let (stem, ending) = plain.split_at(plain.rfind('.').unwrap_or(plain.len()));
+        format!("{stem}.{:032x}{ending}", self.sum.hash.unwrap_or_default())
+    }
+
+    fn plain_name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Whether a name is one that [`Listed::name_by_content`] gives, and not what [`is_ours`] knows.
+pub(crate) fn is_by_content(name: &str) -> bool {
+    let mut parts = name.splitn(3, '.');
+    let (Some(stem), Some(hash), ending) = (parts.next(), parts.next(), parts.next()) else { return false };
+    let is_hash = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    is_hash && is_ours(Path::new(&ending.map_or(stem.to_owned(), |ending| format!("{stem}.{ending}"))))
+}
+
 impl Marker {
-    fn encode(&self) -> String {
+    /// The name under which a file lies.
+    pub fn name_of(&self, file: &Listed) -> String {
+        if self.is_named_by_content { file.name_by_content() } else { file.plain_name() }
+    }
+
+    /// What it says of rows that are in the lake alone, if there are any.
+    pub fn lake(&self) -> Option<&Listed> {
+        self.files.iter().find(|file| file.path == Path::new(LAKE))
+    }
+
+    /// As old as it can be.
+    fn version(&self) -> u32 {
+        match (self.is_named_by_content, self.lake()) {
+            (true, _) => NAMED_BY_CONTENT,
+            (false, Some(_)) => WITH_LAKE,
+            (false, None) => PLAIN,
+        }
+    }
+
+    pub fn encode(&self) -> String {
+        let version = self.version();
         let mut text = format!(
-            "{HEAD}{VERSION}\nlsn {}\ntime {}\ntables {}\nrows {}\n",
+            "{HEAD}{version}\nlsn {}\ntime {}\ntables {}\nrows {}\n",
             self.lsn, self.time, self.tables, self.rows
         );
         // Writing to a string cannot fail.
@@ -58,7 +116,10 @@ impl Marker {
             let _ = writeln!(text, "archive {archive:016x}");
         }
         for file in &self.files {
-            let _ = writeln!(text, "file {:08x} {} {}", file.crc, file.bytes, file.path.display());
+            let Sum { crc, bytes, hash } = file.sum;
+            let hash = hash.filter(|_| self.is_named_by_content).map(|hash| format!("{hash:032x} "));
+            let path = file.path.display();
+            let _ = writeln!(text, "file {crc:08x} {bytes} {}{path}", hash.unwrap_or_default());
         }
         let crc = crc32c::crc32c(text.as_bytes());
         let _ = writeln!(text, "crc {crc:08x}");
@@ -70,10 +131,10 @@ impl Marker {
         let version = text.strip_prefix(HEAD).and_then(|rest| rest.lines().next());
         let version: u32 =
             version.and_then(|v| v.parse().ok()).ok_or_else(|| damaged("does not begin as one"))?;
-        if version > VERSION {
+        if version > NAMED_BY_CONTENT {
             return Err(Error::new(
                 Kind::Newer,
-                format!("the backup has format {version}, this program knows {VERSION}"),
+                format!("the backup has format {version}, this program knows {NAMED_BY_CONTENT}"),
             )
             .hint("restore it with the newer Polynya that took it"));
         }
@@ -83,8 +144,15 @@ impl Marker {
         if crc != Some(crc32c::crc32c(body.as_bytes())) {
             return Err(damaged("does not match its checksum"));
         }
-        let mut marker =
-            Marker { lsn: Lsn(0), time: 0, tables: 0, rows: 0, archive: None, files: Vec::new() };
+        let mut marker = Marker {
+            lsn: Lsn(0),
+            time: 0,
+            tables: 0,
+            rows: 0,
+            archive: None,
+            is_named_by_content: version == NAMED_BY_CONTENT,
+            files: Vec::new(),
+        };
         for line in body.lines().skip(1) {
             let wrong = || damaged("holds a line that makes no sense").with("line", line);
             let (word, rest) = line.split_once(' ').ok_or_else(wrong)?;
@@ -94,7 +162,7 @@ impl Marker {
                 "tables" => marker.tables = rest.parse().map_err(|_| wrong())?,
                 "rows" => marker.rows = rest.parse().map_err(|_| wrong())?,
                 "archive" => marker.archive = Some(u64::from_str_radix(rest, 16).map_err(|_| wrong())?),
-                "file" => marker.files.push(file(rest).ok_or_else(wrong)?),
+                "file" => marker.files.push(file(rest, marker.is_named_by_content).ok_or_else(wrong)?),
                 _ => return Err(wrong()),
             }
         }
@@ -113,29 +181,38 @@ impl Marker {
         rename().map_err(|e| Error::io(format!("writing {}", path.display()), e))
     }
 
-    /// [`Kind::NotFound`] if the folder is no backup, or only a part of one.
-    pub fn read(env: &Env, dir: &Path) -> Result<Marker> {
-        let path = dir.join(NAME);
-        let failed = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::not_found(format!("{} is no backup", dir.display()))
-                .hint("a folder is one once `BACKUP` is in it, which is written last"),
-            _ => Error::io(format!("reading {}", path.display()), e),
+    /// [`Kind::NotFound`] if there is no backup, or only a part of one.
+    pub fn read(source: &dyn Source) -> Result<Marker> {
+        let bytes = match read_whole(source, NAME, BYTES_MAX) {
+            Err(error) if error.kind() == Kind::NotFound => return Err(missing(source)),
+            bytes => bytes?,
         };
-        let file = env.disk.open(&path, Access::Read).map_err(failed)?;
-        let mut bytes = vec![0; file.len().map_err(failed)? as usize];
-        file.read_at(&mut bytes, 0).map_err(failed)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| Error::damaged(format!("{NAME} is no text")));
-        text.and_then(Marker::decode).map_err(|e| e.with("file", path.display()))
+        text.and_then(Marker::decode).map_err(|e| e.with("file", source.named(NAME)))
     }
 }
 
-/// `9f0c1a2b 4096 tables/1/3.arrow`
-fn file(text: &str) -> Option<Listed> {
-    let mut words = text.splitn(3, ' ');
+/// What a place is without a marker.
+fn missing(source: &dyn Source) -> Error {
+    let place = source.named("");
+    match source.is_begun() {
+        Ok(true) => Error::not_found(format!("{place} is no backup: one was begun there and not finished"))
+            .hint(format!(
+                "`{NAME}` is missing, which is written last: use another backup, or take it again"
+            )),
+        _ => Error::not_found(format!("{place} is no backup"))
+            .hint(format!("a place is one once `{NAME}` is in it, which is written last")),
+    }
+}
+
+/// `9f0c1a2b 4096 tables/1/3.arrow`, or with the hash before the path.
+fn file(text: &str, has_hash: bool) -> Option<Listed> {
+    let mut words = text.splitn(if has_hash { 4 } else { 3 }, ' ');
     let crc = u32::from_str_radix(words.next()?, 16).ok()?;
     let bytes = words.next()?.parse().ok()?;
+    let hash = if has_hash { Some(u128::from_str_radix(words.next()?, 16).ok()?) } else { None };
     let path = PathBuf::from(words.next()?);
-    is_ours(&path).then_some(Listed { path, bytes, crc })
+    is_ours(&path).then_some(Listed { path, sum: Sum { bytes, crc, hash } })
 }
 
 /// Whether a backup may hold a file of this name: nothing is ever written elsewhere.
@@ -148,7 +225,7 @@ fn is_ours(path: &Path) -> bool {
         })
         .collect();
     match parts[..] {
-        [name] => name == MANIFEST_NAME,
+        [name] => name == MANIFEST_NAME || name == LAKE,
         ["tables", table, name] => {
             canonical::<u32>(table).map(TableId).is_some() && is_segment_file(name) && !name.ends_with(".tmp")
         }
@@ -162,16 +239,29 @@ mod tests {
 
     #[test]
     fn a_marker_is_read_back_and_any_flipped_bit_is_noticed() {
-        let listed = |path: &str| Listed { path: path.into(), bytes: 7, crc: 0x00ab_cdef };
+        let sum = Sum { bytes: 7, crc: 0x00ab_cdef, hash: None };
+        let listed = |path: &str| Listed { path: path.into(), sum };
         let marker = Marker {
             lsn: Lsn(42),
             time: -5,
             tables: 2,
             rows: 9,
             archive: Some(0xff),
+            is_named_by_content: false,
             files: vec![listed("tables/1/3.arrow"), listed("manifest")],
         };
+        let mut elsewhere = Marker { is_named_by_content: true, ..marker.clone() };
+        elsewhere.files.iter_mut().for_each(|file| file.sum.hash = Some(0x1234_5678_9abc));
+        let text = elsewhere.encode();
+        assert!(text.starts_with("polynya backup 3\n"), "{text}");
+        assert_eq!(Marker::decode(&text).unwrap(), elsewhere);
+        let mut lacking = marker.clone();
+        lacking.files.insert(0, listed(LAKE));
+        let text = lacking.encode();
+        assert!(text.starts_with("polynya backup 2\n"), "{text}");
+        assert_eq!(Marker::decode(&text).unwrap(), lacking);
         let text = marker.encode();
+        assert!(text.starts_with("polynya backup 1\n"), "{text}");
         assert_eq!(Marker::decode(&text).unwrap(), marker);
         for bit in 0..text.len() * 8 {
             let mut bytes = text.clone().into_bytes();
@@ -180,12 +270,12 @@ mod tests {
             // The case of a hexadecimal digit is nobody's business.
             assert!(Marker::decode(&text).map_or(true, |read| read == marker), "bit {bit}: {text}");
         }
-        assert_eq!(Marker::decode("polynya backup 2\n").unwrap_err().kind(), Kind::Newer);
+        assert_eq!(Marker::decode("polynya backup 4\n").unwrap_err().kind(), Kind::Newer);
     }
 
     #[test]
     fn only_names_that_a_backup_has_are_taken() {
-        for good in ["manifest", "tables/1/3.arrow", "tables/12/4.meta"] {
+        for good in ["manifest", LAKE, "tables/1/3.arrow", "tables/12/4.meta"] {
             assert!(is_ours(Path::new(good)), "{good}");
         }
         for bad in [
@@ -200,6 +290,30 @@ mod tests {
             "LOCK",
         ] {
             assert!(!is_ours(Path::new(bad)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_by_content_is_the_plain_one_with_the_checksum_in_it() {
+        for (path, name) in [
+            ("tables/1/3.arrow", "tables/1/3.HASH.arrow"),
+            ("manifest", "manifest.HASH"),
+            (LAKE, "LAKE.HASH"),
+        ] {
+            let name = name.replace("HASH", "0000000000000000000000000000abcd");
+            let sum = Sum { bytes: 7, crc: 0, hash: Some(0xabcd) };
+            assert_eq!(Listed { path: path.into(), sum }.name_by_content(), name);
+            assert!(is_by_content(&name) && !is_by_content(path));
+        }
+        for other in [
+            "manifest.0000000000000000000000000000ABCD",
+            "tables/1/3.abcd.arrow",
+            "main/t/3.0000000000000000000000000000abcd.arrow",
+            "BACKUP.0000000000000000000000000000abcd",
+            ".",
+            "",
+        ] {
+            assert!(!is_by_content(other), "{other}");
         }
     }
 }

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use table::segment;
-use types::{Error, Lsn, Micros, Result};
-use vfs::{Access, Env};
+use types::{Error, Kind, Lsn, Micros, Result};
+use vfs::Env;
 
 use super::copy::{Made, copy};
 use super::forward;
-use super::marker::{Listed, Marker};
+use super::marker::{LAKE, Listed, Marker};
+use super::place::{Folder, Source, read_whole};
+use super::sum::Sum;
 use super::{MANIFEST_NAME, Progress};
 use crate::manifest::{self, Manifest};
 use crate::open::Replay;
@@ -50,6 +52,9 @@ pub struct Restored {
     /// The archive has no commit after the time that was wanted: what came between its last one and then, if anything did, is
     /// not there.
     pub is_short: bool,
+    /// Rows that were in the lake alone when the backup was taken, and are not in it: how many, of which table, and where; a
+    /// line for each such table.
+    pub lacks: Vec<String>,
 }
 
 /// Makes a data directory in `dest`, which must be empty or not there yet, out of the backup in `src`.
@@ -63,22 +68,45 @@ pub fn restore(
     options: &Restore,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Restored> {
-    let marker = Marker::read(env, src)?;
-    check_target(&marker, options)?;
-    if dest.starts_with(src) || src.starts_with(dest) {
+    let archive = options.archive.as_ref().map(|dir| Folder::new(env, dir));
+    let from = From { backup: &Folder::new(env, src), archive: archive.as_ref().map(|folder| folder as _) };
+    restore_from(env, from, dest, options.to, progress)
+}
+
+/// Where what is restored comes from.
+#[derive(Clone, Copy)]
+pub struct From<'a> {
+    pub backup: &'a dyn Source,
+    /// The archive of the log from which commits after the backup come.
+    pub archive: Option<&'a dyn Source>,
+}
+
+/// As [`restore`], wherever it comes from.
+pub fn restore_from(
+    env: &Env,
+    from: From<'_>,
+    dest: &Path,
+    to: Option<Target>,
+    progress: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Restored> {
+    if let Some(src) = from.backup.path("")
+        && (dest.starts_with(&src) || src.starts_with(dest))
+    {
         return Err(Error::invalid(format!(
             "{} and {} lie within each other",
             src.display(),
             dest.display()
         )));
     }
+    let marker = Marker::read(from.backup)?;
+    check_target(&marker, from, to)?;
     let mut made = Made::claim(env, dest)?;
-    write(env, src, dest, &marker, options, &mut made, progress).inspect_err(|_| made.remove(env))
+    write(env, from, dest, &marker, to, &mut made, progress).inspect_err(|_| made.remove(env))
 }
 
 /// Refuses what cannot be reached, before anything is copied.
-fn check_target(marker: &Marker, options: &Restore) -> Result<()> {
-    let (what, order) = match options.to {
+fn check_target(marker: &Marker, from: From<'_>, to: Option<Target>) -> Result<()> {
+    let (what, order) = match to {
         None => return Ok(()),
         Some(Target::Lsn(lsn)) => (format!("lsn {lsn}"), lsn.cmp(&marker.lsn)),
         Some(Target::Time(time)) => ("that time".to_owned(), time.cmp(&marker.time)),
@@ -90,7 +118,7 @@ fn check_target(marker: &Marker, options: &Restore) -> Result<()> {
         ))
         .hint("restore an older backup"));
     }
-    if order.is_gt() && options.archive.is_none() {
+    if order.is_gt() && from.archive.is_none() {
         return Err(Error::invalid(format!("the backup was taken at lsn {}, before {what}", marker.lsn))
             .hint("name the archive of the log that holds what came after"));
     }
@@ -99,14 +127,15 @@ fn check_target(marker: &Marker, options: &Restore) -> Result<()> {
 
 fn write(
     env: &Env,
-    src: &Path,
+    from: From<'_>,
     dest: &Path,
     marker: &Marker,
-    options: &Restore,
+    to: Option<Target>,
     made: &mut Made,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Restored> {
-    let total_bytes = marker.files.iter().map(|file| file.bytes).sum();
+    let source = from.backup;
+    let total_bytes = marker.files.iter().map(|file| file.sum.bytes).sum();
     let mut done_bytes = 0;
     let mut tick = |bytes: u64| {
         done_bytes += bytes;
@@ -118,25 +147,29 @@ fn write(
     for dir in dirs.into_iter().filter(|dir| !dir.as_os_str().is_empty()) {
         made.dir(env, dest.join(dir))?;
     }
-    let mut kept = None;
+    let (mut kept, mut lacks) = (None, Vec::new());
     for file in &marker.files {
         if file.path == Path::new(MANIFEST_NAME) {
-            kept = Some(read_manifest(env, src, file)?);
+            kept = Some(read_manifest(source, marker, file)?);
             continue;
         }
-        let to = made.file(dest.join(&file.path));
-        let copied = copy(env, &src.join(&file.path), &to, &mut tick)?;
-        check_file(src, file, copied)?;
+        if file.path == Path::new(LAKE) {
+            lacks = read_lacks(source, marker, file)?;
+            continue;
+        }
+        let name = marker.name_of(file);
+        let copied = copy(env, source, &name, &made.file(dest.join(&file.path)), &mut tick)?;
+        check_file(source, &name, file, copied)?;
     }
     let kept =
-        kept.ok_or_else(|| Error::damaged("the backup lists no manifest").with("backup", src.display()))?;
-    check_complete(src, &kept, marker)?;
+        kept.ok_or_else(|| Error::damaged("the backup lists no manifest").with("backup", source.named("")))?;
+    check_complete(source, &kept, marker)?;
     let (mut lsn, mut replayed, mut is_short) = (kept.lsn, 0, false);
     let mut replay = Replay::new(env, dest, &kept)?;
-    if let Some(archive) = &options.archive {
-        let pieces = forward::pieces_of(env, archive, marker)?;
+    if let Some(archive) = from.archive {
+        let pieces = forward::pieces_of(archive, marker, &mut tick)?;
         (lsn, is_short) =
-            forward::replay(env, dest, &mut replay, made, &pieces, marker.lsn, options.to, &mut tick)?;
+            forward::replay(env, dest, &mut replay, made, archive, &pieces, marker.lsn, to, &mut tick)?;
         replayed = lsn.0 - marker.lsn.0;
     }
     made.sync_dirs(env)?;
@@ -146,47 +179,60 @@ fn write(
     commitlog::begin(env, &dest.join("log"), manifest.replay_from)?;
     let rows = manifest.tables.iter().map(rows_of).sum();
     let (lsn, time, tables) = (manifest.lsn, manifest.time, manifest.tables.len());
-    let restored = Restored { lsn, time, tables, rows, replayed, is_short };
+    let restored = Restored { lsn, time, tables, rows, replayed, is_short, lacks };
     manifest::write(env, dest, &manifest)?;
     Ok(restored)
 }
 
-pub(super) fn check_file(src: &Path, file: &Listed, (bytes, crc): (u64, u32)) -> Result<()> {
-    if (bytes, crc) == (file.bytes, file.crc) {
+pub(super) fn check_file(source: &dyn Source, name: &str, file: &Listed, read: Sum) -> Result<()> {
+    if file.sum.is(&read) {
         return Ok(());
     }
     Err(Error::damaged("a file of the backup is not what was written")
-        .with("file", src.join(&file.path).display())
+        .with("file", source.named(name))
         .hint("use another backup"))
 }
 
-pub(super) fn read_manifest(env: &Env, src: &Path, listed: &Listed) -> Result<Manifest> {
-    let path = src.join(&listed.path);
-    let read = || -> std::io::Result<Vec<u8>> {
-        let file = env.disk.open(&path, Access::Read)?;
-        let mut bytes = vec![0; file.len()? as usize];
-        file.read_at(&mut bytes, 0)?;
-        Ok(bytes)
-    };
-    let bytes = read().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::damaged("the backup's manifest is missing").with("file", path.display())
+pub(super) fn read_manifest(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Manifest> {
+    let name = marker.name_of(listed);
+    // What is longer than it should be is not read at all.
+    let bytes = read_whole(source, &name, listed.sum.bytes).map_err(|error| match error.kind() {
+        Kind::NotFound => {
+            Error::damaged("the backup's manifest is missing").with("file", source.named(&name))
         }
-        _ => Error::io(format!("reading {}", path.display()), e),
+        _ => error,
     })?;
-    check_file(src, listed, (bytes.len() as u64, crc32c::crc32c(&bytes)))?;
-    Manifest::decode(&bytes).map_err(|e| e.with("file", path.display()))
+    check_file(source, &name, listed, Sum::of(&bytes))?;
+    Manifest::decode(&bytes).map_err(|e| e.with("file", source.named(&name)))
+}
+
+/// What the backup lacks. That file is for people, so what became of it stands in no row's way.
+fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Vec<String>> {
+    let name = marker.name_of(listed);
+    let read = read_whole(source, &name, listed.sum.bytes).and_then(|bytes| {
+        check_file(source, &name, listed, Sum::of(&bytes))?;
+        Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
+    });
+    match read {
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Damaged) => {
+            Ok(vec![format!("rows of some table are in the lake alone; which ones cannot be read: {error}")])
+        }
+        read => read,
+    }
 }
 
 /// Everything that the manifest names is listed, so it was copied.
-pub(super) fn check_complete(src: &Path, manifest: &Manifest, marker: &Marker) -> Result<()> {
+pub(super) fn check_complete(source: &dyn Source, manifest: &Manifest, marker: &Marker) -> Result<()> {
     let listed: BTreeSet<&Path> = marker.files.iter().map(|file| file.path.as_path()).collect();
     for state in &manifest.tables {
         let dir = segment::table_dir(Path::new(""), state.def.id);
         for name in state.segments.iter().flat_map(|meta| segment::file_names(meta.id)) {
-            if !listed.contains(dir.join(&name).as_path()) {
+            let is_here = listed.contains(dir.join(&name).as_path());
+            // Of rows that are in the lake alone there is a sidecar alone, which says so itself.
+            let is_away = name.ends_with(".arrow") && marker.lake().is_some();
+            if !is_here && !is_away {
                 return Err(Error::damaged(format!("the backup lacks {}", dir.join(&name).display()))
-                    .with("backup", src.display()));
+                    .with("backup", source.named("")));
             }
         }
     }
@@ -195,7 +241,7 @@ pub(super) fn check_complete(src: &Path, manifest: &Manifest, marker: &Marker) -
             "the backup's manifest stands at lsn {}, the backup at {}",
             manifest.lsn, marker.lsn
         ))
-        .with("backup", src.display()));
+        .with("backup", source.named("")));
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use types::{Error, Result};
 use vfs::Env;
 
-use super::copy::read_crc;
 use super::marker::{self, Marker};
+use super::place::{Folder, Source, checksum};
 use super::restore::{check_complete, check_file, read_manifest};
 use super::{Backup, MANIFEST_NAME, describe_marker};
 use crate::manifest::{self, Manifest};
@@ -18,6 +18,9 @@ pub struct Verified {
     pub backup: Backup,
     /// `None` if it cannot be read.
     pub manifest: Option<Manifest>,
+    /// Its files lie under names with their hashes in them, as where it was not sent to a folder: its segments can be
+    /// opened once it is restored.
+    pub is_named_by_content: bool,
     /// Everything for which a restore would refuse it.
     pub wrong: Vec<Error>,
 }
@@ -33,7 +36,8 @@ pub fn is_backup(env: &Env, dir: &Path) -> Result<bool> {
 /// Compares every file with its checksum. [`types::Kind::Damaged`] if not even `BACKUP` can be read; `progress` hears what is looked
 /// at.
 pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Verified> {
-    let marker = Marker::read(env, dir)?;
+    let source = &Folder::new(env, dir);
+    let marker = Marker::read(source)?;
     let (mut manifest, mut wrong) = (None, Vec::new());
     let mut note = |outcome: Result<()>| match outcome {
         Err(error) if error.kind() == types::Kind::Damaged => {
@@ -45,25 +49,23 @@ pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<V
     for file in &marker.files {
         progress(&file.path.display().to_string());
         if file.path == Path::new(MANIFEST_NAME) {
-            let read = read_manifest(env, dir, file).and_then(|read| {
-                let complete = check_complete(dir, &read, &marker);
+            let read = read_manifest(source, &marker, file).and_then(|read| {
+                let complete = check_complete(source, &read, &marker);
                 manifest = Some(read);
                 complete
             });
             note(read)?;
             continue;
         }
-        let path = dir.join(&file.path);
-        let is_there = env.disk.exists(&path);
-        if is_there.map_err(|e| Error::io(format!("looking for {}", path.display()), e))? {
-            let read = read_crc(env, dir, &file.path)?;
-            note(check_file(dir, file, (read.bytes, read.crc)))?;
-        } else {
-            note(Err(Error::damaged("a file of the backup is missing").with("file", path.display())))?;
-        }
+        let name = marker.name_of(file);
+        note(match checksum(source, &name, file.sum.bytes, &mut |_| Ok(()))? {
+            Some(read) => check_file(source, &name, file, read),
+            None => Err(Error::damaged("a file of the backup is missing").with("file", source.named(&name))),
+        })?;
     }
     if !marker.files.iter().any(|file| file.path == Path::new(MANIFEST_NAME)) {
         note(Err(Error::damaged("the backup lists no manifest").with("backup", dir.display())))?;
     }
-    Ok(Verified { backup: describe_marker(&marker), manifest, wrong })
+    let is_named_by_content = marker.is_named_by_content;
+    Ok(Verified { backup: describe_marker(&marker), manifest, is_named_by_content, wrong })
 }

@@ -35,6 +35,9 @@ impl Core {
             BackgroundEdit::Derive { table, name, position } => {
                 return self.derive(group, table, name, position);
             }
+            BackgroundEdit::Evict { table, input, output, landed } => {
+                return self.evict(group, table, input, output, &landed);
+            }
             BackgroundEdit::Forget { table, segments, floor } => {
                 return Ok(self.forget(group, table, &segments, floor));
             }
@@ -76,6 +79,40 @@ impl Core {
         Ok(committed)
     }
 
+    /// Lets go of a segment's rows, which the lake has. Logged as what it comes to: one segment takes another's place.
+    fn evict(
+        &mut self,
+        group: &mut Group,
+        table: TableId,
+        input: SegmentId,
+        output: Arc<table::Segment>,
+        landed: &Arc<dyn table::Landed>,
+    ) -> Result<Committed> {
+        let meta = output.meta().clone();
+        // The only place where rows leave this machine: never before the lake has them durably.
+        assert!(landed.row() >= meta.last_row, "K1: rows were to be evicted that the lake does not have");
+        self.flush_staged(group)?;
+        let offset = group.frame.commit();
+        let lsn = group.lsn(offset);
+        let committed = Committed { lsn, ..Committed::default() };
+        let Some(tip) = self.tips.get_mut(&table).filter(|tip| tip.has_segment(input)) else {
+            self.retire_segments(table, std::iter::once(output), lsn);
+            return Ok(committed);
+        };
+        let before = tip.snapshot(lsn);
+        // Nothing that ended is dropped: what is deleted stays marked so.
+        let kept = table::Kept { after: Lsn(0), floor: None, last_end: lsn, segment: None };
+        let id = output.id();
+        tip.apply_compact(&[input], Some(output), Some(kept))?;
+        tip.set_landed_of(id, landed);
+        let kept = Some(Kept { floor: tip.kept_from(), last_end: lsn, segment: None });
+        group.frame.edit(offset, Edit::Compact { table, inputs: vec![input], output: Some(meta), kept });
+        let replaced = before.segments().filter(|s| s.id() == input).cloned();
+        self.retire_segments(table, replaced, lsn);
+        self.dirty.insert(table);
+        Ok(committed)
+    }
+
     /// Lets go of rows that ended.
     fn forget(&mut self, group: &mut Group, table: TableId, segments: &[SegmentId], floor: Lsn) -> Committed {
         let Some(tip) = self.tips.get_mut(&table) else { return Committed::default() };
@@ -113,6 +150,10 @@ impl Core {
         self.meta.checkpoints.insert((name.to_owned(), table), position.checkpoint.clone());
         self.meta_changed = true;
         self.settle_uniques(group, offset, table, &position)?;
+        if let (Some(landed), Some(tip)) = (&position.landed, self.tips.get_mut(&table)) {
+            tip.set_landed(landed);
+            self.dirty.insert(table);
+        }
         self.derived.push((table, name, Some(position)));
         Ok(Committed { lsn: group.lsn(offset), ..Committed::default() })
     }

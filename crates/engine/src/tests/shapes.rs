@@ -147,6 +147,7 @@ impl Table {
             Change::DropNotNull { name } => self.column(&name).refuses_null = false,
             Change::RenameTable { to } => self.name = to,
             Change::SetTtl { .. }
+            | Change::SetHot { .. }
             | Change::SetTime { .. }
             | Change::SetPath { .. }
             | Change::SetRest { .. }

@@ -241,7 +241,7 @@ impl Work<'_> {
     }
 
     /// Positions that are deleted in some files so far.
-    fn deleted_positions(&self, files: &HashSet<Arc<str>>) -> Result<HashMap<Arc<str>, Vec<u64>>> {
+    pub(super) fn deleted_positions(&self, files: &HashSet<Arc<str>>) -> Result<HashMap<Arc<str>, Vec<u64>>> {
         let mut all: HashMap<Arc<str>, Vec<u64>> = HashMap::new();
         let speaks_of_some = |of: &[(Arc<str>, u64)]| of.iter().any(|(path, _)| files.contains(path));
         for deletes in self.base.deletes.iter().filter(|deletes| speaks_of_some(&deletes.of)) {

@@ -27,7 +27,7 @@ impl Work<'_> {
             (true, true, _) if !changed.dropped_rows(self.base) => "replace",
             _ => "overwrite",
         };
-        let mut summary: BTreeMap<String, String> = BTreeMap::new();
+        let mut summary = self.told.clone();
         summary.insert("operation".into(), operation.into());
         let mut count = |key: &str, value: u64, always: bool| {
             if value > 0 || always {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use types::Result;
+use types::{Error, Result};
 
 use super::{Changed, NewDeletes, Purpose, Work};
 use crate::data_file::Place;
@@ -60,28 +60,22 @@ impl Work<'_> {
         news.into_iter().for_each(|(group, at, positions)| groups[group].new.push((at, positions)));
         olds.into_iter().for_each(|(group, at)| groups[group].old.push(at));
         let mut count = 0;
-        let merges = self.purpose == Purpose::Merge;
-        let is_due = |group: &Group| !group.new.is_empty() || merges && group.old.len() > 1;
-        for group in groups.into_iter().filter(is_due) {
+        for group in groups {
             let new: u64 = group.new.iter().map(|(_, positions)| positions.len() as u64).sum();
             count += new;
-            let old = group.old.iter().map(|at| base.deletes[*at].entry.file.rows);
-            let sizes: Vec<u64> = old.chain([new]).collect();
-            let merged = match merges {
-                true => 0..sizes.len(),
-                false => tiers::pick(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0),
-            };
-            let file = match group.new.first() {
-                Some((at, _)) => &base.data[*at].entry.file,
-                None => &base.deletes[group.old[0]].entry.file,
+            let merged = self.merged_positions(&group, new);
+            let file = match (group.new.first(), merged.first()) {
+                (Some((at, _)), _) => &base.data[*at].entry.file,
+                (None, Some(at)) => &base.deletes[*at].entry.file,
+                (None, None) => continue,
             };
             let place = Place { spec: file.spec, partition: file.partition.clone() };
             let mut by_path: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
             for (at, positions) in group.new {
                 by_path.entry(base.data[at].path.clone()).or_default().extend(positions);
             }
-            for at in group.old.iter().enumerate().filter(|(nth, _)| merged.contains(nth)).map(|(_, at)| at) {
-                let deletes = &base.deletes[*at];
+            for at in merged {
+                let deletes = &base.deletes[at];
                 out.dropped.push(deletes.entry.file.path.as_str().into());
                 for of in base.positions(deletes)?.into_iter().filter(|of| is_live(&of.path)) {
                     by_path.entry(of.path).or_default().extend(of.positions);
@@ -90,6 +84,23 @@ impl Work<'_> {
             out.added.push(self.write_deletes(place, by_path)?);
         }
         Ok((out, count))
+    }
+
+    /// The older files of a group, by their numbers, that are merged with so many new positions.
+    fn merged_positions(&self, group: &Group, new: u64) -> Vec<usize> {
+        if self.purpose == Purpose::Merge {
+            let is_one = group.old.len() == 1 && new == 0;
+            return if is_one { Vec::new() } else { group.old.clone() };
+        }
+        let file = |at: &usize| &self.base.deletes[*at].entry.file;
+        if new == 0 {
+            let is_meant = |at: &usize| self.regroups.contains(file(at).path.as_str());
+            let meant: Vec<usize> = group.old.iter().copied().filter(is_meant).collect();
+            return if meant.len() > 1 { meant } else { Vec::new() };
+        }
+        let sizes: Vec<u64> = group.old.iter().map(|at| file(at).rows).chain([new]).collect();
+        let merged = tiers::pick(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0);
+        (0..group.old.len()).filter(|nth| merged.contains(nth)).map(|nth| group.old[nth]).collect()
     }
 
     fn write_deletes(&mut self, place: Place, by_path: BTreeMap<Arc<str>, Vec<u64>>) -> Result<Arc<Deletes>> {
@@ -138,12 +149,14 @@ impl Work<'_> {
         let old: Vec<&Arc<Manifest>> = self.base.manifests.iter().filter(is_ours).collect();
         let mut sizes: Vec<u64> = old.iter().map(|m| m.file.live_files()).collect();
         sizes.push(entries.len() as u64);
-        let is_small = |m: &&Arc<Manifest>| m.file.live_files() < MANIFEST_FULL_FILES;
-        let merges = self.purpose == Purpose::Merge;
-        let merged = match merges && old.iter().filter(|m| is_small(m)).count() > 1 {
+        let is_small = |at: usize| sizes[at] < MANIFEST_FULL_FILES;
+        let merges = self.remerges
+            || self.purpose == Purpose::Merge && (0..old.len()).filter(|at| is_small(*at)).count() > 1;
+        let merged = match merges && sizes.len() > 2 {
             true => 0..sizes.len(),
             false => tiers::pick(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0),
         };
+        let is_merged = |at: usize| merged.contains(&at) && is_small(at);
         let mut kept = Vec::with_capacity(old.len() + 1);
         let mut carried = Vec::new();
         let erases = self.purpose == Purpose::Erase;
@@ -152,7 +165,7 @@ impl Work<'_> {
             // Whoever reads what is left after an erasure is not told what was there.
             let tells = erases && manifest.file.files[Status::Deleted as usize] > 0;
             let affected = tells || self.describes || manifest.entries.iter().any(is_removed);
-            if !affected && !(merged.contains(&at) && (!merges || is_small(&manifest))) {
+            if !affected && !is_merged(at) {
                 kept.push(manifest.clone());
                 continue;
             }
@@ -174,14 +187,16 @@ impl Work<'_> {
         if entries.is_empty() {
             return Ok(kept);
         }
-        let schema = self.next.schema().map(ToString::to_string).unwrap_or_default();
+        let schema = self.next.current_schema().cloned();
+        let schema = schema.as_ref().map_or(Ok(""), |schema| schema.text());
+        let schema = schema.map_err(|e| Error::internal(format!("writing an Iceberg schema: {e}")))?;
         let (path, location) = self.new_file("metadata", "avro");
         self.made_metadata.push(path.clone());
         let of = manifest::Of {
             path: location,
             content,
             spec: spec::find(&self.specs, spec)?,
-            schema: &schema,
+            schema,
             schema_id: self.next.current_schema_id,
             snapshot_id: self.snapshot_id,
             sequence: self.base.metadata.last_sequence_number + 1,

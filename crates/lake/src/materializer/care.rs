@@ -1,11 +1,16 @@
 //! What is asked of a lake beside landing: erasures, maintenance, and a look for files that nothing names.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use table::Snapshot;
 use table::materializer::Position;
-use types::{Lsn, Result, TableDef, TableId};
+use types::{Lsn, Result, RowId, TableDef, TableId};
 use vfs::Env;
 
 use super::Materializer;
 use crate::erase::{Erased, Told};
+use crate::row_ids;
 use crate::state::{Lake, newest_version};
 use crate::store::Store;
 use crate::upkeep::{self, Depth};
@@ -49,18 +54,41 @@ impl Materializer {
     }
 
     /// The newest state names nothing that was deleted up to `lsn`: what only older ones needed goes, and who asked is told.
-    pub(super) fn end_erasure(&self, table: TableId, lake: &Lake, lsn: Lsn) -> Result<()> {
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, true)?;
+    /// False: readers hold some of it still.
+    pub(super) fn end_erasure(
+        &self,
+        table: TableId,
+        lake: &Lake,
+        snapshot: &Snapshot,
+        lsn: Lsn,
+    ) -> Result<bool> {
+        let held = self.shared.cache.1.files();
+        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, true)?;
         let swept = lake.sweep()?;
-        let done = Erased {
+        let mut done = Erased {
             files_removed: files_removed + swept.files,
             bytes_removed: bytes_removed + swept.bytes,
-            foreign_files: swept.foreign.len() as u64,
             ..Erased::default()
         };
+        for path in &swept.foreign {
+            if holds_only_live_rows(lake, snapshot, path)? {
+                done.foreign_files += 1;
+                continue;
+            }
+            done.bytes_removed += lake.store.len(path)?;
+            lake.store.remove(path)?;
+            done.files_removed += 1;
+        }
+        let is_done = lake.garbage.is_empty() && swept.held == 0;
+        if !is_done {
+            // Counted when it is done.
+            done.foreign_files = 0;
+        }
         self.erasures.add_up(table, done);
-        self.erasures.end(table, lsn, Ok(()));
-        Ok(())
+        if is_done {
+            self.erasures.end(table, lsn, Ok(()));
+        }
+        Ok(is_done)
     }
 
     /// Nothing is left to be merged: files that nothing names are looked for, and who asked is told.
@@ -89,5 +117,32 @@ impl Materializer {
             sum.orphans_left = found - old.len() as u64;
         });
         Ok(())
+    }
+}
+
+/// No larger file of another program is ever taken into a table.
+const FOREIGN_BYTES_MAX: u64 = 1 << 30;
+
+/// Whether a file that nothing names and that another program wrote is to outlive an erasure: its rows are all in the table. Where
+/// it was in the table once and a crash kept it from being removed, it may hold what is to be gone. Manifests tell bounds,
+/// and what cannot be read as rows of the table can be committed by nobody.
+fn holds_only_live_rows(lake: &Lake, table: &Snapshot, path: &Path) -> Result<bool> {
+    if !path.starts_with(lake.dir.join("data")) || lake.store.len(path)? > FOREIGN_BYTES_MAX {
+        return Ok(false);
+    }
+    let bytes = lake.store.read(path)?;
+    let (mut all_live, mut failed) = (true, None);
+    let mut look = |_: u64, row: RowId| -> Result<()> {
+        match table.is_live(row) {
+            Ok(is_live) => all_live &= is_live,
+            Err(error) => failed = Some(error),
+        }
+        Ok(())
+    };
+    // Libraries may not be ready for everything that is in it.
+    let scanned = catch_unwind(AssertUnwindSafe(|| row_ids::scan(bytes, None, &mut look)));
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(all_live && matches!(scanned, Ok(Ok(())))),
     }
 }

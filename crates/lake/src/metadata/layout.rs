@@ -100,7 +100,7 @@ impl Metadata {
     /// The type of a column, in the newest schema that has it.
     pub fn type_of(&self, column: i32) -> Option<SingleType> {
         let current = self.schema().into_iter();
-        let mut schemas = current.chain(self.schemas.iter().rev());
+        let mut schemas = current.chain(self.schemas.iter().rev().map(|schema| &**schema));
         let json = schemas.find_map(|schema| column_type(schema, column))?;
         SingleType::parse(json.as_str()?)
     }

@@ -1,4 +1,11 @@
+use std::cell::Cell;
+
 use super::*;
+
+thread_local! {
+    /// How often this thread has made the text of a part that never changes.
+    pub static MADE: Cell<u64> = const { Cell::new(0) };
+}
 
 fn metadata() -> Metadata {
     let schema =
@@ -105,4 +112,21 @@ fn damage_is_refused_and_never_panics() {
     let mut newer = metadata();
     newer.format_version = 3;
     assert_eq!(Metadata::parse(&newer.to_bytes().unwrap()).unwrap_err().kind(), Kind::Newer);
+}
+
+#[test]
+fn the_text_of_a_part_that_never_changes_is_made_once() {
+    let mut metadata = metadata();
+    let made = MADE.get();
+    for id in 1..=20 {
+        metadata.add_snapshot(snapshot(id, None, Some((1, 4))));
+        // As each commit does: a copy, which is written.
+        metadata = metadata.clone();
+        metadata.to_bytes().unwrap();
+    }
+    assert_eq!(MADE.get() - made, 21, "of twenty snapshots and a schema");
+    let read = Metadata::parse(&metadata.to_bytes().unwrap()).unwrap();
+    assert_eq!(read.to_bytes().unwrap(), metadata.to_bytes().unwrap());
+    let text: Json = serde_json::from_str(metadata.current_schema().unwrap().text().unwrap()).unwrap();
+    assert_eq!(Some(&text), metadata.schema());
 }

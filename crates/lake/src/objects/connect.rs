@@ -43,7 +43,7 @@ const RETRIES_MAX: usize = 3;
 /// `s3://bucket/prefix`, as bucket and prefix.
 fn parts(uri: &str) -> Result<(&str, &str)> {
     let wrong = |what: &str| {
-        Error::invalid(format!("the warehouse `{uri}` {what}"))
+        Error::invalid(format!("`{uri}` {what}"))
             .hint("write s3://BUCKET/PREFIX, or a folder of this machine")
     };
     let rest = uri.strip_prefix("s3://").or_else(|| uri.strip_prefix("s3a://"));
@@ -95,7 +95,7 @@ impl Objects {
             }
         }
         let client = builder.build().map_err(|e| {
-            Error::invalid(format!("the warehouse `{uri}` cannot be connected to: {e}"))
+            Error::invalid(format!("`{uri}` cannot be connected to: {e}"))
                 .hint("see the settings lake.s3_endpoint and lake.s3_region, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         })?;
         let uri = match prefix {

@@ -13,6 +13,7 @@ use object_store::path::Path as Key;
 use object_store::{
     CopyOptions, Error as StoreError, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
+    UploadPart,
 };
 use types::Kind;
 use vfs::Env;
@@ -33,6 +34,14 @@ enum Fault {
     Silent,
     /// No answer comes, but it is written.
     SilentAfter,
+    /// The second part of an upload is not taken.
+    PartFails,
+    /// The second part of an upload gets no answer.
+    PartSilent,
+    /// An upload is not completed.
+    CompleteFails,
+    /// It is, and the answer is an error.
+    CompleteLost,
 }
 
 #[derive(Debug)]
@@ -80,7 +89,8 @@ impl ObjectStore for Faulty {
         key: &Key,
         options: PutMultipartOptions,
     ) -> StoreResult<Box<dyn MultipartUpload>> {
-        self.store.put_multipart_opts(key, options).await
+        let upload = self.store.put_multipart_opts(key, options).await?;
+        Ok(Box::new(FaultyUpload { upload, fault: self.fault, parts: 0 }))
     }
 
     async fn get_opts(&self, key: &Key, options: GetOptions) -> StoreResult<GetResult> {
@@ -108,6 +118,37 @@ impl ObjectStore for Faulty {
 
     async fn copy_opts(&self, from: &Key, to: &Key, options: CopyOptions) -> StoreResult<()> {
         self.store.copy_opts(from, to, options).await
+    }
+}
+
+#[derive(Debug)]
+struct FaultyUpload {
+    upload: Box<dyn MultipartUpload>,
+    fault: Fault,
+    parts: usize,
+}
+
+#[async_trait::async_trait]
+impl MultipartUpload for FaultyUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.parts += 1;
+        match self.fault {
+            Fault::PartFails if self.parts == 2 => Box::pin(async { Err(broken()) }),
+            Fault::PartSilent if self.parts == 2 => Box::pin(std::future::pending()),
+            _ => self.upload.put_part(data),
+        }
+    }
+
+    async fn complete(&mut self) -> StoreResult<PutResult> {
+        if self.fault == Fault::CompleteFails {
+            return Err(broken());
+        }
+        let done = self.upload.complete().await;
+        if self.fault == Fault::CompleteLost { done.and(Err(broken())) } else { done }
+    }
+
+    async fn abort(&mut self) -> StoreResult<()> {
+        self.upload.abort().await
     }
 }
 
@@ -174,7 +215,7 @@ fn a_place_is_that_of_one_database() {
     again("ours").make_sure(&env).unwrap();
     let error = again("theirs").make_sure(&env).unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
-    assert!(error.hint_text().unwrap().contains(super::OWNER), "{error}");
+    assert!(error.hint_text().unwrap().contains(super::Use::Warehouse.mark()), "{error}");
     let apart = Objects::new(store.clone(), "apart", "s3://bucket/apart".into(), CALL_MAX, "theirs").unwrap();
     apart.make_sure(&env).unwrap();
 }
@@ -239,4 +280,47 @@ fn an_upload_appears_whole_when_it_is_finished_and_never_before() {
     dropped.write(&vec![1; PART_BYTES + 1]).unwrap();
     drop(dropped);
     assert_eq!(objects.len("data/dropped").unwrap(), None);
+}
+
+/// Larger than one part, so that it goes up in several.
+#[test]
+fn an_upload_in_parts_is_there_whole_or_not_at_all() {
+    let _limit = testkit::limit(60);
+    let bytes: Vec<u8> = (0..3 * PART_BYTES + 11).map(|i| (i * 7 % 253) as u8).collect();
+    for fault in [
+        Fault::None,
+        Fault::PartFails,
+        Fault::PartSilent,
+        Fault::CompleteFails,
+        Fault::CompleteLost,
+        Fault::Failing(usize::MAX),
+    ] {
+        let (objects, _) = objects(fault);
+        let mut blocks = bytes.chunks(1 << 20).map(<[u8]>::to_vec);
+        let outcome = objects.put_blocks("data/large", &mut || Ok(blocks.next()));
+        // Single puts fail where parts do not.
+        let works = matches!(fault, Fault::None | Fault::CompleteLost | Fault::Failing(_));
+        assert_eq!(outcome.is_ok(), works, "{fault:?}: {:?}", outcome.err());
+        match works {
+            true => assert_eq!(objects.get("data/large").unwrap(), bytes, "{fault:?}"),
+            false => assert_eq!(objects.len("data/large").unwrap(), None, "{fault:?}"),
+        }
+    }
+    // What goes wrong where the bytes come from is told as it is.
+    let (objects, _) = objects(Fault::None);
+    let mut blocks = bytes.chunks(1 << 20).map(<[u8]>::to_vec);
+    let mut left = 20;
+    let error = objects.put_blocks("data/large", &mut || {
+        left -= 1;
+        if left == 0 { Err(types::Error::damaged("the disk")) } else { Ok(blocks.next()) }
+    });
+    assert_eq!(error.unwrap_err().kind(), Kind::Damaged);
+    assert_eq!(objects.len("data/large").unwrap(), None);
+    // And an object that is not what it was, when it is read.
+    objects.put("data/short", Bytes::from_static(b"four")).unwrap();
+    let mut buffer = [0; 3];
+    objects.read_at("data/short", &mut buffer, 1).unwrap();
+    assert_eq!(&buffer, b"our");
+    assert_eq!(objects.read_at("data/short", &mut buffer, 2).unwrap_err().kind(), Kind::Damaged);
+    assert_eq!(objects.read_at("data/none", &mut buffer, 0).unwrap_err().kind(), Kind::Damaged);
 }

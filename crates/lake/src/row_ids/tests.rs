@@ -124,3 +124,30 @@ fn what_is_asked_for_is_found_wherever_it_is_and_little_else_is_read() {
         assert_eq!(RowIds::of_file(bytes).unwrap().unwrap(), ids(&rows));
     });
 }
+
+#[test]
+fn neighbours_that_come_together_are_noted_as_those_that_come_alone() {
+    testkit::for_each_seed(200, |seed| {
+        let mut rng = Rng::new(seed);
+        let (mut alone, mut together) = (Builder::default(), Builder::default());
+        // Across the border between two parts as well.
+        let mut next = (1 << 32) - 40;
+        for _ in 0..rng.below(8) {
+            let rows = 1 + rng.below(30) as i64;
+            let mut ids: Vec<i64> = (next..next + rows).collect();
+            match rng.below(4) {
+                0 => ids.retain(|id| id % 3 != 0),
+                1 if rng.below(4) == 0 => next -= 60,
+                _ => {}
+            }
+            next += rows + rng.below(3) as i64;
+            ids.iter().for_each(|id| alone.push(*id as u64).unwrap());
+            let column: ArrayRef = Arc::new(Int64Array::from(ids));
+            together.extend(&column).unwrap();
+        }
+        match (alone.finish(), together.finish()) {
+            (Ok(alone), Ok(together)) => assert_eq!(alone, together),
+            (alone, together) => assert!(alone.is_err() && together.is_err(), "an id that is there twice"),
+        }
+    });
+}

@@ -20,7 +20,7 @@ fn field_ids_are_the_column_ids_and_system_columns_come_first() {
     let of = |at: usize| (fields[at]["id"].as_i64().unwrap(), fields[at]["name"].as_str().unwrap());
     assert_eq!(
         [of(0), of(1), of(2), of(3), of(4)],
-        [(1, "_row_id"), (2, "_time"), (16, "a"), (17, "b"), (20, "d")]
+        [(1, "_polynya_row_id"), (2, "_time"), (16, "a"), (17, "b"), (20, "d")]
     );
     assert_eq!(fields[0]["required"], true);
     assert_eq!(fields[1]["type"], "timestamptz");

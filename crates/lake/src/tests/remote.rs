@@ -26,20 +26,20 @@ use crate::objects::Objects;
 
 /// A store in which one call fails, or all from one on.
 #[derive(Debug, Default)]
-struct Flaky {
-    store: Arc<InMemory>,
-    calls: AtomicU64,
+pub(super) struct Flaky {
+    pub store: Arc<InMemory>,
+    pub calls: AtomicU64,
     fault: Mutex<Option<Fault>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Fault {
+pub(super) struct Fault {
     /// The call that fails, from 1 on.
-    call: u64,
+    pub call: u64,
     /// It does its work, and its answer is lost.
-    is_done: bool,
+    pub is_done: bool,
     /// And none after it does.
-    ends: bool,
+    pub ends: bool,
 }
 
 enum Meets {
@@ -68,12 +68,17 @@ impl Flaky {
     }
 
     /// Lets it fail so, counted from now.
-    fn fail(&self, fault: Fault) {
+    pub fn fail(&self, fault: Fault) {
         self.calls.store(0, Ordering::Relaxed);
         *self.fault.lock().unwrap() = Some(fault);
     }
 
-    fn works_again(&self) {
+    /// From now on nothing is answered.
+    pub fn goes_away(&self) {
+        self.fail(Fault { call: 1, is_done: false, ends: true });
+    }
+
+    pub fn works_again(&self) {
         *self.fault.lock().unwrap() = None;
     }
 }
@@ -143,7 +148,7 @@ impl ObjectStore for Flaky {
 
 const URI: &str = "s3://bucket/lake";
 
-fn options_in(store: &Arc<Flaky>) -> Options {
+pub fn options_in(store: &Arc<Flaky>) -> Options {
     let objects =
         Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), "database").unwrap();
     let Options { objects, warehouse, location, .. } = Options::remote(objects);
@@ -321,4 +326,48 @@ fn an_erasure_in_an_object_store_survives_a_failure_at_every_call() {
             assert!([3, 4, 5, 25].iter().all(|row| !left.contains(row)), "call {call}: {left:?}");
         }
     }
+}
+
+/// Another program writes the files of a table anew, in the store, while calls to it fail or their answers are lost: what is
+/// told of its commit is so, or comes to be known.
+#[test]
+fn a_replacement_of_files_in_an_object_store_is_there_or_not_as_it_is_told() {
+    let _limit = testkit::limit(300);
+    let mut outcomes = [0, 0];
+    for is_done in [false, true] {
+        for call in 1.. {
+            let (mut bench, store) = begin(&[1]);
+            bench.keys(0..30).delete([3, 4]);
+            bench.land();
+            bench.keys(30..40).delete([5]);
+            bench.land();
+            let before = bench.lake();
+            let replace = super::outside::writer::Writer::new(&bench, 77).rewrite_all().finish();
+            store.fail(Fault { call, is_done, ends: false });
+            let told = bench.offered(&replace);
+            let mut outcome = None;
+            for _ in 0..10 {
+                let _ = bench.step(false);
+                outcome = outcome.or_else(|| told.lock().unwrap().take());
+            }
+            let is_beyond = store.calls.load(Ordering::Relaxed) < call;
+            store.works_again();
+            bench.land();
+            let is_there = bench.lake().has_taken(77);
+            match outcome {
+                Some(crate::Outcome::Taken(_)) => assert!(is_there, "call {call}"),
+                Some(crate::Outcome::Refused(error)) => assert!(!is_there, "call {call}: {error}"),
+                other => panic!("call {call}: {other:?}"),
+            }
+            outcomes[usize::from(is_there)] += 1;
+            assert_eq!((bench.lake().row, bench.lake().lsn), (before.row, before.lsn));
+            bench.restart();
+            bench.delete([7, 31]).keys(50..55);
+            bench.land();
+            if is_beyond {
+                break;
+            }
+        }
+    }
+    assert!(outcomes.iter().all(|count| *count > 0), "{outcomes:?}");
 }

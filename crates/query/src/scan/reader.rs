@@ -110,6 +110,17 @@ impl Reader {
                         self.counts.pieces_skipped.add(1);
                         continue;
                     }
+                    // What the lake's files say of their pages was not read when the statement was planned.
+                    if let Some((_, tests)) = self.scan.of_all.as_deref().filter(|_| piece.is_evicted()) {
+                        match piece.look() {
+                            Ok(true) if !prune::may_match(&piece, tests) => {
+                                self.counts.pieces_skipped.add(1);
+                                continue;
+                            }
+                            Ok(_) => {}
+                            Err(error) => return Some(Err(error)),
+                        }
+                    }
                     let read = piece.read_within(&self.scan.projection, self.window());
                     self.counts.pieces_read.add(1);
                     self.counts.bytes.add(piece.bytes() as usize);

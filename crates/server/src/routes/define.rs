@@ -43,6 +43,16 @@ fn shown(app: &Shared, table: &table::Snapshot) -> Json {
     if compressed > 0 {
         shown["compressed"] = json!({ "bytes": compressed, "raw_bytes": raw });
     }
+    if table.def().options.hot.is_some() || table.has_evicted() {
+        let (lake_rows, lake_bytes) = table.evicted();
+        shown["tiers"] = json!({
+            "hot_rows": table.rows() - lake_rows,
+            "hot_bytes": engine::hot_bytes(table),
+            "lake_only_rows": lake_rows,
+            "lake_only_bytes": lake_bytes,
+            "hot_from_row_id": table.hot_from().0,
+        });
+    }
     shown["lsn"] = json!(table.lsn().0);
     let standing = app.engine.standing(table);
     if !standing.is_empty() {
@@ -167,14 +177,15 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
             return Err(differs(what, "make a new table and copy the rows").into());
         }
     }
-    if wanted.time.is_some() || wanted.lake.is_some() || wanted.retention.is_some() {
+    let retention = wanted.retention_seconds();
+    if wanted.time.is_some() || wanted.lake.is_some() || retention.is_some() {
         let shown = definition::describe(def);
         let as_is = wanted.time.as_ref().is_none_or(|time| shown["time"] == json!(time))
             && wanted.lake.is_none_or(|lake| def.options.lake == Some(lake))
-            && wanted.retention.is_none_or(|retention| shown["retention"] == json!(retention));
+            && retention.is_none_or(|retention| shown["retention"] == json!(retention));
         if !as_is {
             let what = "time, lake and retention are set when a table is made".to_owned();
-            let hint = "columns, indexes, ttl, partition_by and sort_by may change later";
+            let hint = "columns, indexes, ttl, what is hot, partition_by and sort_by may change later";
             return Err(differs(what, hint).into());
         }
     }
@@ -195,7 +206,8 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
     let ttl = wanted.ttl_micros()?.map(|ttl| Change::SetTtl { to: Some(ttl) });
     let partitions = wanted.partition_by.clone().map(|to| Change::SetPartitionBy { to });
     let sorts = wanted.sort_by.clone().map(|to| Change::SetSortBy { to });
-    changes.extend([ttl, partitions, sorts].into_iter().flatten());
+    let hot = wanted.hot()?.map(|to| Change::SetHot { to });
+    changes.extend([ttl, hot, partitions, sorts].into_iter().flatten());
     // Behind the columns that they may name. Those that change nothing are no commit.
     if !changes.is_empty() && !is_as_said(def, &changes) {
         ops.push(Op::AlterTable { table: def.name.clone(), changes });

@@ -5,6 +5,7 @@ mod commit;
 mod names;
 mod namespaces;
 mod oauth;
+mod offer;
 pub mod problem;
 mod service;
 mod state;
@@ -385,7 +386,7 @@ async fn commit_table(
 ) -> Result<Response> {
     let body: Json = body_of(&app, request).await?;
     let commit = Commit::parse(Ident::new(names::namespace(&namespace), table), &body)?;
-    let made = catalog(&app)?.run(move |c| c.commit(&principal, &[commit])).await?;
+    let made = catalog(&app)?.commit_all(principal, vec![commit]).await?;
     let made = made.into_iter().next().ok_or_else(|| Error::internal("a commit without a table"))?;
     let etag = etag_of(&made, Snapshots::All);
     Ok(loaded(made, Some(etag)))
@@ -460,7 +461,7 @@ async fn commit_transaction(
 ) -> Result<Response> {
     let body: Json = body_of(&app, request).await?;
     let commits = Commit::parse_all(&body)?;
-    catalog(&app)?.run(move |c| c.commit(&principal, &commits)).await?;
+    catalog(&app)?.commit_all(principal, commits).await?;
     Ok(nothing())
 }
 

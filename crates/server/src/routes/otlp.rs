@@ -114,7 +114,8 @@ async fn take(
 }
 
 fn media_of(headers: &HeaderMap) -> Result<Media> {
-    let said = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("");
+    let said = content::single(headers, &header::CONTENT_TYPE)?.unwrap_or_default();
+    content::is_utf8(said)?;
     match said.split(';').next().unwrap_or("").trim().to_ascii_lowercase().as_str() {
         PROTOBUF => Ok(Media::Protobuf),
         JSON => Ok(Media::Json),

@@ -91,7 +91,10 @@ pub async fn rows(
     };
     let partition = asked.partition.as_deref().map(|asked| Partition::parse(snapshot.def(), asked));
     let partition = partition.transpose()?;
-    let is_light = limit <= INLINE_ROWS_MAX && partition.is_none();
+    // What the lake alone has may take a while, so no thread of others waits for it.
+    let begins_in_lake =
+        snapshot.has_evicted() && (since.is_some() || snapshot.is_away(RowId(from.unwrap_or(1))));
+    let is_light = limit <= INLINE_ROWS_MAX && partition.is_none() && !begins_in_lake;
     let range = Range {
         from,
         since,
@@ -282,13 +285,21 @@ pub async fn row(
     Extension(principal): Extension<Arc<Principal>>,
     Path((table, key)): Path<(String, String)>,
 ) -> Result<Response> {
-    let _reading = vfs::read_path();
     let snapshot = app.engine.view(&principal)?.table(&table)?;
+    let is_away = !snapshot.def().is_keyed() && key.parse().is_ok_and(|row| snapshot.is_away(RowId(row)));
+    match is_away {
+        true => app.work.run(move || read_row(&snapshot, &key)).await?,
+        false => read_row(&snapshot, &key),
+    }
+}
+
+fn read_row(snapshot: &table::Snapshot, key: &str) -> Result<Response> {
+    let _reading = vfs::read_path();
     let def = snapshot.def();
-    let row = find(&snapshot, &key)?.ok_or_else(|| no_row(def, &key))?;
+    let row = find(snapshot, key)?.ok_or_else(|| no_row(def, key))?;
     let batch = snapshot.fetch(&[row], snapshot.all_columns())?;
     if batch.num_rows() == 0 {
-        return Err(no_row(def, &key).into());
+        return Err(no_row(def, key).into());
     }
     let mut text = Vec::new();
     out::json::Writer::new(snapshot.arrow_schema()).rows(&batch, &mut text);

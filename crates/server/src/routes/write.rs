@@ -16,7 +16,8 @@ use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::{Ack, Committed, Op, Remembered, Transaction};
-use http::{HeaderMap, Request, StatusCode, header};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -100,9 +101,29 @@ pub async fn rows(
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    let head = understand(&parts.uri, &parts.headers, &table, &principal)?;
+    take_in(app, principal, &table, &parts, body).await
+}
+
+/// The table whose rows a request brings, if its name stands in the path as it is.
+pub fn table_of_rows(parts: &Parts) -> Option<&str> {
+    let table = parts.uri.path().strip_prefix("/v1/tables/")?.strip_suffix("/rows")?;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.');
+    (parts.method == Method::POST && !table.is_empty() && table.bytes().all(is_plain)).then_some(table)
+}
+
+pub async fn take_in<B>(
+    app: Shared,
+    principal: Arc<Principal>,
+    table: &str,
+    parts: &Parts,
+    body: B,
+) -> Result<Response>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + Unpin + 'static,
+{
+    let head = understand(&parts.uri, &parts.headers, table, &principal)?;
     if head.chunked {
-        return chunked::rows(app, principal, head, body).await;
+        return chunked::rows(app, principal, head, Body::new(body)).await;
     }
     let mut held = body::read(&app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);

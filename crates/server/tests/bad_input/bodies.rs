@@ -9,25 +9,25 @@ use arrow::ipc::writer::StreamWriter;
 
 use super::common::{Answer, Running};
 
-const JSON: &str = "application/json";
-const NDJSON: &str = "application/x-ndjson";
-const CSV: &str = "text/csv";
-const ARROW: &str = "application/vnd.apache.arrow.stream";
-const PROTOBUF: &str = "application/x-protobuf";
+pub const JSON: &str = "application/json";
+pub const NDJSON: &str = "application/x-ndjson";
+pub const CSV: &str = "text/csv";
+pub const ARROW: &str = "application/vnd.apache.arrow.stream";
+pub const PROTOBUF: &str = "application/x-protobuf";
 
 /// Every table with its rows and the version of its columns.
-fn state(running: &Running) -> Vec<(String, u64, u32)> {
+pub fn state(running: &Running) -> Vec<(String, u64, u32)> {
     let root = running.engine.root();
     let table = |t: &Arc<table::Snapshot>| (t.def().name.clone(), t.rows(), t.def().schema.version.0);
     root.tables().map(table).collect()
 }
 
-fn rows(running: &Running, table: &str) -> u64 {
+pub fn rows(running: &Running, table: &str) -> u64 {
     running.engine.root().table(&format!("main.{table}")).map_or(0, |table| table.rows())
 }
 
 /// A keyed table with a row.
-fn prepared(name: &str) -> Running {
+pub fn prepared(name: &str) -> Running {
     let running = Running::with(name, |o| o.body_bytes_max = 1 << 20);
     let def = r#"{"columns":[{"name":"id","type":"int64"},{"name":"s","type":"string"},{"name":"n","type":"int64"},{"name":"at","type":"timestamp"}],"primary_key":["id"]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/t", def).status, 201);
@@ -35,12 +35,12 @@ fn prepared(name: &str) -> Running {
     running
 }
 
-fn send(running: &Running, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub fn send(running: &Running, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
     running.client().ask("POST", &format!("/v1/tables/t/rows{query}"), headers, body)
 }
 
 /// Refused with this status and code, in pieces as well as at once, and nothing has changed.
-fn refused(running: &Running, headers: &[(&str, &str)], body: &[u8], status: u16, code: &str) {
+pub fn refused(running: &Running, headers: &[(&str, &str)], body: &[u8], status: u16, code: &str) {
     let before = state(running);
     for query in ["", "?chunked=true", "?mode=insert"] {
         let answer = send(running, query, headers, body);
@@ -61,11 +61,11 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, content.len() as u8][..], content].concat()
 }
 
-fn int(value: u8) -> Vec<u8> {
+pub fn int(value: u8) -> Vec<u8> {
     vec![3 << 3, value]
 }
 
-fn protobuf(columns: &[&str], rows: &[Vec<Vec<u8>>]) -> Vec<u8> {
+pub fn protobuf(columns: &[&str], rows: &[Vec<Vec<u8>>]) -> Vec<u8> {
     let names = columns.iter().flat_map(|name| field(1, name.as_bytes()));
     let row = |row: &Vec<Vec<u8>>| {
         let values: Vec<u8> = row.iter().flat_map(|value| field(1, value)).collect();
@@ -74,7 +74,7 @@ fn protobuf(columns: &[&str], rows: &[Vec<Vec<u8>>]) -> Vec<u8> {
     names.chain(rows.iter().flat_map(row)).collect()
 }
 
-fn arrow(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
+pub fn arrow(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
     let batch = RecordBatch::try_from_iter_with_nullable(
         columns.into_iter().map(|(name, array)| (name, array, true)),
     )
@@ -84,18 +84,18 @@ fn arrow(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-fn ints(values: &[Option<i64>]) -> ArrayRef {
+pub fn ints(values: &[Option<i64>]) -> ArrayRef {
     Arc::new(Int64Array::from(values.to_vec()))
 }
 
-fn gzip(plain: &[u8]) -> Vec<u8> {
+pub fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(plain).unwrap();
     encoder.finish().unwrap()
 }
 
 /// A good body of each kind: rows 1 and 2.
-fn good() -> Vec<(&'static str, Vec<u8>)> {
+pub fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         (JSON, br#"[{"id":1,"s":"a"},{"id":2,"s":"b"}]"#.to_vec()),
         (NDJSON, b"{\"id\":1,\"s\":\"a\"}\n{\"id\":2,\"s\":\"b\"}\n".to_vec()),
@@ -162,6 +162,9 @@ fn what_is_malformed_changes_nothing() {
             assert_eq!(state(&running), before, "{query} {media} {body:?}");
         }
     }
+    // The second of two streams was left out, and the first one's rows acknowledged as if they were all.
+    let stream = |id| arrow(vec![("id", ints(&[Some(id)]))]);
+    refused(&running, &[("Content-Type", ARROW)], &[stream(1), stream(2)].concat(), 400, "invalid");
     // Nothing at all.
     for (media, _) in good() {
         refused(&running, &[("Content-Type", media), ("Content-Length", "0")], b"", 400, "invalid");

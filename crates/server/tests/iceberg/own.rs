@@ -51,7 +51,7 @@ fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
     let loaded = catalog.load("main", "events");
     let location = loaded["metadata"]["location"].as_str().unwrap();
     let sequence = loaded["metadata"]["last-sequence-number"].as_i64().unwrap() + 1;
-    for operation in ["append", "overwrite", "delete", "replace"] {
+    for operation in ["append", "overwrite", "delete"] {
         let mut add = snapshot(7, sequence, location);
         add["snapshot"]["summary"]["operation"] = json!(operation);
         let (status, kind, message) =

@@ -86,6 +86,8 @@ pub(crate) enum Rows<'a> {
     Lying(&'a Arc<Stored>),
     /// The columns that were asked for, in the reader's memory.
     Unpacked { stored: Arc<Stored>, segment: &'a Segment, block: usize },
+    /// All columns, out of the lake.
+    Fetched(Arc<Stored>),
 }
 
 impl Deref for Rows<'_> {
@@ -94,7 +96,7 @@ impl Deref for Rows<'_> {
     fn deref(&self) -> &Arc<Stored> {
         match self {
             Rows::Lying(stored) => stored,
-            Rows::Unpacked { stored, .. } => stored,
+            Rows::Unpacked { stored, .. } | Rows::Fetched(stored) => stored,
         }
     }
 }
@@ -103,7 +105,7 @@ impl<'a> Rows<'a> {
     /// The same with these columns too.
     pub fn with(self, need: Need<'_>) -> Result<Rows<'a>> {
         match self {
-            Rows::Lying(_) => Ok(self),
+            Rows::Lying(_) | Rows::Fetched(_) => Ok(self),
             Rows::Unpacked { stored, segment, block } => segment.unpack(block, need, Some(&stored)),
         }
     }
@@ -196,10 +198,12 @@ impl Segment {
         self.body.as_ref().is_ok_and(|body| body.packed.is_some())
     }
 
-    /// About the bytes of its files if they were not compressed.
+    /// About the bytes of its files if they were here and not compressed.
     pub fn raw_bytes(&self) -> u64 {
-        let packed = self.body.as_ref().ok().and_then(|body| body.packed.as_ref());
-        self.meta.bytes + packed.map_or(0, |packed| packed.saved)
+        let body = self.body.as_ref().ok();
+        let packed = body.and_then(|body| body.packed.as_ref());
+        let left = body.filter(|body| body.evicted.is_some()).map_or(0, |body| body.table.file_len);
+        self.meta.bytes + packed.map_or(0, |packed| packed.saved) + left
     }
 
     /// About the bytes of a block if it was not compressed.
@@ -237,7 +241,7 @@ impl Segment {
     pub fn is_worth_compressing(&self) -> Result<bool> {
         let body = self.body()?;
         let blocks = body.table.blocks.len();
-        if self.is_compressed() || blocks == 0 {
+        if self.is_compressed() || self.is_evicted() || blocks == 0 {
             return Ok(false);
         }
         let (mut before, mut after) = (0, 0);

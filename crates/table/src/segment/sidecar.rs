@@ -11,8 +11,9 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Result};
 
 const MAGIC: [u8; 8] = *b"PLYNSEG\0";
-/// 2: the rows are not in row-id order, so there is a section more that nobody may ignore. 3: blocks are compressed.
-const VERSION: u32 = 3;
+/// 2: the rows are not in row-id order, so there is a section more that nobody may ignore. 3: blocks are compressed. 4: the rows
+/// are in the lake, and there is no Arrow file.
+const VERSION: u32 = 4;
 const SECTIONS_MAX: u32 = 64;
 
 /// What a section holds. A reader ignores tags that it does not know.
@@ -27,6 +28,7 @@ pub(crate) enum Tag {
     Keys = 6,
     Order = 7,
     Packed = 8,
+    Evicted = 9,
 }
 
 impl Tag {
@@ -40,6 +42,7 @@ impl Tag {
             Tag::Keys => "key run",
             Tag::Order => "order of rows",
             Tag::Packed => "lengths before compression",
+            Tag::Evicted => "columns in the lake",
         }
     }
 }
@@ -52,6 +55,7 @@ pub(crate) fn encode(sections: &[(Tag, Vec<u8>)]) -> (Vec<u8>, u32) {
     e.bytes.extend_from_slice(&MAGIC);
     // As old as it can be, so that programs that know no more can read what they understand.
     let since = |(tag, _): &(Tag, Vec<u8>)| match tag {
+        Tag::Evicted => 4,
         Tag::Packed => 3,
         Tag::Order => 2,
         _ => 1,

@@ -54,16 +54,16 @@ pub(crate) struct Writer<'a> {
 }
 
 /// A new file written from front to back, synced in small steps.
-struct Output {
+pub(super) struct Output {
     file: Arc<dyn File>,
-    path: PathBuf,
-    len: u64,
+    pub path: PathBuf,
+    pub len: u64,
     unsynced: u64,
 }
 
 impl Output {
     /// Replaces what a crash may have left under that name.
-    fn create(env: &Env, path: PathBuf) -> Result<Output> {
+    pub fn create(env: &Env, path: PathBuf) -> Result<Output> {
         let io = |e| Error::io(format_args!("creating {}", path.display()), e);
         if env.disk.exists(&path).map_err(io)? {
             env.disk.remove(&path).map_err(io)?;
@@ -72,7 +72,7 @@ impl Output {
         Ok(Output { file, path, len: 0, unsynced: 0 })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl Output {
         if self.unsynced >= SYNC_BYTES { self.sync() } else { Ok(()) }
     }
 
-    fn sync(&mut self) -> Result<()> {
+    pub fn sync(&mut self) -> Result<()> {
         self.unsynced = 0;
         self.file.sync().map_err(|e| Error::io(format_args!("syncing {}", self.path.display()), e))
     }
@@ -326,7 +326,7 @@ fn make_dir(env: &Env, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn sync_dir(env: &Env, dir: &Path) -> Result<()> {
+pub(super) fn sync_dir(env: &Env, dir: &Path) -> Result<()> {
     env.disk.sync_dir(dir).map_err(|e| Error::io(format_args!("syncing {}", dir.display()), e))
 }
 

@@ -85,7 +85,7 @@ pub fn erased(report: &Value) -> String {
         );
         if number(&lake["foreign_files"]) > 0 {
             text += &format!(
-                "  lake: {} of other programs that nothing names, which may have it still\n",
+                "  lake: {} of other programs that nothing names stay: their rows are all in the table\n",
                 counted(number(&lake["foreign_files"]), "file")
             );
         }

@@ -16,9 +16,9 @@ use super::tables::{Found, Loaded, entry_of};
 #[derive(Debug)]
 pub struct Commit {
     pub ident: Ident,
-    requirements: Vec<Json>,
-    updates: Vec<Json>,
-    creates: bool,
+    pub requirements: Vec<Json>,
+    pub updates: Vec<Json>,
+    pub creates: bool,
 }
 
 /// Tables of one transaction.
@@ -205,7 +205,7 @@ impl Catalog {
     }
 
     /// To a table that Polynya writes: its rows come from Polynya alone, and what the lake says of them must stay true. What
-    /// changes nothing is no commit.
+    /// changes nothing is no commit; what replaces files by others of the same rows is none of these ([`super::offer`]).
     fn plan_own(&self, own: &table::Snapshot, commit: &Commit) -> Result<Step> {
         let (table, metadata_location) = self.own_metadata(own)?;
         requirement::check(&commit.requirements, &table)?;
@@ -214,15 +214,21 @@ impl Catalog {
         if change.finish(Some(&metadata_location))?.is_none() {
             return self.unchanged(&table, &metadata_location);
         }
-        let what = match operation(&commit.updates) {
-            Some(operation) => format!("`{operation}` cannot be committed to it here"),
-            None => "its definition is changed there, not here".to_owned(),
-        };
-        Err(Problem::conflict(format!(
-            "{} is a table that Polynya writes: {what}. Rows go in through POST /v1/tables/…/rows or SQL",
-            commit.ident
-        )))
+        Err(own_commit_refused(
+            &commit.ident,
+            match operation(&commit.updates) {
+                Some("replace") => "a replacement of its files is committed by itself, not with other tables",
+                Some(_) => "only files of the same rows can be committed to it here",
+                None => "its definition is changed there, not here",
+            },
+        ))
     }
+}
+
+pub fn own_commit_refused(ident: &Ident, why: &str) -> Problem {
+    Problem::conflict(format!(
+        "{ident} is a table that Polynya writes: {why}. Rows go in through POST /v1/tables/…/rows or SQL"
+    ))
 }
 
 /// What the last snapshot of a commit says that it does.

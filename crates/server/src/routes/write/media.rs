@@ -5,6 +5,7 @@ use types::{Error, name};
 use wire::pieces::Form;
 use wire::{Limits, Refused, Rows, Sifted, Target, csv, ipc, json, protobuf};
 
+use crate::content;
 use crate::failure::{Failure, Result};
 
 /// The form of rows in a body.
@@ -23,8 +24,10 @@ const READABLE: &str = "send application/json, application/x-ndjson, text/csv, a
 
 impl Media {
     pub fn of(headers: &HeaderMap) -> Result<Self> {
-        let Some(said) = headers.get(header::CONTENT_TYPE) else { return Ok(Media::Json { lines: false }) };
-        let said = said.to_str().unwrap_or("\u{fffd}");
+        let Some(said) = content::single(headers, &header::CONTENT_TYPE)? else {
+            return Ok(Media::Json { lines: false });
+        };
+        content::is_utf8(said)?;
         let mut parts = said.split(';').map(|part| part.trim().to_ascii_lowercase());
         let media = parts.next().unwrap_or_default();
         Ok(match media.as_str() {

@@ -1,0 +1,113 @@
+//! A backup in an object store: where it is named, how it is reached, and what the engine asks of such a place.
+
+use std::path::Path;
+use std::time::Duration;
+
+use engine::backup::{Opened, Place, Source};
+use lake::objects::{Objects, Options, PART_BYTES, Use};
+use types::{Error, Result};
+use vfs::{Entry, Env};
+
+use crate::config::Config;
+
+/// So long may one call take: a part of an upload over a slow line, too.
+const CALL_MAX: Duration = Duration::from_secs(60);
+/// What a call that failed waits at first; each time twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// `s3://bucket/prefix`, if that is what a command was given. What looks like a URI is never taken for a folder.
+pub fn uri(dest: &Path) -> Option<&str> {
+    dest.to_str().filter(|text| text.contains("://"))
+}
+
+/// How a store is reached, as the settings and the environment of this command say.
+pub fn options(config: &Config) -> Options {
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| given(&text));
+    Options {
+        endpoint: given(&config.lake.s3_endpoint),
+        region: given(&config.lake.s3_region)
+            .or_else(|| variable("AWS_REGION"))
+            .or_else(|| variable("AWS_DEFAULT_REGION")),
+        access_key: variable("AWS_ACCESS_KEY_ID"),
+        secret_key: variable("AWS_SECRET_ACCESS_KEY"),
+        session_token: variable("AWS_SESSION_TOKEN"),
+        ..Options::default()
+    }
+}
+
+/// A place in an object store.
+#[derive(Debug)]
+pub struct Remote(Objects);
+
+impl Remote {
+    /// `owner` is the id of the database that is backed up; none of one that is restored.
+    pub fn connect(uri: &str, options: Options, owner: &str) -> Result<Remote> {
+        let options = Options { call_max: Some(CALL_MAX), ..options };
+        Objects::connect(uri, &options, owner).map(|objects| Remote(objects.used_for(Use::Backup)))
+    }
+}
+
+impl Source for Remote {
+    fn named(&self, name: &str) -> String {
+        self.0.named(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<'_>> {
+        let len = self.0.len(name)?;
+        let len =
+            len.ok_or_else(|| Error::not_found("there is no such object").with("object", self.named(name)))?;
+        let name = name.to_owned();
+        let read_at = move |buffer: &mut [u8], offset: u64| self.0.read_at(&name, buffer, offset);
+        Ok(Opened { len, block_bytes: PART_BYTES as u64, read_at: Box::new(read_at) })
+    }
+
+    fn is_begun(&self) -> Result<bool> {
+        self.0.is_marked()
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<Entry>> {
+        let found = self.0.list(dir)?;
+        Ok(found.into_iter().map(|o| Entry { name: o.name, len: o.bytes, is_dir: o.is_dir }).collect())
+    }
+
+    fn pause(&self, failures: u32) {
+        std::thread::sleep(PAUSE * (1 << failures.saturating_sub(1).min(4)));
+    }
+}
+
+impl Place for Remote {
+    fn claim(&self, env: &Env) -> Result<()> {
+        self.0.make_sure(env)
+    }
+
+    fn is_own(&self, name: &str) -> bool {
+        self.0.is_own(name)
+    }
+
+    fn put(&self, name: &str, next: &mut dyn FnMut() -> Result<Option<Vec<u8>>>) -> Result<()> {
+        self.0.put_blocks(name, next)
+    }
+
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.0.put_if_absent(name, bytes.to_vec().into())
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.0.remove(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_uri_is_no_folder() {
+        assert_eq!(uri(Path::new("s3://bucket/monday")), Some("s3://bucket/monday"));
+        assert_eq!(uri(Path::new("gs://bucket/monday")), Some("gs://bucket/monday"));
+        assert_eq!(uri(Path::new("/mnt/backups/monday")), None);
+        let error = Remote::connect("gs://bucket/monday", Options::default(), "").unwrap_err();
+        assert!(error.to_string().contains("s3://BUCKET/PREFIX"), "{error}");
+    }
+}

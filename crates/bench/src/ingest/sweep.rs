@@ -1,0 +1,182 @@
+//! `polynya bench ingest --full`: everything that is wanted of ingest, measured in one go.
+//!
+//! Each part has a server and a directory of its own, so that none pays for what another left behind: seals and merges
+//! under way, files to remove. A part that fails is named and the others are measured all the same.
+
+use std::time::Duration;
+
+use types::{Error, Result};
+
+use super::wanted;
+use super::{CONNECTIONS, Options as Ingest};
+use crate::Progress;
+use crate::child::{self, Home};
+use crate::pace::Pace;
+use crate::report::{Claim, Report};
+use crate::run::{Run, Timing};
+use crate::target::Target;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub child: child::Options,
+    pub connections: Vec<usize>,
+    /// Events of a request in bulk.
+    pub batch: usize,
+    pub timing: Timing,
+    pub seed: u64,
+    pub pool_events: usize,
+    pub threads: usize,
+    /// Rest between parts.
+    pub settle: Duration,
+}
+
+impl Options {
+    pub fn new(child: child::Options) -> Options {
+        let like = Ingest::new(Target::new("127.0.0.1:1").expect("loopback"));
+        Options {
+            child,
+            connections: CONNECTIONS.to_vec(),
+            batch: like.batch,
+            timing: like.timing,
+            seed: like.seed,
+            pool_events: like.pool_events,
+            threads: like.threads,
+            settle: Duration::from_secs(2),
+        }
+    }
+
+    /// How one part is measured.
+    fn part(&self, target: Target, batch: usize, rate: Option<f64>) -> Ingest {
+        Ingest {
+            batch,
+            rate,
+            timing: self.timing,
+            seed: self.seed,
+            pool_events: self.pool_events,
+            threads: self.threads,
+            ..Ingest::new(target)
+        }
+    }
+}
+
+struct Part {
+    name: String,
+    connections: usize,
+    batch: usize,
+    rate: Option<f64>,
+    /// Added to each fsync.
+    delay_ms: u64,
+}
+
+/// Measures all of it. What was wanted, what was found and whether it held are the report's claims.
+pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+    let mut report = Report::new("ingest, everything wanted", options.seed);
+    let pool = options.part(Target::new("127.0.0.1:1")?, options.batch, None).pool()?;
+    report.work_hash = pool.hash().to_owned();
+    report.set("batch", options.batch);
+    report.set("connections", format!("{:?}", options.connections));
+    report.set("warm", format!("{:?}", options.timing.warm));
+    report.set("measure", format!("{:?}", options.timing.measure));
+    report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
+    let mut sweep = Sweep { options, progress, runs: Vec::new(), failures: Vec::new() };
+    let claims = sweep.all();
+    report.sheets.push(wanted::sheet("Every part, each with a server of its own", &sweep.runs));
+    (report.runs, report.failures, report.claims) = (sweep.runs, sweep.failures, claims);
+    Ok(report)
+}
+
+struct Sweep<'a, 'p> {
+    options: &'a Options,
+    progress: Progress<'p>,
+    runs: Vec<Run>,
+    failures: Vec<String>,
+}
+
+impl Sweep<'_, '_> {
+    fn all(&mut self) -> Vec<Claim> {
+        let batch = self.options.batch;
+        let bulk = self.closed_loops("bulk", batch);
+        let mut claims = wanted::of_closed_loops(batch, &bulk);
+        if let Some(best) = wanted::best(&bulk) {
+            let rate = (wanted::events_per_s(best) * wanted::OPEN_SHARE).max(1.0).floor();
+            let open = Part {
+                name: format!("open loop, {:.0} %", wanted::OPEN_SHARE * 100.0),
+                connections: best.stream("events").connections,
+                batch,
+                rate: Some(rate),
+                delay_ms: 0,
+            };
+            claims.extend(self.measure(&open).map(|run| wanted::of_open_loop(&run)));
+        }
+        let singles = self.closed_loops("single", 1);
+        claims.extend(wanted::of_closed_loops(1, &singles));
+        // The most connections where 500 are not among them.
+        let many = bulk.iter().find(|run| run.stream("events").connections == wanted::MANY).or(bulk.last());
+        if let Some(many) = many {
+            for delay_ms in wanted::DELAYS_MS {
+                let delayed = Part {
+                    name: format!("bulk, fsync + {delay_ms} ms"),
+                    connections: many.stream("events").connections,
+                    batch,
+                    rate: None,
+                    delay_ms,
+                };
+                claims.extend(self.measure(&delayed).map(|run| wanted::of_delay(delay_ms, &run, many)));
+            }
+        }
+        claims
+    }
+
+    fn closed_loops(&mut self, name: &str, batch: usize) -> Vec<Run> {
+        let each = |connections: &usize| Part {
+            name: name.to_owned(),
+            connections: *connections,
+            batch,
+            rate: None,
+            delay_ms: 0,
+        };
+        let parts: Vec<Part> = self.options.connections.iter().map(each).collect();
+        parts.iter().filter_map(|part| self.measure(part)).collect()
+    }
+
+    /// `None` if it failed, which is noted.
+    fn measure(&mut self, part: &Part) -> Option<Run> {
+        let pace = match part.rate {
+            Some(per_second) => Pace::Open { per_second }.describe(),
+            None => Pace::Closed.describe(),
+        };
+        (self.progress)(&format!("ingest: {}, {} connections, {pace}", part.name, part.connections));
+        if !self.runs.is_empty() {
+            std::thread::sleep(self.options.settle);
+        }
+        match measure(self.options, part) {
+            Ok(mut run) => {
+                run.name.clone_from(&part.name);
+                let line = format!("  {} events/s", crate::markdown::thousands(wanted::events_per_s(&run)));
+                (self.progress)(&line);
+                self.runs.push(run.clone());
+                run.failures.is_empty().then_some(run)
+            }
+            Err(error) => {
+                self.failures.push(format!("{}, {} connections: {error}", part.name, part.connections));
+                None
+            }
+        }
+    }
+}
+
+fn measure(options: &Options, part: &Part) -> Result<Run> {
+    let mut child = options.child.clone();
+    if part.delay_ms > 0 {
+        child.env.retain(|(name, _)| name != SYNC_DELAY);
+        child.env.push((SYNC_DELAY.into(), format!("{} ms", part.delay_ms)));
+    }
+    let mut home = Home::new(child)?;
+    let mut server = home.start()?;
+    let wanted = options.part(server.target().clone(), part.batch, part.rate);
+    let run = super::run_once(&wanted, part.connections)?;
+    server.stop(options.child.stop_within).map_err(|error: Error| error.with("part", &part.name))?;
+    Ok(run)
+}
+
+const SYNC_DELAY: &str = "POLYNYA_BENCH_SYNC_DELAY";

@@ -1,0 +1,449 @@
+//! `polynya bench lake`: a steady stream of events into one table for minutes, with the lake on.
+//!
+//! First the quiet: the same load on a server without a lake, in stretches that end before a head is sealed, each into a
+//! table of its own. What is acknowledged then meets nothing but the log, so its p99.9 is what seals, compactions and
+//! commits of the lake are judged by. A longer quiet run does not exist at such a rate: a head is full within a second.
+//!
+//! Then the server as it is by default. Beside the load memory, debt, the lake's lag, files and the disk are looked at
+//! ([`watch`]). When the load is over, the lake has to catch up by itself and the background work has to end; only then is
+//! the CPU of the whole divided by the events, so that nothing is put off unpaid. Last, count and sum over the rows must be
+//! what was acknowledged, by SQL and by the lake's own files ([`verify`]).
+
+mod verify;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use types::{Error, Kind, Result};
+
+use crate::Progress;
+use crate::child::{self, Home};
+use crate::events::Pool;
+use crate::http::{Client, excerpt};
+use crate::latency::{Latency, Summary};
+use crate::load::{self, Load, Payload, Request, Requests, Stream};
+use crate::markdown::{ms, thousands};
+use crate::pace::Pace;
+use crate::process::Sample;
+use crate::report::{Claim, Report};
+use crate::run::{Run, Timing};
+use crate::target::Target;
+use crate::wire;
+
+/// CPU of the server for one event in all, until the lake has it and nothing more is to be done.
+pub const CPU_US: f64 = 2.0;
+/// p99.9 of acknowledgements beside seals, compactions and commits, in that of the quiet.
+pub const P999_OF_QUIET: f64 = 3.0;
+
+const TABLE: &str = "bench_events";
+/// One event in memory, and when the engine seals a head: how long the quiet may last.
+const EVENT_BYTES: f64 = 115.0;
+const SEAL_BYTES: f64 = 48.0 * 1_048_576.0;
+const QUIET_STRETCH_MAX: Duration = Duration::from_secs(3);
+/// In a segment and in a Parquet file, and a part of both once more while neighbours are merged.
+const EVENT_BYTES_ON_DISK: f64 = 250.0;
+const DISK_BYTES_LEFT: u64 = 1 << 30;
+/// The lake and the background work may take so long after the load.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub child: child::Options,
+    /// Events a second.
+    pub rate: f64,
+    pub measure: Duration,
+    /// Load before the measured time.
+    pub warm: Duration,
+    /// Quiet load that is measured, over all stretches; zero: none, and nothing is said of the ratio.
+    pub quiet: Duration,
+    pub connections: usize,
+    pub batch: usize,
+    pub seed: u64,
+    pub pool_events: usize,
+    /// Leaves the directory, for other readers of the lake.
+    pub keep: bool,
+}
+
+impl Options {
+    pub fn new(child: child::Options) -> Options {
+        Options {
+            child,
+            rate: 500_000.0,
+            measure: Duration::from_secs(600),
+            warm: Duration::from_secs(5),
+            quiet: Duration::from_secs(20),
+            connections: 50,
+            batch: 100,
+            seed: 1,
+            pool_events: 102_400,
+            keep: false,
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::Open { per_second: self.rate / self.batch as f64 }
+    }
+
+    /// How long one quiet stretch may be.
+    fn stretch(&self) -> Duration {
+        let seconds = SEAL_BYTES / EVENT_BYTES / self.rate * 0.75;
+        Duration::try_from_secs_f64(seconds).unwrap_or(QUIET_STRETCH_MAX).min(QUIET_STRETCH_MAX)
+    }
+
+    fn bytes_needed(&self) -> u64 {
+        let events = self.rate * (self.measure + self.warm).as_secs_f64();
+        (events * EVENT_BYTES_ON_DISK) as u64 + 2 * DISK_BYTES_LEFT
+    }
+}
+
+/// Runs it. Rows that differ from what was acknowledged are failures, and the directory is kept then.
+pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+    let mut report = Report::new("lake", options.seed);
+    if options.rate < options.batch as f64 || options.batch == 0 || options.connections == 0 {
+        return Err(Error::invalid(format!(
+            "expected at least one connection and one batch a second, found {} connections and {} events/s in batches of {}",
+            options.connections, options.rate, options.batch
+        )));
+    }
+    check_room(options)?;
+    let pool = Pool::new(options.seed, options.pool_events.div_ceil(options.batch).max(1), options.batch)?;
+    report.work_hash = pool.hash().to_owned();
+    report.set("rate", format!("{} events/s", thousands(options.rate)));
+    report.set("measure", format!("{:?}", options.measure));
+    report.set("quiet", format!("{:?} in stretches of {:?}", options.quiet, options.stretch()));
+    report.set("connections", options.connections);
+    report.set("batch", options.batch);
+    report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
+    let mut child = options.child.clone();
+    child.alone = true;
+    let quiet = match options.quiet.is_zero() {
+        true => None,
+        false => Some(quiet(options, &child, &pool, &mut report, progress)?),
+    };
+    let mut home = Home::new(child)?;
+    let outcome = steady(options, &mut home, &pool, quiet, &mut report, progress);
+    if let Err(error) = outcome {
+        report.failures.push(error.to_string());
+    }
+    if options.keep || !report.failures().is_empty() {
+        let kept = home.keep();
+        report.set("kept", kept.display());
+        progress(&format!("the directory is kept at {}", kept.display()));
+    }
+    Ok(report)
+}
+
+fn check_room(options: &Options) -> Result<()> {
+    let (free, needed) = (free_bytes(&options.child.root)?, options.bytes_needed());
+    if free >= needed {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let message = format!(
+        "{} events/s for {:?} may need {:.1} GiB, and {} has {:.1} GiB free",
+        thousands(options.rate),
+        options.measure,
+        gib(needed),
+        options.child.root.display(),
+        gib(free)
+    );
+    Err(Error::new(Kind::DiskFull, message)
+        .hint("free some, name another disk with --root, or take a shorter --measure"))
+}
+
+fn free_bytes(root: &Path) -> Result<u64> {
+    vfs::Env::real()
+        .disk
+        .free_bytes(root)
+        .map_err(|error| Error::io(format_args!("asking how much room {} has", root.display()), error))
+}
+
+/// What was acknowledged so far.
+#[derive(Debug, Default)]
+struct Acknowledged {
+    events: AtomicU64,
+    /// Of how long after [`crate::events::FIRST_MS`] they are.
+    offsets: AtomicU64,
+    /// Latencies since somebody looked last.
+    recent: Mutex<Latency>,
+}
+
+impl Acknowledged {
+    fn take_recent(&self) -> Summary {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *recent).summary()
+    }
+}
+
+/// A pool as requests into one table, counted as they are answered.
+struct Batches<'a> {
+    requests: Arc<[Payload]>,
+    offsets: &'a [u64],
+    next: usize,
+    batch: u64,
+    acknowledged: &'a Acknowledged,
+}
+
+impl Requests for Batches<'_> {
+    fn next(&mut self) -> Request {
+        let at = self.next % self.requests.len();
+        self.next += 1;
+        Request { bytes: self.requests[at].clone(), tag: at as u64 }
+    }
+
+    fn took(&mut self, _: u64, latency: Duration) {
+        self.acknowledged.recent.lock().unwrap_or_else(PoisonError::into_inner).record(latency);
+    }
+
+    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
+        match wire::count_in(body) {
+            Some(count) if count == self.batch => {
+                self.acknowledged.events.fetch_add(count, Relaxed);
+                self.acknowledged.offsets.fetch_add(self.offsets[tag as usize], Relaxed);
+                Ok(count)
+            }
+            _ => Err(format!("expected {} events acknowledged, found {}", self.batch, excerpt(body))),
+        }
+    }
+}
+
+/// One open loop into a table of this name, which is made before it.
+fn load(
+    options: &Options,
+    target: &Target,
+    pool: &Pool,
+    table: &str,
+    timing: Timing,
+    acknowledged: &Acknowledged,
+    interrupt: &AtomicBool,
+) -> Result<Run> {
+    let requests: Arc<[Payload]> =
+        load::store(pool.requests(target, &format!("/v1/tables/{table}/rows"))).into();
+    let stream = Stream::new("events", options.connections, options.pace(), move |_| {
+        let (requests, offsets) = (requests.clone(), pool.offsets());
+        Box::new(Batches { requests, offsets, next: 0, batch: pool.batch() as u64, acknowledged })
+    });
+    Load::new(target, timing).stream(stream).interrupt(interrupt).run(table)
+}
+
+fn make(client: &mut Client, table: &str) -> Result<()> {
+    let column = |name: &str, data_type: &str| json!({ "name": name, "type": data_type });
+    let definition = json!({ "columns": [column("payload", "string"), column("timestamp_ms", "int64")] });
+    wire::recreate(client, table, &definition)
+}
+
+/// The load without anything behind it.
+fn quiet(
+    options: &Options,
+    child: &child::Options,
+    pool: &Pool,
+    report: &mut Report,
+    progress: Progress<'_>,
+) -> Result<Summary> {
+    let mut home = Home::new(child.clone())?;
+    home.env("POLYNYA_LAKE", "false");
+    let mut server = home.start()?;
+    // Without its directory: measuring fsync before and after each stretch would take longer than the stretch.
+    let mut target = server.target().clone();
+    target.data = None;
+    let mut client = Client::new(&target);
+    let warm = options.stretch().mul_f64(0.2);
+    let timing = Timing { warm, measure: options.stretch() - warm, ..Timing::default() };
+    let (mut whole, mut measured, mut round) = (Latency::default(), Duration::ZERO, 0);
+    progress(&format!("quiet: {} events/s, stretches of {:?}", thousands(options.rate), timing.measure));
+    while measured < options.quiet {
+        let table = format!("quiet_{round}");
+        make(&mut client, &table)?;
+        let run =
+            load(options, &target, pool, &table, timing, &Acknowledged::default(), &AtomicBool::new(false))?;
+        if let Some(why) = run.failures.first() {
+            report.failures.push(format!("quiet: {why}"));
+            break;
+        }
+        whole.merge(&run.stream("events").latencies);
+        client.json("DELETE", &format!("/v1/tables/{table}"), None)?;
+        // Its head and its part of the log are let go of before the next one.
+        std::thread::sleep(Duration::from_millis(300));
+        (measured, round) = (measured + timing.measure, round + 1);
+    }
+    let metrics = wire::metrics(&mut client)?;
+    let count = |name: &str| wire::metric(&metrics, name).unwrap_or_default();
+    report.set(
+        "behind the quiet",
+        format!(
+            "{} seals, {} compactions in {round} stretches",
+            count("seals_total"),
+            count("compactions_total")
+        ),
+    );
+    server.stop(child.stop_within)?;
+    Ok(whole.summary())
+}
+
+/// The measured part.
+fn steady(
+    options: &Options,
+    home: &mut Home,
+    pool: &Pool,
+    quiet: Option<Summary>,
+    report: &mut Report,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let mut server = home.start()?;
+    let (target, pid) = (server.target().clone(), server.pid());
+    let mut client = Client::new(&target).timeout(PATIENCE + Duration::from_secs(20));
+    make(&mut client, TABLE)?;
+    progress(&format!("{} events/s for {:?}, the lake on", thousands(options.rate), options.measure));
+    let timing = Timing { warm: options.warm, measure: options.measure, ..Timing::default() };
+    let (acknowledged, full) = (Acknowledged::default(), AtomicBool::new(false));
+    let (over, data) = (AtomicBool::new(false), home.data());
+    let place = watch::Place { target: &target, pid, data: &data, table: TABLE };
+    let before = Sample::of(pid)?;
+    let (run, seen) = std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let watcher = {
+            let (place, acknowledged, over, full) = (&place, &acknowledged, &over, &full);
+            scope.spawn(move || watch::watch(place, options, acknowledged, over, full, &sender))
+        };
+        let loader = {
+            let (acknowledged, full, over, target) = (&acknowledged, &full, &over, &target);
+            scope.spawn(move || {
+                let run = load(options, target, pool, TABLE, timing, acknowledged, full);
+                over.store(true, Relaxed);
+                run
+            })
+        };
+        receiver.iter().for_each(|line| progress(&line));
+        let panicked = |_| Error::internal("a part of the benchmark panicked");
+        (
+            loader.join().map_err(panicked).and_then(|run| run),
+            watcher.join().map_err(panicked).and_then(|seen| seen),
+        )
+    });
+    let (mut run, seen) = (run?, seen?);
+    run.name = "steady".into();
+    if full.load(Relaxed) {
+        run.failures.push(format!("ended: less than {} MiB were free", DISK_BYTES_LEFT >> 20));
+    }
+    if !run.failures.is_empty() {
+        report.runs.push(run);
+        return Ok(());
+    }
+    progress("waiting until the lake has everything and the background work is done");
+    let since = Instant::now();
+    catch_up(&mut client)?;
+    let landed_after = since.elapsed();
+    let idle_after = watch::until_idle(pid, since)?;
+    let usage = before.until(&Sample::of(pid)?);
+    let events = acknowledged.events.load(Relaxed);
+    let per_event = |seconds: f64| seconds * 1e6 / events.max(1) as f64;
+    let metrics = wire::metrics(&mut client)?;
+    let metric = |name: &str| wire::metric(&metrics, name).unwrap_or_default();
+    let mut figures = BTreeMap::from([
+        ("events".to_owned(), events as f64),
+        ("cpu_us_per_event_in_all".to_owned(), per_event(usage.cpu_seconds)),
+        ("ack_cpu_us_per_event".to_owned(), per_event(usage.acknowledging_seconds())),
+        ("behind_cpu_us_per_event".to_owned(), per_event(usage.behind_seconds())),
+        (
+            "client_cpu_us_per_event".to_owned(),
+            run.client.cpu_seconds * 1e6 / run.stream("events").units.max(1) as f64,
+        ),
+        ("landed_after_s".to_owned(), landed_after.as_secs_f64()),
+        ("idle_after_s".to_owned(), idle_after.as_secs_f64()),
+        ("seals".to_owned(), metric("seals_total")),
+        ("compactions".to_owned(), metric("compactions_total")),
+        ("lake_commits".to_owned(), seen.commits as f64),
+    ]);
+    let warm = run.stream("events").warm;
+    figures.insert("p999_ms".into(), warm.p999_ms);
+    if let Some(quiet) = &quiet {
+        figures.insert("quiet_p99_ms".into(), quiet.p99_ms);
+        figures.insert("quiet_p999_ms".into(), quiet.p999_ms);
+    }
+    run.figures.append(&mut figures);
+    report.claims = claims(options, &run, quiet.as_ref(), &seen);
+    report.sheets.push(watch::sheet(&seen));
+    report.runs.push(run);
+    progress("reading everything back, by SQL and from the lake's files");
+    let expected = verify::Contents { rows: events, offsets: acknowledged.offsets.load(Relaxed).into() };
+    let found = verify::verify(&mut client, TABLE, &expected)?;
+    report.claims.push(found.claim(&expected));
+    report.failures.extend(found.failures(&expected));
+    for (name, value) in found.config(&expected, options.keep) {
+        report.set(name, value);
+    }
+    server.stop(options.child.stop_within).map(drop)
+}
+
+/// Asks nobody to hurry: what is measured is the lake's own cadence.
+fn catch_up(client: &mut Client) -> Result<()> {
+    let path = format!("/v1/tables/{TABLE}/watermarks?wait=lake&deadline_ms={}", PATIENCE.as_millis());
+    client.json("GET", &path, None).map(drop)
+}
+
+fn claims(options: &Options, run: &Run, quiet: Option<&Summary>, seen: &watch::Seen) -> Vec<Claim> {
+    let claim = |claim: String, holds: bool, found: String| Claim { claim, holds, found };
+    let stream = run.stream("events");
+    let mut claims = vec![claim(
+        format!("{} events/s for {:?}", thousands(options.rate), options.measure),
+        stream.unsent == 0 && stream.units_per_second >= options.rate * 0.99,
+        format!("{} events/s, {} unsent", thousands(stream.units_per_second), stream.unsent),
+    )];
+    claims.extend(seen.claims());
+    let figure = |name: &str| run.figures.get(name).copied().unwrap_or_default();
+    let cpu = figure("cpu_us_per_event_in_all");
+    claims.push(claim(
+        format!("at most {CPU_US} µs of CPU per event in all"),
+        cpu <= CPU_US,
+        format!(
+            "{cpu:.2} µs: {:.2} up to the acknowledgement, {:.2} behind it",
+            figure("ack_cpu_us_per_event"),
+            figure("behind_cpu_us_per_event")
+        ),
+    ));
+    if let Some(quiet) = quiet {
+        let ratio = stream.warm.p999_ms / quiet.p999_ms.max(1e-9);
+        claims.push(claim(
+            format!("p99.9 of acknowledgements at most {P999_OF_QUIET} times that of the quiet"),
+            ratio <= P999_OF_QUIET,
+            format!(
+                "{ratio:.2}: {} ms and {} ms (p99 {} and {}, longest {} and {})",
+                ms(stream.warm.p999_ms),
+                ms(quiet.p999_ms),
+                ms(stream.warm.p99_ms),
+                ms(quiet.p99_ms),
+                ms(stream.warm.longest_ms),
+                ms(quiet.longest_ms)
+            ),
+        ));
+    }
+    claims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quiet_stretch_ends_before_a_head_is_full() {
+        let options = |rate| Options { rate, ..Options::new(child::Options::new("polynya")) };
+        for rate in [10_000.0, 500_000.0, 2_000_000.0] {
+            let bytes = options(rate).stretch().as_secs_f64() * rate * EVENT_BYTES;
+            assert!(bytes < SEAL_BYTES * 0.8, "{rate}: {bytes}");
+        }
+        assert_eq!(options(1.0).stretch(), QUIET_STRETCH_MAX);
+    }
+
+    #[test]
+    fn a_run_that_would_fill_the_disk_is_refused_with_the_figures() {
+        let options = Options { rate: 1e12, ..Options::new(child::Options::new("polynya")) };
+        let error = run(&options, &mut |_| {}).expect_err("nobody has that much");
+        assert_eq!(error.kind(), Kind::DiskFull);
+        assert!(error.message().contains("GiB free"), "{error}");
+    }
+}

@@ -1,0 +1,257 @@
+//! What is looked at beside a steady load: memory, debt, how far the lake is behind, files and the disk.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use types::Result;
+
+use super::{Acknowledged, DISK_BYTES_LEFT, Options, PATIENCE, free_bytes};
+use crate::http::Client;
+use crate::markdown::{ms, thousands};
+use crate::process;
+use crate::report::{Claim, Sheet};
+use crate::soak::{Tolerance, judge, sample};
+use crate::target::Target;
+use crate::wire;
+
+/// How often the marks are asked for: as exact is the lag in seconds.
+const LOOK: Duration = Duration::from_millis(500);
+const SAMPLES: u32 = 60;
+
+pub(super) struct Place<'a> {
+    pub target: &'a Target,
+    pub pid: u32,
+    pub data: &'a Path,
+    pub table: &'a str,
+}
+
+/// One look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Look {
+    pub at_s: f64,
+    pub anonymous_bytes: u64,
+    pub debt_bytes: u64,
+    pub lag_rows: u64,
+    /// How long ago the oldest row was acknowledged that is not in the lake.
+    pub lag_s: f64,
+    pub files: u64,
+    pub bytes: u64,
+    pub lake_bytes: u64,
+    pub lake_files: u64,
+    pub p999_ms: f64,
+    pub longest_ms: f64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub looks: Vec<Look>,
+    /// The most that any look at the marks found, those between two [`Look`]s included.
+    pub lag_rows_max: u64,
+    pub lag_s_max: f64,
+    /// Snapshots of the lake that were seen.
+    pub commits: u64,
+    pub rate: f64,
+}
+
+/// Looks until the load is over.
+pub(super) fn watch(
+    place: &Place<'_>,
+    options: &Options,
+    acknowledged: &Acknowledged,
+    over: &AtomicBool,
+    full: &AtomicBool,
+    says: &Sender<String>,
+) -> Result<Seen> {
+    let mut client = Client::new(place.target);
+    let every = (options.measure / SAMPLES).clamp(LOOK, Duration::from_secs(10));
+    let (started, mut due) = (Instant::now(), every);
+    let mut seen = Seen { rate: options.rate, ..Seen::default() };
+    let mut history = History::default();
+    let mut snapshot = String::new();
+    while !over.load(Relaxed) {
+        std::thread::sleep(LOOK);
+        let marks = client.json("GET", &format!("/v1/tables/{}/watermarks", place.table), None)?;
+        let at_s = started.elapsed().as_secs_f64();
+        let row = |mark: &str| wire::whole(&marks[mark]["row"]).unwrap_or_default();
+        let (lag_rows, lag_s) = history.lag(at_s, row("acknowledged"), row("lake"));
+        seen.lag_rows_max = seen.lag_rows_max.max(lag_rows);
+        seen.lag_s_max = seen.lag_s_max.max(lag_s);
+        let newest = marks["lake"]["snapshot_id"].as_str().unwrap_or_default();
+        if newest != snapshot {
+            seen.commits += 1;
+            newest.clone_into(&mut snapshot);
+        }
+        if free_bytes(&options.child.root)? < DISK_BYTES_LEFT {
+            full.store(true, Relaxed);
+        }
+        if started.elapsed() < due || over.load(Relaxed) {
+            continue;
+        }
+        due += every;
+        let held = sample::take(place.pid, place.data)?;
+        let metrics = wire::metrics(&mut client)?;
+        let recent = acknowledged.take_recent();
+        let look = Look {
+            at_s,
+            anonymous_bytes: held.anonymous_bytes,
+            debt_bytes: wire::metric(&metrics, "debt_bytes").unwrap_or_default() as u64,
+            lag_rows,
+            lag_s,
+            files: held.files,
+            bytes: held.bytes,
+            lake_bytes: held.parts.get("lake").map_or(0, |part| part.bytes),
+            lake_files: held.parts.get("lake").map_or(0, |part| part.files),
+            p999_ms: recent.p999_ms,
+            longest_ms: recent.longest_ms,
+        };
+        // Nobody listening is no reason to stop.
+        let _ = says.send(cells(&look).join(", "));
+        seen.looks.push(look);
+    }
+    Ok(seen)
+}
+
+/// When which row was acknowledged.
+#[derive(Debug, Default)]
+struct History(Vec<(f64, u64)>);
+
+impl History {
+    /// How many rows the lake lacks, and for how long the oldest of them has been waiting.
+    fn lag(&mut self, at_s: f64, acknowledged: u64, landed: u64) -> (u64, f64) {
+        self.0.push((at_s, acknowledged));
+        let missing = acknowledged.saturating_sub(landed);
+        if missing == 0 {
+            return (0, 0.0);
+        }
+        // Between the look that had not seen the first missing row and the one that had.
+        let after = self.0.partition_point(|(_, row)| *row <= landed);
+        let (end_s, end) = self.0.get(after).copied().unwrap_or((at_s, acknowledged));
+        let (start_s, start) = after.checked_sub(1).map_or((0.0, 0), |before| self.0[before]);
+        let share = landed.saturating_sub(start) as f64 / (end - start).max(1) as f64;
+        (missing, at_s - (start_s + (end_s - start_s) * share))
+    }
+}
+
+impl Seen {
+    pub(super) fn claims(&self) -> Vec<Claim> {
+        const MIB: f64 = 1_048_576.0;
+        let series = |of: fn(&Look) -> f64| -> Vec<(f64, f64)> {
+            self.looks.iter().map(|look| (look.at_s, of(look))).collect()
+        };
+        let judged = [
+            (
+                "memory flat (RssAnon)",
+                judge(
+                    "",
+                    &series(|look| look.anonymous_bytes as f64),
+                    Tolerance { part: 0.08, least: 16.0 * MIB },
+                ),
+                MIB,
+                " MiB",
+                String::new(),
+            ),
+            (
+                "the lake's lag bounded",
+                // What comes within a cadence of 10 s may be missing at one look and not at another.
+                judge(
+                    "",
+                    &series(|look| look.lag_rows as f64),
+                    Tolerance { part: 0.5, least: self.rate * 10.0 },
+                ),
+                1.0,
+                " rows",
+                format!("; at most {} rows and {:.1} s", thousands(self.lag_rows_max as f64), self.lag_s_max),
+            ),
+        ];
+        let claim = |(claim, growth, unit, name, more): (&str, crate::soak::Growth, f64, &str, String)| {
+            let shown = |value: f64| format!("{}{name}", thousands(value / unit));
+            let found = format!(
+                "{} in the second quarter, {} in the last, {} by its slope{more}",
+                shown(growth.before),
+                shown(growth.after),
+                shown(growth.grown)
+            );
+            // Too few looks say nothing, and nothing is no verdict.
+            growth.judged.then(|| Claim { claim: claim.to_owned(), holds: growth.holds(), found })
+        };
+        judged.into_iter().filter_map(claim).collect()
+    }
+}
+
+fn cells(look: &Look) -> [String; 8] {
+    let mib = |bytes: u64| format!("{} MiB", thousands(bytes as f64 / 1_048_576.0));
+    [
+        format!("{:.0} s", look.at_s),
+        format!("RssAnon {}", mib(look.anonymous_bytes)),
+        format!("debt {}", mib(look.debt_bytes)),
+        format!("lag {} rows", thousands(look.lag_rows as f64)),
+        format!("{:.1} s", look.lag_s),
+        format!("{} files, {}", look.files, mib(look.bytes)),
+        format!("lake {} files, {}", look.lake_files, mib(look.lake_bytes)),
+        format!("ack p99.9 {} ms, longest {}", ms(look.p999_ms), ms(look.longest_ms)),
+    ]
+}
+
+pub(super) fn sheet(seen: &Seen) -> Sheet {
+    Sheet {
+        title: "Along the way; acknowledgements since the line before".into(),
+        columns: ["at", "memory", "debt", "lag", "of", "directory", "lake", "acknowledged"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: seen.looks.iter().map(|look| cells(look).to_vec()).collect(),
+    }
+}
+
+/// Waits until the server has next to nothing to do; tells how long after `since` that was.
+pub(super) fn until_idle(pid: u32, since: Instant) -> Result<Duration> {
+    const STEP: Duration = Duration::from_secs(1);
+    let (mut before, mut idle) = (process::Sample::of(pid)?, 0);
+    while idle < 3 && since.elapsed() < PATIENCE {
+        std::thread::sleep(STEP);
+        let now = process::Sample::of(pid)?;
+        idle = if before.until(&now).cpu_seconds < 0.02 { idle + 1 } else { 0 };
+        before = now;
+    }
+    Ok(since.elapsed().saturating_sub(STEP * idle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_counts_from_when_the_oldest_missing_row_was_acknowledged() {
+        let mut history = History::default();
+        assert_eq!(history.lag(1.0, 100, 0), (100, 1.0));
+        assert_eq!(history.lag(2.0, 200, 100), (100, 1.0));
+        // The 151st row came half-way between the looks at 1 s and 2 s.
+        assert_eq!(history.lag(3.0, 300, 150), (150, 1.5));
+        assert_eq!(history.lag(9.0, 300, 150), (150, 7.5));
+        assert_eq!(history.lag(10.0, 300, 300), (0, 0.0));
+    }
+
+    fn seen(of: fn(u64) -> Look) -> Seen {
+        let looks = (0..60).map(|at| Look { at_s: at as f64 * 10.0, ..of(at) }).collect();
+        Seen { looks, rate: 500_000.0, ..Seen::default() }
+    }
+
+    #[test]
+    fn memory_that_grows_and_a_lag_that_grows_are_each_noticed() {
+        let holds = |seen: &Seen| seen.claims().iter().map(|claim| claim.holds).collect::<Vec<_>>();
+        let flat = |at: u64| Look {
+            anonymous_bytes: (400 + at % 7 * 10) << 20,
+            lag_rows: 2_000_000 + at % 5 * 1_000_000,
+            ..Look::default()
+        };
+        assert_eq!(holds(&seen(flat)), [true, true]);
+        assert_eq!(
+            holds(&seen(|at| Look { anonymous_bytes: (400 + at * 2) << 20, ..Look::default() })),
+            [false, true]
+        );
+        assert_eq!(holds(&seen(|at| Look { lag_rows: at * 1_000_000, ..Look::default() })), [true, false]);
+        let short = Seen { looks: seen(flat).looks[..6].to_vec(), ..Seen::default() };
+        assert!(short.claims().is_empty(), "six looks say nothing");
+    }
+}

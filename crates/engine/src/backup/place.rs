@@ -1,0 +1,217 @@
+//! Where a backup comes from, and where it goes if that is no folder: files by name, somewhere.
+//!
+//! Two small traits, so that this crate knows no network: what keeps them for an object store is made where one is known.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use types::{Error, Kind, Result};
+use vfs::{Access, Entry, Env};
+
+use super::sum::{Sum, Summing};
+
+/// How often a call that fails is made before that is told.
+const TRIES: u32 = 6;
+
+/// Fills a buffer from an offset on.
+type ReadAt<'a> = Box<dyn Fn(&mut [u8], u64) -> Result<()> + 'a>;
+
+/// A file that is read.
+pub struct Opened<'a> {
+    pub len: u64,
+    /// How many bytes are best read at a time.
+    pub block_bytes: u64,
+    /// [`Kind::Damaged`] if the file ends before the buffer is full.
+    pub read_at: ReadAt<'a>,
+}
+
+/// Where a backup comes from.
+pub trait Source: Debug + Send + Sync {
+    /// A name as people are told of it; "" is the whole place.
+    fn named(&self, name: &str) -> String;
+
+    /// [`Kind::NotFound`] if there is no file of that name.
+    fn open(&self, name: &str) -> Result<Opened<'_>>;
+
+    /// Whether a backup was begun there, whatever became of it.
+    fn is_begun(&self) -> Result<bool>;
+
+    /// What is directly below a name; "" is the place itself. Nothing if there is no such name.
+    fn list(&self, dir: &str) -> Result<Vec<Entry>>;
+
+    /// Where a file lies on this machine, if it does.
+    fn path(&self, _name: &str) -> Option<PathBuf> {
+        None
+    }
+
+    /// Waits before a call that failed so often is made again.
+    fn pause(&self, _failures: u32) {}
+}
+
+/// Where a backup goes that is no folder. A file appears whole, or not at all.
+pub trait Place: Source {
+    /// Makes sure, before anything is put, that [`Place::put_new`] can be relied on there, and marks the place as this
+    /// database's. [`Kind::InUse`] if it is another's.
+    fn claim(&self, env: &Env) -> Result<()>;
+
+    /// Whether a file is one that [`Place::claim`] makes.
+    fn is_own(&self, name: &str) -> bool;
+
+    /// Puts a file, in place of one that has the name: one block after the other until there is none. An error of `next`
+    /// is returned as it is, and nothing appears.
+    fn put(&self, name: &str, next: &mut dyn FnMut() -> Result<Option<Vec<u8>>>) -> Result<()>;
+
+    /// Puts a file of which nobody knows if there is one: [`Kind::Exists`] if there is another one. After any other error it
+    /// may be there.
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<()>;
+
+    /// Removes a file if it is there.
+    fn remove(&self, name: &str) -> Result<()>;
+}
+
+/// Makes a call again if it failed for the moment. `tick` may end it between two tries.
+pub(crate) fn patiently<T>(
+    source: &dyn Source,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+    mut call: impl FnMut(&mut dyn FnMut(u64) -> Result<()>) -> Result<T>,
+) -> Result<T> {
+    let mut failures = 0;
+    loop {
+        let error = match call(tick) {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        failures += 1;
+        if !may_pass(&error) || failures >= TRIES {
+            return Err(error);
+        }
+        tick(0)?;
+        source.pause(failures);
+    }
+}
+
+/// Whether the same call may succeed a little later.
+fn may_pass(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
+    error.kind() == Kind::Io && io != Some(std::io::ErrorKind::PermissionDenied)
+}
+
+/// What a file is; `None` if there is none. One that is not `len` bytes long is not read.
+pub(crate) fn checksum(
+    source: &dyn Source,
+    name: &str,
+    len: u64,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Option<Sum>> {
+    let opened = match patiently(source, tick, |_| source.open(name)) {
+        Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if opened.len != len {
+        return Ok(Some(Sum { bytes: opened.len, crc: 0, hash: None }));
+    }
+    let mut summing = Summing::default();
+    read_through(source, &opened, tick, &mut |block, tick| {
+        summing.add(block);
+        tick(0)
+    })?;
+    Ok(Some(summing.done()))
+}
+
+/// Reads a file from front to back, a block at a time.
+pub(crate) fn read_through(
+    source: &dyn Source,
+    opened: &Opened<'_>,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+    take: &mut dyn FnMut(&[u8], &mut dyn FnMut(u64) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    let mut block = vec![0; opened.block_bytes.min(opened.len) as usize];
+    let mut at = 0;
+    while at < opened.len {
+        let count = opened.block_bytes.min(opened.len - at) as usize;
+        patiently(source, tick, |_| (opened.read_at)(&mut block[..count], at))?;
+        take(&block[..count], tick)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// A whole file that is small; [`Kind::Damaged`] if it is larger than `bytes_max`.
+pub(crate) fn read_whole(source: &dyn Source, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    let mut ignore = |_| Ok(());
+    let opened = patiently(source, &mut ignore, |_| source.open(name))?;
+    if opened.len > bytes_max {
+        return Err(Error::damaged(format!("a file of {} bytes is no such file", opened.len))
+            .with("file", source.named(name)));
+    }
+    let mut bytes = Vec::with_capacity(opened.len as usize);
+    read_through(source, &opened, &mut ignore, &mut |block, _| {
+        bytes.extend_from_slice(block);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// A folder of this machine.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    env: Env,
+    dir: PathBuf,
+}
+
+impl Folder {
+    pub fn new(env: &Env, dir: &Path) -> Folder {
+        Folder { env: env.clone(), dir: dir.to_owned() }
+    }
+
+    fn below(&self, name: &str) -> PathBuf {
+        if name.is_empty() { self.dir.clone() } else { self.dir.join(name) }
+    }
+}
+
+impl Source for Folder {
+    fn named(&self, name: &str) -> String {
+        self.below(name).display().to_string()
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<'_>> {
+        let path = self.below(name);
+        let opening = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::not_found("a file is missing").with("file", path.display())
+            }
+            _ => Error::io(format!("reading {}", path.display()), e),
+        };
+        let file = self.env.disk.open(&path, Access::ReadOnce).map_err(opening)?;
+        let len = file.len().map_err(opening)?;
+        let read_at = move |buffer: &mut [u8], offset: u64| {
+            file.read_at(buffer, offset).map_err(|e| match e.kind() {
+                std::io::ErrorKind::UnexpectedEof => {
+                    Error::damaged("a file is shorter than it was").with("file", path.display())
+                }
+                _ => Error::io(format!("reading {}", path.display()), e),
+            })
+        };
+        Ok(Opened { len, block_bytes: super::copy::BLOCK_BYTES, read_at: Box::new(read_at) })
+    }
+
+    fn is_begun(&self) -> Result<bool> {
+        let tables = self.dir.join("tables");
+        let is_there = self.env.disk.exists(&tables);
+        let is_there = is_there.map_err(|e| Error::io(format!("looking for {}", tables.display()), e))?;
+        Ok(is_there && !crate::manifest::is_there(&self.env, &self.dir))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<Entry>> {
+        let path = self.below(dir);
+        match self.env.disk.list(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            listed => listed.map_err(|e| Error::io(format!("listing {}", path.display()), e)),
+        }
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        Some(self.below(name))
+    }
+}

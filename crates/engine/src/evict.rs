@@ -1,0 +1,173 @@
+//! Eviction: rows that a table need not keep on this machine, because its lake has them (`hot` of a definition).
+//!
+//! Whole sealed segments go, the oldest first, one at a time in a database, when nothing else is to be done. Before one goes, every
+//! live row of it is compared with what the lake has, column by column: what is let go of can be read. What takes the
+//! segment's place is a sidecar without rows, as the output of a compaction, so snapshots keep the old files, and a
+//! crash half way leaves one that nothing names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use table::materializer::{Materializer, Position};
+use table::{Segment, Snapshot, evict};
+use types::{Hot, Kind, Micros, Result, RowId};
+
+use crate::background::{self, Under};
+use crate::inbox::BackgroundEdit;
+use crate::root::Root;
+use crate::shared::{Background, Shared, What};
+
+/// After each segment the work rests as long as it took, and no longer than this.
+const REST_MAX: Duration = Duration::from_secs(60);
+/// How long a segment waits whose last rows died before they landed, until the lake has written others.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// A segment that may go.
+pub(crate) struct Task {
+    snapshot: Arc<Snapshot>,
+    segment: Arc<Segment>,
+    materializer: Arc<dyn Materializer>,
+    position: Arc<Position>,
+}
+
+impl Task {
+    pub fn what(&self) -> What {
+        What::Evict(self.snapshot.def().id)
+    }
+}
+
+/// What of a table is on this machine and may not be: its oldest segment, and from when on.
+fn waiting(table: &Snapshot) -> Option<(&Arc<Segment>, Micros)> {
+    let hot = table.def().options.hot.filter(|_| !table.def().is_keyed())?;
+    let segment = evict::next(table)?;
+    let at = match hot {
+        Hot::Micros(micros) => segment.meta().last_time.saturating_add(micros),
+        Hot::Bytes(bytes) => (hot_bytes(table) > bytes).then_some(Micros::MIN)?,
+    };
+    Some((segment, at))
+}
+
+/// Bytes of a table's rows that are on this machine: heads in memory, and files.
+pub fn hot_bytes(table: &Snapshot) -> u64 {
+    let files = table.segments().filter(|segment| !segment.is_evicted()).map(|segment| segment.meta().bytes);
+    table.head_bytes() + files.sum::<u64>()
+}
+
+/// Where a table's rows are, beside this machine, as far as the root knows: up to which row.
+fn passed<'a>(
+    shared: &Shared,
+    root: &'a Root,
+    table: &Snapshot,
+) -> Option<(Arc<dyn Materializer>, &'a Arc<Position>)> {
+    let materializers = shared.materializers.load();
+    let lands = |m: &&Arc<dyn Materializer>| m.lands() && m.follows(table.def());
+    let materializer = materializers.iter().find(lands)?.clone();
+    let position = root.derived(materializer.name(), table.def().id)?;
+    Some((materializer, position))
+}
+
+pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
+    if background.evict_due > now || !background.evicting.is_empty() {
+        return None;
+    }
+    let time = shared.env.clock.now();
+    let may = |table: &&Arc<Snapshot>| {
+        let id = table.def().id;
+        background.may(What::Evict(id), now)
+            && background.evict_waits.get(&id).is_none_or(|until| *until <= now)
+    };
+    root.tables().filter(may).find_map(|table| {
+        let (segment, _) = waiting(table).filter(|(_, at)| *at <= time)?;
+        let (materializer, position) = passed(shared, root, table)?;
+        if position.checkpoint.row < segment.meta().last_row {
+            return None;
+        }
+        Some(Task {
+            snapshot: table.clone(),
+            segment: segment.clone(),
+            materializer,
+            position: position.clone(),
+        })
+    })
+}
+
+/// When the next will be; called when there is nothing to do now. What waits for the lake is looked at when that has come further.
+pub(crate) fn again(
+    shared: &Shared,
+    root: &Root,
+    background: &Background,
+    now: Duration,
+) -> Option<Duration> {
+    if shared.write_error.load().is_some() || !background.evicting.is_empty() {
+        return None;
+    }
+    let time = shared.env.clock.now();
+    let left = |table: &Arc<Snapshot>| {
+        // When what is under way ends, it is looked at again.
+        if background.is_running(What::Evict(table.def().id)) {
+            return None;
+        }
+        let (segment, at) = waiting(table)?;
+        let (_, position) = passed(shared, root, table)?;
+        if position.checkpoint.row < segment.meta().last_row {
+            return None;
+        }
+        let waits = background.evict_waits.get(&table.def().id).copied().unwrap_or_default();
+        let left = Duration::from_micros(at.saturating_sub(time).max(0).unsigned_abs());
+        let retries = background.retries.get(&What::Evict(table.def().id)).map_or(Duration::ZERO, |r| r.due);
+        let until = background.evict_due.max(waits).max(retries);
+        Some(left.max(until.saturating_sub(now)).max(Duration::from_millis(10)))
+    };
+    root.tables().filter_map(left).min()
+}
+
+pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
+    let began = shared.env.clock.monotonic();
+    let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make(shared, &task)))
+        .unwrap_or_else(|_| Err(types::Error::internal("eviction met a bug of Polynya and stopped")));
+    let ended = shared.env.clock.monotonic();
+    let mut background = shared.background.lock();
+    background.evict_due = ended + ended.saturating_sub(began).min(REST_MAX);
+    background.evict_waits.remove(&task.snapshot.def().id);
+    if matches!(made, Ok(None)) {
+        background.evict_waits.insert(task.snapshot.def().id, ended + WAIT);
+    }
+    drop(background);
+    match made {
+        Ok(Some(edit)) => {
+            shared.counters.evictions.add(1);
+            background::hand_over(shared, edit, under)
+        }
+        Ok(None) => {
+            under.end(false);
+            Ok(())
+        }
+        Err(error) => {
+            if error.kind() != Kind::Closed {
+                tracing::warn!(table = %task.snapshot.def().name, segment = %task.segment.id(), %error, "a segment stays here that the lake should have");
+            }
+            under.end(error.kind() != Kind::Closed);
+            Err(error)
+        }
+    }
+}
+
+/// `None`: the lake does not say yet that it has all rows.
+fn make(shared: &Arc<Shared>, task: &Task) -> Result<Option<BackgroundEdit>> {
+    let Task { snapshot, segment, materializer, position } = task;
+    let (def, input) = (snapshot.def(), segment.id());
+    let landed = materializer.landed(&position.published, snapshot);
+    let Some(landed) = landed.filter(|landed| is_passed(landed.row(), segment)) else { return Ok(None) };
+    let mut tick = background::tick(shared);
+    evict::compare(snapshot, input, &landed, &mut tick)?;
+    let dir = background::make_table_dir(shared, def.id)?;
+    let id = shared.take_segment_id();
+    let meta = evict::write(snapshot, input, &shared.env, &dir, id, &mut tick)?;
+    let output = Segment::open(&shared.env, &dir, def, meta);
+    output.check().inspect_err(|_| drop(table::segment::remove_files(&shared.env, &dir, id)))?;
+    Ok(Some(BackgroundEdit::Evict { table: def.id, input, output, landed }))
+}
+
+fn is_passed(row: RowId, segment: &Segment) -> bool {
+    row >= segment.meta().last_row
+}

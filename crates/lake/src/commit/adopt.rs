@@ -1,0 +1,318 @@
+//! A commit of another program that writes files anew: those of its files that hold rows take the place of ours.
+//!
+//! Nothing that it says is believed. From its manifests only names are taken; the rows of the files that go and of those that
+//! come are read and compared, ids one by one and values by a hash of each column ([`Rows`]), deleted positions as they are.
+//! Then the lake commits that itself, as it does all else: with manifests, files of positions and a summary of its own, at
+//! the position where it stood (K1), under the id that the program gave the snapshot. So no mistake in another program's
+//! statistics, partition values or counts gets in, and whatever a kill leaves is what a kill of any commit leaves.
+//!
+//! Its data files stay where it wrote them, synced before anything names them. Its manifests, list and files of positions are
+//! garbage as soon as the commit is there; after a refusal everything of its own stays, for it to remove.
+
+mod file;
+mod theirs;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use roaring::RoaringTreemap;
+use table::Snapshot;
+use types::{Error, Result, RowId};
+
+use super::rows::SCAN_BYTES;
+use super::{Changed, Purpose, Work};
+use crate::catalog::{Table, requirement};
+use crate::delete_file;
+use crate::digest::Digest;
+use crate::manifest::Entry;
+use crate::options::Options;
+use crate::outside::Replace;
+use crate::row_ids::ids_of;
+use crate::schema::Columns;
+use crate::source::Source;
+use crate::state::{Deletes, Lake};
+
+use theirs::{Theirs, refused, why};
+
+/// Rows that one commit may write anew: the ids of those that are to come again are in memory, at up to 2 bytes each.
+const ROWS_MAX: u64 = 128 << 20;
+
+/// What a program may tell of itself in the summary of its snapshot.
+const TOLD: [&str; 6] =
+    ["engine-name", "engine-version", "app-id", "app-name", "spark.app.id", "iceberg-version"];
+const TOLD_BYTES_MAX: usize = 256;
+
+/// Commits what another program replaced, if it is the same rows. The table's definition is what `base` has. Errors of kind
+/// [`types::Kind::Conflict`] say what is wrong with it; then nothing was committed.
+pub(crate) fn adopt(
+    base: &Arc<Lake>,
+    table: &Snapshot,
+    columns: &Arc<Columns>,
+    options: &Options,
+    replace: &Replace,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Lake> {
+    let mut work = Work::begin(base, table, columns, options, Purpose::Adopt, tick)?;
+    let outcome = work.adopt(replace);
+    if outcome.is_err() {
+        work.clear_away();
+    }
+    outcome
+}
+
+/// Deleted positions by data file.
+type ByFile = BTreeMap<Arc<str>, Vec<u64>>;
+
+impl Work<'_> {
+    fn adopt(&mut self, replace: &Replace) -> Result<Lake> {
+        let base = self.base;
+        self.check_claims(replace)?;
+        let theirs = Theirs::read(base, &replace.manifest_list)?;
+        let mut named = base.named()?;
+        named.extend(base.garbage.paths());
+
+        let removed: HashSet<Arc<str>> = base
+            .data
+            .iter()
+            .filter(|live| !theirs.data.contains_key(&*live.path))
+            .map(|live| live.path.clone())
+            .collect();
+        let known: HashSet<&str> = base.data.iter().map(|live| &*live.path).collect();
+        let added: Vec<&Entry> =
+            theirs.data.iter().filter(|(path, _)| !known.contains(path.as_str())).map(|(_, e)| e).collect();
+        for entry in &added {
+            let path = base.local(&entry.file.path)?;
+            if named.contains(&path) {
+                // It goes when that snapshot does.
+                return Err(refused(format!("{} is a file of an older snapshot", entry.file.path)));
+            }
+        }
+        let leftover = self.check_positions(&theirs, &removed, &named)?;
+        let replaced = self.check_rows(&removed, &added)?;
+        self.make_durable(&added)?;
+
+        // What its files of positions were, ours are now.
+        let dropped = self.dropped_deletes(&theirs);
+        self.regroups = dropped.iter().map(|deletes| deletes.entry.file.path.as_str().into()).collect();
+        let has_all = base.manifests.iter().all(|m| theirs.manifests.contains(m.file.path.as_str()));
+        self.remerges = removed.is_empty() && self.regroups.is_empty() && !has_all;
+        self.snapshot_id = replace.snapshot_id;
+        self.next.add_taken(replace.snapshot_id);
+        let told = replace
+            .summary
+            .iter()
+            .filter(|(key, value)| TOLD.contains(&key.as_str()) && value.len() <= TOLD_BYTES_MAX);
+        self.told = told.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let replaced = replaced.into_iter().map(|file| self.added(file)).collect();
+        let changed = Changed { added: Vec::new(), replaced, removed, positions: Vec::new() };
+        let lake = self.land(changed, base.row, base.lsn, false)?;
+        let leftover = theirs.metadata.into_iter().filter(|path| !named.contains(path)).chain(leftover);
+        leftover.for_each(|path| lake.garbage.push(path));
+        Ok(lake)
+    }
+
+    /// What the commit says of the table has to be so.
+    fn check_claims(&self, replace: &Replace) -> Result<()> {
+        let metadata = &self.base.metadata;
+        requirement::check(&replace.requirements, &Table::parse(&metadata.to_bytes()?)?)?;
+        let text = |id: Option<i64>| id.map_or("none".to_owned(), |id| id.to_string());
+        let (found, said) = (metadata.current_snapshot_id, replace.parent);
+        if found != said {
+            let (found, said) = (text(found), text(said));
+            return Err(refused(format!("the current snapshot is {found}, and the new one's parent {said}")));
+        }
+        let next = metadata.last_sequence_number + 1;
+        if replace.sequence != next {
+            return Err(refused(format!(
+                "its sequence number is {}, and the next is {next}",
+                replace.sequence
+            )));
+        }
+        if replace.snapshot_id <= 0 || metadata.snapshot(replace.snapshot_id).is_some() {
+            return Err(refused(format!("no new snapshot can have the id {}", replace.snapshot_id)));
+        }
+        Ok(())
+    }
+
+    fn dropped_deletes(&self, theirs: &Theirs) -> Vec<&Arc<Deletes>> {
+        let is_dropped = |d: &&Arc<Deletes>| !theirs.deletes.contains_key(d.entry.file.path.as_str());
+        self.base.deletes.iter().filter(is_dropped).collect()
+    }
+
+    /// In the data files that stay just the same rows have to be deleted. Tells which files of positions are theirs.
+    fn check_positions(
+        &self,
+        theirs: &Theirs,
+        removed: &HashSet<Arc<str>>,
+        named: &BTreeSet<PathBuf>,
+    ) -> Result<Vec<PathBuf>> {
+        let base = self.base;
+        let stays: HashMap<&str, &Arc<str>> = base
+            .data
+            .iter()
+            .filter(|live| !removed.contains(&live.path))
+            .map(|live| (&*live.path, &live.path))
+            .collect();
+        let known: HashSet<&str> = base.deletes.iter().map(|d| d.entry.file.path.as_str()).collect();
+        let sorted = |mut by_file: ByFile| {
+            for positions in by_file.values_mut() {
+                positions.sort_unstable();
+                positions.dedup();
+            }
+            by_file
+        };
+        let (mut before, mut rows_left) = (ByFile::new(), 0);
+        for deletes in self.dropped_deletes(theirs) {
+            rows_left += deletes.entry.file.rows;
+            for of in base.positions(deletes)?.into_iter().filter(|of| stays.contains_key(&*of.path)) {
+                before.entry(of.path).or_default().extend(of.positions);
+            }
+        }
+        let (mut after, mut files) = (ByFile::new(), Vec::new());
+        for (called, entry) in theirs.deletes.iter().filter(|(path, _)| !known.contains(path.as_str())) {
+            let path = base.local(called)?;
+            if named.contains(&path) {
+                return Err(refused(format!("{called} is a file of an older snapshot")));
+            }
+            // A rewrite of files of positions has no more of them than there were.
+            rows_left = rows_left.checked_sub(entry.file.rows).ok_or_else(|| {
+                refused("its files of positions delete more rows than those that they replace")
+            })?;
+            let bytes = theirs::read(base, &path, called)?;
+            let found = delete_file::read_up_to(bytes, entry.file.rows).map_err(|e| why(e, called))?;
+            for of in found {
+                let of_path = theirs.plain(&of.path);
+                match stays.get(of_path) {
+                    Some(path) => after.entry((*path).clone()).or_default().extend(of.positions),
+                    // In a file that is gone it means nothing.
+                    None if !theirs.data.contains_key(of_path) => {}
+                    None => {
+                        return Err(refused(format!("it deletes rows of {of_path}, which it adds itself")));
+                    }
+                }
+            }
+            files.push(path);
+        }
+        let (before, after) = (sorted(before), sorted(after));
+        if before != after {
+            let differs = |path: &&Arc<str>| before.get(&**path) != after.get(&**path);
+            let path = before.keys().chain(after.keys()).find(differs).map_or("", |path| path);
+            return Err(refused(format!("it deletes other rows of {path} than were deleted there")));
+        }
+        Ok(files)
+    }
+
+    /// The rows of the files that come have to be those of the files that go. Tells what is to be said of the new ones.
+    fn check_rows(
+        &mut self,
+        removed: &HashSet<Arc<str>>,
+        added: &[&Entry],
+    ) -> Result<Vec<crate::manifest::DataFile>> {
+        let base = self.base;
+        let goes = || base.data.iter().filter(|live| removed.contains(&live.path));
+        let before: u64 = goes().map(|live| live.entry.file.rows - live.deleted).sum();
+        let after = added.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.file.rows));
+        if before != after {
+            return Err(refused(format!("it has {after} rows in the place of {before}")));
+        }
+        if before > ROWS_MAX {
+            return Err(refused(format!("it writes {before} rows anew, and one commit may {ROWS_MAX}")));
+        }
+        let mut rows = Rows::new(self.columns);
+        let mut deleted = self.deleted_positions(removed)?;
+        for live in goes() {
+            let mut positions = deleted.remove(&live.path).unwrap_or_default();
+            positions.sort_unstable();
+            positions.dedup();
+            let in_file = |e: Error| e.with("file", &live.path);
+            let bytes = base.data_file(live)?;
+            let mut source =
+                Source::open(bytes, self.columns.clone(), positions, SCAN_BYTES).map_err(in_file)?;
+            while let Some(batch) = source.next().map_err(in_file)? {
+                rows.go(&batch).map_err(in_file)?;
+                (self.tick)(0)?;
+            }
+        }
+        let mut files = Vec::with_capacity(added.len());
+        for entry in added {
+            files.push(self.check_file(entry, &mut rows)?);
+        }
+        rows.finish()?;
+        Ok(files)
+    }
+
+    /// Syncs what another program wrote: nothing tells whether it did. It has to be possible to remove it again, too.
+    fn make_durable(&self, added: &[&Entry]) -> Result<()> {
+        let (store, data) = (&self.base.store, self.base.dir.join("data"));
+        let mut dirs: BTreeSet<&Path> = BTreeSet::new();
+        let paths =
+            added.iter().map(|entry| self.base.local(&entry.file.path)).collect::<Result<Vec<_>>>()?;
+        for path in &paths {
+            store.sync(path)?;
+            dirs.extend(path.ancestors().skip(1).take_while(|dir| dir.starts_with(&data)));
+        }
+        for dir in dirs {
+            if dir != data && !store.is_remote() {
+                // What a kill leaves of it is swept like any file that nothing names.
+                let probe = dir.join(format!("{:016x}.probe.parquet", self.unique));
+                store.write(&probe, Vec::new()).and_then(|()| store.remove(&probe)).map_err(|error| {
+                    refused(format!("files in {} could not be removed again: {error}", dir.display()))
+                })?;
+            }
+            store.sync_dir(dir)?;
+        }
+        Ok(())
+    }
+}
+
+/// The rows that go and those that come.
+struct Rows {
+    /// Ids of those that went and did not come yet.
+    ids: RoaringTreemap,
+    gone: Digest,
+    come: Digest,
+}
+
+impl Rows {
+    fn new(columns: &Columns) -> Rows {
+        let none = Digest::of_columns(&columns.arrow);
+        Rows { ids: RoaringTreemap::new(), gone: none.clone(), come: none }
+    }
+
+    fn go(&mut self, batch: &RecordBatch) -> Result<()> {
+        for id in ids_of(batch.column(0))? {
+            if !self.ids.insert(*id as u64) {
+                return Err(Error::damaged(format!("row {id} is in two files of the lake")));
+            }
+        }
+        self.gone.add(batch, u64::MAX)
+    }
+
+    fn come(&mut self, batch: &RecordBatch) -> Result<()> {
+        for id in ids_of(batch.column(0))? {
+            if !self.ids.remove(*id as u64) {
+                return Err(refused(format!(
+                    "row {id} is in it twice, or was in none of the files that it replaces"
+                )));
+            }
+        }
+        self.come.add(batch, u64::MAX)
+    }
+
+    fn finish(self) -> Result<()> {
+        if let Some(row) = self.ids.min() {
+            let more = match self.ids.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            return Err(refused(format!("row {}{more} is not in it", RowId(row))));
+        }
+        let differences = self.gone.differences(&self.come, ["what it replaces", "the replacement"]);
+        match differences.first() {
+            None => Ok(()),
+            Some(first) => Err(refused(first)),
+        }
+    }
+}

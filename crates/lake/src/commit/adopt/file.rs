@@ -1,0 +1,269 @@
+//! One data file of another program: what is in it, and what is to be said of it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::TimestampMicrosecondType;
+use arrow::row::{RowConverter, SortField};
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
+use types::{Error, ROW_ID, Result, TIME, Transform};
+
+use super::super::Work;
+use super::super::rows::SCAN_BYTES;
+use super::Rows;
+use super::theirs::{read, refused, why};
+use crate::data_file::{count_nans, group_offset, metrics};
+use crate::manifest::{DataFile, Entry, Metrics};
+use crate::order::Keys;
+use crate::row_ids::{self, ids_of};
+use crate::schema::{Columns, Leaf};
+use crate::single::{Single, SingleType};
+use crate::source::Source;
+use crate::spec::{self, Spec};
+use crate::transform;
+
+impl Work<'_> {
+    /// Reads a file from front to back: its rows come, are in the partition that it says, and are columns of the table.
+    pub(super) fn check_file(&mut self, entry: &Entry, rows: &mut Rows) -> Result<DataFile> {
+        let called = &entry.file.path;
+        let path = self.base.local(called)?;
+        let bytes = read(self.base, &path, called)?;
+        let told = self.told_of(entry, bytes, rows);
+        told.map_err(|error| match error.kind() {
+            // Said already of which file.
+            types::Kind::Conflict => error,
+            _ => why(error, called),
+        })
+    }
+
+    fn told_of(&mut self, entry: &Entry, bytes: Bytes, rows: &mut Rows) -> Result<DataFile> {
+        let (file, columns) = (&entry.file, self.columns);
+        let refuse = |why: &str| Err(refused(format!("{} {why}", file.path)));
+        if bytes.len() as u64 != file.bytes {
+            return refuse("is not as long as its manifest says");
+        }
+        let opened = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new())
+            .map_err(|e| Error::damaged(format!("it is no Parquet file: {e}")))?;
+        let parquet = opened.metadata();
+        if parquet.file_metadata().num_rows() != file.rows as i64 || file.rows == 0 {
+            return refuse("has no rows, or another number of them than its manifest says");
+        }
+        let leaves = leaves_in(parquet.file_metadata().schema_descr(), columns)?;
+        let spec = spec::find(&self.base.specs, file.spec)?;
+        let mut parts = Parts::new(spec, file.partition.values.clone(), columns)?;
+        // Whatever it says: rows that were the same to the one who sorted them are told apart by their ids.
+        let mut in_order = self.sort_order.is_some() && file.sort_order == self.sort_order;
+        let (mut ids, mut seen) = (row_ids::Builder::default(), Seen::new(columns));
+        let mut before: Option<Keys> = None;
+        let mut source = Source::open(bytes.clone(), columns.clone(), Vec::new(), SCAN_BYTES)?;
+        while let Some(batch) = source.next()? {
+            rows.come(&batch)?;
+            parts.check(&batch)?;
+            ids.extend(batch.column(0))?;
+            seen.add(columns, &batch)?;
+            if in_order {
+                let keys = self.order.keys(&batch)?;
+                let follows = |last: &Keys| last.compare(last.len() - 1, &keys, 0).is_lt();
+                in_order = keys.ascend() && before.as_ref().is_none_or(follows);
+                before = Some(keys);
+            }
+            (self.tick)(0)?;
+        }
+        if let Some(ids) = ids.finish()? {
+            self.base.cache.put(&file.path, Arc::new(ids));
+        }
+        Ok(DataFile {
+            content: file.content,
+            path: file.path.clone(),
+            spec: file.spec,
+            partition: file.partition.clone(),
+            rows: file.rows,
+            bytes: file.bytes,
+            metrics: seen.metrics(parquet, &leaves, columns, file.rows),
+            split_offsets: parquet.row_groups().iter().map(group_offset).collect(),
+            sort_order: file.sort_order.filter(|_| in_order),
+        })
+    }
+}
+
+/// The leaves that a file has, as manifests tell of them. Refuses a file whose columns are not those of the table.
+fn leaves_in(found: &SchemaDescriptor, columns: &Columns) -> Result<Vec<Option<Leaf>>> {
+    let mut roots: HashMap<i32, &Type> = HashMap::new();
+    for field in found.root_schema().get_fields() {
+        let info = field.get_basic_info();
+        if info.has_id() && roots.insert(info.id(), field).is_some() {
+            return Err(Error::damaged(format!("it has two columns with the field id {}", info.id())));
+        }
+    }
+    for wanted in columns.parquet.root_schema().get_fields() {
+        let id = wanted.get_basic_info().id();
+        // What is missing shows as it does in older files, or is found missing when it is read.
+        let Some(field) = roots.get(&id) else { continue };
+        if inner_ids(field) != inner_ids(wanted) {
+            let column = wanted.name();
+            return Err(Error::damaged(format!("the fields in its column `{column}` are not the table's")));
+        }
+    }
+    let mut by_id: HashMap<i32, usize> = HashMap::new();
+    for (at, leaf) in found.columns().iter().enumerate() {
+        let info = leaf.self_type().get_basic_info();
+        if info.has_id() {
+            by_id.insert(info.id(), at);
+        }
+    }
+    let leaf = |leaf: &Leaf| match by_id.get(&leaf.id) {
+        None => Ok(None),
+        Some(at) if fits(&found.column(*at), leaf.single) => Ok(Some(Leaf { at: *at, ..leaf.clone() })),
+        Some(at) => {
+            let column = found.column(*at);
+            let path = column.path().string();
+            Err(Error::damaged(format!("its column `{path}` is stored as no other column of that type")))
+        }
+    };
+    columns.leaves.iter().map(leaf).collect()
+}
+
+/// The field ids in a type, from front to back.
+fn inner_ids(of: &Type) -> Vec<i32> {
+    let info = of.get_basic_info();
+    let mut ids: Vec<i32> = info.has_id().then(|| info.id()).into_iter().collect();
+    if of.is_group() {
+        ids.extend(of.get_fields().iter().flat_map(|field| inner_ids(field)));
+    }
+    ids
+}
+
+/// Whether a column is stored so that its statistics are bounds of such values.
+fn fits(column: &ColumnDescriptor, single: SingleType) -> bool {
+    let (physical, logical) = (column.physical_type(), column.logical_type_ref());
+    match single {
+        SingleType::Bool => physical == Physical::BOOLEAN,
+        SingleType::Int => physical == Physical::INT32,
+        SingleType::Long => matches!(physical, Physical::INT64 | Physical::INT32),
+        SingleType::Float => physical == Physical::FLOAT,
+        SingleType::Double => matches!(physical, Physical::DOUBLE | Physical::FLOAT),
+        SingleType::Decimal { scale, .. } => column.type_scale() == i32::from(scale),
+        SingleType::Date => physical == Physical::INT32 && matches!(logical, Some(LogicalType::Date)),
+        SingleType::Timestamptz => {
+            let utc = LogicalType::Timestamp { is_adjusted_to_u_t_c: true, unit: TimeUnit::MICROS };
+            physical == Physical::INT64 && logical == Some(&utc)
+        }
+        SingleType::String | SingleType::Binary => physical == Physical::BYTE_ARRAY,
+        SingleType::Uuid => physical == Physical::FIXED_LEN_BYTE_ARRAY,
+    }
+}
+
+/// What is seen of a file's values. Bounds of row ids and times are found out, since the lake itself goes by them; those of
+/// other columns are what Parquet says beside the pages.
+struct Seen {
+    nans: Vec<u64>,
+    ids: (i64, i64),
+    times: (i64, i64),
+}
+
+impl Seen {
+    fn new(columns: &Columns) -> Seen {
+        let none = (i64::MAX, i64::MIN);
+        Seen { nans: vec![0; columns.leaves.len()], ids: none, times: none }
+    }
+
+    fn add(&mut self, columns: &Columns, batch: &RecordBatch) -> Result<()> {
+        let with = |bounds: (i64, i64), value: &i64| (bounds.0.min(*value), bounds.1.max(*value));
+        self.ids = ids_of(batch.column(0))?.iter().fold(self.ids, with);
+        let times = batch.column(1).as_primitive_opt::<TimestampMicrosecondType>();
+        let times = times.ok_or_else(|| Error::internal("a batch without times"))?;
+        self.times = times.values().iter().fold(self.times, with);
+        for (leaf, nans) in columns.leaves.iter().zip(&mut self.nans) {
+            if matches!(leaf.single, SingleType::Float | SingleType::Double) {
+                *nans += count_nans(batch, &leaf.path);
+            }
+        }
+        Ok(())
+    }
+
+    fn metrics(
+        &self,
+        parquet: &ParquetMetaData,
+        leaves: &[Option<Leaf>],
+        columns: &Columns,
+        rows: u64,
+    ) -> Metrics {
+        let there: Vec<(Leaf, u64)> =
+            leaves.iter().zip(&self.nans).filter_map(|(leaf, nans)| Some((leaf.clone()?, *nans))).collect();
+        let (there, nans): (Vec<Leaf>, Vec<u64>) = there.into_iter().unzip();
+        let mut metrics = metrics(parquet, &there, &nans);
+        let known: HashSet<i32> = there.iter().map(|leaf| leaf.id).collect();
+        for leaf in columns.leaves.iter().filter(|leaf| !known.contains(&leaf.id)) {
+            metrics.add_nulls(leaf.id, rows);
+        }
+        for (id, (least, most)) in [(ROW_ID, self.ids), (TIME, self.times)] {
+            for (bounds, value) in [(&mut metrics.lower, least), (&mut metrics.upper, most)] {
+                bounds.retain(|(of, _)| *of != id.0 as i32);
+                bounds.push((id.0 as i32, value.to_le_bytes().to_vec()));
+            }
+        }
+        metrics
+    }
+}
+
+/// The partition that a file says its rows are in.
+struct Parts {
+    /// Columns by their places in a batch, and what is made of them.
+    fields: Vec<(usize, Transform)>,
+    values: Vec<Option<Single>>,
+    converter: Option<RowConverter>,
+}
+
+impl Parts {
+    fn new(spec: &Spec, said: Vec<Option<Single>>, columns: &Columns) -> Result<Parts> {
+        let ids = types::schema::column_ids(&columns.arrow);
+        let (mut fields, mut values) = (Vec::new(), Vec::new());
+        for (at, field) in spec.fields.iter().enumerate() {
+            let value = said.get(at).cloned().flatten();
+            if field.transform == "void" {
+                if value.is_some() {
+                    return Err(Error::damaged("it has a value where its partition has none"));
+                }
+                continue;
+            }
+            let source = |id: &Option<types::ColumnId>| {
+                id.is_some_and(|id| i64::from(id.0) == i64::from(field.source))
+            };
+            let column = ids.iter().position(source);
+            let (column, transform) = column.zip(transform::parse(&field.transform)).ok_or_else(|| {
+                Error::damaged(format!(
+                    "it is partitioned by `{}`, which the table has not any more",
+                    field.name
+                ))
+            })?;
+            fields.push((column, transform));
+            values.push(value);
+        }
+        Ok(Parts { fields, values, converter: None })
+    }
+
+    fn check(&mut self, batch: &RecordBatch) -> Result<()> {
+        if self.fields.is_empty() || batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let failed = |e: arrow::error::ArrowError| Error::internal(format!("comparing partitions: {e}"));
+        let made = self.fields.iter().map(|(at, by)| transform::apply(*by, batch.column(*at)));
+        let made = made.collect::<Result<Vec<ArrayRef>>>()?;
+        if self.converter.is_none() {
+            let fields = made.iter().map(|array| SortField::new(array.data_type().clone()));
+            self.converter = Some(RowConverter::new(fields.collect()).map_err(failed)?);
+        }
+        let converter = self.converter.as_ref().expect("made above");
+        let keys = converter.convert_columns(&made).map_err(failed)?;
+        let first = made.iter().map(|array| transform::single(array, 0)).collect::<Result<Vec<_>>>()?;
+        match first == self.values && (1..keys.num_rows()).all(|row| keys.row(row) == keys.row(0)) {
+            true => Ok(()),
+            false => Err(Error::damaged("some of its rows are not in the partition that it says")),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What another program's snapshot names, read from its files.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use types::{Error, Kind, Result};
+
+use crate::manifest::{self, Content, Entry, Status};
+use crate::state::Lake;
+
+/// A file of another program is read as a whole, and no larger one is taken.
+const BYTES_MAX: u64 = 1 << 30;
+/// Manifests, and files in them, of one snapshot.
+const MANIFESTS_MAX: usize = 10_000;
+const FILES_MAX: usize = 1 << 20;
+
+/// The files of a snapshot.
+pub(super) struct Theirs {
+    /// By the paths that manifests of ours would say.
+    pub data: BTreeMap<String, Entry>,
+    pub deletes: BTreeMap<String, Entry>,
+    /// The manifests that the list names.
+    pub manifests: HashSet<String>,
+    /// The list and those of the manifests that are not the lake's.
+    pub metadata: Vec<PathBuf>,
+    is_local: bool,
+}
+
+impl Theirs {
+    pub fn read(base: &Lake, list: &str) -> Result<Theirs> {
+        let mut theirs = Theirs {
+            data: BTreeMap::new(),
+            deletes: BTreeMap::new(),
+            manifests: HashSet::new(),
+            metadata: Vec::new(),
+            is_local: base.metadata.location.starts_with('/'),
+        };
+        let list_path = theirs.place(base, list, "metadata", ".avro")?;
+        let manifests = manifest::read_list(&read(base, &list_path, list)?).map_err(|e| why(e, list))?;
+        theirs.metadata.push(list_path);
+        if manifests.len() > MANIFESTS_MAX {
+            return Err(refused(format!(
+                "it has {} manifests, and may have {MANIFESTS_MAX}",
+                manifests.len()
+            )));
+        }
+        for mut file in manifests {
+            file.path = theirs.plain(&file.path).to_owned();
+            if !theirs.manifests.insert(file.path.clone()) {
+                return Err(refused(format!("it names {} twice", file.path)));
+            }
+            if base.emptied.iter().any(|path| **path == *file.path) {
+                continue;
+            }
+            let known = base.manifests.iter().find(|known| known.file.path == file.path);
+            let entries = match known {
+                Some(known) => known.entries.clone(),
+                None => {
+                    let path = theirs.place(base, &file.path, "metadata", ".avro")?;
+                    let bytes = read(base, &path, &file.path)?;
+                    theirs.metadata.push(path);
+                    manifest::read(&bytes, &file, &base.specs).map_err(|e| why(e, &file.path))?
+                }
+            };
+            for entry in entries.into_iter().filter(|entry| entry.status != Status::Deleted) {
+                theirs.add(base, entry)?;
+            }
+        }
+        Ok(theirs)
+    }
+
+    fn add(&mut self, base: &Lake, mut entry: Entry) -> Result<()> {
+        let path = self.plain(&entry.file.path).to_owned();
+        self.place(base, &path, "data", ".parquet")?;
+        if path != entry.file.path {
+            Arc::make_mut(&mut entry.file).path = path.clone();
+        }
+        let of = match entry.file.content {
+            Content::Data => &mut self.data,
+            Content::Deletes => &mut self.deletes,
+        };
+        if of.insert(path, entry).is_some_and(|twice| twice.file.content == Content::Data) {
+            return Err(refused("it names a data file twice"));
+        }
+        match self.data.len() + self.deletes.len() > FILES_MAX {
+            true => Err(refused(format!("it has more than {FILES_MAX} files"))),
+            false => Ok(()),
+        }
+    }
+
+    /// A path as the lake says it: some programs name local files by URIs.
+    pub fn plain<'p>(&self, path: &'p str) -> &'p str {
+        match path.strip_prefix("file:") {
+            Some(rest) if self.is_local => rest.strip_prefix("//").unwrap_or(rest),
+            _ => path,
+        }
+    }
+
+    /// Where a file is, which has to be in a certain directory of the table and to have a certain ending.
+    fn place(&self, base: &Lake, path: &str, dir: &str, ending: &str) -> Result<PathBuf> {
+        let local = base.local(self.plain(path)).ok();
+        let fits = |local: &PathBuf| local.starts_with(base.dir.join(dir)) && path.ends_with(ending);
+        local.filter(fits).ok_or_else(|| {
+            let location = &base.metadata.location;
+            refused(format!("{path} is not in {location}/{dir}, or does not end with {ending}"))
+        })
+    }
+}
+
+/// Reads a file that another program wrote, which it calls so.
+pub(super) fn read(base: &Lake, path: &std::path::Path, called: &str) -> Result<Bytes> {
+    let bytes = base.store.len(path).map_err(|e| why(e, called))?;
+    if bytes > BYTES_MAX {
+        return Err(refused(format!("{called} has {bytes} bytes, and may have {BYTES_MAX}")));
+    }
+    base.store.read(path).map_err(|e| why(e, called))
+}
+
+pub(super) fn refused(why: impl AsRef<str>) -> Error {
+    Error::conflict(format!("the replacement is not taken: {}", why.as_ref()))
+}
+
+/// An error that a file of another program is to blame for, as the reason of a refusal.
+pub(super) fn why(error: Error, called: &str) -> Error {
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
+    let why: Cow<str> = match (error.kind(), source.map(io::Error::kind)) {
+        (Kind::Io, Some(io::ErrorKind::NotFound)) => "is not there".into(),
+        (Kind::Io, Some(io::ErrorKind::PermissionDenied)) => {
+            "cannot be read by the user that runs Polynya".into()
+        }
+        (Kind::Damaged | Kind::Newer | Kind::Invalid | Kind::Internal, _) => {
+            format!("does not fit: {}", error.message()).into()
+        }
+        _ => return error,
+    };
+    refused(format!("{called} {why}"))
+}

@@ -1,0 +1,329 @@
+//! Rows that the lake alone has, for readers of their table: one position, pinned.
+//!
+//! The unit is a part: 16,384 rows of a file, as its pages are, unpacked column by column and kept for a while
+//! (`kept.rs`). A scan takes files as they lie and unpacks each part once. Rows by id are looked for in the parts whose bounds of
+//! row ids leave room for them: a file in row-id order has them in one. Where a file is sorted by something else they are in all of
+//! its parts; whoever takes rows in their order then gets them out of a window: so many ids at once, gathered in one pass over the
+//! files and put in order. So a file is unpacked once for each window that it has rows of, however small the pieces that
+//! are asked for.
+
+mod bounds;
+mod part;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, UInt32Array, new_null_array};
+use arrow::compute::{concat, filter, take};
+use arrow::datatypes::DataType as Arrow;
+use table::{BATCH_ROWS, Found, Landed, Stretch, Zone};
+use types::{ColumnId, DataType, Error, Result, RowId, Value};
+
+use crate::kept::{Kept, Key, Part, Slots};
+use crate::pins::Pin;
+use crate::row_ids::ids_of;
+use crate::source::as_type;
+use crate::state::{Lake, Live};
+
+/// Rows of a part: those of a page.
+pub(crate) const PART_ROWS: u64 = if cfg!(test) { 32 } else { 16 << 10 };
+/// From so many rows on that are asked for at once, whoever asks is taken for one who reads in order.
+const RUN_ROWS: usize = if cfg!(test) { 16 } else { 1_024 };
+/// If they are no more than so many times further apart than neighbours.
+const RUN_GAPS: u64 = 16;
+/// And from so many parts on that their ids lie in, above those that they would fill, a file for one that is in another order.
+const SCATTERED_PARTS: usize = 4;
+/// Row ids of a window.
+const WINDOW_ROWS_MIN: u64 = BATCH_ROWS as u64;
+const WINDOW_ROWS_MAX: u64 = 512 << 10;
+/// How much larger rows are in memory than in files, about.
+const UNPACKED: u64 = 4;
+
+/// See the module.
+pub(crate) struct Position {
+    lake: Arc<Lake>,
+    slots: Arc<Slots>,
+    /// What windows are kept under. Metadata of another table may have been where this one's is.
+    name: Arc<str>,
+    window_rows: u64,
+    _pin: Arc<Pin>,
+}
+
+impl fmt::Debug for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Position(row {}, {})", self.lake.row, self.name)
+    }
+}
+
+impl Position {
+    /// Takes the pin.
+    pub fn of(lake: Arc<Lake>, slots: Arc<Slots>) -> Result<Position> {
+        let files = lake.data.iter().map(|live| lake.local(&live.path)).collect::<Result<Vec<_>>>()?;
+        let pin = lake.cache.1.take(lake.metadata.table_id().unwrap_or_default(), files);
+        let rows: u64 = lake.data.iter().map(|live| live.entry.file.rows).sum();
+        let bytes: u64 = lake.data.iter().map(|live| live.entry.file.bytes).sum();
+        let row_bytes = (bytes * UNPACKED / rows.max(1)).max(8);
+        let wanted = (slots.bytes_max() as u64 / 8 / row_bytes).clamp(WINDOW_ROWS_MIN, WINDOW_ROWS_MAX);
+        // Aligned, so that neighbours share one.
+        let window_rows = 1 << wanted.ilog2();
+        let name = format!("{:?} {:?}", lake.metadata.table_id(), lake.snapshot_id()).into();
+        Ok(Position { lake, slots, name, window_rows, _pin: pin })
+    }
+
+    fn live(&self, file: usize) -> Result<&Arc<Live>> {
+        self.lake.data.get(file).ok_or_else(|| Error::internal("a file of another position was asked for"))
+    }
+
+    fn fetch_from(
+        &self,
+        file: usize,
+        left: &mut Left<'_>,
+        wanted: &[(ColumnId, Arrow)],
+        found: &mut Vec<Found>,
+    ) -> Result<()> {
+        let live = &self.lake.data[file];
+        let parts = self.parts_with(live, left.rows)?;
+        for nth in parts {
+            if left.count == 0 {
+                break;
+            }
+            let ids = self.row_ids(live, nth)?;
+            let picks = left.pick(ids_of(&ids)?)?;
+            if picks.is_empty() {
+                continue;
+            }
+            let picks = UInt32Array::from(picks);
+            let columns = self.columns(live, nth, wanted)?;
+            found.push(picked(&ids, &columns, |array| take(array, &picks, None))?);
+        }
+        Ok(())
+    }
+
+    /// A window of row ids with these columns, in their order.
+    fn window(&self, nth: u64, wanted: &[(ColumnId, Arrow)]) -> Result<Arc<Found>> {
+        let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+        for (id, arrow) in wanted {
+            id.0.hash(&mut hasher);
+            arrow.hash(&mut hasher);
+        }
+        let key = Key { of: self.name.clone(), part: Part::Window { nth, columns: hasher.finish() } };
+        if let Some(Kept::Window(found)) = self.slots.get(&key) {
+            self.slots.found.fetch_add(1, Relaxed);
+            return Ok(found);
+        }
+        let rows = nth * self.window_rows..(nth + 1) * self.window_rows;
+        let mut pieces: Vec<Found> = Vec::new();
+        for live in &self.lake.data {
+            if live.first.0 >= rows.end || live.last.0 < rows.start {
+                continue;
+            }
+            for part in self.parts_within(live, &rows)? {
+                let ids = self.row_ids_once(live, part)?;
+                let mask: BooleanArray =
+                    ids_of(&ids)?.iter().map(|id| Some(rows.contains(&(*id as u64)))).collect();
+                if mask.true_count() == 0 {
+                    continue;
+                }
+                let columns = self.columns_once(live, part, wanted)?;
+                pieces.push(picked(&ids, &columns, |array| filter(array, &mask))?);
+            }
+        }
+        let found = Arc::new(in_order(pieces, wanted)?);
+        self.slots.put(key, Kept::Window(found.clone()));
+        Ok(found)
+    }
+
+    /// The rows of the windows that they are in.
+    fn from_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>> {
+        let mut all = Vec::new();
+        for rows in rows.chunk_by(|a, b| a.0 / self.window_rows == b.0 / self.window_rows) {
+            let window = self.window(rows[0].0 / self.window_rows, wanted)?;
+            let ids = window.row_ids.values();
+            let picks = rows.iter().filter_map(|row| ids.binary_search(&(row.0 as i64)).ok());
+            let picks = UInt32Array::from_iter_values(picks.map(|at| at as u32));
+            let ids: ArrayRef = Arc::new(window.row_ids.clone());
+            all.push(picked(&ids, &window.columns, |array| take(array, &picks, None))?);
+        }
+        Ok(all)
+    }
+
+    /// Whether so many rows of a file, read in their order, would have most of it unpacked again and again.
+    fn is_scattered(&self, live: &Live, rows: &[RowId]) -> Result<bool> {
+        let from = rows.partition_point(|row| *row < live.first);
+        let count = rows[from..].partition_point(|row| *row <= live.last);
+        if count < RUN_ROWS / 4 {
+            return Ok(false);
+        }
+        let filled = count.div_ceil(PART_ROWS as usize) + SCATTERED_PARTS;
+        Ok(self.parts_with(live, &rows[from..from + count])?.len() > filled)
+    }
+}
+
+impl Landed for Position {
+    fn row(&self) -> RowId {
+        self.lake.row
+    }
+
+    fn place(&self) -> String {
+        match self.lake.snapshot_id() {
+            Some(id) => format!("{}, snapshot {id}", self.lake.metadata_location()),
+            None => self.lake.metadata_location(),
+        }
+    }
+
+    fn stretches(&self, last: RowId) -> Vec<Stretch> {
+        let mut all = Vec::new();
+        for (file, live) in self.lake.data.iter().enumerate().filter(|(_, live)| live.first <= last) {
+            let data = &live.entry.file;
+            let row_bytes = (data.bytes * UNPACKED / data.rows.max(1)).max(8);
+            let mut position = 0;
+            while position < data.rows {
+                let rows = (data.rows - position).min(PART_ROWS.min(BATCH_ROWS as u64)) as u32;
+                let (first_row, last_row) = self.known_ids(live, position, rows);
+                let bytes = row_bytes * u64::from(rows);
+                all.push(Stretch { file, position, rows, first_row, last_row, bytes });
+                position += u64::from(rows);
+            }
+        }
+        all.retain(|stretch| stretch.first_row <= last);
+        all
+    }
+
+    fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone> {
+        let live = self.lake.data.get(stretch.file)?;
+        let known = self.known_footer(live);
+        let of_pages = known.and_then(|footer| bounds::of_pages(&footer, stretch, column, data_type));
+        of_pages.or_else(|| bounds::of_file(&live.entry.file, column, data_type))
+    }
+
+    fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool {
+        let Some(live) = self.lake.data.get(stretch.file) else { return false };
+        let file = &live.entry.file;
+        let Some(spec) = self.lake.specs.get(&file.spec) else { return false };
+        bounds::lacks(spec, &file.partition, column, value)
+    }
+
+    fn look(&self, stretch: &Stretch) -> Result<()> {
+        let live = self.live(stretch.file)?;
+        self.footer(live).map(drop).map_err(|e| e.with("file", &live.path))
+    }
+
+    fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, Arrow)]) -> Result<Found> {
+        let live = self.live(stretch.file)?;
+        let read = || {
+            let nth = stretch.position / PART_ROWS;
+            let (offset, len) = ((stretch.position % PART_ROWS) as usize, stretch.rows as usize);
+            let (ids, columns) = self.with_row_ids(live, nth, wanted)?;
+            if ids.len() < offset + len {
+                return Err(Error::damaged("fewer rows in a part of a data file than its manifest says"));
+            }
+            picked(&ids, &columns, |array| Ok(array.slice(offset, len)))
+        };
+        read().map_err(|e: Error| e.with("file", &live.path))
+    }
+
+    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>> {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(Vec::new()) };
+        let mut files: Vec<usize> = (0..self.lake.data.len())
+            .filter(|file| self.lake.data[*file].first <= *last && self.lake.data[*file].last >= *first)
+            .collect();
+        // Those first whose bounds say most.
+        files.sort_by_key(|file| self.lake.data[*file].last.0.saturating_sub(self.lake.data[*file].first.0));
+        if rows.len() >= RUN_ROWS && last.0 - first.0 < RUN_GAPS * rows.len() as u64 {
+            for file in &files {
+                let live = &self.lake.data[*file];
+                if self.is_scattered(live, rows).map_err(|e| e.with("file", &live.path))? {
+                    return self.from_windows(rows, wanted);
+                }
+            }
+        }
+        let mut left = Left { rows, found: vec![false; rows.len()], count: rows.len() };
+        let mut found = Vec::new();
+        for file in files {
+            if left.count == 0 {
+                break;
+            }
+            let fetched = self.fetch_from(file, &mut left, wanted, &mut found);
+            fetched.map_err(|e| e.with("file", &self.lake.data[file].path))?;
+        }
+        Ok(found)
+    }
+}
+
+/// Rows that are still looked for.
+struct Left<'a> {
+    rows: &'a [RowId],
+    found: Vec<bool>,
+    count: usize,
+}
+
+impl Left<'_> {
+    /// Those of some ids that are looked for, by their places.
+    fn pick(&mut self, ids: &[i64]) -> Result<Vec<u32>> {
+        let mut picks = Vec::new();
+        for (at, id) in ids.iter().enumerate() {
+            let Ok(nth) = self.rows.binary_search(&RowId(*id as u64)) else { continue };
+            if std::mem::replace(&mut self.found[nth], true) {
+                return Err(Error::damaged(format!("row {id} is in the lake twice")));
+            }
+            self.count -= 1;
+            picks.push(at as u32);
+        }
+        Ok(picks)
+    }
+}
+
+/// Some rows of a part.
+fn picked(
+    ids: &ArrayRef,
+    columns: &[Option<ArrayRef>],
+    pick: impl Fn(&dyn Array) -> std::result::Result<ArrayRef, arrow::error::ArrowError>,
+) -> Result<Found> {
+    let failed = |e| Error::internal(format!("picking rows of the lake: {e}"));
+    let row_ids = pick(ids.as_ref()).map_err(failed)?;
+    let row_ids = Int64Array::new(ids_of(&row_ids)?.to_vec().into(), None);
+    let column = |column: &Option<ArrayRef>| {
+        column.as_ref().map(|array| pick(array.as_ref()).map_err(failed)).transpose()
+    };
+    Ok(Found { row_ids, columns: columns.iter().map(column).collect::<Result<_>>()? })
+}
+
+/// All rows by their ids. What one of several files has no column for is null: such a column has no value to show in older rows, or
+/// the lake would have written them anew.
+fn in_order(pieces: Vec<Found>, wanted: &[(ColumnId, Arrow)]) -> Result<Found> {
+    let failed = |e| Error::internal(format!("ordering rows of the lake: {e}"));
+    let ids: Vec<i64> = pieces.iter().flat_map(|piece| piece.row_ids.values().iter().copied()).collect();
+    let mut order: Vec<u32> = (0..ids.len() as u32).collect();
+    order.sort_unstable_by_key(|at| ids[*at as usize]);
+    let sorted: Vec<i64> = order.iter().map(|at| ids[*at as usize]).collect();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::damaged(format!("row {} is in the lake twice", twice[0])));
+    }
+    let order = UInt32Array::from(order);
+    let mut columns = Vec::with_capacity(wanted.len());
+    for (nth, (_, arrow)) in wanted.iter().enumerate() {
+        if pieces.iter().all(|piece| piece.columns[nth].is_none()) {
+            columns.push(None);
+            continue;
+        }
+        let part = |piece: &Found| match &piece.columns[nth] {
+            Some(array) => array.clone(),
+            None => new_null_array(arrow, piece.row_ids.len()),
+        };
+        let parts: Vec<ArrayRef> = pieces.iter().map(part).collect();
+        let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+        let whole = concat(&parts).map_err(failed)?;
+        columns.push(Some(take(&whole, &order, None).map_err(failed)?));
+    }
+    Ok(Found { row_ids: sorted.into(), columns })
+}
+
+/// Columns as their table has them.
+fn conform(columns: Vec<Option<ArrayRef>>, wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Option<ArrayRef>>> {
+    let column = |(column, (_, arrow)): (Option<ArrayRef>, &(ColumnId, Arrow))| {
+        column.map(|array| as_type(&array, arrow)).transpose()
+    };
+    columns.into_iter().zip(wanted).map(column).collect()
+}

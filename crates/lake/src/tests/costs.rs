@@ -1,0 +1,74 @@
+//! What a commit costs, in counts: calls of the disk, syncs, files, bytes, texts made. However many commits there were
+//! before it, it is the same (O1). Times are in docs/decisions/009.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::support::Bench;
+use crate::Options;
+use crate::metadata::tests::MADE;
+
+/// Of one commit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    calls: u64,
+    syncs: u64,
+    files: u64,
+    bytes: u64,
+    /// Parts of the metadata whose text was made.
+    texts: u64,
+}
+
+/// Lands a few rows and a delete.
+fn commit(bench: &mut Bench, n: u64) -> Cost {
+    let before: HashSet<String> = if n == 0 { HashSet::new() } else { bench.files().into_iter().collect() };
+    bench.keys(n as i64 * 3..n as i64 * 3 + 3);
+    if n > 0 {
+        bench.delete([1 + n * 2]);
+    }
+    bench.sim.clock.advance(Duration::from_secs(1));
+    let (calls, syncs, texts) = (bench.sim.disk.calls(), bench.sim.disk.syncs(), MADE.get());
+    let lake = bench.try_land().unwrap();
+    let mut cost = Cost {
+        calls: bench.sim.disk.calls() - calls,
+        syncs: bench.sim.disk.syncs() - syncs,
+        texts: MADE.get() - texts,
+        ..Cost::default()
+    };
+    for name in bench.files().iter().filter(|name| !before.contains(*name)) {
+        cost.files += 1;
+        cost.bytes += bench.store().len(&lake.dir.join(name)).unwrap();
+    }
+    cost
+}
+
+fn median(costs: &[Cost], of: fn(&Cost) -> u64) -> u64 {
+    let mut all: Vec<u64> = costs.iter().map(of).collect();
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+#[test]
+fn what_a_commit_costs_does_not_grow_with_those_before_it() {
+    let _limit = testkit::limit(300);
+    let mut bench = Bench::new(Options { snapshots_max: 40, ..Options::new("lake", "lake") });
+    let costs: Vec<Cost> = (0..600).map(|n| commit(&mut bench, n)).collect();
+    // No more than that many snapshots are kept from here on. Medians, since neighbours are merged every eighth time.
+    let (early, late) = (&costs[60..160], &costs[500..600]);
+    for (what, of) in [
+        ("calls", (|cost| cost.calls) as fn(&Cost) -> u64),
+        ("syncs", |cost| cost.syncs),
+        ("files", |cost| cost.files),
+        ("bytes", |cost| cost.bytes),
+    ] {
+        let (before, now) = (median(early, of), median(late, of));
+        assert!(now * 10 <= before * 11, "{what}: {before} after 100 commits, {now} after 550");
+    }
+    // Data, positions, two manifests, their list, metadata and its hint; and their two directories.
+    assert!(median(late, |cost| cost.syncs) <= 11, "{:?}", late[50]);
+    assert!(late.iter().all(|cost| cost.syncs <= 14 && cost.files <= 9), "{late:?}");
+    // Of each commit the text of its own snapshot. That of the schema was made with the table.
+    assert!(costs[1..].iter().all(|cost| cost.texts == 1), "{:?}", &costs[..5]);
+    // What forty snapshots say of themselves, and little else.
+    assert!(median(late, |cost| cost.bytes) < 60 << 10, "{:?}", late[50]);
+}

@@ -1,0 +1,672 @@
+//! Rows that have left their table's own segments: whatever is asked, they answer as rows do that never left.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{
+    ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+    UInt32Array,
+};
+use arrow::compute::{concat_batches, take_record_batch};
+use arrow::datatypes::Int64Type;
+use engine::{Engine, Mode, NewColumn, Op, Step, Transaction};
+use sim::{Rng, SimEnv};
+use table::materializer::{
+    Budget, Checkpoint, Materializer as Derives, Place, Position, Progress, Published,
+};
+use table::{Found, Landed, Snapshot, Stretch, Zone};
+use types::{Change, ColumnId, DataType, Hot, Kind, Lsn, Principal, Result, RowId, TableDef, TableId, Value};
+
+use super::remote::{Flaky, options_in};
+use super::support::{LAYOUTS, lay_out, materializer, read, small};
+use crate::{Materializer, Options, Store};
+
+/// What its rows do leaves, and a table of the same rows that keeps them: every transaction is of both.
+const NAMES: [&str; 2] = ["main.t", "main.kept"];
+const HELD_MAX: usize = 4;
+
+fn defs(hot: Hot, layout: usize, by_time: bool) -> [TableDef; 2] {
+    NAMES.map(|name| {
+        let mut def = TableDef::new(TableId(0), name);
+        def.add_column("k", &DataType::Int64, false, None).unwrap();
+        def.add_column("s", &DataType::String, true, None).unwrap();
+        def.add_column("n", &DataType::Int32, true, None).unwrap();
+        let at = def.add_column("at", &DataType::Timestamp, true, None).unwrap();
+        def.time = by_time.then_some(at);
+        match name == NAMES[0] {
+            true => {
+                lay_out(&mut def, LAYOUTS[layout].0, LAYOUTS[layout].1);
+                def.set_hot(Some(hot));
+            }
+            false => def.options.lake = Some(false),
+        }
+        def
+    })
+}
+
+fn batch(rng: &mut Rng, count: usize) -> RecordBatch {
+    let keys = Int64Array::from_iter_values((0..count).map(|_| rng.below(40) as i64));
+    let texts: StringArray = (0..count).map(|_| (rng.below(5) > 0).then(|| rng.word(12))).collect();
+    let numbers: Int32Array = (0..count).map(|_| Some(rng.below(9) as i32)).collect();
+    let times: TimestampMicrosecondArray =
+        (0..count).map(|_| (rng.below(9) > 0).then(|| rng.below(1 << 40) as i64)).collect();
+    let columns: [(&str, ArrayRef); 4] = [
+        ("k", Arc::new(keys)),
+        ("s", Arc::new(texts)),
+        ("n", Arc::new(numbers)),
+        ("at", Arc::new(times.with_timezone("UTC"))),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+/// In row-id order, as they are read in any.
+fn sorted(batches: &[RecordBatch]) -> Option<RecordBatch> {
+    let all = concat_batches(batches.first()?.schema_ref(), batches).unwrap();
+    let ids = all.column(0).as_primitive::<Int64Type>().values().to_vec();
+    let mut order: Vec<u32> = (0..ids.len() as u32).collect();
+    order.sort_by_key(|at| ids[*at as usize]);
+    Some(take_record_batch(&all, &UInt32Array::from(order)).unwrap())
+}
+
+/// As plain values, so that nothing of how they are stored counts.
+fn plain(batch: &RecordBatch, def: &TableDef) -> Vec<Vec<Value>> {
+    let system = [DataType::Int64, DataType::Timestamp];
+    let types: Vec<DataType> =
+        system.into_iter().chain(def.schema.columns.iter().map(|c| c.data_type.clone())).collect();
+    let row = |at: usize| {
+        let columns = batch.columns().iter().zip(&types);
+        columns.map(|(column, data_type)| Value::from_array(column, data_type, at)).collect()
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+/// Everything that can be asked of a table, asked of both.
+pub(super) fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng) -> Result<()> {
+    assert_eq!((table.rows(), table.next_row()), (kept.rows(), kept.next_row()));
+    let (def, all) = (kept.def(), table.all_columns());
+    let rows = plain(&kept.scan_from(RowId(1), usize::MAX, kept.all_columns())?, def);
+    assert_eq!(plain(&table.scan_from(RowId(1), usize::MAX, all)?, def), rows, "in row-id order");
+    let read = |pieces: Vec<table::Piece>| -> Result<_> {
+        let batches = pieces.iter().map(|piece| piece.read(all)).collect::<Result<Vec<_>>>()?;
+        Ok(sorted(&batches).map_or_else(Vec::new, |batch| plain(&batch, def)))
+    };
+    assert_eq!(read(table.stored_pieces())?, rows, "as they lie");
+    let pieces = table.pieces();
+    assert_eq!(pieces.iter().map(|piece| piece.rows() as u64).sum::<u64>(), table.rows(), "counted");
+    assert_eq!(read(pieces)?, rows, "piece by piece");
+
+    let last = kept.next_row().0;
+    for _ in 0..4 {
+        let from = RowId(1 + rng.below(last + 3));
+        let limit = 1 + rng.below(40) as usize;
+        let some = table.scan_from(from, limit, all)?;
+        assert_eq!(plain(&some, def), plain(&kept.scan_from(from, limit, kept.all_columns())?, def));
+        let wanted: Vec<RowId> = (0..1 + rng.below(20)).map(|_| RowId(1 + rng.below(last + 3))).collect();
+        let found = table.fetch(&wanted, all)?;
+        assert_eq!(plain(&found, def), plain(&kept.fetch(&wanted, kept.all_columns())?, def), "by id");
+        let row = wanted[0];
+        assert_eq!(table.is_live(row)?, kept.is_live(row)?);
+        let values = |of: &Arc<Snapshot>| of.row(row)?.map(|row| row.values()).transpose();
+        assert_eq!(values(table)?, values(kept)?);
+        assert_eq!(table.lsn_of(row)?, kept.lsn_of(row)?, "who wrote it");
+        if let Some(row) = rows.get(rng.below(rows.len().max(1) as u64) as usize)
+            && let Value::Timestamp(time) = row[1]
+        {
+            let from = [table, kept].map(|of| of.row_at_time(time).unwrap());
+            let first =
+                |of: &Arc<Snapshot>, from| plain(&of.scan_from(from, 1, of.all_columns()).unwrap(), def);
+            assert_eq!(first(table, from[0]), first(kept, from[1]), "by time");
+        }
+        // The same columns in another order, and one twice.
+        let columns = [types::TIME, def.schema.columns[0].id, types::ROW_ID, def.schema.columns[0].id];
+        let part = |of: &Snapshot| of.fetch(&wanted, &of.projection(&columns)?);
+        assert_eq!(part(table)?.columns(), part(kept)?.columns());
+    }
+    let floor = table.history_floor().max(kept.history_floor()).0;
+    let after = Lsn(floor + rng.below(table.lsn().0.saturating_sub(floor) + 1));
+    let inserted = |of: &Snapshot| -> Result<_> {
+        let changes = of.changes(after, usize::MAX, of.all_columns())?;
+        let rows: Vec<_> = changes.inserted.iter().flat_map(|i| plain(&i.batch, def)).collect();
+        let lsns: Vec<Lsn> =
+            changes.inserted.iter().flat_map(|i| &i.runs).flat_map(|(lsn, n)| vec![*lsn; *n]).collect();
+        Ok((rows, lsns))
+    };
+    assert_eq!(inserted(table)?, inserted(kept)?, "the feed after {after}");
+    Ok(())
+}
+
+/// The past of both is the same, as far as the lake still has it: else that is said.
+fn compare_past(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng, seen: &mut Seen) -> Result<()> {
+    let floor = table.past_floor().max(kept.past_floor()).0;
+    let lsn = Lsn(floor + rng.below(table.lsn().0.saturating_sub(floor) + 1));
+    let (then, kept_then) = (table.at(lsn)?, kept.at(lsn)?);
+    let def = kept_then.def();
+    let rows = plain(&kept_then.scan_from(RowId(1), usize::MAX, kept_then.all_columns())?, def);
+    let pieces = then.stored_pieces();
+    let lying = pieces.iter().map(|piece| piece.read(then.all_columns())).collect::<Result<Vec<_>>>();
+    let lying = lying.map(|batches| sorted(&batches).map_or_else(Vec::new, |batch| plain(&batch, def)));
+    let by_id = then.scan_from(RowId(1), usize::MAX, then.all_columns()).map(|batch| plain(&batch, def));
+    for answer in [lying, by_id] {
+        match answer {
+            Ok(answer) => assert_eq!(answer, rows, "as of {lsn}"),
+            // The machine died.
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Damaged, "{error}");
+                seen.past_lost += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What seeds came to, so that none of this is idle.
+#[derive(Debug, Default)]
+struct Seen {
+    compared: u64,
+    evicted: u64,
+    held: u64,
+    reopened: u64,
+    parts: u64,
+    past_lost: u64,
+}
+
+pub(super) struct Life<'a> {
+    machine: &'a SimEnv,
+    pub engine: Engine,
+    lake: Arc<Materializer>,
+    held: Vec<[Arc<Snapshot>; 2]>,
+}
+
+impl<'a> Life<'a> {
+    fn begin(machine: &'a SimEnv, options: Options) -> Result<Life<'a>> {
+        let mut engine_options =
+            engine::Options { seal_rows: 60, log_files_max: 3, ..engine::Options::default() };
+        (engine_options.log.file_bytes, engine_options.log.spare_files) = (24 << 10, 1);
+        let engine = Engine::open_stepped(machine.env(), Path::new("db"), engine_options)?;
+        let lake = materializer(options);
+        engine.register(lake.clone())?;
+        Ok(Life { machine, engine, lake, held: Vec::new() })
+    }
+
+    fn submit(&self, ops: Vec<Op>) {
+        // Refused by a machine that is dying; what becomes of it shows in both tables.
+        self.engine.submit(&Principal::local(), Transaction::new(ops), |_| ());
+    }
+
+    fn both(&self, op: impl FnMut(&str) -> Op) {
+        self.submit(NAMES.into_iter().map(op).collect());
+    }
+
+    pub fn tables(&self) -> Option<[Arc<Snapshot>; 2]> {
+        let root = self.engine.root();
+        let [table, kept] = NAMES.map(|name| root.table(name).cloned());
+        Some([table?, kept?])
+    }
+
+    fn settle(&self) {
+        while self.engine.step(Step::Commit) || self.engine.step(Step::Sync) {}
+    }
+
+    /// Until nothing is to be done for a while.
+    fn rest(&self) {
+        for _ in 0..300 {
+            self.settle();
+            if !self.engine.step(Step::Background) {
+                self.machine.clock.advance(Duration::from_secs(31));
+                if !self.engine.step(Step::Background) {
+                    break;
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn anything(&self, rng: &mut Rng) {
+        match rng.below(100) {
+            0..=29 => {
+                let count = 1 + rng.below(30) as usize;
+                let rows = batch(rng, count);
+                self.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
+            }
+            30..=36 => {
+                let last = self.tables().map_or(1, |[table, _]| table.next_row().0);
+                // Old rows as a rule, as those are that expire.
+                let first = 1 + rng.below(last);
+                let many = if rng.one_in(3) { 200 } else { 6 };
+                let rows: Vec<RowId> = (first..first + 1 + rng.below(many)).map(RowId).collect();
+                self.both(|name| Op::Delete { table: name.into(), rows: rows.clone(), must_exist: false });
+            }
+            37 => {
+                let name = format!("c{}", rng.below(3));
+                let default = rng.one_in(2).then(|| Value::Int64(7));
+                let nullable = default.is_none();
+                let column = NewColumn { name, data_type: DataType::Int64, nullable, default };
+                self.both(|name| Op::AddColumns { table: name.into(), columns: vec![column.clone()] });
+            }
+            38 => {
+                let change = match rng.below(2) {
+                    0 => Change::Widen { name: "n".into(), to: DataType::Int64 },
+                    _ => Change::RenameColumn { from: "c0".into(), to: "c9".into() },
+                };
+                let changes = vec![change];
+                self.both(|name| Op::AlterTable { table: name.into(), changes: changes.clone() });
+            }
+            39..=52 => drop(self.engine.step(Step::Commit)),
+            53..=66 => drop(self.engine.step(Step::Sync)),
+            67..=74 => self.machine.clock.advance(Duration::from_millis(rng.below(40_000))),
+            _ => drop(self.engine.step(Step::Background)),
+        }
+    }
+
+    fn look(&mut self, rng: &mut Rng, seen: &mut Seen) -> Result<()> {
+        let Some([table, kept]) = self.tables() else { return Ok(()) };
+        if table.has_evicted() && table.lake_place().is_none() {
+            // Just opened: an error, and neither no rows nor others.
+            let first = table.scan_from(RowId(1), 1_000, table.all_columns());
+            assert!(table.evicted().0 == 0 || first.is_err_and(|e| e.kind() == Kind::Busy));
+            return Ok(());
+        }
+        compare(&table, &kept, rng)?;
+        compare_past(&table, &kept, rng, seen)?;
+        seen.compared += 1;
+        seen.evicted = seen.evicted.max(table.evicted().0);
+        for [table, kept] in &self.held {
+            compare(table, kept, rng)?;
+            seen.held += u64::from(table.evicted().0 > 0);
+        }
+        if rng.one_in(3) {
+            self.held.push([table.clone(), kept]);
+            if self.held.len() > HELD_MAX {
+                self.held.remove(0);
+            }
+        }
+        self.check_durable(&table, rng)
+    }
+
+    /// K1: what the table let go of is in the lake even if the power fails now.
+    fn check_durable(&self, table: &Arc<Snapshot>, rng: &mut Rng) -> Result<()> {
+        if !table.has_evicted() || rng.below(3) > 0 {
+            return Ok(());
+        }
+        let after = self.machine.crash(&mut rng.fork());
+        let rows = read(&Store::local(&after.env()), &self.lake.dir_of(table.def())).unwrap();
+        let there: BTreeSet<u64> = rows.into_keys().collect();
+        for row in 1..table.hot_from().0 {
+            if table.is_live(RowId(row))? {
+                assert!(there.contains(&row), "row {row} left the table before it was in the lake for good");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(seed: u64, layout: usize, seen: &mut Seen) {
+    let mut rng = Rng::new(seed);
+    let mut machine = SimEnv::new(seed);
+    let hot = if rng.one_in(2) { Hot::Bytes(rng.below(20_000)) } else { Hot::Micros(20_000_000) };
+    let by_time = rng.one_in(3);
+    let options = || Options { read_bytes_max: 64 << 10, ..small() };
+    let lives = 2 + rng.below(3);
+    for life in 0..lives {
+        let is_last = life + 1 == lives;
+        if !is_last {
+            machine.disk.crash_at(machine.disk.calls() + 100 + rng.below(3_000));
+        }
+        let outcome = Life::begin(&machine, options()).and_then(|mut one| {
+            let [a, b] = defs(hot, layout, by_time);
+            let create = |def| Op::CreateTable { def, if_absent: true };
+            one.submit(vec![create(a), create(b)]);
+            for _ in 0..60 + rng.below(160) {
+                one.anything(&mut rng);
+                if machine.disk.is_dead() {
+                    return Err(types::Error::internal("the machine died"));
+                }
+                if rng.one_in(6) {
+                    one.look(&mut rng, seen)?;
+                }
+                if rng.one_in(40) {
+                    one.rest();
+                }
+            }
+            one.rest();
+            one.look(&mut rng, seen)?;
+            seen.parts += one.lake.read_counts().parts;
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            assert!(machine.disk.is_dead(), "seed {seed}, life {life}: {error}");
+        }
+        seen.reopened += 1;
+        machine = if rng.one_in(4) { machine.kill() } else { machine.crash(&mut rng) };
+    }
+}
+
+#[test]
+fn whatever_is_asked_rows_in_the_lake_answer_as_those_that_never_left() {
+    let _limit = testkit::limit(900);
+    let mut seen = Seen::default();
+    for seed in testkit::seeds(24) {
+        let layout = seed as usize % LAYOUTS.len();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, layout, &mut seen)));
+        if let Err(panic) = outcome {
+            eprintln!("seed {seed}, layout {layout}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+    eprintln!("{seen:?}");
+    assert!(seen.compared > 50 && seen.evicted > 50 && seen.held > 5 && seen.parts > 100, "{seen:?}");
+}
+
+/// Some sealed and landed rows of both tables, of which what is old was let go of.
+pub(super) fn filled<'a>(machine: &'a SimEnv, options: Options, layout: usize, rounds: usize) -> Life<'a> {
+    let life = Life::begin(machine, options).unwrap();
+    let create = |def| Op::CreateTable { def, if_absent: true };
+    life.submit(defs(Hot::Bytes(0), layout, false).map(create).to_vec());
+    let mut rng = Rng::new(7);
+    for _ in 0..rounds {
+        let rows = batch(&mut rng, 61);
+        life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
+        life.rest();
+    }
+    life
+}
+
+#[test]
+fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
+    let _limit = testkit::limit(120);
+    for layout in [0, 1, 3] {
+        let (machine, store) = (SimEnv::new(1), Arc::new(Flaky::default()));
+        // Nothing is kept, so that every read asks.
+        let life = filled(&machine, Options { read_bytes_max: 1, ..options_in(&store) }, layout, 6);
+        let [table, kept] = life.tables().unwrap();
+        assert!(table.evicted().0 > 200, "{:?}", table.evicted());
+        let mut rng = Rng::new(3);
+        compare(&table, &kept, &mut rng).unwrap();
+        assert!(life.lake.read_counts().requests > 0);
+
+        store.goes_away();
+        let all = table.all_columns();
+        let is_told = |error: types::Error| assert_eq!(error.kind(), Kind::Io, "{error}");
+        is_told(table.scan_from(RowId(1), 10, all).unwrap_err());
+        is_told(table.fetch(&[RowId(3)], all).unwrap_err());
+        is_told(table.row(RowId(3)).unwrap_err());
+        let lying = table.stored_pieces();
+        let (failed, read): (Vec<_>, Vec<_>) =
+            lying.iter().map(|piece| piece.read(all)).partition(Result::is_err);
+        assert!(!failed.is_empty());
+        let hot: usize = read.into_iter().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(hot as u64, table.rows() - table.evicted().0, "what is here is read");
+        let here = table.scan_from(table.hot_from(), usize::MAX, all).unwrap();
+        assert_eq!(here.num_rows() as u64, table.rows() - table.evicted().0);
+        // What the table knows itself needs no lake.
+        assert_eq!(
+            (table.rows(), table.is_live(RowId(3)).unwrap()),
+            (kept.rows(), kept.is_live(RowId(3)).unwrap())
+        );
+        let ids =
+            table.scan_from(RowId(1), usize::MAX, &table.projection(&[types::ROW_ID]).unwrap()).unwrap();
+        assert_eq!(ids.num_rows() as u64, table.rows());
+
+        // A delete needs it neither, and nothing is lost by all this.
+        life.both(|name| Op::Delete { table: name.into(), rows: vec![RowId(3)], must_exist: true });
+        life.settle();
+        store.works_again();
+        let [table, kept] = life.tables().unwrap();
+        assert!(!table.is_live(RowId(3)).unwrap());
+        compare(&table, &kept, &mut rng).unwrap();
+    }
+}
+
+/// What a lake says of itself is not believed: what cannot be read there, or is otherwise there, stays.
+#[test]
+fn a_segment_stays_whose_rows_the_lake_does_not_have_as_they_are() {
+    let _limit = testkit::limit(120);
+    for lie in [Lie::MissesARow, Lie::HasAnother, Lie::HasOneTwice, Lie::Fails] {
+        let machine = SimEnv::new(1);
+        let mut options = engine::Options { seal_rows: 60, log_files_max: 3, ..engine::Options::default() };
+        options.log.file_bytes = 24 << 10;
+        let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+        let lake = materializer(small());
+        engine.register(Arc::new(Liar { lake: lake.clone(), lie })).unwrap();
+        let life = Life { machine: &machine, engine, lake, held: Vec::new() };
+        let create = |def| Op::CreateTable { def, if_absent: true };
+        life.submit(defs(Hot::Bytes(0), 0, false).map(create).to_vec());
+        for _ in 0..4 {
+            let rows = batch(&mut Rng::new(7), 61);
+            life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
+            life.rest();
+        }
+        let [table, kept] = life.tables().unwrap();
+        assert!(!table.has_evicted(), "{lie:?}: {:?}", table.evicted());
+        assert!(life.engine.status().background_errors > 0, "{lie:?} was met");
+        compare(&table, &kept, &mut Rng::new(1)).unwrap();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    MissesARow,
+    HasAnother,
+    HasOneTwice,
+    Fails,
+}
+
+/// A lake that says of itself more than is true.
+struct Liar {
+    lake: Arc<Materializer>,
+    lie: Lie,
+}
+
+#[derive(Debug)]
+struct Lying(Arc<dyn Landed>, Lie);
+
+impl Landed for Lying {
+    fn row(&self) -> RowId {
+        self.0.row()
+    }
+
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
+    fn stretches(&self, last: RowId) -> Vec<Stretch> {
+        self.0.stretches(last)
+    }
+
+    fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone> {
+        self.0.zone(stretch, column, data_type)
+    }
+
+    fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool {
+        self.0.lacks(stretch, column, value)
+    }
+
+    fn look(&self, stretch: &Stretch) -> Result<()> {
+        self.0.look(stretch)
+    }
+
+    fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, arrow::datatypes::DataType)]) -> Result<Found> {
+        self.0.read(stretch, wanted)
+    }
+
+    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, arrow::datatypes::DataType)]) -> Result<Vec<Found>> {
+        let mut found = self.0.fetch(rows, wanted)?;
+        let Some(last) = found.last_mut() else { return Ok(found) };
+        let one = |found: &Found, from: usize, len: usize| Found {
+            row_ids: found.row_ids.slice(from, len),
+            columns: found.columns.iter().map(|c| c.as_ref().map(|c| c.slice(from, len))).collect(),
+        };
+        let count = last.row_ids.len();
+        match self.1 {
+            Lie::MissesARow => *last = one(last, 0, count - 1),
+            Lie::HasOneTwice => {
+                let twice = one(last, 0, 1);
+                found.push(twice);
+            }
+            Lie::HasAnother => {
+                let at = wanted.iter().position(|(_, arrow)| *arrow == arrow::datatypes::DataType::Int64);
+                last.columns[at.unwrap()] = Some(Arc::new(Int64Array::from(vec![99; count])));
+            }
+            Lie::Fails => return Err(types::Error::damaged("a data file cannot be read")),
+        }
+        Ok(found)
+    }
+}
+
+impl Derives for Liar {
+    fn name(&self) -> &'static str {
+        Derives::name(&*self.lake)
+    }
+
+    fn follows(&self, def: &TableDef) -> bool {
+        self.lake.follows(def)
+    }
+
+    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+        self.lake.open(place, table, checkpoint)
+    }
+
+    fn step(
+        &self,
+        place: &Place,
+        table: &Arc<Snapshot>,
+        from: Option<&Arc<Position>>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        Derives::step(&*self.lake, place, table, from, budget)
+    }
+
+    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+        self.lake.clean(place, newest)
+    }
+
+    fn dropped(&self, place: &Place) -> Result<()> {
+        self.lake.dropped(place)
+    }
+
+    fn lands(&self) -> bool {
+        true
+    }
+
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+        Some(Arc::new(Lying(self.lake.landed(published, table)?, self.lie)))
+    }
+}
+
+/// A lake that was removed landed anew, from a table that had half of the rows.
+#[test]
+fn a_lake_that_alone_has_rows_is_not_begun_anew() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(1);
+    // Nothing is kept that would hide that files are gone.
+    let life = filled(&machine, Options { read_bytes_max: 1, ..small() }, 0, 6);
+    let [table, kept] = life.tables().unwrap();
+    let dir = life.lake.dir_of(table.def());
+    let (evicted, disk) = (table.evicted().0, machine.env().disk);
+    assert!(evicted > 200);
+    let files: Vec<_> = machine
+        .disk
+        .files()
+        .into_iter()
+        .map(|file| file.strip_prefix("/").unwrap().to_owned())
+        .filter(|file| file.starts_with(&dir))
+        .collect();
+    let contents: Vec<_> = files.iter().map(|file| machine.disk.contents(file).unwrap()).collect();
+    for file in &files {
+        disk.remove(file).unwrap();
+    }
+    for _ in 0..3 {
+        let rows = batch(&mut Rng::new(9), 61);
+        life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
+        life.rest();
+    }
+    let [after, _] = life.tables().unwrap();
+    assert_eq!(after.evicted().0, evicted, "nothing more leaves");
+    assert!(
+        crate::newest_version(&Store::local(&machine.env()), &dir).unwrap().is_none(),
+        "no lake is begun"
+    );
+    after.scan_from(RowId(1), 10, after.all_columns()).unwrap_err();
+    drop((table, kept, after));
+
+    // Put back, it goes on from there.
+    for (file, bytes) in files.iter().zip(contents) {
+        let written = disk.create(file).unwrap();
+        written.write_at(&[std::io::IoSlice::new(&bytes)], 0).unwrap();
+        written.sync().unwrap();
+        disk.sync_dir(file.parent().unwrap()).unwrap();
+    }
+    for _ in 0..8 {
+        life.rest();
+    }
+    let [table, kept] = life.tables().unwrap();
+    compare(&table, &kept, &mut Rng::new(1)).unwrap();
+    assert!(table.evicted().0 > evicted, "and what came meanwhile leaves too");
+}
+
+#[test]
+fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(1);
+    // Files stay as they were committed.
+    let options = || Options { file_bytes: 1, ..small() };
+    let life = filled(&machine, options(), 0, 6);
+    drop(life);
+    // A new process, which keeps nothing yet.
+    let machine = machine.kill();
+    let life = Life::begin(&machine, options()).unwrap();
+    life.rest();
+    let [table, kept] = life.tables().unwrap();
+    let parts = |work: &dyn Fn()| {
+        let before = life.lake.read_counts().parts;
+        work();
+        life.lake.read_counts().parts - before
+    };
+    let all = table.all_columns();
+    let pieces = || table.stored_pieces().into_iter().filter(table::Piece::is_evicted);
+    let count = pieces().count() as u64;
+    assert!(count >= 8, "{count}");
+    let row = RowId(70);
+    let fetched = parts(&|| {
+        assert_eq!(table.fetch(&[row], all).unwrap().num_rows(), usize::from(kept.is_live(row).unwrap()))
+    });
+    assert!((2..=3).contains(&fetched), "row ids of the parts of a page, then columns of one: {fetched}");
+    let scan = || pieces().for_each(|piece| drop(piece.read(all).unwrap()));
+    assert_eq!(parts(&scan), count - 1, "all but the one that is kept");
+    assert_eq!(parts(&scan), 0, "they are kept");
+    let whole = || table.scan_from(RowId(1), usize::MAX, all).unwrap().num_rows() as u64;
+    assert_eq!(parts(&|| assert_eq!(whole(), table.rows())), 0);
+}
+
+#[test]
+fn rows_in_the_lake_alone_expire_there_too() {
+    let _limit = testkit::limit(120);
+    for layout in [0, 1] {
+        let machine = SimEnv::new(1);
+        let life = Life::begin(&machine, small()).unwrap();
+        let [mut def, _] = defs(Hot::Bytes(0), layout, false);
+        def.options.ttl = Some(24 * 3_600_000_000);
+        life.submit(vec![Op::CreateTable { def, if_absent: true }]);
+        let table = || life.engine.root().table(NAMES[0]).unwrap().clone();
+        for _ in 0..6 {
+            let batch = batch(&mut Rng::new(7), 61);
+            life.submit(vec![Op::Insert { table: NAMES[0].into(), batch, mode: Mode::Append }]);
+            life.rest();
+        }
+        let (rows, dir) = (table().evicted().0, life.lake.dir_of(table().def()));
+        assert!(rows > 200, "{rows}");
+        let in_lake = || read(&Store::local(&machine.env()), &dir).unwrap().len();
+        assert!(in_lake() > 200);
+        machine.clock.advance(Duration::from_secs(25 * 3_600));
+        for _ in 0..20 {
+            life.rest();
+        }
+        assert_eq!((table().rows(), table().has_evicted(), in_lake()), (0, false, 0));
+        let sidecars =
+            machine.disk.files().into_iter().filter(|file| file.extension().is_some_and(|e| e == "meta"));
+        assert_eq!(sidecars.count(), table().segments().len(), "what was left of them is gone");
+    }
+}

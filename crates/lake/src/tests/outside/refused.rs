@@ -1,0 +1,324 @@
+//! What is no replacement of the same rows: refused with the reason, and nothing has happened.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array};
+use arrow::compute::{concat_batches, take_record_batch};
+use serde_json::json;
+use types::{Kind, Result};
+
+use super::begin;
+use super::writer::Writer;
+use crate::data_file::Place;
+use crate::manifest::{DataFile, Metrics};
+use crate::spec::Partition;
+use crate::tests::support::{Bench, read, rows_of};
+use crate::{Replace, delete_file};
+
+/// A commit that is made so over a lake of layout `layout` is refused, and says `why`.
+fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replace) {
+    let mut bench = begin(super::plain(), layout);
+    let replace = make(&bench);
+    let (before, files) = (bench.lake(), bench.all_files());
+    let error = bench.offer(&replace).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict, "{why}: {error}");
+    assert!(error.message().contains(why), "`{}` does not say `{why}`", error.message());
+    assert_eq!(bench.lake().version, before.version, "{why}");
+    assert_eq!(bench.all_files(), files, "{why}: files are left for whoever wrote them");
+    assert_eq!(read(&bench.store(), &bench.dir()).unwrap(), rows_of(&bench.snapshot()).unwrap(), "{why}");
+    // And the lake goes on.
+    bench.keys(90..95).delete([12]);
+    bench.land();
+}
+
+/// All rows in one file, after `change`.
+fn with_rows(bench: &Bench, change: impl FnOnce(RecordBatch) -> RecordBatch) -> Replace {
+    with_files(bench, |rows| vec![change(rows)])
+}
+
+/// All rows in some files, as `change` has them.
+fn with_files(bench: &Bench, change: impl FnOnce(RecordBatch) -> Vec<RecordBatch>) -> Replace {
+    let mut writer = Writer::new(bench, 77);
+    let batches: Vec<_> = writer.lake.data.iter().map(|live| writer.rows_of(live)).collect();
+    let all = concat_batches(&writer.columns.arrow, &batches).unwrap();
+    (writer.data, writer.deletes) = (Vec::new(), Vec::new());
+    change(all).iter().for_each(|rows| writer.add(rows, Place::default()));
+    writer.finish()
+}
+
+fn pick(rows: &RecordBatch, which: impl IntoIterator<Item = u32>) -> RecordBatch {
+    take_record_batch(rows, &UInt32Array::from_iter_values(which)).unwrap()
+}
+
+fn with_column(rows: &RecordBatch, at: usize, column: ArrayRef) -> RecordBatch {
+    let mut columns = rows.columns().to_vec();
+    columns[at] = column;
+    RecordBatch::try_new(rows.schema(), columns).unwrap()
+}
+
+#[test]
+fn other_rows_than_those_that_were_there() {
+    let count = |rows: &RecordBatch| rows.num_rows() as u32;
+    refuses(0, "rows in the place of", |bench| with_rows(bench, |rows| pick(&rows, 1..count(&rows))));
+    refuses(0, "rows in the place of", |bench| {
+        with_files(bench, |rows| vec![pick(&rows, 0..count(&rows)), pick(&rows, [3])])
+    });
+    // As many of them, and one twice.
+    refuses(0, "is in it twice", |bench| {
+        with_files(bench, |rows| vec![pick(&rows, 1..count(&rows)), pick(&rows, [3])])
+    });
+    let with_id = |rows: RecordBatch, id: i64| {
+        let mut ids: Vec<i64> = crate::row_ids::ids_of(rows.column(0)).unwrap().to_vec();
+        *ids.last_mut().unwrap() = id;
+        with_column(&rows, 0, Arc::new(Int64Array::from(ids)))
+    };
+    // One that is deleted, one that never was.
+    for id in [3, 1_000] {
+        refuses(0, &format!("row {id} is in it twice, or was in none"), |bench| {
+            with_rows(bench, |rows| with_id(rows, id))
+        });
+    }
+    refuses(0, "column `s`", |bench| {
+        with_rows(bench, |rows| {
+            let texts = (0..rows.num_rows()).map(|n| format!("other {n}"));
+            with_column(&rows, 3, Arc::new(StringArray::from_iter_values(texts)))
+        })
+    });
+    // The same values, of other rows.
+    refuses(0, "column `s` has other values", |bench| {
+        with_rows(bench, |rows| {
+            let moved = pick(&rows, (1..count(&rows)).chain([0]));
+            with_column(&rows, 3, moved.column(3).clone())
+        })
+    });
+    refuses(0, "column `k`", |bench| {
+        with_rows(bench, |rows| {
+            let numbers = (0..rows.num_rows() as i64).map(|n| n / 2);
+            with_column(&rows, 2, Arc::new(Int64Array::from_iter_values(numbers)))
+        })
+    });
+    // A whole file left out.
+    refuses(0, "rows in the place of", |bench| {
+        let mut writer = Writer::new(bench, 77);
+        writer.data.pop();
+        writer.finish()
+    });
+}
+
+#[test]
+fn other_deleted_rows_than_there_were() {
+    // Forgotten, so that they would be there again.
+    refuses(0, "deletes other rows", |bench| {
+        let mut writer = Writer::new(bench, 77);
+        writer.deletes.pop();
+        writer.finish()
+    });
+    let with_positions = |bench: &Bench, change: fn(&mut Vec<u64>)| {
+        let mut writer = Writer::new(bench, 77);
+        let lake = writer.lake.clone();
+        writer.deletes.clear();
+        for deletes in &lake.deletes {
+            let mut positions = lake.positions(deletes).unwrap();
+            positions.iter_mut().for_each(|of| change(&mut of.positions));
+            writer.delete(Place::default(), positions);
+        }
+        writer.finish()
+    };
+    refuses(0, "deletes other rows", |bench| with_positions(bench, |p| p[0] += 5));
+    refuses(0, "delete more rows than", |bench| with_positions(bench, |p| p.push(p[0] + 5)));
+    refuses(0, "which it adds itself", |bench| {
+        let mut writer = Writer::new(bench, 77).rewrite_all();
+        let path: Arc<str> = writer.data[0].path.as_str().into();
+        writer.delete(Place::default(), vec![delete_file::Positions { path, positions: vec![0] }]);
+        writer.finish()
+    });
+}
+
+#[test]
+fn files_that_are_not_where_or_what_they_should_be() {
+    let changed = |bench: &Bench, change: &dyn Fn(&mut DataFile)| {
+        let mut writer = Writer::new(bench, 77).rewrite_all();
+        change(&mut writer.data[0]);
+        writer.finish()
+    };
+    for (why, change) in [
+        (
+            "is not in lake/main/t/data",
+            (|f| f.path = "lake/main/other/data/x.parquet".into()) as fn(&mut DataFile),
+        ),
+        ("is not in lake/main/t/data", |f| f.path = "lake/main/t/data/../../../x.parquet".into()),
+        ("is not in lake/main/t/data", |f| f.path = "/etc/passwd".into()),
+        ("does not end with .parquet", |f| f.path = f.path.replace(".parquet", ".orc")),
+        ("is not there", |f| f.path = f.path.replace(".parquet", "-not.parquet")),
+        ("not as long as", |f| f.bytes += 1),
+        ("rows in the place of", |f| f.rows += 1),
+    ] {
+        refuses(0, why, |bench| changed(bench, &change));
+    }
+    refuses(0, "another number of them", |bench| {
+        let mut writer = Writer::new(bench, 77);
+        let lake = writer.lake.clone();
+        (writer.data, writer.deletes) = (Vec::new(), Vec::new());
+        let rows: Vec<_> = lake.data.iter().map(|live| writer.rows_of(live)).collect();
+        rows.iter().for_each(|rows| writer.add(rows, Place::default()));
+        writer.data[0].rows += 1;
+        writer.data[1].rows -= 1;
+        writer.finish()
+    });
+    refuses(0, "no Parquet file", |bench| {
+        let mut writer = Writer::new(bench, 77).rewrite_all();
+        let name = writer.next_name();
+        writer.put(&name, b"PAR1 and then nothing");
+        (writer.data[0].path, writer.data[0].bytes) = (name, 21);
+        writer.finish()
+    });
+    refuses(0, "names a data file twice", |bench| {
+        let mut writer = Writer::new(bench, 77).rewrite_all();
+        writer.data.push(writer.data[0].clone());
+        writer.finish()
+    });
+    refuses(0, "is not there", |bench| {
+        let mut replace = Writer::new(bench, 77).rewrite_all().finish();
+        replace.manifest_list = replace.manifest_list.replace("snap-", "not-");
+        replace
+    });
+    // In a partition that readers would not look for it in.
+    refuses(1, "not in the partition that it says", |bench| {
+        let mut writer = Writer::new(bench, 77).rewrite_all();
+        let others: Vec<Arc<Partition>> = writer.data.iter().map(|f| f.partition.clone()).collect();
+        writer.data[0].partition = others[1].clone();
+        writer.finish()
+    });
+    refuses(0, "partition spec 9", |bench| {
+        let mut replace = Writer::new(bench, 77).rewrite_all();
+        let mut manifest = replace.lake.manifests[0].file.clone();
+        let bytes = replace.lake.store.read(&replace.lake.local(&manifest.path).unwrap()).unwrap();
+        (manifest.spec, manifest.path) = (9, format!("{}x.avro", manifest.path));
+        replace.put(&manifest.path, &bytes);
+        replace.manifests = vec![manifest];
+        replace.finish()
+    });
+}
+
+/// Parquet whose columns have no ids is another table's, as far as anybody can know.
+#[test]
+fn columns_without_field_ids() {
+    refuses(0, "does not fit", |bench| {
+        let mut writer = Writer::new(bench, 77).rewrite_all();
+        let name = writer.next_name();
+        let batches: Vec<_> = writer.lake.data.iter().map(|live| writer.rows_of(live)).collect();
+        let rows = concat_batches(&writer.columns.arrow, &batches).unwrap();
+        let fields: Vec<_> = rows
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| f.as_ref().clone().with_metadata(Default::default()))
+            .collect();
+        let bare =
+            RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), rows.columns().to_vec())
+                .unwrap();
+        let mut bytes = Vec::new();
+        let mut parquet = parquet::arrow::ArrowWriter::try_new(&mut bytes, bare.schema(), None).unwrap();
+        parquet.write(&bare).unwrap();
+        parquet.close().unwrap();
+        writer.put(&name, &bytes);
+        (writer.data[0].path, writer.data[0].bytes) = (name, bytes.len() as u64);
+        writer.finish()
+    });
+}
+
+#[test]
+fn commits_that_say_what_is_not_so() {
+    for (why, change) in [
+        ("parent 5", (|r| r.parent = Some(5)) as fn(&mut Replace)),
+        ("parent none", |r| r.parent = None),
+        ("sequence number", |r| r.sequence += 1),
+        ("sequence number", |r| r.sequence -= 1),
+        ("the id -7", |r| r.snapshot_id = -7),
+        ("Requirement failed", |r| {
+            r.requirements = vec![json!({ "type": "assert-current-schema-id", "current-schema-id": 9 })];
+        }),
+    ] {
+        refuses(0, why, |bench| {
+            let mut replace = Writer::new(bench, 77).rewrite_all().finish();
+            change(&mut replace);
+            replace
+        });
+    }
+}
+
+/// Files that an older snapshot has go when that one does, so they must not become the newest one's again.
+#[test]
+fn files_of_older_snapshots() {
+    let mut bench = begin(super::plain(), 0);
+    let old: Vec<DataFile> = bench.lake().data.iter().map(|live| (*live.entry.file).clone()).collect();
+    let gone: Vec<DataFile> = bench.lake().deletes.iter().map(|d| (*d.entry.file).clone()).collect();
+    bench.offer(&Writer::new(&bench, 77).rewrite_all().finish()).unwrap();
+    let mut writer = Writer::new(&bench, 78);
+    (writer.data, writer.deletes) = (old, gone);
+    let replace = writer.finish();
+    let error = bench.offer(&replace).unwrap_err();
+    assert!(error.message().contains("a file of an older snapshot"), "{error}");
+    bench.land();
+}
+
+/// Whatever its manifests say of bounds: readers leave out files by them, so they are found out anew.
+#[test]
+fn wrong_bounds_are_not_believed() {
+    let mut bench = begin(super::plain(), 0);
+    let mut writer = Writer::new(&bench, 77).rewrite_all();
+    for file in &mut writer.data {
+        file.metrics =
+            Metrics { lower: vec![(1, vec![0; 8])], upper: vec![(1, vec![0; 8])], ..Metrics::default() };
+        file.sort_order = Some(1);
+    }
+    let replace = writer.finish();
+    bench.offer(&replace).unwrap();
+    let lake = bench.lake();
+    crate::tests::files::check(&lake, bench.tip.def());
+    assert!(lake.data.iter().all(|live| live.entry.file.sort_order.is_none()));
+    assert!(lake.data.iter().all(|live| live.last.0 > 0 && live.entry.file.metrics.values.len() > 3));
+    bench.delete([1, 50]);
+    bench.land();
+}
+
+#[test]
+fn what_is_no_replacement_of_files_alone() {
+    let parse = |updates: serde_json::Value| Replace::parse(&[], updates.as_array().unwrap());
+    let snapshot = |operation: &str| {
+        json!({ "action": "add-snapshot", "snapshot": { "snapshot-id": 7, "parent-snapshot-id": 3, "sequence-number": 4,
+            "timestamp-ms": 1, "manifest-list": "x.avro", "summary": { "operation": operation, "engine-name": "spark" } } })
+    };
+    let main =
+        json!({ "action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 7 });
+    let replace = parse(json!([snapshot("replace"), main])).unwrap().unwrap();
+    assert_eq!((replace.snapshot_id, replace.parent, replace.sequence), (7, Some(3), 4));
+    assert_eq!(replace.summary["engine-name"], "spark");
+    assert_eq!(parse(json!([{ "action": "assign-uuid", "uuid": "x" }])).unwrap(), None);
+    let refused = |updates: serde_json::Value| -> Result<()> {
+        let error = parse(updates.clone()).expect_err(&updates.to_string());
+        assert!(matches!(error.kind(), Kind::Conflict | Kind::Invalid), "{error}");
+        Err(error)
+    };
+    for operation in ["append", "overwrite", "delete", ""] {
+        let error = refused(json!([snapshot(operation), main])).unwrap_err();
+        assert!(error.message().contains(&format!("`{operation}`")), "{error}");
+    }
+    let other =
+        json!({ "action": "set-snapshot-ref", "ref-name": "audit", "type": "branch", "snapshot-id": 7 });
+    let kept = json!({ "action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 7, "max-ref-age-ms": 1 });
+    let properties = json!({ "action": "set-properties", "updates": { "polynya.row": "9" } });
+    let mut third = snapshot("replace");
+    third["snapshot"]["first-row-id"] = json!(0);
+    for updates in [
+        json!([snapshot("replace")]),
+        json!([snapshot("replace"), other]),
+        json!([snapshot("replace"), kept]),
+        json!([snapshot("replace"), main, properties]),
+        json!([snapshot("replace"), snapshot("replace"), main]),
+        json!([third, main]),
+        json!([{ "action": "add-snapshot", "snapshot": { "summary": { "operation": "replace" } } }, main]),
+    ] {
+        refused(updates).unwrap_err();
+    }
+}

@@ -1,0 +1,256 @@
+//! One table, hot and in the lake: statements, rows, searches and feeds over rows that have left this machine.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::Running;
+use serde_json::{Value as Json, json};
+use types::{Hot, Lsn};
+
+const ROWS: u64 = 60_000;
+/// A head is sealed from so many rows on.
+const SEAL_ROWS: u64 = 10_000;
+
+/// What a table is laid out by in the lake.
+const LAYOUTS: [&str; 4] = [
+    "",
+    r#","partition_by":["bucket(8, who)"]"#,
+    r#","partition_by":["days(at)"],"sort_by":["who"]"#,
+    r#","sort_by":["who desc"]"#,
+];
+
+fn begin(name: &str, layout: &str) -> (Running, Arc<lake::Materializer>) {
+    let engine = engine::Options { seal_rows: SEAL_ROWS, ..engine::Options::default() };
+    let running = Running::on(name, engine, |options| options.record_requests = false);
+    let warehouse = running.engine.dir().join("lake");
+    let mut options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
+    // Sorted rows all lie in one file, others in one for each round.
+    let at_once = layout == LAYOUTS[3];
+    options.commit_wait = Duration::from_secs(if at_once { 600 } else { 1 });
+    options.trickle_wait = options.commit_wait;
+    let lake = Arc::new(lake::Materializer::new(options));
+    running.engine.register(lake.clone()).unwrap();
+    let columns = r#"[{"name":"who","type":"int64"},{"name":"region","type":"string"},
+        {"name":"amount","type":"decimal(10,2)"},{"name":"at","type":"timestamp"},{"name":"note","type":"string"}]"#;
+    let indexes = r#"[{"kind":"text","columns":["note"]}]"#;
+    let def = format!(r#"{{"columns":{columns},"time":"at","indexes":{indexes}{layout}}}"#);
+    let made = running.ask("PUT", "/v1/tables/events", &def);
+    assert_eq!(made.status, 201, "{}", made.text());
+    let mut client = running.client();
+    for first in (0..ROWS).step_by(SEAL_ROWS as usize) {
+        let mut text = String::from("who,region,amount,at,note\n");
+        for n in first..first + SEAL_ROWS {
+            // A minute each.
+            let at = types_time(n);
+            let note = if n % 5_000 == 7 { format!("needle number {n}") } else { String::new() };
+            text += &format!("{},r{},{}.25,{at},{note}\n", n * 7 % 50, n % 6, n % 1_000);
+        }
+        let kind = [("Content-Type", "text/csv")];
+        let answer = client.ask("POST", "/v1/tables/events/rows", &kind, text.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        if !at_once || first + SEAL_ROWS == ROWS {
+            let landed = client.ask("POST", "/v1/tables/events/commit", &[], b"");
+            assert_eq!(landed.status, 200, "{}", landed.text());
+        }
+    }
+    (running, lake)
+}
+
+fn types_time(n: u64) -> String {
+    let (day, minute) = (1 + n / 1_440, n % 1_440);
+    let (month, day) = if day > 31 { (2, day - 31) } else { (1, day) };
+    let (month, day) = if month == 2 && day > 28 { (3, day - 28) } else { (month, day) };
+    format!("2026-{month:02}-{day:02}T{:02}:{:02}:00Z", minute / 60, minute % 60)
+}
+
+fn sql(running: &Running, text: &str) -> Json {
+    let answer = running.ask("POST", "/v1/sql", &json!({ "sql": text }).to_string());
+    assert_eq!(answer.status, 200, "{text}: {}", answer.text());
+    let mut answer = answer.json();
+    answer.as_object_mut().unwrap().retain(|key, _| key == "columns" || key == "rows");
+    answer
+}
+
+fn table(running: &Running) -> Arc<table::Snapshot> {
+    running.engine.root().table("main.events").unwrap().clone()
+}
+
+/// Lets go of all sealed rows, and waits until they are in the lake alone.
+fn let_go(running: &Running, rows: u64) {
+    sql(running, "ALTER TABLE events SET (hot = '0 MB')");
+    assert_eq!(table(running).def().options.hot, Some(Hot::Bytes(0)));
+    for _ in 0..1_000 {
+        let root = running.engine.root();
+        if root.table("main.events").unwrap().evicted().0 >= rows {
+            return;
+        }
+        let lsn: Lsn = root.lsn();
+        drop(root);
+        running.engine.wait_for_commit(lsn, Duration::from_secs(2)).unwrap();
+    }
+    panic!("rows do not leave: {:?}", table(running).evicted());
+}
+
+const STATEMENTS: [&str; 16] = [
+    "SELECT count(*) FROM events",
+    "SELECT count(*), min(at), max(at), sum(amount), count(note) FROM events",
+    "SELECT region, count(*), sum(amount), min(who) FROM events GROUP BY region ORDER BY region",
+    "SELECT * FROM events WHERE at >= '2026-01-09T00:00:00Z' AND at < '2026-01-09T03:00:00Z' ORDER BY at",
+    "SELECT count(*) FROM events WHERE at < '2026-01-02'",
+    "SELECT count(*), sum(amount) FROM events WHERE who = 7",
+    "SELECT count(*) FROM events WHERE who IN (3, 4) AND region = 'r1'",
+    "SELECT count(*) FROM events WHERE amount > 999",
+    "SELECT count(*) FROM events WHERE note IS NOT NULL",
+    "SELECT _row_id, who, note FROM events WHERE _row_id IN (1, 2, 30000, 59999)",
+    "SELECT _row_id, at FROM events WHERE _row_id BETWEEN 19990 AND 20010 ORDER BY _row_id",
+    "SELECT _row_id, at FROM events ORDER BY _row_id LIMIT 5",
+    "SELECT at, who FROM events ORDER BY at DESC LIMIT 7",
+    "SELECT who, amount FROM events ORDER BY amount DESC, at LIMIT 9",
+    "SELECT a.who, count(*) FROM events a JOIN events b ON a._row_id = b._row_id + 1 WHERE a.who < 3 GROUP BY a.who ORDER BY 1",
+    "SELECT count(DISTINCT who), avg(CAST(amount AS DOUBLE)) FROM events WHERE region <> 'r2'",
+];
+
+fn answers(running: &Running) -> Vec<Json> {
+    let mut all: Vec<Json> = STATEMENTS.iter().map(|text| sql(running, text)).collect();
+    let paths = [
+        "/v1/tables/events/rows?from=1&limit=3",
+        "/v1/tables/events/rows?from=9995&limit=10",
+        "/v1/tables/events/rows?from=29999&limit=5000&columns=_row_id,who",
+        "/v1/tables/events/rows/1",
+        "/v1/tables/events/rows/30000",
+        "/v1/tables/events/search?q=needle&limit=20",
+    ];
+    for path in paths {
+        let answer = running.ask("GET", path, "");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        let mut answer = answer.json();
+        if let Some(answer) = answer.as_object_mut() {
+            answer.retain(|key, _| !matches!(key.as_str(), "lsn" | "took_ms" | "tables" | "indexed"));
+        }
+        all.push(answer);
+    }
+    all
+}
+
+#[test]
+fn every_answer_is_the_same_after_rows_have_left() {
+    let _limit = testkit::limit(600);
+    for (nth, layout) in LAYOUTS.iter().enumerate() {
+        let (running, _) = begin(&format!("tiers-{nth}"), layout);
+        let before = answers(&running);
+        let_go(&running, ROWS - SEAL_ROWS);
+        let after = answers(&running);
+        for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+            assert_eq!(before, after, "{layout}: {}", STATEMENTS.get(at).unwrap_or(&"a path"));
+        }
+        // Deletes of rows that are there alone, at once and when the lake has them too.
+        let gone = sql(&running, "DELETE FROM events WHERE who = 7 AND at < '2026-01-20'");
+        let left = "SELECT count(*), sum(amount) FROM events WHERE who = 7";
+        let (at_once, gone_lake) = (sql(&running, left), running.ask("POST", "/v1/tables/events/commit", ""));
+        assert_eq!(gone_lake.status, 200, "{}", gone_lake.text());
+        assert_eq!(sql(&running, left), at_once, "{gone}");
+        let rows = running.ask("GET", "/v1/tables/events", "").json()["rows"].as_u64();
+        assert_eq!(gone_lake.json()["rows"].as_u64(), rows, "the lake has lost them too");
+
+        let shown = running.ask("GET", "/v1/tables/events", "").json();
+        let tiers = &shown["tiers"];
+        assert_eq!(shown["retention"], json!({"hot": {"bytes": 0}}), "{shown}");
+        let sum = tiers["hot_rows"].as_u64().unwrap() + tiers["lake_only_rows"].as_u64().unwrap();
+        assert_eq!((Some(sum), tiers["lake_only_rows"].as_u64() > Some(40_000)), (rows, true), "{shown}");
+        let metrics = running.ask("GET", "/metrics", "").text();
+        assert!(metrics.contains("polynya_lake_only_rows{table=\"events\"} "), "{metrics}");
+    }
+}
+
+/// The feed goes on in rows that are there alone.
+#[test]
+fn a_feed_is_resumed_in_rows_that_have_left() {
+    let _limit = testkit::limit(300);
+    let (running, _) = begin("tiers-feed", "");
+    let_go(&running, ROWS - SEAL_ROWS);
+    let snapshot = table(&running);
+    let projection = snapshot.all_columns();
+    let (mut after, mut rows) = (Lsn(0), 0);
+    while after < snapshot.lsn() {
+        let changes = snapshot.changes(after, 2_000, projection).unwrap();
+        rows += changes.inserted.iter().map(|inserted| inserted.batch.num_rows() as u64).sum::<u64>();
+        after = changes.next;
+    }
+    assert_eq!(rows, ROWS);
+}
+
+#[test]
+fn bounds_and_partitions_leave_out_what_a_statement_does_not_want() {
+    let _limit = testkit::limit(600);
+    let asked = [
+        (
+            "",
+            "SELECT sum(amount) FROM events WHERE at >= '2026-01-09T00:00:00Z' AND at < '2026-01-09T03:00:00Z'",
+        ),
+        (LAYOUTS[1], "SELECT sum(amount) FROM events WHERE who = 7"),
+        (
+            LAYOUTS[2],
+            "SELECT sum(amount) FROM events WHERE at >= '2026-01-09T00:00:00Z' AND at < '2026-01-10'",
+        ),
+        (LAYOUTS[3], "SELECT sum(amount) FROM events WHERE who = 49"),
+    ];
+    for (nth, (layout, statement)) in asked.into_iter().enumerate() {
+        let (running, lake) = begin(&format!("tiers-bounds-{nth}"), layout);
+        let_go(&running, ROWS - SEAL_ROWS);
+        let read = |statement: &str| {
+            let before = lake.read_counts();
+            sql(&running, statement);
+            let after = lake.read_counts();
+            (after.parts + after.found) - (before.parts + before.found)
+        };
+        let whole = read("SELECT sum(amount), max(at), min(who) FROM events");
+        let some = read(statement);
+        assert!(some * 2 <= whole && some > 0, "{layout}: {some} of {whole} parts for {statement}");
+    }
+}
+
+#[test]
+fn what_cannot_leave_is_refused_with_what_to_do() {
+    let _limit = testkit::limit(60);
+    let running = Running::with("tiers-refused", |options| options.record_requests = false);
+    let warehouse = running.engine.dir().join("lake");
+    let options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
+    running.engine.register(Arc::new(lake::Materializer::new(options))).unwrap();
+    let put = |name: &str, body: &str| running.ask("PUT", &format!("/v1/tables/{name}"), body);
+    let columns = r#""columns":[{"name":"k","type":"int64","nullable":false}]"#;
+    for (nth, (body, why)) in [
+        (r#""primary_key":["k"],"retention":{"hot":{"hours":1}}"#, "a table with a key keeps its rows here"),
+        (r#""lake":false,"retention":{"hot":{"hours":1}}"#, "it has no lake"),
+        (r#""retention":{"hot":{"hours":1,"bytes":2}}"#, "for how long or how much"),
+        (r#""retention":{"hot":{"hours":0}}"#, "for how long or how much"),
+        (
+            r#""indexes":[{"kind":"column","columns":["k"],"unique":true}],"retention":{"hot":{"bytes":1}}"#,
+            "unique index",
+        ),
+        (r#""ttl":5,"retention":{"hot":{"bytes":1},"expire":6}"#, "say the same, and differ"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = put(&format!("t{nth}"), &format!("{{{columns},{body}}}"));
+        assert!((400..500).contains(&answer.status), "{body}: {} {}", answer.status, answer.text());
+        assert!(answer.text().contains(why), "{body}: {}", answer.text());
+    }
+    let made = put("t", &format!(r#"{{{columns},"retention":{{"hot":{{"hours":24}},"expire":2592000}}}}"#));
+    assert_eq!(made.status, 201, "{}", made.text());
+    let shown = running.ask("GET", "/v1/tables/t", "").json();
+    assert_eq!(shown["retention"], json!({"hot": {"hours": 24.0}, "expire": 2_592_000}), "{shown}");
+    assert_eq!((&shown["ttl"], &shown["lake"]), (&json!(2_592_000), &json!(true)), "{shown}");
+    // What has a lake that its rows may be in alone keeps it.
+    let refused = put("t", r#"{"lake":false}"#);
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let changed = put("t", r#"{"retention":{"hot":{"bytes":1000000}}}"#);
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    let shown = running.ask("GET", "/v1/tables/t", "").json();
+    assert_eq!(shown["retention"], json!({"hot": {"bytes": 1_000_000}, "expire": 2_592_000}), "{shown}");
+    let back = put("t", r#"{"retention":{"hot":null}}"#);
+    assert_eq!(back.status, 200, "{}", back.text());
+    assert!(running.ask("GET", "/v1/tables/t", "").json().get("retention").is_none());
+}

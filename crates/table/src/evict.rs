@@ -1,0 +1,104 @@
+//! Eviction: a sealed segment lets go of its rows, which the lake has.
+//!
+//! Only from the oldest on, so that the lake's rows come before those that are here. What is written is a sidecar alone; it takes
+//! the segment's place as the output of a compaction does, so whoever holds the old one reads on.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use types::{Error, Result, RowId, SegmentId};
+use vfs::Env;
+
+use crate::landed::Landed;
+use crate::parts::Entry;
+use crate::segment::{self, discard};
+use crate::{BATCH_ROWS, Segment, SegmentMeta, Snapshot};
+
+/// The segment that goes next, if one does: the oldest that has its rows here. One that cannot be read stays, and so do those
+/// behind it.
+pub fn next(snapshot: &Snapshot) -> Option<&Arc<Segment>> {
+    let entries = &snapshot.parts.segments;
+    let next = entries.iter().find(|entry| !entry.segment.is_evicted())?;
+    (!next.segment.is_damaged()).then_some(&next.segment)
+}
+
+/// Compares every live row of a segment with what the lake has of it, column by column. An error says what differs, or that
+/// something could not be read.
+pub fn compare(
+    snapshot: &Snapshot,
+    id: SegmentId,
+    landed: &Arc<dyn Landed>,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<()> {
+    let entry = entry(snapshot, id)?;
+    let meta = entry.segment.meta();
+    if landed.row() < meta.last_row {
+        return Err(Error::internal("a segment that the lake has not passed was to be evicted"));
+    }
+    let projection = snapshot.all_columns();
+    let mut left = entry.live();
+    for piece in snapshot.pieces_from(meta.first_row.0) {
+        if piece.row_range().0 > meta.last_row {
+            break;
+        }
+        let ours = piece.read_rows(meta.first_row.0, meta.last_row.0 + 1, BATCH_ROWS, projection)?;
+        let rows = ids(&ours)?;
+        let theirs = entry.segment.pinned(landed).fetch(&rows, projection)?;
+        if !is_same(&ours, &theirs) {
+            return Err(differ(&ours, &theirs).with("table", &snapshot.def().name));
+        }
+        left = left.saturating_sub(rows.len() as u64);
+        tick(piece.bytes())?;
+    }
+    match left {
+        0 => Ok(()),
+        rows => Err(Error::internal(format!("{rows} rows of a segment were not compared with the lake"))),
+    }
+}
+
+/// Writes what is left of a segment as `id` in `dir`, durably. Log the edit, then
+/// [`Tip::apply_compact`](crate::Tip::apply_compact) and [`Tip::set_landed`](crate::Tip::set_landed).
+pub fn write(
+    snapshot: &Snapshot,
+    segment: SegmentId,
+    env: &Env,
+    dir: &Path,
+    id: SegmentId,
+    tick: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<SegmentMeta> {
+    let entry = entry(snapshot, segment)?;
+    let written = segment::evict(&entry.segment, env, dir, id, snapshot.def(), tick);
+    written.inspect_err(|_| discard(env, dir, id))
+}
+
+fn entry(snapshot: &Snapshot, id: SegmentId) -> Result<&Entry> {
+    let found = snapshot.parts.segments.iter().find(|entry| entry.segment.id() == id);
+    found.ok_or_else(|| Error::internal("a segment was to be evicted that is not there"))
+}
+
+fn ids(batch: &RecordBatch) -> Result<Vec<RowId>> {
+    use arrow::array::AsArray;
+    let ids = batch.column(0).as_primitive_opt::<arrow::datatypes::Int64Type>();
+    let ids = ids.ok_or_else(|| Error::internal("a row id was asked for"))?;
+    Ok(ids.values().iter().map(|row| RowId(*row as u64)).collect())
+}
+
+/// Bit for bit: floats that are not numbers too.
+fn is_same(ours: &RecordBatch, theirs: &RecordBatch) -> bool {
+    let mut columns = ours.columns().iter().zip(theirs.columns());
+    ours.num_rows() == theirs.num_rows() && columns.all(|(a, b)| a.to_data() == b.to_data())
+}
+
+fn differ(ours: &RecordBatch, theirs: &RecordBatch) -> Error {
+    let schema = ours.schema_ref();
+    let columns = ours.columns().iter().zip(theirs.columns()).zip(schema.fields());
+    let wrong: BTreeSet<&str> = columns
+        .filter(|((a, b), _)| a.to_data() != b.to_data())
+        .map(|(_, field)| field.name().as_str())
+        .collect();
+    let names: Vec<&str> = wrong.into_iter().take(5).collect();
+    Error::damaged(format!("the lake has other values than the table in column {}", names.join(", ")))
+        .hint("its rows stay here; `polynya lake verify` compares the whole table")
+}

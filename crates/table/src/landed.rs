@@ -1,0 +1,221 @@
+//! Rows that a table's lake alone has, and how they are read there.
+//!
+//! A segment whose rows have left this machine keeps its sidecar: which rows it stores, who wrote them, where its blocks begin. So
+//! deletes, counts and the change feed go on as ever. The values are read by row id out of the lake, at the position that the
+//! snapshot pins; whole scans take its files as they lie, for these are what partitions and bounds tell apart.
+//!
+//! [`Landed`] is that position. `lake` implements it, the engine hands it in with each position that is published: one that
+//! never stands behind the snapshot's rows nor ahead of its lsn. So every live row is in it, and what is in it besides was
+//! deleted, which the snapshot's own delete vectors say.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
+use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
+use arrow::datatypes::DataType as Arrow;
+use types::{ColumnId, DataType, Error, Kind, ROW_ID, Result, RowId, Value};
+
+use crate::parts::{Entry, Parts};
+use crate::{Projection, Segment, Zone};
+
+/// One position of a table's lake, held: none of its files is removed as long as this lives (G1). Reads never wait for a lock
+/// that a write or background work can hold (R1); one of a store elsewhere ends within the store's own deadline.
+pub trait Landed: fmt::Debug + Send + Sync + 'static {
+    /// Up to here every row is in it that lives.
+    fn row(&self) -> RowId;
+
+    /// The Iceberg snapshot, and where its metadata is.
+    fn place(&self) -> String;
+
+    /// Its files in stretches of at most [`BATCH_ROWS`](crate::BATCH_ROWS) rows, as they lie, as far as they may have rows up to
+    /// `last`. Costs no I/O.
+    fn stretches(&self, last: RowId) -> Vec<Stretch>;
+
+    /// Bounds of a column within a stretch, or more than it. `None`: nothing is known. Costs no I/O: what [`Landed::look`] has
+    /// read is known better.
+    fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone>;
+
+    /// Whether the partition of a stretch has no row with this value. Costs no I/O.
+    fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool;
+
+    /// Reads what [`Landed::zone`] may know of a stretch.
+    fn look(&self, stretch: &Stretch) -> Result<()>;
+
+    fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, Arrow)]) -> Result<Found>;
+
+    /// Rows by their ids, which ascend: those of them that are there, in any order.
+    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>>;
+}
+
+/// Rows that lie together in a file of the lake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Of the position that it is of.
+    pub file: usize,
+    /// The first row's place in the file.
+    pub position: u64,
+    pub rows: u32,
+    /// Bounds of the row ids, or of more than them.
+    pub first_row: RowId,
+    pub last_row: RowId,
+    /// About what all columns take in memory.
+    pub bytes: u64,
+}
+
+/// Rows that were read.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub row_ids: Int64Array,
+    /// As they were asked for; `None`: the rows were written before there was such a column.
+    pub columns: Vec<Option<ArrayRef>>,
+}
+
+/// What to ask for, to have these columns. Row ids come unasked.
+pub(crate) fn wanted(projection: &Projection) -> Vec<(ColumnId, Arrow)> {
+    projection.wanted().filter(|(id, _)| *id != ROW_ID).map(|(id, arrow)| (id, arrow.clone())).collect()
+}
+
+impl Segment {
+    fn landed(&self) -> Result<&Arc<dyn Landed>> {
+        self.check()?;
+        self.landed.as_ref().ok_or_else(|| {
+            Error::new(
+                Kind::Busy,
+                format!("rows {} to {} are in the lake alone, which is not open", self.meta().first_row, self.meta().last_row),
+            )
+            .hint("it is opened in the background after a start: retry in a moment; `polynya tables` and the log say what keeps it")
+        })
+    }
+
+    /// Rows by their ids, which ascend, in their order. Fails if one is missing: each is one that lives.
+    pub(crate) fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
+        let ids_alone = projection.columns().all(|id| id == ROW_ID);
+        let found = match ids_alone {
+            true => {
+                let row_ids = Int64Array::from_iter_values(rows.iter().map(|row| row.0 as i64));
+                vec![Found { row_ids, columns: Vec::new() }]
+            }
+            false if rows.is_empty() => Vec::new(),
+            false => self.landed()?.fetch(rows, &wanted(projection))?,
+        };
+        let mut parts = Vec::with_capacity(found.len());
+        let mut ids = Vec::with_capacity(rows.len());
+        for found in &found {
+            ids.extend_from_slice(found.row_ids.values());
+            parts.push(projection.of_found(found)?);
+        }
+        let mut order: Vec<u32> = (0..ids.len() as u32).collect();
+        let is_sorted = ids.is_sorted();
+        if !is_sorted {
+            order.sort_unstable_by_key(|at| ids[*at as usize]);
+        }
+        let is_it = order.iter().map(|at| ids[*at as usize] as u64).eq(rows.iter().map(|row| row.0));
+        if !is_it {
+            return Err(self.missing(rows, ids));
+        }
+        let batch = match &parts[..] {
+            [] => return Ok(projection.empty()),
+            [only] => only.clone(),
+            several => concat_batches(projection.schema(), several)
+                .map_err(|e| Error::internal(format!("joining rows of the lake failed: {e}")))?,
+        };
+        match is_sorted {
+            true => Ok(batch),
+            false => take_record_batch(&batch, &UInt32Array::from(order))
+                .map_err(|e| Error::internal(format!("ordering rows of the lake failed: {e}"))),
+        }
+    }
+
+    /// Those of some rows that are still there, by id, with their times: what died may have left the lake's files.
+    pub(crate) fn times_in_lake(&self, rows: &[RowId]) -> Result<Vec<(u64, i64)>> {
+        use arrow::array::AsArray;
+        use arrow::datatypes::TimestampMicrosecondType;
+        let time = Arrow::Timestamp(arrow::datatypes::TimeUnit::Microsecond, Some("UTC".into()));
+        let mut all = Vec::with_capacity(rows.len());
+        for found in self.landed()?.fetch(rows, &[(types::TIME, time)])? {
+            let times = found.columns.first().and_then(Option::as_ref);
+            let times = times.and_then(|times| times.as_primitive_opt::<TimestampMicrosecondType>());
+            let times = times.ok_or_else(|| Error::damaged("a file of the lake has no times of arrival"))?;
+            all.extend(
+                found.row_ids.values().iter().map(|row| *row as u64).zip(times.values().iter().copied()),
+            );
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    fn missing(&self, wanted: &[RowId], mut found: Vec<i64>) -> Error {
+        found.sort_unstable();
+        if let Some(twice) = found.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Error::damaged(format!("row {} is in the lake twice", twice[0]));
+        }
+        let missing = wanted.iter().find(|row| found.binary_search(&(row.0 as i64)).is_err());
+        let place = self.landed.as_ref().map(|landed| landed.place()).unwrap_or_default();
+        match missing {
+            Some(row) => Error::damaged(format!("row {row} is in the lake alone, and its files do not have it"))
+                .with("lake", place)
+                .hint("a row that was deleted since is read AS OF an earlier time only until the lake has written its file anew"),
+            None => Error::damaged("the lake gave other rows than were asked for").with("lake", place),
+        }
+    }
+}
+
+impl Parts {
+    /// The last row that the lake alone may have; `None`: there is none.
+    pub fn last_evicted(&self) -> Option<RowId> {
+        self.segments.iter().rev().find(|entry| entry.segment.is_evicted()).map(|e| e.segment.meta().last_row)
+    }
+}
+
+/// A stretch as a part of a table: which of its rows are the table's.
+#[derive(Clone, Debug)]
+pub(crate) struct Lying {
+    pub landed: Arc<dyn Landed>,
+    pub stretch: Stretch,
+    pub segments: Arc<Vec<Entry>>,
+}
+
+impl Lying {
+    /// Whether a row is one that lives and that the lake alone has.
+    fn has(&self, row: u64) -> Result<bool> {
+        let at = self.segments.partition_point(|entry| entry.segment.meta().last_row.0 < row);
+        let Some(entry) = self.segments.get(at).filter(|entry| entry.segment.meta().first_row.0 <= row)
+        else {
+            return Ok(false);
+        };
+        let segment = &entry.segment;
+        Ok(segment.is_evicted() && !entry.deletes.contains(row) && segment.row_ids()?.contains(row))
+    }
+
+    /// Which of these rows are wanted.
+    pub fn mask(&self, row_ids: &Int64Array, rows: &std::ops::Range<u64>) -> Result<Vec<bool>> {
+        let wanted = |row: &i64| {
+            let row = *row as u64;
+            Ok(rows.contains(&row) && self.has(row)?)
+        };
+        row_ids.values().iter().map(wanted).collect()
+    }
+
+    /// The live rows of these ids, at most `limit`, as they lie.
+    pub fn read(
+        &self,
+        rows: &std::ops::Range<u64>,
+        limit: usize,
+        projection: &Projection,
+    ) -> Result<RecordBatch> {
+        let found = self.landed.read(&self.stretch, &wanted(projection))?;
+        let mut mask = self.mask(&found.row_ids, rows)?;
+        let mut left = limit;
+        for wanted in &mut mask {
+            *wanted &= left > 0;
+            left -= usize::from(*wanted);
+        }
+        let batch = projection.of_found(&found)?;
+        if mask.iter().all(|wanted| *wanted) {
+            return Ok(batch);
+        }
+        filter_record_batch(&batch, &mask.into())
+            .map_err(|e| Error::internal(format!("leaving out rows of the lake failed: {e}")))
+    }
+}
