@@ -455,8 +455,8 @@ impl Work<'_> {
 /// Whether files of positions of one partition, or manifests of one kind and spec, can become one.
 pub(crate) fn has_many_files(lake: &Lake) -> bool {
     let mut seen = HashSet::new();
-    let small = lake.manifests.iter().filter(|m| m.file.live_files() < write::MANIFEST_FULL_FILES);
-    if small.into_iter().any(|m| !seen.insert((m.file.spec, m.file.content as u8))) {
+    let mut small = lake.manifests.iter().filter(|m| m.file.live_files() < write::MANIFEST_FULL_FILES);
+    if small.any(|m| !seen.insert((m.file.spec, m.file.content as u8))) {
         return true;
     }
     let mut seen = HashSet::new();

@@ -103,7 +103,10 @@ impl Foreign {
         // A table read at an older snapshot has the columns that it had then.
         let schema_id = of.and_then(|of| of.schema_id).filter(|_| snapshot.is_some());
         let schema = match schema_id {
-            Some(id) => parsed.schemas.iter().find(|schema| schema["schema-id"] == json!(id)),
+            Some(id) => {
+                let mut schemas = parsed.schemas.iter().map(|schema| &**schema);
+                schemas.find(|schema| schema["schema-id"] == json!(id))
+            }
             None => parsed.schema(),
         };
         let schema =

@@ -151,7 +151,7 @@ impl Work<'_> {
             is_last &= jobs.len() <= before + 1;
             let merged: HashSet<usize> =
                 jobs[before..].iter().flat_map(|job: &Job| job.files.iter().copied()).collect();
-            let alone = group.files.iter().filter(|at| mostly_deleted(**at) && !merged.contains(at));
+            let alone = group.files.iter().filter(|at| mostly_deleted(**at) && !merged.contains(*at));
             jobs.extend(alone.map(|at| Job { files: vec![*at], is_merge: group.is_current }));
         }
         let (all, mut bytes) = (jobs.len(), 0);

@@ -194,7 +194,8 @@ impl Source {
     /// Only some of the file's columns are read: where among them this one is.
     pub fn rank(&mut self, roots: &[usize]) {
         if let Source::Stored { at, .. } = self {
-            *at = roots.partition_point(|root| root < at);
+            let stored = *at;
+            *at = roots.partition_point(|root| *root < stored);
         }
     }
 
