@@ -8,8 +8,6 @@ mod shown;
 #[path = "lake/waiting.rs"]
 mod waiting;
 
-use std::sync::Arc;
-
 use common::Running;
 use engine::{ApiKey, Op, Transaction};
 use serde_json::{Value as Json, json};
