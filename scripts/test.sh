@@ -27,6 +27,7 @@ fi
 if [[ "$lake" = ready\ * ]]; then
     phase "lake read by others" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop"
     phase "Iceberg catalog, PyIceberg and DuckDB" "${lake#ready }" tests/catalog/readers.py "$POLYNYA_BIN" "$target/catalog-scratch"
+    phase "tables of others imported" "${lake#ready }" tests/lake/imports.py "$POLYNYA_BIN" "$target/imports-scratch"
     phase "lake in an object store" "${lake#ready }" tests/lake/objects.py "$POLYNYA_BIN" "$target/objects-scratch"
     phase "lake in another catalog" "${lake#ready }" tests/lake/catalog.py "$POLYNYA_BIN" "$target/elsewhere-scratch"
 else

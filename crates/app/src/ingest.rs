@@ -8,13 +8,14 @@
 mod csv;
 mod declared;
 mod lines;
-mod parquet;
+pub mod parquet;
 mod piece;
 mod resume;
 mod source;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::arrow::array::RecordBatch;
@@ -34,8 +35,9 @@ pub use csv::Declared;
 use csv::Dialect;
 use declared::{check_declared, check_same};
 pub use piece::ARROW;
-use piece::{JSON, Piece, Pieces};
-use resume::Resumed;
+use piece::JSON;
+pub use piece::{PIECE_BYTES, Piece, Pieces};
+pub use resume::{Resumed, standing};
 pub use source::Format;
 use source::Source;
 
@@ -48,6 +50,8 @@ pub struct Job {
     /// From the beginning, whatever was ingested before.
     pub again: bool,
     pub declared: Declared,
+    /// Columns of a Parquet file that are called otherwise in the table: old and new name.
+    pub renames: Vec<(String, String)>,
 }
 
 /// What became of it.
@@ -129,14 +133,39 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
     };
     check_declared(job, dialect.as_ref(), &source.title())?;
     here.shape = dialect.as_ref().map(Dialect::to_text);
+    let read = (!source.is_plain()).then(|| source.read.clone());
+    let (pieces, total) =
+        open_pieces(&mut source, job, format, dialect, here.position as u64, here.line as u64)?;
+    let stream = Stream { title: source.title(), table, pieces, total, read };
+    pump(sink, here, stream, started, bar).await
+}
+
+/// What is cut into pieces, and how far it goes.
+pub struct Stream {
+    /// For messages.
+    pub title: String,
+    pub table: String,
+    pub pieces: Box<dyn Pieces>,
+    /// How much of it there is, in the unit of positions.
+    pub total: Option<u64>,
+    /// How much was read, where positions do not say that.
+    pub read: Option<Arc<AtomicU64>>,
+}
+
+/// Sends piece after piece while the next one is read.
+async fn pump(
+    mut sink: Sink<'_>,
+    mut here: Position,
+    stream: Stream,
+    started: Instant,
+    bar: &ProgressBar,
+) -> Result<Outcome, Stopped> {
+    let Stream { title, table, pieces, total, read } = stream;
     let rows_before = u64::try_from(here.rows).unwrap_or(0);
-    let read = source.read.clone();
-    let (pieces, total) = open_pieces(&mut source, format, dialect, here.position as u64, here.line as u64)?;
     style(bar, total);
-    bar.set_prefix(source.title());
+    bar.set_prefix(title.clone());
 
     let (sender, mut receiver) = mpsc::channel(1);
-    let packed = !source.is_plain();
     let reader = tokio::task::spawn_blocking(move || feed(pieces, &sender));
     let mut rows = 0;
     // Only what has a position can be asked anew where it stands.
@@ -148,25 +177,43 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
         match sink.send(&piece, start, &here, bar).await {
             Ok(stored) => rows += stored,
             Err(error) => {
-                let place = format!("lines {first_line} to {} of {}", piece.line, source.title());
+                let unit = if piece.content_type == ARROW { "rows" } else { "lines" };
+                let place = format!("{unit} {first_line} to {} of {title}", piece.line);
                 let placed = Error::new(error.kind(), format!("{place}: {}", error.message()));
                 let error = sink.explain(placed, error.hint_text(), rows_before + rows);
                 return Err(Stopped { error, first });
             }
         }
         first = false;
-        let at = if packed { read.load(Ordering::Relaxed) } else { piece.end };
+        let at = read.as_ref().map_or(piece.end, |read| read.load(Ordering::Relaxed));
         bar.set_position(at);
         let rate = rows as f64 / started.elapsed().as_secs_f64().max(1e-3);
         bar.set_message(format!("{} rows, {} rows/s", grouped(rows_before + rows), grouped(rate as u64)));
     }
     let cut = reader.await.map_err(|error| Error::internal("reading failed").caused_by(error))?;
     let note = cut.map_err(|error| {
-        let message = format!("{}: {}", source.title(), error.message());
+        let message = format!("{title}: {}", error.message());
         sink.explain(Error::new(error.kind(), message), error.hint_text(), rows_before + rows)
     })?;
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Outcome { file: source.title(), table, rows, rows_before, seconds, note })
+    Ok(Outcome { file: title, table, rows, rows_before, seconds, note })
+}
+
+/// Ingests what is no file, from where `resumed` says that it stands; without one, to a server that keeps no position, from
+/// the beginning.
+pub async fn stream(
+    door: &mut Door,
+    resumed: Option<Resumed>,
+    stream: Stream,
+    bar: &ProgressBar,
+) -> Result<Outcome> {
+    let started = Instant::now();
+    let sink = match (resumed, door.control()) {
+        (Some(resumed), Some(control)) => Sink::Once(control, Box::new(resumed)),
+        _ => Sink::Plain(door.client(), stream.table.clone()),
+    };
+    let here = sink.position();
+    pump(sink, here, stream, started, bar).await.map_err(|stopped| stopped.error)
 }
 
 /// Where pieces go.
@@ -272,6 +319,7 @@ async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> 
 /// The source being cut, and how much there is of it in the unit of positions.
 fn open_pieces(
     source: &mut Source,
+    job: &Job,
     format: Format,
     dialect: Option<Dialect>,
     position: u64,
@@ -284,7 +332,7 @@ fn open_pieces(
                 Error::invalid("Parquet cannot be read from standard input: its index is at its end")
                     .hint("save it to a file")
             })?;
-            let file = parquet::Parquet::open(&path, position)?;
+            let file = parquet::Parquet::open(&path, position, &job.renames)?;
             let rows = file.rows;
             return Ok((Box::new(file), Some(rows)));
         }
@@ -374,7 +422,7 @@ fn style(bar: &ProgressBar, total: Option<u64>) {
 }
 
 /// A batch as the bytes of an Arrow IPC stream.
-fn arrow_stream(batch: &RecordBatch) -> Result<Bytes> {
+pub fn arrow_stream(batch: &RecordBatch) -> Result<Bytes> {
     let failed = |error| Error::internal("rows cannot be written as Arrow").caused_by(error);
     let mut writer =
         ::arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).map_err(failed)?;

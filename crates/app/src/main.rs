@@ -21,6 +21,7 @@ mod config;
 mod control;
 mod doctor;
 mod door;
+mod import;
 mod ingest;
 mod job;
 mod logging;

@@ -112,7 +112,7 @@ impl Service {
             lake::Options { catalog: warehouse::catalog(config, engine.env())?, ..lake_options };
         let lake = Arc::new(lake::Materializer::new(lake_options));
         let lake_reads = Some(lake.reads());
-        engine.register(lake)?;
+        engine.register(lake.clone())?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
         // A command alone publishes nothing.
@@ -136,6 +136,7 @@ impl Service {
                 .chain(syslog.iter().map(crate::syslog::part))
                 .collect(),
             search: Some(search.clone()),
+            lake: Some(lake),
             catalog: (!private).then_some(catalog),
             lake_reads,
             catalog_defaults: warehouse::catalog_defaults(config),

@@ -15,6 +15,7 @@ use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
 use crate::cold;
 use crate::derive;
+use crate::erase::{self, Done, Erasure};
 use crate::evict;
 use crate::expire;
 use crate::forget;
@@ -29,10 +30,11 @@ enum Task {
     Seal { snapshot: Arc<table::Snapshot> },
     Compact { snapshot: Arc<table::Snapshot>, inputs: Vec<SegmentId> },
     Manifest,
-    Remove { table: TableId, segment: SegmentId },
+    Remove { table: TableId, segment: SegmentId, bytes: u64 },
     Derive(derive::Task),
     Expire(expire::Task),
     Forget(forget::Task),
+    Erase(Arc<Erasure>, erase::Next),
     Compress(cold::Task),
     Evict(evict::Task),
     Leftover(Leftover),
@@ -65,7 +67,8 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
         let evict = evict::again(shared, &shared.root.load(), &background, now);
         let obsolete = obsolete_again(&background, now);
-        let due = [failed, derive, expire, forget, cold, evict, obsolete];
+        let erase = erase::again(&background);
+        let due = [failed, derive, expire, forget, cold, evict, obsolete, erase];
         let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
@@ -111,12 +114,12 @@ pub(crate) struct Under {
     shared: Arc<Shared>,
     what: What,
     ended: bool,
-    sealing: Sealing,
+    pub(crate) sealing: Sealing,
 }
 
 /// Bytes of a head that a seal has written. They are no debt any more: writers are paced by how a seal gets on, not by when
 /// it ends.
-struct Sealing {
+pub(crate) struct Sealing {
     shared: Arc<Shared>,
     bytes: u64,
     /// The head's.
@@ -255,6 +258,14 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(task.what());
             return Some(Task::Derive(task));
         }
+        if let Some((erasure, next)) = erase::next(&root, &mut background, now) {
+            background.begin(match &next {
+                erase::Next::Forget(task) => task.what(),
+                erase::Next::Seal(table) => What::Table(table.def().id),
+                erase::Next::Rewrite(table, _) => What::Compact(table.def().id),
+            });
+            return Some(Task::Erase(erasure, next));
+        }
         if background.may(What::Manifest, now) && manifest_due(shared, &root, &background, now) {
             background.begin(What::Manifest);
             return Some(Task::Manifest);
@@ -333,6 +344,12 @@ fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Dura
         return false;
     }
     let written = stats.bytes_written.saturating_sub(background.manifest_log_bytes);
+    // Who erases waits for what a manifest still names.
+    let awaited = !background.erasing.is_empty()
+        && background.obsolete.iter().any(|obsolete| !shared.manifest_covers(obsolete.since));
+    if awaited {
+        return true;
+    }
     let waited = background.obsolete_since.is_some_and(|since| now >= since + OBSOLETE_WAIT);
     written >= shared.options.log.file_bytes
         || !background.obsolete.is_empty() && (written >= 1 << 20 || waited)
@@ -393,8 +410,10 @@ fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
     };
     let position = background.obsolete.iter().position(unused)?;
     let obsolete = background.obsolete.swap_remove(position);
-    shared.counters.held_bytes.take(obsolete.segment.meta().bytes);
-    Some(Task::Remove { table: obsolete.table, segment: obsolete.segment.id() })
+    let (bytes, segment) = (obsolete.segment.meta().bytes, obsolete.segment.id());
+    shared.counters.held_bytes.take(bytes);
+    background.removing.push((obsolete.table, segment));
+    Some(Task::Remove { table: obsolete.table, segment, bytes })
 }
 
 fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
@@ -469,6 +488,7 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             shared.counters.forgotten.add(1);
             hand_over(shared, task.edit(), under)
         }
+        Task::Erase(erasure, next) => erase::run(shared, &erasure, next),
         Task::Evict(task) => {
             let under = Under::way(shared, task.what());
             evict::run(shared, task, under)
@@ -483,9 +503,20 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             under.end(false);
             removed
         }
-        Task::Remove { table, segment } => {
+        Task::Remove { table, segment, bytes } => {
             let dir = segment::table_dir(&shared.dir, table);
-            segment::remove_files(&shared.env, &dir, segment)?;
+            let removed = segment::remove_files(&shared.env, &dir, segment);
+            let mut background = shared.background.lock();
+            background.removing.retain(|removing| *removing != (table, segment));
+            if let Some(erasure) = background.erasing.get(&table) {
+                match &removed {
+                    Ok(()) => erasure.did(Done::Removed { bytes }),
+                    // Not tried again: what nothing names goes when the database is opened.
+                    Err(error) => erasure.end(Err(error.clone())),
+                }
+            }
+            drop(background);
+            removed?;
             shared.counters.removed_segments.add(1);
             Ok(())
         }
@@ -493,7 +524,7 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
 }
 
 /// Writes the head's rows below `below` into a segment.
-fn seal(
+pub(crate) fn seal(
     shared: &Arc<Shared>,
     snapshot: &table::Snapshot,
     below: RowId,
@@ -553,7 +584,7 @@ fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::Kept>) {
 }
 
 /// How what is merged is written: compressed if all of it was, so that it need not be compressed again.
-fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> Form {
+pub(crate) fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> Form {
     match shared.options.zstd_after {
         Some(_) => compaction::form_of(snapshot, inputs),
         None => Form::Plain,

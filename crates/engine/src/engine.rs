@@ -17,6 +17,7 @@ use crate::backup::{self, Backup, Progress};
 use crate::core::Core;
 use crate::counters::Status;
 use crate::derive;
+use crate::erase;
 use crate::inbox::{Done, Request};
 use crate::open;
 use crate::options::Options;
@@ -543,6 +544,7 @@ impl Inner {
             background::await_short_log(&shared, CLOSE_PATIENCE);
         }
         shared.closing.store(true, Ordering::Release);
+        erase::close(&mut shared.background.lock());
         shared.transactions.close();
         shared.arrivals.tell();
         shared.preallocator.stop();

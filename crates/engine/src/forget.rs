@@ -23,6 +23,18 @@ pub(crate) struct Task {
 }
 
 impl Task {
+    /// All that is kept of a table's past, and whatever ended up to a commit.
+    pub fn all_of(table: &Snapshot, lsn: Lsn) -> Task {
+        let (segments, ends): (Vec<SegmentId>, Vec<Lsn>) =
+            table.past_segments().map(|(segment, last_end)| (segment.id(), last_end)).unzip();
+        let floor = ends.into_iter().max().unwrap_or_default().max(lsn);
+        Task { table: table.def().id, segments, floor }
+    }
+
+    pub fn segments(&self) -> u64 {
+        self.segments.len() as u64
+    }
+
     pub fn what(&self) -> What {
         What::Table(self.table)
     }

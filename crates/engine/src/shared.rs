@@ -14,6 +14,7 @@ use vfs::{Condvar, Env, Lock, Mutex};
 use crate::archive::Archive;
 use crate::arrivals::Arrivals;
 use crate::counters::Counters;
+use crate::erase::Erasure;
 use crate::inbox::Inbox;
 use crate::interactive::Registry;
 use crate::options::Options;
@@ -90,6 +91,8 @@ pub(crate) struct Background {
     pub sealed_live: BTreeMap<TableId, u64>,
     /// Replaced segments whose files wait for the last reader and for a manifest at or above the lsn.
     pub obsolete: Vec<Obsolete>,
+    /// Segments whose files are being removed.
+    pub removing: Vec<(TableId, SegmentId)>,
     /// Since when one of them has waited for a manifest, on the machine's monotonic clock.
     pub obsolete_since: Option<Duration>,
     pub manifest_running: bool,
@@ -115,6 +118,8 @@ pub(crate) struct Background {
     pub expiring: BTreeSet<TableId>,
     /// When tables are looked at again for old rows, on the machine's monotonic clock.
     pub expire_due: BTreeMap<TableId, Duration>,
+    /// Rows that ended are being erased, one erasure for each table.
+    pub erasing: BTreeMap<TableId, Arc<Erasure>>,
     /// Tables of which a segment is being evicted.
     pub evicting: BTreeSet<TableId>,
     /// When the next may be, on the machine's monotonic clock.

@@ -9,6 +9,7 @@ mod cold;
 mod columns;
 mod concurrent;
 mod derived;
+mod erased;
 mod flips;
 mod interactive;
 mod interactive_model;

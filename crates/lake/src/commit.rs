@@ -42,6 +42,10 @@ pub(crate) struct Committed {
     pub rewritten: u64,
     pub rows_erased: u64,
     pub snapshots_dropped: u64,
+    /// No file of it names a row that is deleted by now, and no snapshot but its own is left.
+    pub is_cleared: bool,
+    /// All that was to be written anew is, of the files that there were.
+    pub is_whole: bool,
 }
 
 /// What a commit is for.
@@ -52,6 +56,10 @@ pub(crate) enum Purpose {
     Adopt,
     /// Nothing that names a row that is deleted by now is to be left: neither a file nor a snapshot.
     Erase,
+    /// Files, positions and manifests are to be as few as can be, whether or not that pays by now.
+    Merge,
+    /// Snapshots that grew old are to go.
+    Expire,
 }
 
 /// Lands what `table` has beyond `from`, which is where `base` stands (its own position, or one behind it at which the
@@ -199,8 +207,14 @@ impl Work<'_> {
         let lsn = self.table.lsn();
         let clears = self.purpose == Purpose::Erase && is_whole;
         self.describes = is_new && base.data.iter().any(|live| !self.undescribed(&live.entry).is_empty());
-        let tells_otherwise = self.describes || clears && (self.has_traces() || self.has_doubtful());
-        if changed.is_empty() && !tells_otherwise && !is_new && (!clears || base.kept.len() <= 1) {
+        let merges = self.purpose == Purpose::Merge && self.has_many_files();
+        let tells_otherwise =
+            self.describes || merges || clears && (self.has_traces() || self.has_doubtful());
+        let expires = matches!(self.purpose, Purpose::Merge | Purpose::Expire) && {
+            expiry::is_due(base, self.options, base.store.env.clock.now() / 1000)
+        };
+        let is_same = changed.is_empty() && !tells_otherwise && !is_new && !expires;
+        if is_same && (!clears || base.kept.len() <= 1) {
             return Ok(None);
         }
         let lake = match changed.is_empty() && !tells_otherwise {
@@ -209,7 +223,8 @@ impl Work<'_> {
         };
         let snapshots = base.kept.len() as u64 + u64::from(lake.snapshot_id() != base.snapshot_id());
         let snapshots_dropped = snapshots - lake.kept.len() as u64;
-        Ok(Some(Committed { lake, row, rewritten, rows_erased, snapshots_dropped }))
+        let is_cleared = clears;
+        Ok(Some(Committed { lake, row, rewritten, rows_erased, snapshots_dropped, is_cleared, is_whole }))
     }
 
     /// Columns that came after a data file, of which its manifest says nothing. Iceberg does not ask for that; DuckDB 1.4
@@ -241,6 +256,11 @@ impl Work<'_> {
     /// Whether files with whatever rows lie about until the table has moved on.
     fn has_doubtful(&self) -> bool {
         self.base.listed.as_ref().is_some_and(|listed| !listed.doubtful.is_empty())
+    }
+
+    /// Whether files of positions or manifests can be made fewer.
+    fn has_many_files(&self) -> bool {
+        has_many_files(self.base)
     }
 
     /// Deleted rows in files that are written anew.
@@ -445,6 +465,18 @@ impl Work<'_> {
         lake.write_hint()?;
         Ok(lake)
     }
+}
+
+/// Whether files of positions of one partition, or manifests of one kind and spec, can become one.
+pub(crate) fn has_many_files(lake: &Lake) -> bool {
+    let mut seen = HashSet::new();
+    let mut small = lake.manifests.iter().filter(|m| m.file.live_files() < write::MANIFEST_FULL_FILES);
+    if small.any(|m| !seen.insert((m.file.spec, m.file.content as u8))) {
+        return true;
+    }
+    let mut seen = HashSet::new();
+    let mut files = lake.deletes.iter().map(|deletes| &deletes.entry.file);
+    files.any(|file| !seen.insert((file.spec, &*file.partition)))
 }
 
 /// What changes between two snapshots of the lake.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use types::{Error, Lsn, Result, TableId};
+use types::{Error, Kind, Lsn, Result, TableId};
 use vfs::{Mutex, Rank};
 
 /// What an erasure came to.
@@ -27,6 +27,9 @@ pub struct Erased {
     /// Files that were removed, of data, positions and metadata, and their size.
     pub files_removed: u64,
     pub bytes_removed: u64,
+    /// Files beside them that another program wrote and nothing names, with rows that are all in the table: what it may be
+    /// about to commit. Others of them are removed.
+    pub foreign_files: u64,
 }
 
 /// Hears how it went, once.
@@ -41,7 +44,12 @@ struct Request {
     lsn: Lsn,
     told: Vec<Told>,
     so_far: Erased,
+    /// A commit holds nothing of what was deleted by then, and what only those before it needed is being removed.
+    cleared: Option<Lsn>,
 }
+
+/// Who may wait for one table.
+const WAITING_MAX: usize = 64;
 
 impl Default for Requests {
     fn default() -> Self {
@@ -59,6 +67,10 @@ impl Requests {
     pub fn add(&self, table: TableId, lsn: Lsn, told: Told) {
         let mut requests = self.0.lock();
         let request = requests.entry(table).or_default();
+        if request.told.len() >= WAITING_MAX {
+            drop(requests);
+            return told(Err(Error::new(Kind::Busy, "too many wait for an erasure of this table already")));
+        }
         request.lsn = request.lsn.max(lsn);
         request.told.push(told);
     }
@@ -72,6 +84,22 @@ impl Requests {
         self.0.lock().get(&table).is_some_and(|request| request.lsn <= lsn)
     }
 
+    /// A commit was made that names nothing of what was deleted up to `lsn`.
+    pub fn clear(&self, table: TableId, lsn: Lsn) {
+        if let Some(request) = self.0.lock().get_mut(&table) {
+            request.cleared = Some(lsn);
+        }
+    }
+
+    /// Up to where the lake was cleared, if that is what was asked for. Rows and deletes that came since are no matter of it:
+    /// a table that is written all the time would never be done.
+    pub fn cleared(&self, table: TableId) -> Option<Lsn> {
+        self.0
+            .lock()
+            .get(&table)
+            .and_then(|request| request.cleared.filter(|cleared| *cleared >= request.lsn))
+    }
+
     /// Adds to what was done.
     pub fn add_up(&self, table: TableId, done: Erased) {
         if let Some(request) = self.0.lock().get_mut(&table) {
@@ -81,6 +109,7 @@ impl Requests {
             sum.snapshots_dropped += done.snapshots_dropped;
             sum.files_removed += done.files_removed;
             sum.bytes_removed += done.bytes_removed;
+            sum.foreign_files += done.foreign_files;
         }
     }
 

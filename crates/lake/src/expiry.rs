@@ -12,17 +12,9 @@ use crate::state::Lake;
 /// Lets go of old snapshots, metadata files and schemas in a lake that is about to be committed; what only they needed
 /// becomes its garbage, to be removed once the commit is durable and published.
 pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<()> {
-    let snapshots = &lake.metadata.snapshots;
-    let count = snapshots.len();
-    let oldest_ms = now_ms - i64::try_from(options.snapshot_age_min.as_millis()).unwrap_or(i64::MAX);
-    let mut expired = 0;
-    while expired + options.snapshots_min.max(1) < count
-        && (snapshots[expired].timestamp_ms < oldest_ms || count - expired > options.snapshots_max.max(1))
-    {
-        expired += 1;
-    }
+    let expired = expired(lake, options, now_ms);
     if expired > 0 {
-        let ids: HashSet<i64> = snapshots[..expired].iter().map(|s| s.snapshot_id).collect();
+        let ids: HashSet<i64> = lake.metadata.snapshots[..expired].iter().map(|s| s.snapshot_id).collect();
         forget(lake, &ids)?;
     }
     let log = &mut lake.metadata.metadata_log;
@@ -34,6 +26,25 @@ pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<
     }
     forget_schemas(lake);
     Ok(())
+}
+
+/// Whether a snapshot has grown old since the last commit.
+pub(crate) fn is_due(lake: &Lake, options: &Options, now_ms: i64) -> bool {
+    expired(lake, options, now_ms) > 0
+}
+
+/// How many of the oldest snapshots are not kept any more.
+fn expired(lake: &Lake, options: &Options, now_ms: i64) -> usize {
+    let snapshots = &lake.metadata.snapshots;
+    let count = snapshots.len();
+    let oldest_ms = now_ms - i64::try_from(options.snapshot_age_min.as_millis()).unwrap_or(i64::MAX);
+    let mut expired = 0;
+    while expired + options.snapshots_min.max(1) < count
+        && (snapshots[expired].timestamp_ms < oldest_ms || count - expired > options.snapshots_max.max(1))
+    {
+        expired += 1;
+    }
+    expired
 }
 
 /// Lets go of all but the snapshot and the metadata file that are about to be committed.

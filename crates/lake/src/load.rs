@@ -66,10 +66,7 @@ impl Lake {
         }
         let position = metadata.position().map_err(in_file)?;
         let lake = Lake::assemble(store, dir, version, metadata, position, shared, None).map_err(in_file)?;
-        let is_ours = |sub: &str, name: &str| SWEPT.iter().any(|(of, ours)| *of == sub && ours(name));
-        for path in lake.unnamed(&is_ours)? {
-            store.remove(&path)?;
-        }
+        lake.sweep()?;
         lake.write_hint()?;
         Ok(Some(lake))
     }
@@ -198,6 +195,52 @@ impl Lake {
         Ok(())
     }
 
+    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1). Not
+    /// to be called while a commit is under way. Tells how many they are and how large, and what is there of others that
+    /// nothing names: they may be about to commit it, or it was in the table once, and nobody can tell after a crash.
+    pub(crate) fn sweep(&self) -> Result<Swept> {
+        // What readers hold goes later, and so does what a request of an earlier process may still come to name.
+        let mut held = self.cache.1.files();
+        held.extend(self.listed.iter().flat_map(|listed| listed.doubtful.iter().cloned()));
+        let mut swept = Swept::default();
+        for file in self.unnamed()? {
+            if held.contains(&file.path) {
+                swept.held += 1;
+            } else if !file.is_ours {
+                swept.foreign.push(file.path);
+            } else {
+                self.store.remove(&file.path)?;
+                swept.files += 1;
+                swept.bytes += file.bytes;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// The files of a table that nothing names.
+    pub(crate) fn unnamed(&self) -> Result<Vec<Unnamed>> {
+        let named = self.named()?;
+        let mut unnamed = Vec::new();
+        for (sub, is_file) in SWEPT {
+            let top = self.dir.join(sub);
+            let mut dirs = vec![top.clone()];
+            while let Some(dir) = dirs.pop() {
+                for entry in self.store.list(&dir)? {
+                    let path = dir.join(&entry.name);
+                    if entry.is_dir {
+                        if is_deep(sub, &self.dir, &path) {
+                            dirs.push(path);
+                        }
+                    } else if is_file(&entry.name) && !named.contains(&path) {
+                        let is_ours = dir == top && is_named_as_ours(&entry.name);
+                        unnamed.push(Unnamed { path, bytes: entry.len, is_ours });
+                    }
+                }
+            }
+        }
+        Ok(unnamed)
+    }
+
     /// All files that something names which is kept.
     pub(crate) fn named(&self) -> Result<BTreeSet<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
@@ -222,30 +265,43 @@ impl Lake {
         }
         Ok(named)
     }
+}
 
-    /// Files that nothing names: what a killed commit left, what a killed removal did not get to (G1). Those of other
-    /// programs too where `is_ours`, told the directory and the name, takes them for ours: some were in the table once, and what was erased must not be left in one.
-    pub(crate) fn unnamed(&self, is_ours: &dyn Fn(&str, &str) -> bool) -> Result<Vec<PathBuf>> {
-        let mut named = self.named()?;
-        // What readers hold that nothing names any more goes later.
-        named.extend(self.cache.1.files());
-        let mut unnamed = Vec::new();
-        for (sub, _) in SWEPT {
-            let mut dirs = vec![self.dir.join(sub)];
-            while let Some(dir) = dirs.pop() {
-                for entry in self.store.list(&dir)? {
-                    let path = dir.join(&entry.name);
-                    match entry.is_dir {
-                        true if is_deep(sub, &self.dir, &path) => dirs.push(path),
-                        true => {}
-                        false if is_ours(sub, &entry.name) && !named.contains(&path) => unnamed.push(path),
-                        false => {}
-                    }
-                }
-            }
-        }
-        Ok(unnamed)
-    }
+/// A file that nothing names.
+#[derive(Debug)]
+pub(crate) struct Unnamed {
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// Its name is one that this program gives.
+    pub is_ours: bool,
+}
+
+/// What a look for files that nothing names came to.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// Of ours: removed.
+    pub files: u64,
+    pub bytes: u64,
+    /// Held by readers, and so still there.
+    pub held: u64,
+    /// Of other programs: still there.
+    pub foreign: Vec<PathBuf>,
+}
+
+/// Whether a file has a name as this program gives them. Others may have files of their own in a table's directory.
+fn is_named_as_ours(name: &str) -> bool {
+    name.ends_with(files::TEMPORARY) || version_of(name).is_some() || is_named_by_commit(name)
+}
+
+/// Whether a file has a name as commits give them: a snapshot's id and a number.
+fn is_named_by_commit(name: &str) -> bool {
+    let known = ["parquet", "deletes.parquet", "avro", "list.avro"];
+    let Some((stem, suffix)) = name.split_once('.') else { return false };
+    let Some((snapshot, number)) = stem.split_once('-') else { return false };
+    known.contains(&suffix)
+        && snapshot.len() == 16
+        && snapshot.bytes().all(|b| b.is_ascii_hexdigit())
+        && number.parse::<u32>().is_ok()
 }
 
 /// Whether a file of such a name is a table's.

@@ -1,6 +1,9 @@
 //! The lake as a materializer: when a commit is due, and what is found again after a restart.
 
+mod care;
+
 use std::collections::BTreeSet;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use vfs::{Env, Mutex, Rank};
 
 use crate::commit::{self, Purpose};
 use crate::create;
-use crate::erase::{Erased, Requests, Told};
+use crate::erase::{Erased, Requests};
 use crate::files;
 use crate::kept::{Counts, Reads, Slots};
 use crate::landed;
@@ -27,6 +30,7 @@ use crate::rest;
 use crate::schema::Columns;
 use crate::state::{Lake, Shared};
 use crate::store::Store;
+use crate::upkeep::{Depth, Orphans, Tasks};
 
 /// Lands tables in the warehouse. See the crate.
 pub struct Materializer {
@@ -34,10 +38,18 @@ pub struct Materializer {
     shared: Shared,
     owners: Owners,
     erasures: Requests,
+    upkeep: Tasks,
+    orphans: Orphans,
     /// What readers of evicted rows keep.
     slots: Arc<Slots>,
     /// Tables whose lake was found as another version of this program defined it: they need a step, though nothing changed.
     outdated: Mutex<BTreeSet<TableId>>,
+}
+
+impl fmt::Debug for Materializer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Materializer").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 /// The name of its checkpoints.
@@ -60,6 +72,8 @@ impl Materializer {
             shared: Shared::default(),
             owners: Owners::default(),
             erasures: Requests::default(),
+            upkeep: Tasks::default(),
+            orphans: Orphans::default(),
             outdated: Mutex::new(Rank::new(62, "lake definitions"), BTreeSet::new()),
         }
     }
@@ -76,13 +90,6 @@ impl Materializer {
     /// Tells the same to whoever does not have this.
     pub fn reads(&self) -> Reads {
         Reads(self.slots.clone())
-    }
-
-    /// Asks that rows of a table which were deleted up to `lsn` are in no file of its lake any more, nor in any snapshot.
-    /// The engine then has to be hurried (`Engine::hurry`), so that a step looks; `told` hears how it went from the thread
-    /// that did it, and must not wait for anything there.
-    pub fn erase(&self, table: TableId, lsn: Lsn, told: Told) {
-        self.erasures.add(table, lsn, told);
     }
 
     /// The directory of a table's lake.
@@ -219,17 +226,28 @@ impl Materializer {
         let columns = base.columns_of(table.def())?;
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
-        let erases = self.erasures.is_due(id, table.lsn());
+        // What is published names nothing that is to go; now nothing of it lies about either, or readers hold it still, ten
+        // minutes at most. Rows land meanwhile.
+        let mut is_held = false;
+        if let Some(lsn) = self.erasures.cleared(id) {
+            is_held = !self.end_erasure(id, &base, table, lsn)?;
+        }
+        let erases = !is_held && self.erasures.is_due(id, table.lsn());
+        let mut upkeep = self.upkeep.depth(id).filter(|_| !erases);
+        if upkeep.is_some() && self.upkeep.is_tidy(id) {
+            self.end_upkeep(&place.env, id, &base)?;
+            upkeep = None;
+        }
         self.outdated.lock().remove(&id);
         if !lacks.schema
             && let Some(adopted) = self.adopt(table, from, &base, &columns, lacks, budget)?
         {
             return Ok(Progress::Advanced(adopted));
         }
-        if !lacks.any() && !erases {
-            return Ok(Progress::UpToDate);
+        if !lacks.any() && !erases && upkeep.is_none() {
+            return Ok(rest(is_held));
         }
-        if !budget.urgent && !lacks.schema && !erases {
+        if !budget.urgent && !lacks.schema && !erases && upkeep.is_none() {
             let wait = self.wait(&place.env, &base, table, lacks.rows.max(lacks.deletes));
             if !wait.is_zero() {
                 return Ok(Progress::Later(wait));
@@ -239,7 +257,15 @@ impl Materializer {
         if !base.is_there()? {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
-        let purpose = if erases { Purpose::Erase } else { Purpose::Land };
+        let purpose = match upkeep {
+            _ if erases => Purpose::Erase,
+            None => Purpose::Land,
+            Some(Depth::Whole) => Purpose::Merge,
+            Some(Depth::Expire) => Purpose::Expire,
+        };
+        if upkeep.is_some() {
+            self.upkeep.begin(id, base.extent());
+        }
         let made =
             commit::commit(&base, table, &from.checkpoint, &columns, &self.options, purpose, budget.tick);
         let made = made.map_err(|error| match is_missing(&error) {
@@ -251,17 +277,18 @@ impl Materializer {
         })?;
         let Some(made) = made else {
             if erases {
-                // What is published names nothing that is to go; now nothing of it lies about either.
-                let held = self.shared.cache.1.files();
-                let (files_removed, bytes_removed) = base.garbage.remove(&base.store, &held, true)?;
-                self.erasures.add_up(id, Erased { files_removed, bytes_removed, ..Erased::default() });
-                if !base.garbage.is_empty() {
-                    // A reader holds some of them still, ten minutes at most.
+                if !self.end_erasure(id, &base, table, table.lsn())? {
+                    self.erasures.clear(id, table.lsn());
                     return Ok(Progress::Later(LOOK_EVERY));
                 }
-                self.erasures.end(id, table.lsn(), Ok(()));
                 if !lacks.any() {
                     return Ok(Progress::UpToDate);
+                }
+            }
+            if upkeep.is_some() {
+                self.end_upkeep(&place.env, id, &base)?;
+                if !lacks.any() {
+                    return Ok(rest(is_held));
                 }
             }
             // Rows that came and went: nothing to land, and nothing that must be looked at again.
@@ -281,6 +308,17 @@ impl Materializer {
                 ..Erased::default()
             };
             self.erasures.add_up(id, done);
+            if made.is_cleared {
+                self.erasures.clear(id, table.lsn());
+            }
+        }
+        if upkeep.is_some() {
+            self.upkeep.add_up(id, |sum| {
+                sum.commits += 1;
+                sum.files_rewritten += made.rewritten;
+                sum.snapshots_expired += made.snapshots_dropped;
+            });
+            self.upkeep.committed(id, made.is_whole);
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
@@ -342,6 +380,11 @@ impl Materializer {
         }
         Ok(None)
     }
+}
+
+/// Nothing is missing; but what readers hold is looked at again.
+fn rest(is_held: bool) -> Progress {
+    if is_held { Progress::Later(LOOK_EVERY) } else { Progress::UpToDate }
 }
 
 /// `warehouse/namespace/table`.
@@ -471,7 +514,10 @@ impl table::materializer::Materializer for Materializer {
 
     fn is_asked(&self, def: &TableDef) -> bool {
         let id = def.id;
-        self.erasures.is_asked(id) || self.shared.offers.is_asked(id) || self.outdated.lock().contains(&id)
+        self.erasures.is_asked(id)
+            || self.upkeep.depth(id).is_some()
+            || self.shared.offers.is_asked(id)
+            || self.outdated.lock().contains(&id)
     }
 
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
@@ -505,6 +551,7 @@ impl table::materializer::Materializer for Materializer {
         let outcome = self.step(place, table, from, budget);
         if let Err(error) = &outcome {
             self.erasures.end(def.id, table.lsn(), Err(error.clone()));
+            self.upkeep.end(def.id, Err(error.clone()));
             self.shared.offers.fail(def.id, error);
         }
         if let Some(lake) = from.and_then(|from| from.published::<Lake>()) {
@@ -542,8 +589,13 @@ impl table::materializer::Materializer for Materializer {
         };
         let Some(_lease) = self.owners.take(&dir, table) else { return Ok(()) };
         let erases = self.erasures.is_asked(table);
+        let counts = erases || self.upkeep.depth(table).is_some();
         let held = self.shared.cache.1.files();
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, erases)?;
+        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, counts)?;
+        self.upkeep.add_up(table, |sum| {
+            sum.files_removed += files_removed;
+            sum.bytes_removed += bytes_removed;
+        });
         if erases {
             self.erasures.add_up(table, Erased { files_removed, bytes_removed, ..Erased::default() });
         }
@@ -555,7 +607,8 @@ impl table::materializer::Materializer for Materializer {
         if let Some(id) = table_of(place) {
             let why = Error::invalid("the table's lake was turned off");
             self.shared.offers.drop_of(id, &why);
-            self.erasures.end(id, Lsn(u64::MAX), Err(why));
+            self.erasures.end(id, Lsn(u64::MAX), Err(why.clone()));
+            self.upkeep.end(id, Err(why));
         }
         Ok(())
     }
@@ -578,8 +631,11 @@ impl table::materializer::Materializer for Materializer {
         let id = table_of(place);
         if let Some((full_name, id)) = full_name.zip(id) {
             self.erasures.drop_of(id);
+            let gone = "the table was dropped, and its lake with it";
+            self.upkeep.end(id, Err(Error::not_found(gone)));
             self.shared.offers.drop_of(id, &Error::not_found("the table was dropped"));
             let dir = table_dir(&self.options.warehouse, &full_name);
+            self.orphans.drop_of(id, &dir);
             // A table of the same name may have been made since.
             if let Some(mut lease) = self.owners.take(&dir, id) {
                 lease.ends = true;

@@ -14,6 +14,7 @@ use serde_json::{Map, Value as Json, json};
 use types::{Error, Kind, Lsn, Result, RowId, TableId};
 
 use crate::layout::Layout;
+pub(crate) use layout::UNSORTED;
 
 /// The table's position in its table property and in each snapshot's summary (K1).
 pub const ROW: &str = "polynya.row";

@@ -51,6 +51,12 @@ pub struct Options {
     pub snapshots_max: usize,
     /// Metadata files that stay besides the current one.
     pub metadata_files_max: usize,
+    /// A table without a commit for so long gets its small files merged to the end.
+    pub quiet_after: Duration,
+    /// How often it is looked for files that nothing names.
+    pub sweep_every: Duration,
+    /// Those that another program wrote are removed once they have been seen for so long.
+    pub orphans_after: Duration,
 }
 
 impl Options {
@@ -84,6 +90,9 @@ impl Options {
             snapshot_age_min: Duration::from_secs(600),
             snapshots_max: 1_000,
             metadata_files_max: 20,
+            quiet_after: Duration::from_secs(3_600),
+            sweep_every: Duration::from_secs(6 * 3_600),
+            orphans_after: Duration::from_secs(3 * 24 * 3_600),
         }
     }
 }

@@ -215,6 +215,11 @@ impl Lake {
         self.metadata.has_schema(&columns.iceberg) && self.metadata.has_layout(&columns.layout)
     }
 
+    /// The partition specs of its files.
+    pub fn specs(&self) -> &Specs {
+        &self.specs
+    }
+
     /// Rows that a reader of the current snapshot gets.
     pub fn rows(&self) -> u64 {
         self.data.iter().map(|live| live.entry.file.rows - live.deleted).sum()

@@ -14,4 +14,5 @@ mod names;
 mod outside;
 mod remote;
 mod rest;
-mod support;
+pub(crate) mod support;
+mod upkeep;

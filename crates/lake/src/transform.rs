@@ -119,14 +119,21 @@ fn times(
 /// Year and month (1 to 12) of a day since 1970, in the Gregorian calendar also before it was introduced. The year is
 /// taken to begin in March, so that the day that comes and goes is its last.
 fn civil(days: i64) -> (i64, i64) {
+    let (year, month, _) = date(days);
+    (year, month)
+}
+
+/// Year, month and day.
+pub(crate) fn date(days: i64) -> (i64, i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let from_march_0 = days + 719_468;
     let (era, day) = (from_march_0.div_euclid(DAYS_OF_400_YEARS), from_march_0.rem_euclid(DAYS_OF_400_YEARS));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
     let (year, month) = (year + era * 400, month + 3);
-    if month > 12 { (year + 1, month - 12) } else { (year, month) }
+    if month > 12 { (year + 1, month - 12, day) } else { (year, month, day) }
 }
 
 fn bucket(column: &ArrayRef, count: u32) -> Result<ArrayRef> {

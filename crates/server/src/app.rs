@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::record::Recorder;
 use crate::routes::copy::Copies;
 use crate::routes::iceberg::Catalog;
+use crate::routes::lake::erase::Erasures;
 use crate::storm::Storm;
 use crate::telemetry::Telemetry;
 use crate::work::Pool;
@@ -26,6 +27,8 @@ pub struct App {
     pub copies: Copies,
     /// Held by who makes a cursor.
     pub cursors: tokio::sync::Mutex<()>,
+    /// What is or was erased.
+    pub erasures: Erasures,
     /// The Iceberg REST catalog; without it its routes answer 404.
     pub catalog: Option<Arc<Catalog>>,
     pub recorder: Recorder,

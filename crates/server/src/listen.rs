@@ -63,6 +63,7 @@ impl Server {
             work: Pool::start(options.work_threads, options.work_queue_max)?,
             copies: Copies::new(&options),
             cursors: tokio::sync::Mutex::default(),
+            erasures: Default::default(),
             catalog: options
                 .catalog
                 .clone()
@@ -84,6 +85,7 @@ impl Server {
         runtime.spawn(sweep(app.clone(), connections));
         runtime.spawn(live::run(app.clone()));
         runtime.spawn(live::follow(app.clone()));
+        runtime.spawn(crate::routes::lake::maintain::run(app.clone()));
         if let Some(notes) = notes {
             runtime.spawn(record::run(app.clone(), notes));
         }

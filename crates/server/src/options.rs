@@ -57,6 +57,8 @@ pub struct Options {
     pub owner_hash: Option<[u8; 32]>,
     /// Keyword search; without it its routes answer 404.
     pub search: Option<query::Search>,
+    /// What lands tables, if anything does: asked for erasures and maintenance.
+    pub lake: Option<Arc<lake::Materializer>>,
     /// Where the Iceberg REST catalog keeps tables of others; without it its routes answer 404.
     pub catalog: Option<lake::catalog::Store>,
     /// Tells of rows that were read in the lake.
@@ -106,6 +108,7 @@ impl Default for Options {
             rows_bytes_max: 32 << 20,
             owner_hash: None,
             search: None,
+            lake: None,
             catalog: None,
             lake_reads: None,
             catalog_defaults: BTreeMap::new(),

@@ -6,7 +6,7 @@ mod cursors;
 pub mod define;
 pub mod iceberg;
 mod incoming;
-mod lake;
+pub(crate) mod lake;
 mod near;
 mod operations;
 mod otlp;
@@ -87,6 +87,11 @@ pub const ROUTES: &[Route] = &[
     route(Method::DELETE, "/v1/tables/{table}/rows/{key}", Class::Write, Some(Scope::Write), true),
     route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
     route(Method::POST, "/v1/tables/{table}/commit", Class::Other, Some(Scope::Write), true),
+    route(Method::POST, "/v1/tables/{table}/erase", Class::Other, Some(Scope::Write), true),
+    route(Method::POST, "/v1/tables/{table}/maintain", Class::Other, Some(Scope::Write), true),
+    route(Method::GET, "/v1/tables/{table}/lake", Class::Other, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}/lake/snapshots", Class::Other, Some(Scope::Read), true),
+    route(Method::GET, "/v1/tables/{table}/lake/files", Class::Other, Some(Scope::Read), true),
     route(Method::GET, "/v1/tables/{table}/watermarks", Class::Other, Some(Scope::Read), true),
     // A key that may read may be a consumer.
     route(Method::GET, "/v1/tables/{table}/cursors", Class::Other, Some(Scope::Read), true),
@@ -208,6 +213,7 @@ fn reads_query(route: &Route) -> bool {
         "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/rows" | "/v1/logs" => {
             true
         }
+        "/v1/tables/{table}/erase" | "/v1/tables/{table}/maintain" | "/v1/tables/{table}/lake/files" => true,
         "/v1/tables/{table}/tail" | "/v1/tables/{table}/watermarks" | "/v1/storm" => is_get,
         // A POST says itself why its query string is refused.
         "/v1/tables/{table}/search" | "/v1/search" => true,
@@ -231,6 +237,11 @@ pub fn router(app: &Shared) -> Router {
         .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
         .route("/v1/tables/{table}/tail", get(tail::tail))
         .route("/v1/tables/{table}/commit", post(lake::commit))
+        .route("/v1/tables/{table}/erase", post(lake::erase::erase))
+        .route("/v1/tables/{table}/maintain", post(lake::maintain::maintain))
+        .route("/v1/tables/{table}/lake", get(lake::shown::status))
+        .route("/v1/tables/{table}/lake/snapshots", get(lake::shown::snapshots))
+        .route("/v1/tables/{table}/lake/files", get(lake::shown::files))
         .route("/v1/tables/{table}/watermarks", get(lake::watermarks::watermarks))
         .route("/v1/tables/{table}/cursors", get(cursors::list))
         .route(

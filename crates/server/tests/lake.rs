@@ -1,10 +1,12 @@
 //! Landing a table on request: what is answered, to whom, and what when it cannot be done.
 
 mod common;
+#[path = "lake/erasure.rs"]
+mod erasure;
+#[path = "lake/shown.rs"]
+mod shown;
 #[path = "lake/waiting.rs"]
 mod waiting;
-
-use std::sync::Arc;
 
 use common::Running;
 use engine::{ApiKey, Op, Transaction};
@@ -13,9 +15,7 @@ use types::{Principal, Scope, TableSet};
 
 fn with_lake(name: &str) -> Running {
     let running = Running::with(name, |options| options.record_requests = false);
-    let warehouse = running.engine.dir().join("lake");
-    let options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
-    running.engine.register(Arc::new(lake::Materializer::new(options))).unwrap();
+    running.engine.register(running.lake.clone()).unwrap();
     running
 }
 

@@ -199,11 +199,15 @@ fn bounds_and_partitions_leave_out_what_a_statement_does_not_want() {
     for (nth, (layout, statement)) in asked.into_iter().enumerate() {
         let (running, lake) = begin(&format!("tiers-bounds-{nth}"), layout);
         let_go(&running, ROWS - SEAL_ROWS);
+        // Segments that are about to leave are compared with the lake meanwhile, and those reads count too.
         let read = |statement: &str| {
-            let before = lake.read_counts();
-            sql(&running, statement);
-            let after = lake.read_counts();
-            (after.parts + after.found) - (before.parts + before.found)
+            let one = |_| {
+                let before = lake.read_counts();
+                sql(&running, statement);
+                let after = lake.read_counts();
+                (after.parts + after.found) - (before.parts + before.found)
+            };
+            (0..5).map(one).min().unwrap()
         };
         let whole = read("SELECT sum(amount), max(at), min(who) FROM events");
         let some = read(statement);

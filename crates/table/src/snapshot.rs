@@ -120,6 +120,17 @@ impl Snapshot {
         self.parts.segments.iter().map(|entry| &entry.segment)
     }
 
+    /// Segments of which rows ended that stand in their files still, and how many.
+    pub fn segments_with_deletes(&self) -> impl Iterator<Item = (&Arc<Segment>, u64)> {
+        let touched = self.parts.segments.iter().filter(|entry| !entry.deletes.is_empty());
+        touched.map(|entry| (&entry.segment, entry.deletes.len()))
+    }
+
+    /// Rows of the head that ended.
+    pub fn head_deleted(&self) -> u64 {
+        self.parts.head_deletes.len()
+    }
+
     /// Live rows of the segments. Costs nothing.
     pub fn sealed_live(&self) -> u64 {
         self.parts.segment_live

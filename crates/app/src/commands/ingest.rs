@@ -65,6 +65,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 format: options.format,
                 again: options.again,
                 declared: declared.clone(),
+                renames: Vec::new(),
             };
             let done = one(door, &job, options).await?;
             output::print(&if options.json { as_json(&done) } else { sentence(&done) });
@@ -117,7 +118,7 @@ fn declared(options: &Options) -> Result<Declared> {
     Ok(Declared { has_header: options.no_header.then_some(false), delimiter, types })
 }
 
-fn sentence(done: &Outcome) -> String {
+pub fn sentence(done: &Outcome) -> String {
     let mut text = match (done.rows, done.rows_before) {
         (0, 0) => format!("{}: {} holds no rows", done.table, done.file),
         (0, before) => format!(
@@ -145,7 +146,7 @@ fn sentence(done: &Outcome) -> String {
     text + "\n"
 }
 
-fn as_json(done: &Outcome) -> String {
+pub fn as_json(done: &Outcome) -> String {
     let value = serde_json::json!({
         "file": done.file, "table": done.table, "rows": done.rows, "rows_before": done.rows_before,
         "seconds": done.seconds, "note": done.note,

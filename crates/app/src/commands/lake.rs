@@ -1,8 +1,11 @@
-//! `polynya lake status|commit|verify`.
+//! `polynya lake`: what has landed, and what is done to it.
+
+mod act;
+mod import;
+mod shown;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use arrow::ipc::reader::StreamReader;
 use bytes::Bytes;
@@ -19,8 +22,8 @@ use crate::cli::Reach;
 use crate::client::{Client, escaped, read};
 use crate::config::Config;
 use crate::door::Door;
-use crate::output::{self, Table};
-use crate::units::{ByteSize, counted, grouped};
+use crate::output;
+use crate::units::counted;
 use crate::warehouse;
 
 use super::tables::{self, number};
@@ -29,21 +32,52 @@ use super::tables::{self, number};
 #[command(
     long_about = "Tables as Apache Iceberg, below lake/ in the data directory. Any program that reads Iceberg v2 opens them there: \
                   DuckDB, PyIceberg, Spark, Trino.",
-    after_help = "Examples:\n  polynya lake status               how far each table has landed, and where\n  \
+    after_help = "Examples:\n  polynya lake                      how far each table has landed, of what it consists, and where\n  \
+                  polynya lake snapshots events     the states that readers may still ask for\n  \
+                  polynya lake files events         which files it has, by partition\n  \
                   polynya lake commit events        land now what was acknowledged so far\n  \
-                  polynya lake verify events        read it back from the lake's files alone and compare it with SQL"
+                  polynya lake maintain events      merge small files, let go of old snapshots, remove what nothing names\n  \
+                  polynya lake erase people         let deletes reach history: no file or snapshot shows what was deleted\n  \
+                  polynya lake import old/trips trips   take an Iceberg table or Parquet files in as rows of a table\n  \
+                  polynya lake verify events        read it back from the lake's files alone and compare it with SQL",
+    args_conflicts_with_subcommands = true
 )]
 pub struct Options {
     #[command(subcommand)]
-    command: What,
+    command: Option<What>,
+    #[command(flatten)]
+    status: Status,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// How far tables have landed, and where their newest metadata is
+    /// How far tables have landed, of what they consist, and where their newest metadata is; what `polynya lake` alone shows
     Status(Status),
+    /// The snapshots of a table that are kept
+    Snapshots(One),
+    /// The files of a table's current snapshot: partition, rows, size, deleted rows
+    Files(One),
     /// Land now what was acknowledged so far, and wait for it
     Commit(Named),
+    /// Merge small files and deletes, merge manifests, let go of old snapshots, remove files that nothing names
+    #[command(
+        long_about = "Do now what is done unasked, little by little: small files of a partition become one, files of which much \
+                      is deleted are written anew, files of deletes and manifests are merged, snapshots that need not be kept go \
+                      (lake.keep), and files that nothing names are removed. Readers of kept snapshots notice nothing."
+    )]
+    Maintain(Named),
+    /// Let deletes reach history: rows deleted so far leave all files and snapshots
+    #[command(
+        long_about = "Rows that were deleted or replaced so far leave every file: those of the lake are written anew without \
+                      them, its older snapshots go, and so do the table's own files that hold them, with the table's past (AS OF) \
+                      before now. Live rows stay as they are.\n\nThe report says what was done, and where copies may be still that \
+                      this does not reach: the log's files until they are used again, its archive, backups. It may be \
+                      interrupted and asked again.",
+        after_help = "Example:\n  polynya sql \"DELETE FROM people WHERE id = 7\"\n  polynya lake erase people"
+    )]
+    Erase(Erase),
+    /// Take an Iceberg table or Parquet files in as rows of a table
+    Import(import::Options),
     /// Read tables back from their Iceberg metadata and Parquet alone, and compare every value with SQL
     Verify(Named),
 }
@@ -52,6 +86,28 @@ enum What {
 struct Status {
     /// Only this table
     table: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Args)]
+struct One {
+    table: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Args)]
+struct Erase {
+    /// The tables
+    #[arg(value_name = "TABLE", required = true)]
+    tables: Vec<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -72,18 +128,46 @@ struct Named {
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
-    match &options.command {
-        What::Status(options) => {
-            let names: Vec<String> = options.table.clone().into_iter().collect();
+    let Some(command) = &options.command else { return status(config, &options.status) };
+    match command {
+        What::Status(options) => status(config, options),
+        What::Import(options) => import::run(config, options),
+        What::Snapshots(options) => {
+            let ask = async |door: &mut Door| shown::snapshots(door.client(), &options.table).await;
+            let all = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            output::print(&if options.json { lines(&[all]) } else { shown::snapshots_table(&all) });
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Files(options) => {
+            let ask = async |door: &mut Door| shown::files(door.client(), &options.table).await;
+            let all = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            output::print(&if options.json { lines(&[all]) } else { shown::files_table(&all) });
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Maintain(options) => {
             let ask = async |door: &mut Door| {
-                let mut marks = Vec::new();
-                for table in followed(door.client(), &names).await? {
-                    marks.push(watermarks(door.client(), &table).await?);
+                let tables = followed(door.client(), &options.tables).await?;
+                for table in &tables {
+                    let done = act::maintain(door.client(), table).await?;
+                    output::print(&if options.json { lines(&[done]) } else { act::maintained(&done) });
                 }
-                Ok(marks)
+                Ok(tables.is_empty())
             };
-            let marks = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
-            output::print(&if options.json { lines(&marks) } else { status_table(&marks) });
+            let none = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            if none && !options.json {
+                output::print(&shown::status_table(&[]));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Erase(options) => {
+            let ask = async |door: &mut Door| {
+                for table in &options.tables {
+                    let done = act::erase(door.client(), table).await?;
+                    output::print(&if options.json { lines(&[done]) } else { act::erased(&done) });
+                }
+                Ok(())
+            };
+            super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
             Ok(ExitCode::SUCCESS)
         }
         What::Commit(options) => {
@@ -124,6 +208,20 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     }
 }
 
+fn status(config: &Config, options: &Status) -> Result<ExitCode> {
+    let names: Vec<String> = options.table.clone().into_iter().collect();
+    let ask = async |door: &mut Door| {
+        let mut all = Vec::new();
+        for table in followed(door.client(), &names).await? {
+            all.push(shown::status(door.client(), &table).await?);
+        }
+        Ok(all)
+    };
+    let all = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+    output::print(&if options.json { lines(&all) } else { shown::status_table(&all) });
+    Ok(ExitCode::SUCCESS)
+}
+
 /// The named tables, or all that land.
 async fn followed(client: &mut Client, names: &[String]) -> Result<Vec<String>> {
     if !names.is_empty() {
@@ -137,22 +235,6 @@ async fn followed(client: &mut Client, names: &[String]) -> Result<Vec<String>> 
     let tables = all["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
     Ok(tables.iter().filter(lands).filter_map(|t| t["name"].as_str().map(str::to_owned)).collect())
 }
-
-/// How far a table is. A server that has just started is given a moment to find its lake again.
-async fn watermarks(client: &mut Client, table: &str) -> Result<Value> {
-    let path = format!("/v1/tables/{}/watermarks", escaped(table));
-    for _ in 0..OPEN_TRIES {
-        let marks = client.json(Method::GET, &path, None).await?;
-        if !marks["lake"].is_null() || marks["lake_error"].is_string() || marks.get("lake").is_none() {
-            return Ok(marks);
-        }
-        tokio::time::sleep(OPEN_PAUSE).await;
-    }
-    client.json(Method::GET, &path, None).await
-}
-
-const OPEN_TRIES: usize = 50;
-const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
 async fn land(client: &mut Client, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/commit?deadline_ms=600000", escaped(table));
@@ -174,32 +256,6 @@ fn landed_line(landed: &Value) -> String {
         number(&landed["lsn"]),
     );
     output::visible(&line).into_owned()
-}
-
-fn status_table(marks: &[Value]) -> String {
-    if marks.is_empty() {
-        return "No table has a lake; tables of a server do unless they say `lake = false`.\n".into();
-    }
-    let mut out = Table::new(["table", "rows", "size", "files", "behind", "newest metadata"])
-        .right(|title| ["rows", "size", "files", "behind"].contains(&title))
-        .whole(|title| title == "newest metadata");
-    for mark in marks {
-        let lake = &mark["lake"];
-        let behind = number(&mark["acknowledged"]["row"]).saturating_sub(number(&lake["row"]));
-        let place = match mark["lake_error"].as_str() {
-            Some(error) => format!("does not land: {error}"),
-            None => lake["metadata"].as_str().unwrap_or("nothing yet").to_owned(),
-        };
-        out.push([
-            mark["table"].as_str().unwrap_or_default().to_owned(),
-            grouped(number(&lake["rows"])),
-            ByteSize(number(&lake["bytes"])).to_string(),
-            grouped(number(&lake["files"]) + number(&lake["delete_files"])),
-            grouped(behind),
-            place,
-        ]);
-    }
-    out.render()
 }
 
 /// A table whose rows go while it is compared is compared again so often.

@@ -28,7 +28,8 @@ pub struct Parquet {
 }
 
 impl Parquet {
-    pub fn open(path: &Path, position: u64) -> Result<Self> {
+    /// `renames`: columns that are called otherwise in the table, old and new name.
+    pub fn open(path: &Path, position: u64, renames: &[(String, String)]) -> Result<Self> {
         let (reader, file_schema, rows) = open(path, position)?;
         let is_taken = |i: &usize| {
             let own = [schema::ROW_ID_NAME, lake::ROW_ID_NAME, schema::TIME_NAME];
@@ -37,10 +38,17 @@ impl Parquet {
         let columns: Vec<usize> = (0..file_schema.fields().len()).filter(is_taken).collect();
         let fields = columns.iter().map(|i| {
             let field = file_schema.field(*i);
-            Field::new(field.name(), ours(field.data_type()), true)
+            let renamed = renames.iter().find(|(old, _)| old == field.name());
+            let name = renamed.map_or(field.name(), |(_, new)| new);
+            Field::new(name, ours(field.data_type()), true)
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         Ok(Parquet { path: path.to_owned(), reader, schema, columns, position, rows })
+    }
+
+    /// The columns that are taken, as tables hold them.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
     fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch> {
@@ -165,7 +173,7 @@ mod tests {
     #[test]
     fn columns_come_as_types_that_tables_hold_and_polynyas_own_are_left_out() {
         let (_dir, path) = write(10);
-        let piece = Parquet::open(&path, 0).unwrap().next().unwrap().unwrap();
+        let piece = Parquet::open(&path, 0, &[]).unwrap().next().unwrap().unwrap();
         let batch = read(&piece);
         let types: Vec<_> =
             batch.schema().fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect();
@@ -176,9 +184,9 @@ mod tests {
     #[test]
     fn a_file_goes_on_from_any_row() {
         let (_dir, path) = write(30_000);
-        let whole = Parquet::open(&path, 0).unwrap().next().unwrap().unwrap();
+        let whole = Parquet::open(&path, 0, &[]).unwrap().next().unwrap().unwrap();
         assert_eq!((whole.rows, whole.end), (30_000, 30_000));
-        let mut resumed = Parquet::open(&path, 12_345).unwrap();
+        let mut resumed = Parquet::open(&path, 12_345, &[]).unwrap();
         let rest = resumed.next().unwrap().unwrap();
         assert_eq!((rest.rows, rest.end), (17_655, 30_000));
         assert_eq!(read(&rest), read(&whole).slice(12_345, 17_655));
@@ -190,6 +198,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, b"PAR1 and then nothing").unwrap();
-        assert!(Parquet::open(&path, 0).err().unwrap().to_string().contains("no Parquet file"));
+        assert!(Parquet::open(&path, 0, &[]).err().unwrap().to_string().contains("no Parquet file"));
     }
 }

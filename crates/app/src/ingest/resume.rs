@@ -58,10 +58,24 @@ impl Resumed {
     }
 }
 
+/// Where something stands that is no file, and the version of what is known: it is told by a name, and by what follows from
+/// its content (`head`).
+pub async fn standing(control: &mut Client, name: &str, table: &str) -> Result<(String, Standing)> {
+    let id = id_of(name.as_bytes(), table);
+    let standing = control.json(Method::GET, &format!("/ingests/{id}"), None).await?;
+    let standing = serde_json::from_value(standing)
+        .map_err(|error| Error::internal("a file's position cannot be read").caused_by(error))?;
+    Ok((id, standing))
+}
+
 fn id(file: &Path, table: &str) -> String {
     let absolute = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    id_of(absolute.as_os_str().as_encoded_bytes(), table)
+}
+
+fn id_of(name: &[u8], table: &str) -> String {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(absolute.as_os_str().as_encoded_bytes());
+    hasher.update(name);
     hasher.update(&[0]);
     hasher.update(table.as_bytes());
     hasher.finalize().to_hex()[..24].to_owned()

@@ -74,7 +74,8 @@ impl Work<'_> {
         if is_new && data.iter().any(|live| lost.contains(&live.entry.file.spec)) {
             let is_lost = |group: &&Group| lost.contains(&data[group.files[0]].entry.file.spec);
             let jobs = self.groups().iter().filter(is_lost).flat_map(jobs_of).collect();
-            return Plan { jobs, is_whole: true };
+            // What else is wanted of the others, the next commit does.
+            return Plan { jobs, is_whole: matches!(self.purpose, Purpose::Land | Purpose::Expire) };
         }
         let one = |at: usize| Job { files: vec![at], is_merge: self.is_current(&data[at]) };
         if self.purpose == Purpose::Erase {
@@ -86,6 +87,9 @@ impl Work<'_> {
             };
             let jobs: Vec<Job> = touched.iter().take_while(fits).map(|at| one(*at)).collect();
             return Plan { is_whole: jobs.len() == touched.len(), jobs };
+        }
+        if self.purpose == Purpose::Merge {
+            return self.plan_whole(&deleted);
         }
         // Shrunk to what is left of it, a file that lost many rows falls into a smaller class.
         let left = |at: usize| {
@@ -121,6 +125,43 @@ impl Work<'_> {
         let taken: HashSet<usize> = jobs.iter().flat_map(|job| job.files.iter().copied()).collect();
         jobs.extend((0..data.len()).filter(|at| is_empty(*at) && !taken.contains(at)).map(one));
         Plan { jobs, is_whole: true }
+    }
+
+    /// All small files of each partition into as few as hold them, and what is mostly deleted, whether or not it pays. As much
+    /// as one commit may write; another one goes on.
+    fn plan_whole(&self, deleted: &[u64]) -> Plan {
+        let data = &self.base.data;
+        let rows = |at: usize| data[at].entry.file.rows;
+        let left = |at: usize| {
+            let bytes = data[at].entry.file.bytes;
+            bytes * (rows(at) - deleted[at].min(rows(at))) / rows(at).max(1)
+        };
+        let mostly_deleted = |at: usize| deleted[at] * 100 > rows(at) * self.options.deleted_percent_max;
+        let mut jobs: Vec<Job> = Vec::new();
+        // What becomes of several merges of one partition is merged by the next commit.
+        let mut is_last = true;
+        for group in self.groups() {
+            // One that is alone is as small as it has to be.
+            let small: Vec<usize> =
+                group.files.iter().copied().filter(|at| left(*at) < self.options.file_bytes / 2).collect();
+            let merges = small.chunks(MERGED_FILES_MAX).filter(|files| files.len() > 1);
+            let job = |files: &[usize]| Job { files: files.to_vec(), is_merge: group.is_current };
+            let before = jobs.len();
+            jobs.extend(merges.map(job));
+            is_last &= jobs.len() <= before + 1;
+            let merged: HashSet<usize> =
+                jobs[before..].iter().flat_map(|job: &Job| job.files.iter().copied()).collect();
+            let alone = group.files.iter().filter(|at| mostly_deleted(**at) && !merged.contains(*at));
+            jobs.extend(alone.map(|at| Job { files: vec![*at], is_merge: group.is_current }));
+        }
+        let (all, mut bytes) = (jobs.len(), 0);
+        let mut nth = 0;
+        jobs.retain(|job| {
+            bytes += job.files.iter().map(|at| left(*at)).sum::<u64>();
+            nth += 1;
+            nth == 1 || bytes <= self.options.rewrite_bytes_max
+        });
+        Plan { is_whole: jobs.len() == all && is_last, jobs }
     }
 
     /// Whether a column with a value for older rows is not in the current Iceberg schema.

@@ -17,7 +17,7 @@ use crate::tiers;
 const DELETES_UNIT_ROWS: u64 = 64;
 /// Files of so many positions and manifests of so many files are not merged further.
 const DELETES_FULL_ROWS: u64 = 4 << 20;
-const MANIFEST_FULL_FILES: u64 = 4 << 10;
+pub(super) const MANIFEST_FULL_FILES: u64 = 4 << 10;
 
 /// Deleted positions in the files of one partition.
 #[derive(Default)]
@@ -88,6 +88,10 @@ impl Work<'_> {
 
     /// The older files of a group, by their numbers, that are merged with so many new positions.
     fn merged_positions(&self, group: &Group, new: u64) -> Vec<usize> {
+        if self.purpose == Purpose::Merge {
+            let is_one = group.old.len() == 1 && new == 0;
+            return if is_one { Vec::new() } else { group.old.clone() };
+        }
         let file = |at: &usize| &self.base.deletes[*at].entry.file;
         if new == 0 {
             let is_meant = |at: &usize| self.regroups.contains(file(at).path.as_str());
@@ -145,11 +149,14 @@ impl Work<'_> {
         let old: Vec<&Arc<Manifest>> = self.base.manifests.iter().filter(is_ours).collect();
         let mut sizes: Vec<u64> = old.iter().map(|m| m.file.live_files()).collect();
         sizes.push(entries.len() as u64);
-        let merged = match self.remerges && sizes.len() > 2 {
+        let is_small = |at: usize| sizes[at] < MANIFEST_FULL_FILES;
+        let merges = self.remerges
+            || self.purpose == Purpose::Merge && (0..old.len()).filter(|at| is_small(*at)).count() > 1;
+        let merged = match merges && sizes.len() > 2 {
             true => 0..sizes.len(),
             false => tiers::pick(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0),
         };
-        let is_merged = |at: usize| merged.contains(&at) && sizes[at] < MANIFEST_FULL_FILES;
+        let is_merged = |at: usize| merged.contains(&at) && is_small(at);
         let mut kept = Vec::with_capacity(old.len() + 1);
         let mut carried = Vec::new();
         let erases = self.purpose == Purpose::Erase;

@@ -12,7 +12,7 @@ use crate::single::SingleType;
 /// Partition fields are numbered from here on.
 pub(super) const FIRST_PARTITION_FIELD: i32 = 1_000;
 /// The order of files that are in none.
-pub(super) const UNSORTED: i32 = 0;
+pub(crate) const UNSORTED: i32 = 0;
 
 impl Metadata {
     /// Whether rows to come are to be laid out like this.

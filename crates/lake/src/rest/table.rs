@@ -132,9 +132,9 @@ fn lake_of(
     let dir = dir_of(options, &metadata.location)?;
     let listed = Listed::new(catalog, &def.name, loaded.metadata_location, Vec::new());
     let mut lake = Lake::assemble(store, &dir, 0, metadata, position, shared, Some(listed))?;
-    let doubtful = lake.unnamed(&|_, name| is_made_by_us(name))?;
+    let unnamed = lake.unnamed()?;
     if let Some(listed) = &mut lake.listed {
-        listed.doubtful = doubtful;
+        listed.doubtful = unnamed.into_iter().filter(|file| file.is_ours).map(|file| file.path).collect();
     }
     Ok(lake)
 }
@@ -427,15 +427,4 @@ fn bare(location: &str) -> &str {
     let rest = location.strip_prefix("file:");
     let rest = rest.map(|rest| rest.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(rest));
     rest.unwrap_or(location).trim_end_matches('/')
-}
-
-/// Whether a file has a name as commits give them. Others may have files of their own in a table's directory.
-fn is_made_by_us(name: &str) -> bool {
-    let known = ["parquet", "deletes.parquet", "avro", "list.avro"];
-    let Some((stem, suffix)) = name.split_once('.') else { return false };
-    let Some((snapshot, number)) = stem.split_once('-') else { return false };
-    known.contains(&suffix)
-        && snapshot.len() == 16
-        && snapshot.bytes().all(|b| b.is_ascii_hexdigit())
-        && number.parse::<u32>().is_ok()
 }

@@ -291,6 +291,43 @@ fn a_warehouse_is_written_by_one_database() {
     assert_eq!(bench.land().version, lake.version);
 }
 
+/// Erasure over a network: a call that fails or whose answer is lost is told to whoever asked, and asked again it is done.
+#[test]
+fn an_erasure_in_an_object_store_survives_a_failure_at_every_call() {
+    let _limit = testkit::limit(300);
+    let prepared = || {
+        let (mut bench, store) = begin(&[1]);
+        bench.keys(0..20);
+        bench.land();
+        bench.keys(20..30).delete([3, 4]);
+        bench.land();
+        bench.delete([5, 25]);
+        store.calls.store(0, Ordering::Relaxed);
+        (bench, store)
+    };
+    let (mut whole, store) = prepared();
+    let erased = whole.erase().unwrap();
+    assert!(erased.files_removed > 0 && erased.bytes_removed > 0, "{erased:?}");
+    let calls = store.calls.load(Ordering::Relaxed);
+    assert!(calls > 20, "{calls}");
+    for call in 1..=calls {
+        for is_done in [false, true] {
+            let (mut bench, store) = prepared();
+            store.fail(Fault { call, is_done, ends: false });
+            let mut tries = 0;
+            while bench.erase().is_err() {
+                tries += 1;
+                assert!(tries < 4, "call {call}, done: {is_done}");
+            }
+            store.works_again();
+            let lake = bench.land();
+            assert_eq!((lake.metadata.snapshots.len(), lake.deletes.len()), (1, 0), "call {call}");
+            let left = crate::tests::erasure::rows_in_files(&bench);
+            assert!([3, 4, 5, 25].iter().all(|row| !left.contains(row)), "call {call}: {left:?}");
+        }
+    }
+}
+
 /// Another program writes the files of a table anew, in the store, while calls to it fail or their answers are lost: what is
 /// told of its commit is so, or comes to be known.
 #[test]

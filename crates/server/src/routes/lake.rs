@@ -1,5 +1,8 @@
-//! The lake's part: landing a table now. How far everything is, is in [`watermarks`].
+//! The lake's part: landing a table now. How far everything is, is in [`watermarks`]; what a lake consists of in [`shown`].
 
+pub mod erase;
+pub mod maintain;
+pub mod shown;
 pub mod watermarks;
 
 use std::sync::Arc;

@@ -6,6 +6,8 @@ pub mod several;
 mod skip;
 mod take;
 
+pub use skip::dead as dead_letters;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -15,6 +15,8 @@ pub struct Running {
     pub engine: engine::Engine,
     pub sql: query::Sql,
     pub address: SocketAddr,
+    /// What lands tables, once a test registers it.
+    pub lake: std::sync::Arc<lake::Materializer>,
     /// Gone when the next process has it.
     dir: Option<TempDir>,
 }
@@ -59,7 +61,9 @@ impl Running {
         let elsewhere = vec![dir.path().join("elsewhere")];
         std::fs::create_dir_all(&elsewhere[0]).unwrap();
         let catalog = lake::catalog::Store::new(vfs::Env::real(), &lake, elsewhere).unwrap();
+        let lake = std::sync::Arc::new(lake::Materializer::new(lake));
         let mut options = Options {
+            lake: Some(lake.clone()),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             search: Some(search),
             catalog: Some(catalog),
@@ -68,7 +72,7 @@ impl Running {
         change(&mut options);
         let server = Server::start(engine.clone(), sql.clone(), options).unwrap();
         let address = server.local_addr();
-        Running { server: Some(server), engine, sql, address, dir: Some(dir) }
+        Running { server: Some(server), engine, sql, address, lake, dir: Some(dir) }
     }
 
     pub fn client(&self) -> Client {

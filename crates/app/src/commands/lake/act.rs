@@ -1,0 +1,153 @@
+//! `polynya lake erase` and `polynya lake maintain`: what is done now, and told afterwards.
+
+use std::time::Duration;
+
+use http::Method;
+use indicatif::ProgressBar;
+use serde_json::Value;
+use types::{Error, Kind, Result};
+
+use crate::client::{Client, escaped};
+use crate::commands::tables::number;
+use crate::output;
+use crate::units::{ByteSize, counted, grouped};
+
+/// How long one request waits; then it is said how far it is, and asked again.
+const LOOK_MS: u64 = 1_000;
+
+/// Erases what was deleted from a table by now. However long it takes: the server goes on, and this asks.
+pub async fn erase(client: &mut Client, table: &str) -> Result<Value> {
+    let bar = spinner(format!("erasing what was deleted from {table}"));
+    let marks = client.json(Method::GET, &format!("/v1/tables/{}/watermarks", escaped(table)), None).await?;
+    let lsn = number(&marks["acknowledged"]["lsn"]);
+    let path = format!("/v1/tables/{}/erase?lsn={lsn}&deadline_ms={LOOK_MS}", escaped(table));
+    let outcome = ask(client, &path, &bar).await;
+    bar.finish_and_clear();
+    outcome
+}
+
+/// Does a table's maintenance now.
+pub async fn maintain(client: &mut Client, table: &str) -> Result<Value> {
+    let bar = spinner(format!("maintaining {table}"));
+    let path = format!("/v1/tables/{}/maintain?deadline_ms=600000", escaped(table));
+    let outcome = tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => Err(interrupted()),
+        outcome = client.json(Method::POST, &path, None) => outcome,
+    };
+    bar.finish_and_clear();
+    outcome
+}
+
+fn spinner(message: String) -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar.set_message(message);
+    bar
+}
+
+fn interrupted() -> Error {
+    Error::new(Kind::Timeout, "interrupted")
+        .hint("a running server goes on with it; the same command tells how it went")
+}
+
+async fn ask(client: &mut Client, path: &str, bar: &ProgressBar) -> Result<Value> {
+    loop {
+        let answer = tokio::select! {
+            // Listens before anything is begun.
+            biased;
+            _ = tokio::signal::ctrl_c() => return Err(interrupted()),
+            answer = client.json(Method::POST, path, None) => answer,
+        };
+        match answer {
+            // Its time was over: it is not done, and goes on.
+            Err(error) if error.kind() == Kind::Busy && error.message().contains("is not erased after") => {
+                bar.set_message(error.hint_text().unwrap_or_default().to_owned());
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// For a terminal.
+pub fn erased(report: &Value) -> String {
+    let table = report["table"].as_str().unwrap_or_default();
+    let mut text = format!("{table}: erased what was deleted up to lsn {}\n", number(&report["lsn"]));
+    let lake = &report["lake"];
+    if !lake.is_null() {
+        text += &format!(
+            "  lake: {} in {} written anew, {} dropped, {} ({}) removed\n",
+            counted(number(&lake["rows"]), "row"),
+            counted(number(&lake["files_rewritten"]), "file"),
+            counted(number(&lake["snapshots_dropped"]), "snapshot"),
+            counted(number(&lake["files_removed"]), "file"),
+            ByteSize(number(&lake["bytes_removed"])),
+        );
+        if number(&lake["foreign_files"]) > 0 {
+            text += &format!(
+                "  lake: {} of other programs that nothing names stay: their rows are all in the table\n",
+                counted(number(&lake["foreign_files"]), "file")
+            );
+        }
+    }
+    let local = &report["local"];
+    text += &format!(
+        "  here: {} written anew, {} of history forgotten, {} ({}) removed; AS OF reaches back to lsn {}\n",
+        counted(number(&local["segments_rewritten"]), "segment"),
+        counted(number(&local["history_segments"]), "segment"),
+        counted(number(&local["segments_removed"]), "segment"),
+        ByteSize(number(&local["bytes_removed"])),
+        number(&local["past_from_lsn"]),
+    );
+    if number(&local["segments_damaged"]) > 0 {
+        text += &format!(
+            "  here: {} cannot be read and stay as they are; `polynya doctor` names them\n",
+            counted(number(&local["segments_damaged"]), "segment")
+        );
+    }
+    let elsewhere = report["elsewhere"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !elsewhere.is_empty() {
+        text += "  copies may be in, until\n";
+    }
+    for of in elsewhere {
+        let word = |name: &str| of[name].as_str().unwrap_or_default();
+        let place = of["path"].as_str().map(|path| format!(" ({path})")).unwrap_or_default();
+        text += &format!("    {}{place}: {}\n", word("what"), word("until"));
+    }
+    output::visible(&text).into_owned()
+}
+
+/// For a terminal.
+pub fn maintained(report: &Value) -> String {
+    let table = report["table"].as_str().unwrap_or_default();
+    let change = |name: &str| {
+        let (before, after) = (number(&report["before"][name]), number(&report["after"][name]));
+        match before == after {
+            true => grouped(after),
+            false => format!("{} → {}", grouped(before), grouped(after)),
+        }
+    };
+    let mut text = format!(
+        "{table}: data files {}, delete files {}, manifests {}, snapshots {}\n",
+        change("data_files"),
+        change("delete_files"),
+        change("manifests"),
+        change("snapshots"),
+    );
+    text += &format!(
+        "  {} written anew in {}, {} expired, {} ({}) removed, {} of them named by nothing before\n",
+        counted(number(&report["files_rewritten"]), "file"),
+        counted(number(&report["commits"]), "commit"),
+        counted(number(&report["snapshots_expired"]), "snapshot"),
+        counted(number(&report["files_removed"]), "file"),
+        ByteSize(number(&report["bytes_removed"])),
+        grouped(number(&report["orphans_removed"])),
+    );
+    if number(&report["orphans_left"]) > 0 {
+        text += &format!(
+            "  {} of other programs that nothing names stay for now: they may be about to be committed\n",
+            counted(number(&report["orphans_left"]), "file")
+        );
+    }
+    output::visible(&text).into_owned()
+}

@@ -1,0 +1,96 @@
+//! `polynya lake import SOURCE TABLE`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::json;
+use types::{Error, Kind, Result};
+
+use crate::cli::Reach;
+use crate::commands::ingest::{as_json, sentence};
+use crate::config::Config;
+use crate::door::Door;
+use crate::import::{self, Told, Wanted};
+use crate::output;
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Take an existing Iceberg table, or Parquet files, in as rows of a table. The table is made with fitting types if \
+                  it is missing; the source stays as it is.\n\nSOURCE is a table's directory (with `metadata` in it), one of its \
+                  metadata files, `s3://BUCKET/…` of such, the name of a table in this server's Iceberg catalog, or Parquet: a \
+                  file, a directory of files, a pattern in quotes.\n\nIceberg tables of format 1 and 2 are read at their current \
+                  snapshot: partitions, columns that were added, renamed, widened or dropped, rows deleted by position. Equality \
+                  deletes, deletion vectors and format 3 are refused. Times of day become text, maps JSON objects; times without \
+                  a zone are taken for UTC. Columns whose names begin with `_` lose that; --rename gives any column another \
+                  name.\n\nAll files are looked at before the first row is taken. An interrupted import goes on where it stopped \
+                  when the same command is given again, and takes each row once; through --url it starts over.",
+    after_help = "Examples:\n  polynya lake import warehouse/db/trips trips\n  \
+                  polynya lake import warehouse/db/trips/metadata/00012-….metadata.json trips\n  \
+                  polynya lake import 'exports/2026-*/*.parquet' orders\n  \
+                  polynya lake import db.trips trips --rename _id=id --rename type=kind"
+)]
+pub struct Options {
+    /// An Iceberg table or Parquet files
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// Where the rows go
+    #[arg(value_name = "TABLE")]
+    table: String,
+    /// Another name for a column; may be given several times
+    #[arg(long = "rename", value_name = "OLD=NEW")]
+    renames: Vec<String>,
+    /// Start over, whatever was imported before
+    #[arg(long)]
+    again: bool,
+    /// Print one JSON object for each part
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
+    let pair = |text: &String| {
+        let parts = text.split_once('=').filter(|(old, new)| !old.is_empty() && !new.is_empty());
+        parts.map(|(old, new)| (old.to_owned(), new.to_owned())).ok_or_else(|| {
+            Error::invalid(format!("--rename {text} is no pair of names")).hint("write --rename OLD=NEW")
+        })
+    };
+    let wanted = Wanted {
+        source: options.source.clone(),
+        table: options.table.clone(),
+        renames: options.renames.iter().map(pair).collect::<Result<_>>()?,
+        again: options.again,
+    };
+    let ask = async |door: &mut Door| {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let mut told = |told: Told<'_>| {
+            let text = match (&told, options.json) {
+                (Told::Note(note), true) => format!("{}\n", json!({ "note": note })),
+                (Told::Note(note), false) => format!("{note}\n"),
+                (Told::Done(outcome), true) => as_json(outcome),
+                (Told::Done(outcome), false) => sentence(outcome),
+            };
+            bar.suspend(|| output::print(&output::visible(&text)));
+        };
+        let outcome = tokio::select! {
+            // Listens before anything is begun.
+            biased;
+            _ = tokio::signal::ctrl_c() => {
+                let next = match options.reach.url.is_some() {
+                    true => "what was sent is stored; the same command would send it again",
+                    false => "the same command goes on where it stopped",
+                };
+                Err(Error::new(Kind::Timeout, "interrupted").hint(next))
+            }
+            outcome = import::run(config, door, &wanted, &bar, &mut told) => outcome,
+        };
+        bar.finish_and_clear();
+        outcome
+    };
+    super::super::block_on(async { Door::open_or_create(config, &options.reach).await?.with(ask).await })?;
+    Ok(ExitCode::SUCCESS)
+}

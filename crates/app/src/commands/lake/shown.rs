@@ -1,0 +1,172 @@
+//! `polynya lake`, `polynya lake snapshots`, `polynya lake files`: what there is, as tables.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use types::Result;
+
+use crate::client::{Client, escaped};
+use crate::commands::tables::number;
+use crate::control::when;
+use crate::output::Table;
+use crate::units::{ByteSize, grouped};
+
+const OPEN_TRIES: usize = 50;
+const OPEN_PAUSE: Duration = Duration::from_millis(100);
+
+/// How far a table is. A server that has just started is given a moment to find its lake again.
+pub async fn status(client: &mut Client, table: &str) -> Result<Value> {
+    let path = format!("/v1/tables/{}/lake", escaped(table));
+    for _ in 0..OPEN_TRIES {
+        let status = client.json(Method::GET, &path, None).await?;
+        if !status["lake"].is_null() || status["error"].is_string() {
+            return Ok(status);
+        }
+        tokio::time::sleep(OPEN_PAUSE).await;
+    }
+    client.json(Method::GET, &path, None).await
+}
+
+/// A table of tables; behind it, which of them do not land and why.
+pub fn status_table(all: &[Value]) -> String {
+    if all.is_empty() {
+        return "No table has a lake; tables of a server do unless they say `lake = false`.\n".into();
+    }
+    let numbers = ["rows", "size", "data files", "deletes", "snapshots", "behind", "lag"];
+    let mut out = Table::new([
+        "table",
+        "rows",
+        "size",
+        "data files",
+        "deletes",
+        "snapshots",
+        "behind",
+        "lag",
+        "last commit",
+        "newest metadata",
+    ])
+    .right(|title| numbers.contains(&title))
+    .whole(|title| title == "newest metadata");
+    for status in all {
+        let lake = &status["lake"];
+        let place = match status["error"].as_str() {
+            Some(error) => format!("does not land: {error}"),
+            None => lake["metadata"]
+                .as_str()
+                .unwrap_or(if lake.is_null() { "nothing yet" } else { "" })
+                .to_owned(),
+        };
+        let seconds = status["lag"]["seconds"].as_f64().unwrap_or(0.0);
+        out.push([
+            status["table"].as_str().unwrap_or_default().to_owned(),
+            grouped(number(&lake["rows"])),
+            ByteSize(number(&lake["bytes"])).to_string(),
+            grouped(number(&lake["files"])),
+            grouped(number(&lake["delete_files"])),
+            grouped(number(&lake["snapshots"])),
+            grouped(number(&status["lag"]["rows"])),
+            if seconds > 0.0 { format!("{seconds:.1} s") } else { "0 s".to_owned() },
+            if lake.is_null() { String::new() } else { time(&lake["committed_ms"]) },
+            place,
+        ]);
+    }
+    out.render()
+}
+
+/// A time to the second.
+fn time(ms: &Value) -> String {
+    let text = when(ms.as_i64().unwrap_or(0).saturating_mul(1_000));
+    text.split('.').next().unwrap_or_default().trim_end_matches('Z').replace('T', " ")
+}
+
+pub async fn snapshots(client: &mut Client, table: &str) -> Result<Value> {
+    client.json(Method::GET, &format!("/v1/tables/{}/lake/snapshots", escaped(table)), None).await
+}
+
+pub fn snapshots_table(answer: &Value) -> String {
+    let all = answer["snapshots"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.is_empty() {
+        return "The table has no snapshot yet: it has had no rows.\n".into();
+    }
+    let numbers = ["snapshot", "rows", "added", "data files", "deletes", "size", "row", "lsn"];
+    let mut out = Table::new([
+        "snapshot",
+        "committed",
+        "operation",
+        "rows",
+        "added",
+        "data files",
+        "deletes",
+        "size",
+        "row",
+        "lsn",
+        "",
+    ])
+    .right(|title| numbers.contains(&title));
+    for snapshot in all {
+        let counted = |name: &str| snapshot[name].as_u64().map(grouped).unwrap_or_default();
+        out.push([
+            snapshot["snapshot_id"].as_str().unwrap_or_default().to_owned(),
+            time(&snapshot["committed_ms"]),
+            snapshot["operation"].as_str().unwrap_or_default().to_owned(),
+            counted("rows"),
+            counted("added_rows"),
+            counted("data_files"),
+            counted("delete_files"),
+            ByteSize(number(&snapshot["bytes"])).to_string(),
+            counted("row"),
+            counted("lsn"),
+            if snapshot["current"] == true { "current" } else { "" }.to_owned(),
+        ]);
+    }
+    out.render()
+}
+
+/// All files, however many answers that takes. Of one snapshot, or the list begins anew.
+pub async fn files(client: &mut Client, table: &str) -> Result<Value> {
+    const PAGE: usize = 10_000;
+    let mut all: Vec<Value> = Vec::new();
+    let mut snapshot = Value::Null;
+    loop {
+        let from = all.len();
+        let path = format!("/v1/tables/{}/lake/files?from={from}&limit={PAGE}", escaped(table));
+        let mut answer = client.json(Method::GET, &path, None).await?;
+        if from > 0 && answer["snapshot_id"] != snapshot {
+            all.clear();
+            continue;
+        }
+        snapshot = answer["snapshot_id"].take();
+        all.extend(answer["files"].as_array().cloned().unwrap_or_default());
+        if answer["next"].is_null() {
+            return Ok(json!({ "table": answer["table"], "snapshot_id": snapshot, "files": all }));
+        }
+    }
+}
+
+pub fn files_table(answer: &Value) -> String {
+    let all = answer["files"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.is_empty() {
+        return "The table has no file yet: it has no rows.\n".into();
+    }
+    let numbers = ["rows", "deleted", "size", "spec", "sequence"];
+    let mut out = Table::new(["content", "partition", "rows", "deleted", "size", "spec", "sequence", "path"])
+        .right(|title| numbers.contains(&title))
+        .whole(|title| title == "path");
+    for file in all {
+        let values = file["partition"].as_object().into_iter().flatten();
+        let partition: Vec<String> =
+            values.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or("null"))).collect();
+        out.push([
+            file["content"].as_str().unwrap_or_default().to_owned(),
+            partition.join(", "),
+            grouped(number(&file["rows"])),
+            file["deleted_rows"].as_u64().map(grouped).unwrap_or_default(),
+            ByteSize(number(&file["bytes"])).to_string(),
+            number(&file["spec"]).to_string(),
+            number(&file["sequence"]).to_string(),
+            file["path"].as_str().unwrap_or_default().to_owned(),
+        ]);
+    }
+    out.render()
+}

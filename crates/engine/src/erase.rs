@@ -1,0 +1,290 @@
+//! Erasure on request: rows that ended leave the files of their table, at once and for good.
+//!
+//! A delete alone leaves the row where it is until its segment is merged, and then for as long as the past is kept. An
+//! erasure lets the table forget its past up to a commit, seals a head that holds rows which ended, writes every segment anew
+//! that holds one, and waits until the files of what was replaced are removed. What was written to the log stays there until
+//! its files are used again; that, its archive and backups are nothing that this reaches.
+//!
+//! Each stage begins when nothing else is at work on the table's segments, and under the lock that says so: what a seal or a
+//! merge made of an older state is in the root by then, so nothing slips through. Asked for in memory alone: after a crash
+//! it is asked again, and goes on with what is left.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use table::{Segment, Snapshot};
+use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
+use vfs::{Mutex, Rank};
+
+use crate::background::{self, Under};
+use crate::engine::Engine;
+use crate::forget;
+use crate::root::Root;
+use crate::shared::{Background, Shared, What};
+
+/// An erasure of rows of one table. Whoever waits for it looks at it.
+#[derive(Debug)]
+pub struct Erasure {
+    /// Rows that ended up to this commit.
+    pub lsn: Lsn,
+    state: Mutex<State>,
+}
+
+/// How far an erasure is.
+#[derive(Clone, Debug, Default)]
+pub struct Erasing {
+    /// Files of rows that ended and were kept for AS OF: forgotten with all that is in them.
+    pub history_segments: u64,
+    /// Segments that were written anew without them, a sealed head among them.
+    pub segments_rewritten: u64,
+    /// Segments that cannot be read, and so cannot be written anew.
+    pub segments_damaged: u64,
+    /// Files of what was replaced, and their size; those that still wait for their last reader not among them.
+    pub segments_removed: u64,
+    pub bytes_removed: u64,
+    /// Replaced segments whose files are not removed yet.
+    pub segments_held: u64,
+    /// Why its last piece of work failed; it is tried again.
+    pub error: Option<Error>,
+    /// Nothing is left to be done; or why it cannot be.
+    pub ended: Option<Result<()>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    told: Erasing,
+    stage: Stage,
+    /// One that reaches further took its place.
+    followed_by: Option<Arc<Erasure>>,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Forget,
+    Seal,
+    /// `None`: which they are is not known yet.
+    Rewrite(Option<BTreeSet<SegmentId>>),
+    /// What was replaced up to this lsn.
+    Remove(Lsn),
+}
+
+/// What is to be done next.
+pub(crate) enum Next {
+    Forget(forget::Task),
+    Seal(Arc<Snapshot>),
+    Rewrite(Arc<Snapshot>, SegmentId),
+}
+
+impl Erasure {
+    fn new(lsn: Lsn) -> Self {
+        Erasure { lsn, state: Mutex::new(Rank::new(49, "engine erasure"), State::default()) }
+    }
+
+    /// How far it is, or the one that took its place.
+    pub fn state(&self) -> Erasing {
+        let state = self.state.lock();
+        let Some(next) = state.followed_by.clone() else { return state.told.clone() };
+        drop(state);
+        next.state()
+    }
+
+    pub(crate) fn end(&self, outcome: Result<()>) {
+        self.state.lock().told.ended.get_or_insert(outcome);
+    }
+
+    /// What is due, if nobody else is at work on the table's segments. Called under the lock of the background.
+    fn next(&self, root: &Root, table: &Arc<Snapshot>, background: &Background) -> Option<Next> {
+        let mut guard = self.state.lock();
+        let State { told, stage, .. } = &mut *guard;
+        loop {
+            match stage {
+                Stage::Forget => return Some(Next::Forget(forget::Task::all_of(table, self.lsn))),
+                Stage::Seal if table.head_deleted() > 0 => return Some(Next::Seal(table.clone())),
+                Stage::Seal => *stage = Stage::Rewrite(None),
+                Stage::Rewrite(None) => {
+                    // Rows that the lake alone has are erased there; what is here of them goes once none is left.
+                    let is_here = |(segment, deleted): &(&Arc<Segment>, u64)| {
+                        !segment.is_evicted() || segment.meta().rows <= *deleted
+                    };
+                    let touched = table.segments_with_deletes().filter(is_here);
+                    *stage = Stage::Rewrite(Some(touched.map(|(segment, _)| segment.id()).collect()));
+                }
+                Stage::Rewrite(Some(left)) => {
+                    let mut found = None;
+                    left.retain(|id| {
+                        let Some(segment) = table.segments().find(|segment| segment.id() == *id) else {
+                            return false;
+                        };
+                        if segment.is_damaged() {
+                            told.segments_damaged += 1;
+                            return false;
+                        }
+                        found.get_or_insert(*id);
+                        true
+                    });
+                    if let Some(segment) = found {
+                        return Some(Next::Rewrite(table.clone(), segment));
+                    }
+                    *stage = Stage::Remove(root.lsn());
+                }
+                Stage::Remove(since) => {
+                    let id = table.def().id;
+                    let held = background.obsolete.iter().filter(|o| o.table == id && o.since <= *since);
+                    let removing = background.removing.iter().filter(|(table, _)| *table == id);
+                    told.segments_held = (held.count() + removing.count()) as u64;
+                    if told.segments_held == 0 {
+                        told.ended.get_or_insert(Ok(()));
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// A piece of work failed; it is tried again.
+    pub(crate) fn failed(&self, error: &Error) {
+        self.state.lock().told.error = Some(error.clone());
+    }
+
+    /// A piece of work went well.
+    pub(crate) fn did(&self, done: Done) {
+        let mut state = self.state.lock();
+        state.told.error = None;
+        match done {
+            Done::Forgot { segments } => {
+                state.told.history_segments += segments;
+                if matches!(state.stage, Stage::Forget) {
+                    state.stage = Stage::Seal;
+                }
+            }
+            Done::Sealed => {
+                state.told.segments_rewritten += 1;
+                if matches!(state.stage, Stage::Seal) {
+                    state.stage = Stage::Rewrite(None);
+                }
+            }
+            Done::Rewrote => state.told.segments_rewritten += 1,
+            Done::Removed { bytes } => {
+                state.told.segments_removed += 1;
+                state.told.bytes_removed += bytes;
+            }
+        }
+    }
+}
+
+/// What was done.
+pub(crate) enum Done {
+    Forgot { segments: u64 },
+    Sealed,
+    Rewrote,
+    Removed { bytes: u64 },
+}
+
+impl Engine {
+    /// Lets go of all rows of a table that ended up to `lsn`, wherever they still stand in its files; the past of the table
+    /// is read from there on at best. Done in the background: the erasure that is returned tells how far it is. One that is
+    /// under way for the same commit, or a later one, is joined.
+    ///
+    /// It may end long after the segments were written anew, while a reader still holds a replaced one.
+    pub fn erase(&self, table: TableId, lsn: Lsn) -> Result<Arc<Erasure>> {
+        let shared = self.shared();
+        let mut background = shared.background.lock();
+        // Under the lock: who closes ends what is in it by then.
+        shared.check_open()?;
+        let under_way = background.erasing.get(&table).filter(|erasure| erasure.lsn >= lsn).cloned();
+        let erasure = under_way.unwrap_or_else(|| Arc::new(Erasure::new(lsn)));
+        if let Some(before) = background.erasing.insert(table, erasure.clone())
+            && !Arc::ptr_eq(&before, &erasure)
+        {
+            before.state.lock().followed_by = Some(erasure.clone());
+        }
+        // What failed before is tried at once, and what it failed for may be cured.
+        erasure.state.lock().told.error = None;
+        for what in [What::Table(table), What::Compact(table)] {
+            if let Some(retry) = background.retries.get_mut(&what) {
+                retry.due = Duration::ZERO;
+            }
+        }
+        drop(background);
+        shared.wake_background();
+        Ok(erasure)
+    }
+}
+
+/// The next piece of an erasure, and whose it is. Ends those that are done.
+pub(crate) fn next(root: &Root, background: &mut Background, now: Duration) -> Option<(Arc<Erasure>, Next)> {
+    let all: Vec<(TableId, Arc<Erasure>)> =
+        background.erasing.iter().map(|(id, erasure)| (*id, erasure.clone())).collect();
+    for (id, erasure) in all {
+        let Some(table) = root.tables().find(|table| table.def().id == id) else {
+            erasure.end(Err(Error::not_found("the table was dropped, and all its files with it")));
+            background.erasing.remove(&id);
+            continue;
+        };
+        // An older state of the table knows nothing of the deletes that are meant.
+        let may = background.may(What::Table(id), now) && background.may(What::Compact(id), now);
+        if table.lsn() < erasure.lsn || !may {
+            continue;
+        }
+        let next = erasure.next(root, table, background);
+        if erasure.state().ended.is_some() {
+            background.erasing.remove(&id);
+        }
+        if let Some(next) = next {
+            return Some((erasure, next));
+        }
+    }
+    None
+}
+
+/// One piece of an erasure: the same work as is done unasked, for other reasons.
+pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result<()> {
+    let (what, done) = match &next {
+        Next::Forget(task) => (task.what(), Done::Forgot { segments: task.segments() }),
+        Next::Seal(table) => (What::Table(table.def().id), Done::Sealed),
+        Next::Rewrite(table, _) => (What::Compact(table.def().id), Done::Rewrote),
+    };
+    let mut under = Under::way(shared, what);
+    let made = match next {
+        Next::Forget(task) => {
+            shared.counters.forgotten.add(1);
+            Ok(task.edit())
+        }
+        Next::Seal(table) => background::seal(shared, &table, table.next_row(), &mut under.sealing),
+        Next::Rewrite(table, segment) => {
+            let inputs = [segment];
+            let form = background::form_of(shared, &table, &inputs);
+            background::compact(shared, &table, &inputs, form)
+        }
+    };
+    let outcome = match made {
+        Ok(edit) => background::hand_over(shared, edit, under),
+        Err(error) => {
+            under.end(true);
+            Err(error)
+        }
+    };
+    match &outcome {
+        Ok(()) => erasure.did(done),
+        // Found out of a segment: it is left, and counted.
+        Err(error) if error.kind() == Kind::Damaged => {}
+        Err(error) => erasure.failed(error),
+    }
+    outcome
+}
+
+/// When erasures are looked at again: files wait for their last reader.
+pub(crate) fn again(background: &Background) -> Option<Duration> {
+    (!background.erasing.is_empty()).then_some(LOOK_EVERY)
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A closing database erases nothing more.
+pub(crate) fn close(background: &mut Background) {
+    for erasure in std::mem::take(&mut background.erasing).into_values() {
+        erasure.end(Err(Error::new(Kind::Closed, "the database is closing; ask again when it is open")));
+    }
+}

@@ -1,0 +1,192 @@
+//! Rows that ended leave the files of their table when that is asked for.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sim::SimEnv;
+use types::{Kind, Lsn, Principal, RowId};
+
+use super::support::{batch, by_id, keyed};
+use crate::{Engine, Erasing, Mode, Op, Options, Step, Transaction};
+
+fn open(machine: &SimEnv) -> Engine {
+    let options = Options { seal_rows: 100, ..Options::default() };
+    Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap()
+}
+
+fn settle(engine: &Engine) {
+    while engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background) {}
+}
+
+fn commit(engine: &Engine, op: Op) -> Lsn {
+    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+        result.unwrap();
+    });
+    settle(engine);
+    engine.root().lsn()
+}
+
+fn upsert(rows: &[(i64, i64)]) -> Op {
+    Op::Insert { table: "t".into(), batch: batch(rows), mode: Mode::Upsert }
+}
+
+fn delete(engine: &Engine, ids: &[i64]) -> Lsn {
+    let table = engine.root().table("main.t").unwrap().clone();
+    let rows: Vec<RowId> = super::support::contents(&table)
+        .into_iter()
+        .filter(|(_, (id, _))| ids.contains(id))
+        .map(|(row, _)| row)
+        .collect();
+    commit(engine, Op::Delete { table: "t".into(), rows, must_exist: true })
+}
+
+/// Files of the table that have this text in them.
+fn files_with(machine: &SimEnv, text: &str) -> Vec<PathBuf> {
+    let has = |path: &PathBuf| {
+        let bytes = machine.disk.contents(path).unwrap();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    let of_table = |path: &PathBuf| path.starts_with("/db/tables");
+    machine.disk.files().into_iter().filter(of_table).filter(has).collect()
+}
+
+/// Rows in a sealed and merged table, in its history and in its head; some of them end in each.
+fn busy(engine: &Engine) -> Lsn {
+    commit(engine, Op::CreateTable { def: keyed("t"), if_absent: false });
+    for round in 0..5i64 {
+        let rows: Vec<(i64, i64)> = (0..70).map(|id| (1000 * round + id, 770_000 + round)).collect();
+        commit(engine, upsert(&rows));
+    }
+    // Replaced, so that the old rows are history once they are merged.
+    let rows: Vec<(i64, i64)> = (0..60).map(|id| (id, 880_000)).collect();
+    commit(engine, upsert(&rows));
+    delete(engine, &[1_001, 2_001, 4_001])
+}
+
+fn erase(engine: &Engine, lsn: Lsn) -> Erasing {
+    let table = engine.root().table("main.t").unwrap().def().id;
+    let erasure = engine.erase(table, lsn).unwrap();
+    for _ in 0..50 {
+        settle(engine);
+        if erasure.state().ended.is_some() {
+            return erasure.state();
+        }
+    }
+    panic!("an erasure does not end: {:?}", erasure.state());
+}
+
+#[test]
+fn neither_segments_nor_history_hold_what_was_deleted() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(3);
+    let engine = open(&machine);
+    let lsn = busy(&engine);
+    for gone in ["1001/770001", "2001/770002", "57/770000"] {
+        assert!(!files_with(&machine, gone).is_empty(), "{gone} is where it was");
+    }
+    let before = by_id(engine.root().table("main.t").unwrap());
+    let done = erase(&engine, lsn);
+    done.ended.clone().unwrap().unwrap();
+    assert!(done.segments_rewritten > 0 && done.segments_removed > 0 && done.bytes_removed > 0, "{done:?}");
+    assert_eq!((done.segments_held, done.segments_damaged), (0, 0));
+    for gone in ["1001/770001", "2001/770002", "4001/770004", "57/770000", "59/770000"] {
+        assert_eq!(files_with(&machine, gone), [] as [PathBuf; 0], "{gone}");
+    }
+    let table = engine.root().table("main.t").unwrap().clone();
+    assert_eq!(by_id(&table), before);
+    assert!(!files_with(&machine, "1002/770001").is_empty(), "what lives stays");
+    assert_eq!((table.head_deleted(), table.segments_with_deletes().count(), table.past_bytes()), (0, 0, 0));
+    // The past begins with it, and a start knows that.
+    let past = |engine: &Engine| {
+        let view = engine.view(&Principal::local()).unwrap();
+        view.at(Lsn(lsn.0 - 1)).and_then(|then| then.table("t")).unwrap_err().kind()
+    };
+    assert_eq!(past(&engine), Kind::NotFound);
+    drop(engine);
+    let engine = open(&machine);
+    settle(&engine);
+    assert_eq!(by_id(engine.root().table("main.t").unwrap()), before);
+    assert_eq!(past(&engine), Kind::NotFound);
+    // Again there is nothing to do.
+    let again = erase(&engine, lsn);
+    again.ended.clone().unwrap().unwrap();
+    assert_eq!((again.segments_rewritten, again.history_segments), (0, 0), "{again:?}");
+}
+
+#[test]
+fn files_that_a_reader_holds_are_waited_for() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(4);
+    let engine = open(&machine);
+    let lsn = busy(&engine);
+    let held = engine.root();
+    let table = held.table("main.t").unwrap().def().id;
+    let erasure = engine.erase(table, lsn).unwrap();
+    for _ in 0..5 {
+        settle(&engine);
+        machine.clock.advance(Duration::from_secs(2));
+    }
+    let state = erasure.state();
+    assert!(state.ended.is_none() && state.segments_held > 0, "{state:?}");
+    assert!(!files_with(&machine, "1001/770001").is_empty());
+    assert!(std::sync::Arc::ptr_eq(&erasure, &engine.erase(table, lsn).unwrap()), "it is joined");
+    drop(held);
+    assert!(erase(&engine, lsn).ended.unwrap().is_ok());
+    assert_eq!(files_with(&machine, "1001/770001"), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn an_erasure_ends_with_its_table_and_with_the_database() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(5);
+    let engine = open(&machine);
+    let lsn = busy(&engine);
+    let held = engine.root();
+    let table = held.table("main.t").unwrap().def().id;
+    let erasure = engine.erase(table, lsn).unwrap();
+    commit(&engine, Op::DropTable { table: "t".into(), if_exists: false });
+    settle(&engine);
+    assert_eq!(erasure.state().ended.unwrap().unwrap_err().kind(), Kind::NotFound);
+    let erasure = engine.erase(table, lsn).unwrap();
+    engine.close().unwrap();
+    assert!(erasure.state().ended.unwrap().is_err());
+    assert_eq!(engine.erase(table, lsn).unwrap_err().kind(), Kind::Closed);
+}
+
+/// Without power at any call, asked again it ends as if nothing had happened.
+#[test]
+fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
+    let _limit = testkit::limit(600);
+    let begin = || {
+        let machine = SimEnv::new(6);
+        let engine = open(&machine);
+        let lsn = busy(&engine);
+        (machine, engine, lsn)
+    };
+    let (machine, engine, lsn) = begin();
+    let first = machine.disk.calls();
+    let rows = by_id(engine.root().table("main.t").unwrap());
+    erase(&engine, lsn);
+    let calls = machine.disk.calls();
+    assert!(calls > first + 20, "{}", calls - first);
+    for call in (first + 1..=calls).step_by(3) {
+        let (machine, engine, lsn) = begin();
+        machine.disk.crash_at(call);
+        let table = engine.root().table("main.t").unwrap().def().id;
+        let _ = engine.erase(table, lsn);
+        // A machine without power does nothing more, however often it is asked.
+        for _ in 0..300 {
+            let _ = engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background);
+        }
+        drop(engine);
+        let machine = machine.crash(&mut sim::Rng::new(call));
+        let engine = open(&machine);
+        settle(&engine);
+        assert_eq!(by_id(engine.root().table("main.t").unwrap()), rows, "call {call}");
+        erase(&engine, lsn).ended.unwrap().unwrap();
+        assert_eq!(by_id(engine.root().table("main.t").unwrap()), rows, "call {call}");
+        for gone in ["1001/770001", "57/770000"] {
+            assert_eq!(files_with(&machine, gone), [] as [PathBuf; 0], "call {call}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Tables that other programs wrote, read from their files: what is imported from.
+//!
+//! [`reader`](crate::reader) bears witness of Polynya's own tables and knows only what those have. This takes any Iceberg table of
+//! format 1 or 2 in Parquet: any partition spec, columns that came, went, were renamed or widened, files without field ids
+//! under a name mapping, deleted positions. What it cannot read whole is refused before the first row: equality deletes,
+//! deletion vectors, format 3, other file formats, encrypted files. A row is never left out or made up in silence.
+//!
+//! Rows have one order, which depends on the snapshot alone: data files by sequence number and path, in each the rows that
+//! are live. So a place in it is a number, and reading goes on from any.
+
+mod files;
+mod find;
+mod json;
+mod project;
+mod rows;
+mod schema;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use types::{Error, Kind, Result};
+
+use crate::metadata::Metadata;
+use crate::spec::{Partition, Specs, specs_of};
+use crate::store::Store;
+pub use find::newest_metadata;
+pub use rows::Rows;
+pub use schema::Column;
+use schema::Node;
+
+/// A table at one snapshot.
+#[derive(Debug)]
+pub struct Foreign {
+    place: Place,
+    /// The table's, from its metadata.
+    pub uuid: String,
+    /// `None`: it has never had a row.
+    pub snapshot: Option<i64>,
+    /// The columns, in the schema's order, as tables here may hold them.
+    pub columns: Vec<Column>,
+    nodes: Vec<Node>,
+    /// Names that files without field ids give to columns.
+    names: HashMap<i32, Vec<String>>,
+    specs: Specs,
+    data: Vec<DataFile>,
+}
+
+/// Where a table's files are.
+#[derive(Clone, Debug)]
+struct Place {
+    store: Store,
+    /// The table's directory.
+    dir: PathBuf,
+    /// What its metadata calls that.
+    location: String,
+}
+
+/// A data file, and which of its rows are deleted, ascending.
+#[derive(Clone, Debug)]
+struct DataFile {
+    path: String,
+    spec: i32,
+    partition: Arc<Partition>,
+    sequence: i64,
+    rows: u64,
+    bytes: u64,
+    deleted: Arc<Vec<u64>>,
+}
+
+impl DataFile {
+    fn live(&self) -> u64 {
+        self.rows - self.deleted.len() as u64
+    }
+}
+
+impl Foreign {
+    /// Opens a table by a metadata file, `metadata/…` in the table's directory as a rule; at its current snapshot, or at one
+    /// that it still has.
+    pub fn open(store: &Store, metadata: &Path, snapshot: Option<i64>) -> Result<Foreign> {
+        let in_file = |e: Error| e.with("file", metadata.display());
+        let bytes = find::unpacked(store.read(metadata)?).map_err(in_file)?;
+        let parsed = parse(&bytes).map_err(in_file)?;
+        let parent = metadata.parent().unwrap_or(Path::new(""));
+        let dir = match parent.file_name().is_some_and(|name| name == "metadata") {
+            true => parent.parent().unwrap_or(Path::new("")),
+            false => parent,
+        };
+        let place = Place {
+            store: store.clone(),
+            dir: dir.to_owned(),
+            location: parsed.location.trim_end_matches('/').to_owned(),
+        };
+        let wanted = snapshot.or(parsed.current_snapshot_id);
+        let of = match wanted {
+            None => None,
+            Some(id) => Some(parsed.snapshot(id).ok_or_else(|| {
+                Error::not_found(format!("the Iceberg table has no snapshot {id} any more"))
+                    .with("file", metadata.display())
+            })?),
+        };
+        // A table read at an older snapshot has the columns that it had then.
+        let schema_id = of.and_then(|of| of.schema_id).filter(|_| snapshot.is_some());
+        let schema = match schema_id {
+            Some(id) => {
+                let mut schemas = parsed.schemas.iter().map(|schema| &**schema);
+                schemas.find(|schema| schema["schema-id"] == json!(id))
+            }
+            None => parsed.schema(),
+        };
+        let schema =
+            schema.ok_or_else(|| in_file(Error::damaged("the table's schema is not in its metadata")))?;
+        let is_polynya = parsed.table_id().is_some();
+        let (nodes, columns) = schema::columns_of(schema, is_polynya).map_err(in_file)?;
+        let specs = specs_of(&parsed).map_err(in_file)?;
+        let data = match of {
+            None => Vec::new(),
+            Some(of) => files::read(&place, &of.manifest_list, &specs)?,
+        };
+        let names = parsed.properties.get("schema.name-mapping.default");
+        let names = names.map(|text| schema::name_mapping(text)).transpose().map_err(in_file)?;
+        Ok(Foreign {
+            place,
+            uuid: parsed.table_uuid.clone(),
+            snapshot: wanted,
+            columns,
+            nodes,
+            names: names.unwrap_or_default(),
+            specs,
+            data,
+        })
+    }
+
+    /// Live rows.
+    pub fn rows(&self) -> u64 {
+        self.data.iter().map(DataFile::live).sum()
+    }
+
+    pub fn data_files(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The rows from a place on, as batches of [`Foreign::columns`].
+    pub fn read(self: &Arc<Self>, from: u64) -> Rows {
+        Rows::new(self.clone(), from)
+    }
+
+    /// Opens every file's head, so that what cannot be read is known before the first row is taken.
+    pub fn check(&self) -> Result<()> {
+        for file in &self.data {
+            rows::open(self, file, 0).map(drop).map_err(|e| e.with("file", &file.path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Metadata of format 1 or 2, as format 2 says it.
+fn parse(bytes: &[u8]) -> Result<Metadata> {
+    let mut json: Json = serde_json::from_slice(bytes)
+        .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
+    match json["format-version"].as_i64() {
+        Some(1) => upgrade(&mut json)?,
+        Some(2) => {}
+        Some(version) => {
+            return Err(Error::new(Kind::Newer, format!("Iceberg format {version}; 1 and 2 are read")).hint(
+                "write a copy of format 2 with the program that made the table: CREATE TABLE … AS SELECT",
+            ));
+        }
+        None => return Err(Error::damaged("this is no Iceberg metadata: it says no `format-version`")),
+    }
+    serde_json::from_value(json).map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))
+}
+
+/// Fills in what format 1 may leave out.
+fn upgrade(json: &mut Json) -> Result<()> {
+    let Some(map) = json.as_object_mut() else { return Err(Error::damaged("metadata that is no object")) };
+    map.insert("format-version".into(), json!(2));
+    let mut default = |key: &str, value: Json| {
+        map.entry(key.to_owned()).or_insert(value);
+    };
+    default("last-sequence-number", json!(0));
+    default("table-uuid", json!(""));
+    default("default-sort-order-id", json!(0));
+    default("sort-orders", json!([{ "order-id": 0, "fields": [] }]));
+    default("current-schema-id", json!(0));
+    default("default-spec-id", json!(0));
+    default("last-partition-id", json!(999));
+    if !map.contains_key("schemas") {
+        let mut schema = map.get("schema").cloned().unwrap_or_default();
+        let Some(fields) = schema.as_object_mut() else {
+            return Err(Error::damaged("Iceberg metadata without a schema"));
+        };
+        fields.insert("schema-id".into(), json!(0));
+        map.insert("schemas".into(), json!([schema]));
+    }
+    if !map.contains_key("partition-specs") {
+        let mut fields = map.get("partition-spec").cloned().unwrap_or_else(|| json!([]));
+        for (at, field) in fields.as_array_mut().into_iter().flatten().enumerate() {
+            // Format 1 numbers them in order if it says nothing.
+            if let Some(field) = field.as_object_mut() {
+                field.entry("field-id").or_insert(json!(1000 + at));
+            }
+        }
+        map.insert("partition-specs".into(), json!([{ "spec-id": 0, "fields": fields }]));
+    }
+    for snapshot in map.get_mut("snapshots").and_then(Json::as_array_mut).into_iter().flatten() {
+        let Some(snapshot) = snapshot.as_object_mut() else { continue };
+        if !snapshot.contains_key("manifest-list") {
+            return Err(Error::new(
+                Kind::Invalid,
+                "a snapshot that lists its manifests itself, as Iceberg did before 0.7",
+            )
+            .hint("let a newer program rewrite the table's metadata: any commit does"));
+        }
+        snapshot.entry("sequence-number").or_insert(json!(0));
+        snapshot.entry("summary").or_insert(json!({}));
+    }
+    Ok(())
+}
+
+impl Place {
+    /// A file that metadata names: where the table's directory is now if it is of it, else where it says.
+    fn find(&self, path: &str) -> Result<PathBuf> {
+        let inside = path.strip_prefix(&self.location).and_then(|rest| rest.strip_prefix('/'));
+        if let Some(rest) = inside {
+            let here = self.dir.join(rest);
+            if self.store.is_remote() || self.store.exists(&here)? {
+                return Ok(here);
+            }
+        }
+        let plain = path.strip_prefix("file://").or_else(|| path.strip_prefix("file:")).unwrap_or(path);
+        let is_here = !self.store.is_remote() && plain.starts_with('/');
+        if is_here && self.store.exists(Path::new(plain))? {
+            return Ok(PathBuf::from(plain));
+        }
+        let error = Error::not_found(format!("the Iceberg table names a file that is not there: {path}"));
+        Err(match is_here || inside.is_some() {
+            true => error.hint("copy the table's whole directory, with `metadata` and `data` in it"),
+            false => {
+                error.hint("files elsewhere are not fetched: copy the table's directory to this machine")
+            }
+        })
+    }
+
+    fn read(&self, path: &str) -> Result<bytes::Bytes> {
+        self.store.read(&self.find(path)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

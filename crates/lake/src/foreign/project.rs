@@ -1,0 +1,259 @@
+//! A data file's columns as the table's schema has them: found by field id, brought to the types that tables here hold.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray, StructArray, new_null_array,
+};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema};
+use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
+use types::{Error, Kind, Result};
+
+use super::json;
+use super::schema::{Node, NodeKind};
+use super::{DataFile, Foreign};
+use crate::single::Single;
+use crate::source::as_type;
+
+/// Where a column's values come from.
+pub(super) enum Source {
+    Stored {
+        at: usize,
+        shape: Shape,
+    },
+    /// The same in each row of the file: null, or what its partition says.
+    Same(ArrayRef),
+}
+
+/// How what is stored becomes what is wanted.
+pub(super) enum Shape {
+    Cast(Arrow),
+    Time,
+    /// Where each field is in what is stored, and which type it has where it is not there.
+    Struct(Fields, Vec<Part>),
+    List(Arc<Field>, Box<Shape>),
+    Map(Box<Shape>, Box<Shape>),
+}
+
+/// A field of a struct.
+pub(super) enum Part {
+    Stored(usize, Shape),
+    Missing(Arrow),
+}
+
+type Names = HashMap<i32, Vec<String>>;
+
+/// How fields are told apart in a file.
+struct File<'a> {
+    has_ids: bool,
+    names: &'a Names,
+}
+
+impl File<'_> {
+    fn find(&self, node: &Node, fields: &Fields) -> Option<usize> {
+        if self.has_ids {
+            return fields.iter().position(|field| field_id(field) == Some(node.id));
+        }
+        let names = self.names.get(&node.id)?;
+        fields.iter().position(|field| names.contains(field.name()))
+    }
+}
+
+fn field_id(field: &Field) -> Option<i32> {
+    field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
+}
+
+/// Where each of the table's columns is in a file, and which of the file's columns that needs, ascending.
+pub(super) fn sources(
+    table: &Foreign,
+    file: &DataFile,
+    schema: &Schema,
+) -> Result<(Vec<Source>, Vec<usize>)> {
+    let of =
+        File { has_ids: schema.fields().iter().any(|field| field_id(field).is_some()), names: &table.names };
+    if !of.has_ids && of.names.is_empty() {
+        return Err(Error::new(
+            Kind::Invalid,
+            "a data file without field ids in a table without a name mapping",
+        )
+        .hint(
+            "set the table's property `schema.name-mapping.default`, or import the Parquet files themselves",
+        ));
+    }
+    let mut roots = Vec::new();
+    let mut sources = Vec::with_capacity(table.nodes.len());
+    for node in &table.nodes {
+        sources.push(match of.find(node, schema.fields()) {
+            Some(at) => {
+                roots.push(at);
+                let shape = shape(&of, node, schema.field(at).data_type(), &node.name)?;
+                Source::Stored { at, shape }
+            }
+            None => Source::Same(same(table, file, node)?),
+        });
+    }
+    roots.sort_unstable();
+    roots.dedup();
+    Ok((sources, roots))
+}
+
+/// What all rows of a file have in a column that is not in it.
+fn same(table: &Foreign, file: &DataFile, node: &Node) -> Result<ArrayRef> {
+    let wanted = node.data_type().to_arrow();
+    let spec = table.specs.get(&file.spec);
+    let mut fields = spec.iter().flat_map(|spec| spec.fields.iter().enumerate());
+    let at = fields.find(|(_, field)| field.source == node.id && field.transform == "identity");
+    let value = at.and_then(|(at, _)| file.partition.values.get(at)?.as_ref());
+    match (value, &node.kind) {
+        (Some(value), NodeKind::Plain(_)) => partition_value(value, &wanted),
+        (Some(_), _) => Err(Error::new(
+            Kind::Invalid,
+            format!(
+                "column `{}` is in the partition alone, and of a type that is not read from there",
+                node.name
+            ),
+        )),
+        (None, _) if node.required && at.is_none() => {
+            Err(Error::damaged(format!("a data file without the required column `{}`", node.name)))
+        }
+        (None, _) => Ok(new_null_array(&wanted, 1)),
+    }
+}
+
+fn partition_value(value: &Single, wanted: &Arrow) -> Result<ArrayRef> {
+    use arrow::array::{BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array};
+    let failed = |e: arrow::error::ArrowError| Error::damaged(format!("a partition's value: {e}"));
+    let array: ArrayRef = match value {
+        Single::Bool(value) => Arc::new(BooleanArray::from(vec![*value])),
+        Single::Int(value) if matches!(wanted, Arrow::Date32) => {
+            let days = i32::try_from(*value).map_err(|_| Error::damaged("a partition's value is no day"))?;
+            Arc::new(Int32Array::from(vec![days]))
+        }
+        Single::Int(value) => Arc::new(Int64Array::from(vec![*value])),
+        Single::Float(value) => Arc::new(Float64Array::from(vec![*value])),
+        Single::Decimal(value) => {
+            let array = Decimal128Array::from(vec![*value]);
+            let Arrow::Decimal128(precision, scale) = wanted else {
+                return Err(Error::damaged("a partition's value is of another type than its column"));
+            };
+            Arc::new(array.with_precision_and_scale(*precision, *scale).map_err(failed)?)
+        }
+        Single::Bytes(bytes) if matches!(wanted, Arrow::Utf8) => {
+            let text =
+                std::str::from_utf8(bytes).map_err(|_| Error::damaged("a partition's value is no text"))?;
+            Arc::new(StringArray::from(vec![text]))
+        }
+        Single::Bytes(bytes) => Arc::new(BinaryArray::from_vec(vec![bytes.as_slice()])),
+    };
+    as_type(&array, wanted)
+}
+
+fn shape(file: &File<'_>, node: &Node, stored: &Arrow, column: &str) -> Result<Shape> {
+    let wrong = || {
+        Error::damaged(format!(
+            "column `{column}` is stored as {stored}, which is not what the table's schema says"
+        ))
+    };
+    Ok(match (&node.kind, stored) {
+        (NodeKind::Plain(wanted), _) if !stored.is_nested() => Shape::Cast(wanted.to_arrow()),
+        (NodeKind::Time, Arrow::Time32(_) | Arrow::Time64(_)) => Shape::Time,
+        (NodeKind::Struct(nodes), Arrow::Struct(fields)) => {
+            let mut parts = Vec::with_capacity(nodes.len());
+            for node in nodes {
+                parts.push(match file.find(node, fields) {
+                    Some(at) => Part::Stored(at, shape(file, node, fields[at].data_type(), column)?),
+                    None if node.required => {
+                        let name = &node.name;
+                        return Err(Error::damaged(format!(
+                            "a data file without the required field `{name}` of column `{column}`"
+                        )));
+                    }
+                    None => Part::Missing(node.data_type().to_arrow()),
+                });
+            }
+            let Arrow::Struct(wanted) = node.data_type().to_arrow() else { return Err(wrong()) };
+            Shape::Struct(wanted, parts)
+        }
+        (NodeKind::List(item), Arrow::List(element) | Arrow::LargeList(element)) => {
+            let Arrow::List(wanted) = node.data_type().to_arrow() else { return Err(wrong()) };
+            Shape::List(wanted, Box::new(shape(file, item, element.data_type(), column)?))
+        }
+        (NodeKind::Map(key, value), Arrow::Map(entries, _)) => {
+            let Arrow::Struct(fields) = entries.data_type() else { return Err(wrong()) };
+            let [keys, values] = &fields[..] else { return Err(wrong()) };
+            let key = shape(file, key, keys.data_type(), column)?;
+            Shape::Map(Box::new(key), Box::new(shape(file, value, values.data_type(), column)?))
+        }
+        _ => return Err(wrong()),
+    })
+}
+
+impl Source {
+    /// Only some of the file's columns are read: where among them this one is.
+    pub fn rank(&mut self, roots: &[usize]) {
+        if let Source::Stored { at, .. } = self {
+            let stored = *at;
+            *at = roots.partition_point(|root| *root < stored);
+        }
+    }
+
+    pub fn column(&self, batch: &RecordBatch) -> Result<ArrayRef> {
+        match self {
+            Source::Stored { at, shape } => shape.apply(batch.column(*at)),
+            Source::Same(one) => {
+                let rows = arrow::array::UInt32Array::from(vec![0; batch.num_rows()]);
+                take(one, &rows, None).map_err(|e| Error::internal(format!("repeating a value: {e}")))
+            }
+        }
+    }
+}
+
+impl Shape {
+    pub fn apply(&self, array: &ArrayRef) -> Result<ArrayRef> {
+        let wrong = |e: &dyn std::fmt::Display| Error::damaged(format!("a column cannot be read: {e}"));
+        match self {
+            Shape::Cast(wanted) => as_type(array, wanted),
+            Shape::Time => cast(array, &Arrow::Utf8).map_err(|e| wrong(&e)),
+            Shape::Struct(fields, parts) => {
+                let stored = array.as_struct_opt().ok_or_else(|| wrong(&"no struct"))?;
+                let part = |part: &Part| match part {
+                    Part::Stored(at, shape) => shape.apply(stored.column(*at)),
+                    Part::Missing(arrow) => Ok(new_null_array(arrow, stored.len())),
+                };
+                let columns = parts.iter().map(part).collect::<Result<Vec<_>>>()?;
+                let made = StructArray::try_new_with_length(
+                    fields.clone(),
+                    columns,
+                    stored.nulls().cloned(),
+                    stored.len(),
+                );
+                made.map(|made| Arc::new(made) as ArrayRef).map_err(|e| wrong(&e))
+            }
+            Shape::List(field, item) => {
+                let plain = as_type(
+                    array,
+                    &match array.data_type() {
+                        Arrow::LargeList(inner) => Arrow::List(inner.clone()),
+                        other => other.clone(),
+                    },
+                )?;
+                let stored: &ListArray = plain.as_list_opt().ok_or_else(|| wrong(&"no list"))?;
+                let values = item.apply(stored.values())?;
+                let made = ListArray::try_new(
+                    field.clone(),
+                    stored.offsets().clone(),
+                    values,
+                    stored.nulls().cloned(),
+                );
+                made.map(|made| Arc::new(made) as ArrayRef).map_err(|e| wrong(&e))
+            }
+            Shape::Map(key, value) => {
+                let stored = array.as_map_opt().ok_or_else(|| wrong(&"no map"))?;
+                let (keys, values) = (key.apply(stored.keys())?, value.apply(stored.values())?);
+                json::objects(stored, &keys, &values)
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! An Iceberg schema as columns that a table here may have.
+
+use std::collections::HashMap;
+
+use serde_json::Value as Json;
+use types::{ColumnId, DataType, Error, Field, Kind, Result};
+
+/// A column of the table that is read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// As the Iceberg table calls it.
+    pub name: String,
+    pub data_type: DataType,
+    /// What a value becomes that no type here holds as it is.
+    pub becomes: Option<String>,
+}
+
+/// A value's place in the schema, with its field id.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub id: i32,
+    pub name: String,
+    pub required: bool,
+    pub kind: NodeKind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum NodeKind {
+    Plain(DataType),
+    /// A time of day, which becomes text.
+    Time,
+    Struct(Vec<Node>),
+    List(Box<Node>),
+    /// A map, which becomes a JSON object.
+    Map(Box<Node>, Box<Node>),
+}
+
+/// Deeper than any type that tables hold.
+const NESTING_MAX: usize = 16;
+
+/// The columns of a schema. Those that are a table's own of Polynya's are left out where it is one.
+pub(super) fn columns_of(schema: &Json, is_polynya: bool) -> Result<(Vec<Node>, Vec<Column>)> {
+    let fields = schema["fields"].as_array().ok_or_else(|| Error::damaged("a schema without fields"))?;
+    let own = [types::ROW_ID.0 as i32, types::TIME.0 as i32];
+    let mut nodes = Vec::with_capacity(fields.len());
+    for field in fields {
+        let node = node(field, 0)?;
+        if !(is_polynya && own.contains(&node.id)) {
+            nodes.push(node);
+        }
+    }
+    let column = |node: &Node| Column {
+        name: node.name.clone(),
+        data_type: node.data_type(),
+        becomes: node.becomes(),
+    };
+    let columns = nodes.iter().map(column).collect();
+    Ok((nodes, columns))
+}
+
+fn node(field: &Json, depth: usize) -> Result<Node> {
+    let name = field["name"].as_str().ok_or_else(|| Error::damaged("a field without a name"))?;
+    let kind = kind_of(&field["type"], depth, name)?;
+    Ok(Node { id: id(field, "id")?, name: name.to_owned(), required: field["required"] == true, kind })
+}
+
+fn id(json: &Json, key: &str) -> Result<i32> {
+    let id = json[key].as_i64().and_then(|id| i32::try_from(id).ok());
+    id.ok_or_else(|| Error::damaged(format!("a field without `{key}`")))
+}
+
+fn inner(json: &Json, part: &str, depth: usize, column: &str) -> Result<Box<Node>> {
+    Ok(Box::new(Node {
+        id: id(json, &format!("{part}-id"))?,
+        name: part.to_owned(),
+        required: part == "key" || json[format!("{part}-required")] == true,
+        kind: kind_of(&json[part], depth + 1, column)?,
+    }))
+}
+
+fn kind_of(json: &Json, depth: usize, column: &str) -> Result<NodeKind> {
+    if depth > NESTING_MAX {
+        return Err(Error::new(Kind::Invalid, format!("column `{column}` nests too deep")));
+    }
+    let Some(name) = json.as_str() else {
+        return Ok(match json["type"].as_str() {
+            Some("list") => NodeKind::List(inner(json, "element", depth, column)?),
+            Some("map") => {
+                NodeKind::Map(inner(json, "key", depth, column)?, inner(json, "value", depth, column)?)
+            }
+            Some("struct") => {
+                let fields = json["fields"].as_array().map(Vec::as_slice).unwrap_or_default();
+                NodeKind::Struct(fields.iter().map(|field| node(field, depth + 1)).collect::<Result<_>>()?)
+            }
+            _ => return Err(unknown(column, &json.to_string())),
+        });
+    };
+    Ok(NodeKind::Plain(match name {
+        "boolean" => DataType::Bool,
+        "int" => DataType::Int32,
+        "long" => DataType::Int64,
+        "float" => DataType::Float32,
+        "double" => DataType::Float64,
+        "string" => DataType::String,
+        "binary" => DataType::Binary,
+        "date" => DataType::Date,
+        "timestamp" | "timestamptz" => DataType::Timestamp,
+        "uuid" => DataType::Uuid,
+        "time" => return Ok(NodeKind::Time),
+        other if other.starts_with("fixed[") => DataType::Binary,
+        other => {
+            let digits = other.strip_prefix("decimal(").and_then(|rest| rest.strip_suffix(')'));
+            let parsed = digits.and_then(|digits| {
+                let (precision, scale) = digits.split_once(',')?;
+                Some((precision.trim().parse::<u8>().ok()?, scale.trim().parse::<u8>().ok()?))
+            });
+            let (precision, scale) = parsed
+                .filter(|(precision, scale)| (1..=38).contains(precision) && scale <= precision)
+                .ok_or_else(|| unknown(column, other))?;
+            DataType::Decimal { precision, scale }
+        }
+    }))
+}
+
+fn unknown(column: &str, what: &str) -> Error {
+    Error::new(Kind::Invalid, format!("column `{column}` is of the Iceberg type {what}, which is not read"))
+        .hint("leave the column out in a copy of the table")
+}
+
+impl Node {
+    pub fn data_type(&self) -> DataType {
+        let field = |node: &Node, name: &str| Field {
+            id: ColumnId(0),
+            name: name.to_owned(),
+            data_type: node.data_type(),
+            nullable: true,
+        };
+        match &self.kind {
+            NodeKind::Plain(plain) => plain.clone(),
+            NodeKind::Time => DataType::String,
+            NodeKind::Map(..) => DataType::Json,
+            NodeKind::List(item) => DataType::List(Box::new(field(item, "element"))),
+            NodeKind::Struct(fields) => {
+                DataType::Struct(fields.iter().map(|node| field(node, &node.name)).collect())
+            }
+        }
+    }
+
+    fn becomes(&self) -> Option<String> {
+        match &self.kind {
+            NodeKind::Time => Some("times of day become text".to_owned()),
+            NodeKind::Map(..) => Some("maps become JSON objects".to_owned()),
+            NodeKind::Plain(_) => None,
+            NodeKind::List(item) => item.becomes(),
+            NodeKind::Struct(fields) => fields.iter().find_map(Node::becomes),
+        }
+    }
+}
+
+/// Which names files without field ids have for a field, as a table's property says it.
+pub(super) fn name_mapping(text: &str) -> Result<HashMap<i32, Vec<String>>> {
+    fn add(json: &Json, depth: usize, all: &mut HashMap<i32, Vec<String>>) {
+        for field in json.as_array().into_iter().flatten().filter(|_| depth <= 2 * NESTING_MAX) {
+            let names = field["names"].as_array().into_iter().flatten();
+            let names: Vec<String> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+            if let Some(id) = field["field-id"].as_i64().and_then(|id| i32::try_from(id).ok()) {
+                all.entry(id).or_default().extend(names);
+            }
+            add(&field["fields"], depth + 1, all);
+        }
+    }
+    let json: Json = serde_json::from_str(text)
+        .map_err(|e| Error::damaged(format!("the table's name mapping is no JSON: {e}")))?;
+    let mut all = HashMap::new();
+    add(&json, 0, &mut all);
+    Ok(all)
+}

@@ -1,0 +1,246 @@
+//! What is done beside commits: merging to the end, expiry of what grew old, files that nothing names.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use types::{Kind, Result};
+
+use super::support::{Bench, LAYOUTS, read, rows_of, small};
+use crate::upkeep::Depth;
+use crate::{Lake, Maintained, Options};
+
+fn plain() -> Options {
+    Options::new("lake", "lake")
+}
+
+/// Asks for maintenance and steps until it is told how it went.
+fn maintain(bench: &mut Bench) -> Result<Maintained> {
+    let told: Arc<Mutex<Option<Result<Maintained>>>> = Arc::default();
+    let tell = told.clone();
+    let id = bench.tip.def().id;
+    bench.materializer.maintain(id, Box::new(move |outcome| *tell.lock().unwrap() = Some(outcome)));
+    for _ in 0..200 {
+        let stepped = bench.step(true);
+        if let Some(outcome) = told.lock().unwrap().take() {
+            return outcome;
+        }
+        stepped?;
+    }
+    panic!("maintenance does not end in 200 steps");
+}
+
+fn is_same(bench: &Bench, lake: &Lake) {
+    let rows = read(&bench.store(), &lake.dir).unwrap();
+    assert_eq!(rows, rows_of(&bench.snapshot()).unwrap());
+}
+
+/// Seven small commits with deletes: one short of what a commit merges by itself.
+fn pieces(bench: &mut Bench) {
+    for n in 0..7i64 {
+        bench.keys(10 * n..10 * n + 10);
+        if n > 0 {
+            bench.delete([10 * n as u64 - 3]);
+        }
+        bench.land();
+    }
+}
+
+#[test]
+fn small_files_positions_and_manifests_become_as_few_as_can_be() {
+    for (partition_by, sort_by) in LAYOUTS {
+        let mut bench = Bench::new(plain());
+        bench.lay_out(partition_by, sort_by);
+        pieces(&mut bench);
+        let before = bench.lake();
+        let done = maintain(&mut bench).unwrap();
+        let lake = bench.lake();
+        assert_eq!(done.before, before.extent(), "{partition_by:?}");
+        assert_eq!(done.after, lake.extent(), "{partition_by:?}");
+        let partitions: HashSet<_> =
+            lake.data.iter().map(|live| (live.entry.file.spec, &*live.entry.file.partition)).collect();
+        // Where each row has a partition of its own, a delete takes its whole file and there is nothing to be merged.
+        let is_tidy = before.data.len() == partitions.len() && before.deletes.is_empty();
+        assert_eq!((is_tidy, done.commits == 0), (partition_by == ["s"], is_tidy), "{done:?}");
+        assert_eq!(lake.data.len(), partitions.len(), "one file for each partition: {partition_by:?}");
+        assert!(lake.deletes.len() <= partitions.len() && lake.manifests.len() <= 2, "{done:?}");
+        is_same(&bench, &lake);
+        // Old snapshots are kept as long as they would have been.
+        let snapshots = |lake: &Lake| lake.metadata.snapshots.len();
+        assert_eq!(snapshots(&lake), snapshots(&before) + done.commits as usize);
+        let version = lake.version;
+        let again = maintain(&mut bench).unwrap();
+        assert_eq!((again.commits, again.files_removed, bench.lake().version), (0, 0, version));
+        bench.keys(500..510).delete([1]);
+        bench.land();
+        bench.restart();
+        bench.land();
+    }
+}
+
+#[test]
+fn a_large_table_is_maintained_in_several_commits() {
+    let mut bench = Bench::new(Options { rewrite_bytes_max: 2 << 10, ..plain() });
+    bench.lay_out(&["bucket(8, k)"], &[]);
+    pieces(&mut bench);
+    let done = maintain(&mut bench).unwrap();
+    assert!(done.commits > 2, "{done:?}");
+    assert_eq!(bench.lake().data.len(), 8);
+    is_same(&bench, &bench.lake());
+}
+
+/// Snapshots went with commits alone: a table that got no rows any more kept all it had for ever.
+#[test]
+fn what_grew_old_goes_though_no_row_comes() {
+    let mut bench = Bench::new(small());
+    for n in 0..6i64 {
+        bench.keys(10 * n..10 * n + 10);
+        bench.land();
+    }
+    let count = bench.lake().metadata.snapshots.len();
+    assert!(count > 3, "{count}");
+    let env = bench.sim.env();
+    let (id, position) = (bench.tip.def().id, bench.position.clone().unwrap());
+    assert!(!bench.materializer.tend(&env, id, &position), "it is young");
+    bench.sim.clock.advance(Duration::from_secs(300));
+    assert!(bench.materializer.tend(&env, id, &position));
+    for _ in 0..3 {
+        bench.step(true).unwrap();
+    }
+    let lake = bench.lake();
+    assert_eq!(lake.metadata.snapshots.len(), 3);
+    assert!(!lake.data.is_empty());
+    is_same(&bench, &lake);
+    super::files::check(&lake, bench.tip.def());
+    let position = bench.position.clone().unwrap();
+    assert!(!bench.materializer.tend(&env, id, &position), "there is nothing more to do");
+    // Once it has been quiet for long, small files are merged as well.
+    bench.sim.clock.advance(Duration::from_secs(3_700));
+    assert!(bench.materializer.tend(&env, id, &position));
+    assert_eq!(bench.materializer.depth(id), Some(Depth::Whole));
+    for _ in 0..3 {
+        bench.step(true).unwrap();
+    }
+    assert_eq!(bench.lake().data.len(), 1);
+    is_same(&bench, &bench.lake());
+}
+
+#[test]
+fn files_that_nothing_names_go_and_those_of_others_only_when_they_are_old() {
+    let mut bench = Bench::new(Options { orphans_after: Duration::from_secs(1_000), ..plain() });
+    bench.keys(0..10);
+    bench.land();
+    let put = |bench: &Bench, name: &str| {
+        crate::files::write(&bench.sim.env(), &bench.dir().join(name), b"left over").unwrap();
+    };
+    // As a commit that failed leaves them, and as another program writes them before it commits.
+    let ours = "data/00112233445566aa-1.parquet";
+    let others = ["data/00000-0-7b0b1a9c.parquet", "metadata/7b0b1a9c-m0.avro"];
+    put(&bench, ours);
+    others.iter().for_each(|name| put(&bench, name));
+    put(&bench, "data/notes.txt");
+    let done = maintain(&mut bench).unwrap();
+    assert_eq!((done.orphans_removed, done.orphans_left), (1, 2), "{done:?}");
+    let is_there = |bench: &Bench, name: &str| bench.files().iter().any(|file| file == name);
+    assert!(!is_there(&bench, ours) && others.iter().all(|name| is_there(&bench, name)));
+    bench.sim.clock.advance(Duration::from_secs(900));
+    assert_eq!(maintain(&mut bench).unwrap().orphans_left, 2, "they are not old enough");
+    // A start knows nothing of when it saw them first.
+    bench.restart();
+    bench.sim.clock.advance(Duration::from_secs(200));
+    bench.land();
+    assert_eq!(maintain(&mut bench).unwrap().orphans_left, 2);
+    bench.sim.clock.advance(Duration::from_secs(1_000));
+    let done = maintain(&mut bench).unwrap();
+    assert_eq!((done.orphans_removed, done.orphans_left), (2, 0), "{done:?}");
+    assert!(others.iter().all(|name| !is_there(&bench, name)));
+    assert!(is_there(&bench, "data/notes.txt"), "what is no file of a table is nobody's business here");
+    is_same(&bench, &bench.lake());
+}
+
+#[test]
+fn whoever_asked_is_told_of_a_failure() {
+    let mut bench = Bench::new(plain());
+    pieces(&mut bench);
+    bench.sim.disk.fail_write(1);
+    assert_eq!(maintain(&mut bench).unwrap_err().kind(), Kind::Io);
+    maintain(&mut bench).unwrap();
+    is_same(&bench, &bench.lake());
+}
+
+/// Killed or without power at any call, the lake is at a commit that has just the table's rows.
+#[test]
+fn maintenance_that_is_cut_short_loses_and_doubles_no_row() {
+    let _limit = testkit::limit(600);
+    let begin = || {
+        let mut bench = Bench::new(small());
+        bench.lay_out(&["bucket(2, k)"], &["s"]);
+        for n in 0..4i64 {
+            bench.keys(10 * n..10 * n + 10).delete([10 * n as u64 + 2]);
+            bench.try_land().unwrap();
+            bench.sim.clock.advance(Duration::from_secs(9));
+        }
+        bench
+    };
+    let mut whole = begin();
+    let first = whole.sim.disk.calls();
+    assert!(maintain(&mut whole).unwrap().commits > 0);
+    let calls = whole.sim.disk.calls();
+    assert!(calls > first + 20, "{}", calls - first);
+    for call in first + 1..=calls {
+        let mut bench = begin();
+        bench.sim.disk.crash_at(call);
+        if maintain(&mut bench).is_ok() {
+            continue;
+        }
+        bench.sim = bench.sim.crash(&mut sim::Rng::new(call));
+        bench.sim.env().disk.create_dir_all(&bench.place().dir).unwrap();
+        bench.restart();
+        bench.land();
+        maintain(&mut bench).unwrap();
+        bench.land();
+    }
+}
+
+/// Each step of what was asked landed what had come since, and so it never found itself done.
+#[test]
+fn maintenance_and_erasure_end_while_rows_come_all_the_time() {
+    let mut bench = Bench::new(plain());
+    pieces(&mut bench);
+    let id = bench.tip.def().id;
+    let done = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let (first, second) = (done.clone(), done.clone());
+    let count = std::sync::atomic::Ordering::Relaxed;
+    bench.materializer.maintain(
+        id,
+        Box::new(move |outcome| {
+            outcome.unwrap();
+            first.fetch_add(1, count);
+        }),
+    );
+    let mut next = 1_000i64;
+    let mut steps = |bench: &mut Bench, wanted: u64| {
+        for _ in 0..10 {
+            bench.keys(next..next + 5);
+            bench.delete([bench.tip.next_row().0 - 2]);
+            next += 5;
+            bench.step(true).unwrap();
+            if done.load(count) == wanted {
+                return;
+            }
+        }
+        panic!("not done in ten steps");
+    };
+    steps(&mut bench, 1);
+    let lsn = types::Lsn(bench.lsn);
+    bench.materializer.erase(
+        id,
+        lsn,
+        Box::new(move |outcome| {
+            assert!(outcome.unwrap().files_removed > 0);
+            second.fetch_add(1, count);
+        }),
+    );
+    steps(&mut bench, 2);
+    bench.land();
+}

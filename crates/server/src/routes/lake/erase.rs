@@ -1,0 +1,276 @@
+//! Erasure: deletes reach history. Rows that were deleted, or replaced, by now leave the lake's files and snapshots and the
+//! table's own files; the answer says what was done, and where copies may be that this does not reach.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use engine::Erasure;
+use http::Request;
+use lake::{Erased, Lake};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use types::{Error, Kind, Lsn, Principal, Scope, TableDef, TableId, name};
+use vfs::{Mutex, Rank};
+
+use super::{DEADLINE_MAX, standing, told};
+use crate::app::Shared;
+use crate::asked;
+use crate::failure::Result;
+use crate::routes::json;
+
+/// The last erasure of each table, so that whoever asks again hears of it and begins no second one.
+pub struct Erasures(Mutex<BTreeMap<TableId, Arc<Watched>>>);
+
+impl Default for Erasures {
+    fn default() -> Self {
+        Erasures(Mutex::new(Rank::new(28, "erasures"), BTreeMap::new()))
+    }
+}
+
+/// An erasure in both places.
+struct Watched {
+    lsn: Lsn,
+    local: Arc<Erasure>,
+    /// How it went in the lake, if the table has one.
+    lake: Option<Arc<OnceLock<types::Result<Erased>>>>,
+}
+
+impl Watched {
+    fn failed(&self) -> Option<Error> {
+        let lake = self.lake.as_ref().and_then(|lake| lake.get()?.clone().err());
+        let local = self.local.state();
+        lake.or(local.error).or(local.ended.and_then(|ended| ended.err()))
+    }
+
+    fn is_done(&self) -> bool {
+        let lake = self.lake.as_ref().is_none_or(|lake| lake.get().is_some());
+        lake && self.local.state().ended.is_some()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// Rows that were deleted up to this commit; without it all that were acknowledged.
+    lsn: Option<u64>,
+    deadline_ms: Option<u64>,
+}
+
+/// Unless it is said how long.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Erases what was deleted from a table so far, and answers once it is done.
+pub async fn erase(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked: Asked = asked::query(request.uri())?;
+    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
+    let view = app.engine.view(&principal)?;
+    let found = view.table(&table)?;
+    let lsn = match asked.lsn.map(Lsn) {
+        Some(lsn) if lsn > view.lsn() => {
+            return Err(Error::invalid(format!("lsn {lsn} is none yet: the newest is {}", view.lsn()))
+                .hint("leave `lsn` out to erase what was deleted so far")
+                .into());
+        }
+        // What came after the table's last change changed nothing of it.
+        lsn => lsn.unwrap_or(found.lsn()).min(found.lsn()),
+    };
+    let def = found.def().clone();
+    let has_lake = standing(&app, &found).is_some();
+    drop((view, found));
+    let watched = begin(&app, &def, lsn, has_lake)?;
+    let until = Instant::now() + deadline;
+    let mut stopping = app.stopping.subscribe();
+    let mut rest = LOOK_EVERY;
+    loop {
+        if *stopping.borrow() {
+            return Err(Error::new(Kind::Closed, "the server stops; ask again when it runs").into());
+        }
+        if let Some(error) = watched.failed().or(app.engine.status().write_error) {
+            return Err(why(error, &principal).into());
+        }
+        if watched.is_done() {
+            return Ok(json(&report(&app, &def, &watched, &principal).await?));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late(&def, &watched, deadline).into());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(rest.min(left)) => {}
+            _ = stopping.changed() => {}
+        }
+        rest = (rest * 2).min(Duration::from_millis(200));
+    }
+}
+
+/// Joins what is under way or done for this commit or a later one, else begins.
+fn begin(app: &Shared, def: &TableDef, lsn: Lsn, has_lake: bool) -> types::Result<Arc<Watched>> {
+    let id = def.id;
+    let materializer = app.options.lake.clone().filter(|_| has_lake);
+    {
+        let known = app.erasures.0.lock();
+        let fits = |watched: &&Arc<Watched>| {
+            watched.lsn >= lsn
+                && watched.lake.is_some() == materializer.is_some()
+                && watched.failed().is_none()
+        };
+        if let Some(watched) = known.get(&id).filter(fits) {
+            return Ok(watched.clone());
+        }
+    }
+    let local = app.engine.erase(id, lsn)?;
+    let lake = materializer.map(|materializer| {
+        let outcome = Arc::new(OnceLock::new());
+        let told = outcome.clone();
+        // Told once.
+        materializer.erase(id, lsn, Box::new(move |erased| drop(told.set(erased))));
+        app.engine.hurry(lake::NAME, id);
+        outcome
+    });
+    let watched = Arc::new(Watched { lsn, local, lake });
+    let root = app.engine.root();
+    let mut known = app.erasures.0.lock();
+    // Of tables that are gone nobody asks.
+    known.retain(|id, _| root.tables().any(|table| table.def().id == *id));
+    known.insert(id, watched.clone());
+    Ok(watched)
+}
+
+/// Paths and places are for those who own the machine.
+fn why(error: Error, principal: &Principal) -> Error {
+    match error.kind() {
+        Kind::NotFound | Kind::Closed | Kind::Busy => error,
+        _ => told(error, principal),
+    }
+}
+
+fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
+    let local = watched.local.state();
+    let lake = match &watched.lake {
+        None => "",
+        Some(lake) if lake.get().is_some() => ", the lake is done",
+        Some(_) => ", the lake is not done",
+    };
+    let held = match local.segments_held {
+        0 => String::new(),
+        n => format!(", {n} replaced are held by a reader or wait for a manifest"),
+    };
+    let table = name::short_table_name(&def.name);
+    let rewritten = local.segments_rewritten;
+    Error::new(Kind::Timeout, format!("`{table}` is not erased after {} ms", deadline.as_millis())).hint(
+        format!(
+            "it goes on: {rewritten} segments written anew{held}{lake}; ask again with lsn={} to hear of it",
+            watched.lsn
+        ),
+    )
+}
+
+async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Principal) -> Result<Json> {
+    let local = watched.local.state();
+    let mut answer = json!({
+        "table": name::short_table_name(&def.name),
+        "lsn": watched.lsn.0,
+        "local": {
+            "history_segments": local.history_segments,
+            "segments_rewritten": local.segments_rewritten,
+            "segments_damaged": local.segments_damaged,
+            "segments_removed": local.segments_removed,
+            "bytes_removed": local.bytes_removed,
+        },
+    });
+    let root = app.engine.root();
+    let table = root.tables().find(|table| table.def().id == def.id).cloned();
+    if let Some(table) = &table {
+        answer["local"]["past_from_lsn"] = json!(table.past_floor().0);
+    }
+    let erased = watched.lake.as_ref().and_then(|lake| lake.get()?.clone().ok());
+    answer["lake"] = match erased {
+        None => Json::Null,
+        Some(erased) => {
+            let mut shown = json!({
+                "rows": erased.rows,
+                "files_rewritten": erased.files_rewritten,
+                "snapshots_dropped": erased.snapshots_dropped,
+                "files_removed": erased.files_removed,
+                "bytes_removed": erased.bytes_removed,
+                "foreign_files": erased.foreign_files,
+            });
+            let position = root.derived(lake::NAME, def.id);
+            if let Some(lake) = position.and_then(|position| position.published::<Lake>()) {
+                shown["snapshot_id"] = json!(lake.snapshot_id().map(|id| id.to_string()));
+                (shown["row"], shown["lsn"]) = (json!(lake.row.0), json!(lake.lsn.0));
+            }
+            shown
+        }
+    };
+    answer["elsewhere"] = elsewhere(app, def, table.as_deref(), principal, watched).await?;
+    Ok(answer)
+}
+
+/// Where copies may be that an erasure does not reach: what it is, and until when.
+async fn elsewhere(
+    app: &Shared,
+    def: &TableDef,
+    table: Option<&table::Snapshot>,
+    principal: &Principal,
+    watched: &Watched,
+) -> Result<Json> {
+    let status = app.engine.status();
+    let mut all = vec![json!({
+        "what": "log",
+        "until": "its files are used again for newer commits",
+        "files": status.log.files,
+    })];
+    if let Some(archive) = &status.archive {
+        let mut of = json!({ "what": "archive", "until": "files of it are removed by hand" });
+        if principal.require(Scope::Admin).is_ok() {
+            of["path"] = json!(archive.dir.display().to_string());
+        }
+        all.push(of);
+    }
+    all.push(json!({ "what": "backups", "until": "those that were taken before are removed" }));
+    let followers = table.map(|table| app.engine.standing(table)).unwrap_or_default();
+    for of in followers.iter().filter(|of| of.materializer != lake::NAME) {
+        all.push(json!({
+            "what": format!("index {}", of.materializer),
+            "until": "what it is made of is merged",
+        }));
+    }
+    // Rows that did not fit are kept as they were sent.
+    let dead = crate::routes::write::dead_letters(&def.name);
+    if app.engine.root().table(&dead).is_some() && principal.may_see(&dead) {
+        all.push(json!({
+            "what": format!("dead letters in {}", name::short_table_name(&dead)),
+            "until": "they are deleted there, and that table is erased too",
+        }));
+    }
+    if app.engine.root().table(engine::remember::TABLE).is_some() {
+        all.push(json!({
+            "what": "remembered answers",
+            "until": "requests with an Idempotency-Key whose answers had the row are forgotten",
+        }));
+    }
+    if watched.lake.is_none()
+        && let Some(materializer) = app.options.lake.clone()
+    {
+        let (env, def) = (app.engine.env().clone(), def.clone());
+        if app.work.run(move || materializer.stands(&env, &def)).await?? {
+            all.push(json!({
+                "what": "an Iceberg table of it that is not written any more",
+                "until": "its directory in the lake is removed by hand",
+            }));
+        }
+    }
+    Ok(json!(all))
+}

@@ -1,0 +1,124 @@
+//! The lake's maintenance: what somebody asks for now, and the look now and then for what is due unasked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use http::Request;
+use lake::{Extent, Maintained};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tokio::sync::oneshot;
+use types::{Error, Kind, Principal, name};
+
+use super::{DEADLINE_MAX, check_followed, told};
+use crate::app::Shared;
+use crate::asked;
+use crate::failure::Result;
+use crate::routes::json;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    deadline_ms: Option<u64>,
+}
+
+/// Unless it is said how long.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Makes a table's lake as small as it can be without losing a kept snapshot, and answers what was done.
+pub async fn maintain(
+    State(app): State<Shared>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(table): Path<String>,
+    request: Request<Body>,
+) -> Result<Response> {
+    let asked: Asked = asked::query(request.uri())?;
+    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
+    let found = app.engine.view(&principal)?.table(&table)?;
+    check_followed(&app, &found)?;
+    let Some(materializer) = app.options.lake.clone() else {
+        return Err(Error::invalid("this server keeps no lake").into());
+    };
+    if let Some(error) = app.engine.status().write_error {
+        return Err(told(error, &principal).into());
+    }
+    let (sender, receiver) = oneshot::channel();
+    let id = found.def().id;
+    // Whoever waits may have left.
+    materializer.maintain(id, Box::new(move |outcome| drop(sender.send(outcome))));
+    app.engine.hurry(lake::NAME, id);
+    let short = name::short_table_name(&found.def().name).to_owned();
+    drop(found);
+    match tokio::time::timeout(deadline, receiver).await {
+        Ok(Ok(Ok(done))) => {
+            let mut answer = report(&done);
+            answer["table"] = json!(short);
+            Ok(json(&answer))
+        }
+        Ok(Ok(Err(error))) => Err(told(error, &principal).into()),
+        Ok(Err(_)) => Err(Error::new(Kind::Closed, "the server stops").into()),
+        Err(_) => {
+            let ms = deadline.as_millis();
+            Err(Error::new(Kind::Timeout, format!("the maintenance did not end within {ms} ms"))
+                .hint("it goes on; ask again, or with a larger deadline_ms")
+                .into())
+        }
+    }
+}
+
+fn report(done: &Maintained) -> Json {
+    json!({
+        "before": extent(&done.before),
+        "after": extent(&done.after),
+        "commits": done.commits,
+        "files_rewritten": done.files_rewritten,
+        "snapshots_expired": done.snapshots_expired,
+        "files_removed": done.files_removed,
+        "bytes_removed": done.bytes_removed,
+        "orphans_removed": done.orphans_removed,
+        "orphans_left": done.orphans_left,
+    })
+}
+
+fn extent(extent: &Extent) -> Json {
+    json!({
+        "data_files": extent.data_files,
+        "delete_files": extent.delete_files,
+        "deleted_rows": extent.deleted_rows,
+        "manifests": extent.manifests,
+        "snapshots": extent.snapshots,
+        "metadata_files": extent.metadata_files,
+        "bytes": extent.bytes,
+    })
+}
+
+/// How often it is looked for tables that want something though nothing is missing in them. A look costs a few
+/// comparisons for each table, and no I/O.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Looks now and then until the server stops.
+pub async fn run(app: Shared) {
+    let Some(materializer) = app.options.lake.clone() else { return };
+    let mut stopping = app.stopping.subscribe();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            _ = stopping.changed() => return,
+        }
+        look(&app, &materializer);
+    }
+}
+
+fn look(app: &Shared, materializer: &lake::Materializer) {
+    let root = app.engine.root();
+    for table in root.tables() {
+        let id = table.def().id;
+        let Some(position) = root.derived(lake::NAME, id) else { continue };
+        if materializer.tend(app.engine.env(), id, position) {
+            app.engine.hurry(lake::NAME, id);
+        }
+    }
+}

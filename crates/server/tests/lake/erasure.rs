@@ -1,0 +1,197 @@
+//! Erasure: what was deleted is in no file any more, of the lake nor of the table, and the answer says what was done.
+
+use std::path::{Path, PathBuf};
+
+use arrow::array::{Array, AsArray};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Value as Json, json};
+
+use crate::common::Running;
+use crate::{code, ok, with_lake};
+
+fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { below(&path, found) } else { found.push(path) }
+    }
+}
+
+/// The texts in any column of a Parquet file, whatever names it.
+fn texts(path: &Path) -> Vec<String> {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
+    let mut all = Vec::new();
+    for batch in builder.build().unwrap() {
+        for column in batch.unwrap().columns() {
+            if let Some(texts) = column.as_string_opt::<i32>() {
+                all.extend(
+                    (0..texts.len()).filter(|at| texts.is_valid(*at)).map(|at| texts.value(at).to_owned()),
+                );
+            }
+        }
+    }
+    all
+}
+
+/// Files of the data directory that have a text in them: Parquet is unpacked, everything else is taken as it is.
+fn files_with(running: &Running, subs: &[&str], text: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    subs.iter().for_each(|sub| below(&running.engine.dir().join(sub), &mut files));
+    let has = |path: &PathBuf| {
+        let bytes = std::fs::read(path).unwrap();
+        let is_parquet = path.extension().is_some_and(|extension| extension == "parquet");
+        is_parquet && texts(path).iter().any(|found| found.contains(text))
+            || bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    files.into_iter().filter(has).collect()
+}
+
+fn sql(running: &Running, sql: &str) -> Json {
+    ok(running, "POST", "/v1/sql", &json!({ "sql": sql }).to_string())
+}
+
+/// People, one of whom is to be forgotten: in a data file of the lake, in older snapshots, and in a segment.
+fn people(running: &Running) {
+    let columns =
+        r#"{"columns":[{"name":"id","type":"int64"},{"name":"name","type":"string"}],"primary_key":["id"]}"#;
+    assert_eq!(running.ask("PUT", "/v1/tables/people", columns).status, 201);
+    let rows: Vec<Json> = (0..500).map(|id| json!({ "id": id, "name": format!("person {id}") })).collect();
+    ok(running, "POST", "/v1/tables/people/rows", &json!(rows).to_string());
+    ok(running, "POST", "/v1/tables/people/rows", r#"{"id":7,"name":"Zebediah Secret"}"#);
+    ok(running, "POST", "/v1/tables/people/commit", "");
+    ok(running, "POST", "/v1/tables/people/rows", r#"{"id":900,"name":"last"}"#);
+    ok(running, "POST", "/v1/tables/people/commit", "");
+    sql(running, "DELETE FROM people WHERE id = 7");
+    ok(running, "POST", "/v1/tables/people/commit", "");
+}
+
+const TABLES: [&str; 2] = ["lake", "tables"];
+
+#[test]
+fn no_file_and_no_snapshot_shows_what_was_erased() {
+    let _limit = testkit::limit(240);
+    let running = with_lake("erasure");
+    people(&running);
+    let secret = "Zebediah Secret";
+    assert!(!files_with(&running, &["lake"], secret).is_empty(), "a delete alone leaves it in history");
+    let snapshots = |running: &Running| {
+        let all = ok(running, "GET", "/v1/tables/people/lake/snapshots", "");
+        all["snapshots"].as_array().unwrap().len()
+    };
+    assert!(snapshots(&running) >= 3);
+
+    let report = ok(&running, "POST", "/v1/tables/people/erase", "");
+    assert_eq!(files_with(&running, &TABLES, secret), [] as [PathBuf; 0]);
+    // Also what it was before: the row that was replaced has ended as well.
+    assert_eq!(files_with(&running, &["tables"], "person 7person 8"), [] as [PathBuf; 0]);
+    assert!(!files_with(&running, &["tables"], "person 6person 8").is_empty());
+    assert!(!files_with(&running, &["lake"], "person 8").is_empty(), "what lives stays");
+    assert_eq!(snapshots(&running), 1);
+    let lake = &report["lake"];
+    assert!(lake["rows"].as_u64() >= Some(1) && lake["files_rewritten"].as_u64() >= Some(1), "{report}");
+    assert!(
+        lake["snapshots_dropped"].as_u64() >= Some(2) && lake["files_removed"].as_u64() > Some(3),
+        "{report}"
+    );
+    assert!(report["local"]["segments_rewritten"].as_u64() >= Some(1), "{report}");
+    let elsewhere = report["elsewhere"].as_array().unwrap();
+    for what in ["log", "backups"] {
+        assert!(elsewhere.iter().any(|of| of["what"] == what && of["until"].is_string()), "{report}");
+    }
+    assert_eq!(sql(&running, "SELECT count(*) FROM people")["rows"], json!([[500]]));
+    // The past begins there.
+    let then = json!({ "sql": "SELECT count(*) FROM people", "as_of": report["lsn"].as_u64().unwrap() - 1 });
+    assert_ne!(running.ask("POST", "/v1/sql", &then.to_string()).status, 200);
+
+    // Asked for the same again, the same is told and nothing is done.
+    let marks = ok(&running, "GET", "/v1/tables/people/lake", "")["lake"]["snapshot_id"].clone();
+    let same = format!("/v1/tables/people/erase?lsn={}", report["lsn"]);
+    let again = ok(&running, "POST", &same, "");
+    assert_eq!(
+        (&again["lsn"], &again["lake"], &again["local"]),
+        (&report["lsn"], &report["lake"], &report["local"])
+    );
+    assert_eq!(ok(&running, "GET", "/v1/tables/people/lake", "")["lake"]["snapshot_id"], marks);
+
+    // After a start nothing is known of it; asked again, there is nothing to do.
+    let running = running.restart();
+    running.engine.register(running.lake.clone()).unwrap();
+    let anew = ok(&running, "POST", "/v1/tables/people/erase", "");
+    assert_eq!(
+        (&anew["lake"]["rows"], &anew["local"]["segments_rewritten"]),
+        (&json!(0), &json!(0)),
+        "{anew}"
+    );
+    assert_eq!(files_with(&running, &TABLES, secret), [] as [PathBuf; 0]);
+    assert_eq!(sql(&running, "SELECT count(*) FROM people")["rows"], json!([[500]]));
+}
+
+#[test]
+fn a_table_without_a_lake_is_erased_here() {
+    let _limit = testkit::limit(240);
+    let running = with_lake("erasure-dry");
+    let columns = r#"{"columns":[{"name":"n","type":"int64"},{"name":"what","type":"string"}],"lake":false}"#;
+    assert_eq!(running.ask("PUT", "/v1/tables/dry", columns).status, 201);
+    ok(
+        &running,
+        "POST",
+        "/v1/tables/dry/rows",
+        r#"[{"n":1,"what":"Zebediah Secret"},{"n":2,"what":"stays"}]"#,
+    );
+    sql(&running, "DELETE FROM dry WHERE n = 1");
+    let report = ok(&running, "POST", "/v1/tables/dry/erase", "");
+    assert_eq!(report["lake"], Json::Null);
+    assert_eq!(report["local"]["segments_rewritten"], 1, "the head is sealed without it: {report}");
+    assert_eq!(files_with(&running, &["tables"], "Zebediah"), [] as [PathBuf; 0]);
+    assert!(!files_with(&running, &["tables"], "stays").is_empty(), "what lives stays");
+    assert_eq!(sql(&running, "SELECT what FROM dry")["rows"], json!([["stays"]]));
+    // A table from which nothing was deleted.
+    assert_eq!(running.ask("PUT", "/v1/tables/calm", columns).status, 201);
+    let report = ok(&running, "POST", "/v1/tables/calm/erase", "");
+    assert_eq!(report["local"]["segments_rewritten"], 0, "{report}");
+}
+
+#[test]
+fn mistakes_are_told_and_a_deadline_does_not_end_it() {
+    let _limit = testkit::limit(240);
+    let running = with_lake("erasure-mistakes");
+    people(&running);
+    for (path, status) in [
+        ("/v1/tables/nobody/erase", 404),
+        ("/v1/tables/people/erase?lsn=99999", 400),
+        ("/v1/tables/people/erase?deadline_ms=0", 400),
+        ("/v1/tables/people/erase?what=all", 400),
+        ("/v1/tables/nobody/maintain", 404),
+        ("/v1/tables/people/maintain?deadline_ms=x", 400),
+    ] {
+        let answer = running.ask("POST", path, "");
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+    }
+    // A reader holds what is replaced, so it cannot be done as long as that is so.
+    ok(&running, "POST", "/v1/tables/people/erase", "");
+    sql(&running, "DELETE FROM people WHERE id = 8");
+    let held = running.engine.root();
+    let late = running.ask("POST", "/v1/tables/people/erase?deadline_ms=1000", "");
+    assert_eq!((late.status, code(&late.json())), (429, "timeout"), "{}", late.text());
+    assert!(late.text().contains("ask again with lsn="), "{}", late.text());
+    drop(held);
+    let report = ok(&running, "POST", "/v1/tables/people/erase?deadline_ms=60000", "");
+    assert!(report["local"]["segments_removed"].as_u64() >= Some(1), "{report}");
+    assert_eq!(files_with(&running, &["tables"], "person 8person 9"), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &TABLES, "Zebediah"), [] as [PathBuf; 0]);
+}
+
+/// The reason why the lake cannot be changed reaches whoever asked; once it is cured, asking again does it.
+#[test]
+fn a_lake_that_cannot_be_changed_says_why() {
+    let _limit = testkit::limit(240);
+    let running = with_lake("erasure-blocked");
+    people(&running);
+    let data = running.engine.dir().join("lake/main/people/data");
+    let away = running.engine.dir().join("lake/main/people/away");
+    std::fs::rename(&data, &away).unwrap();
+    let refused = running.ask("POST", "/v1/tables/people/erase", "");
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    std::fs::rename(&away, &data).unwrap();
+    ok(&running, "POST", "/v1/tables/people/erase", "");
+    assert_eq!(files_with(&running, &TABLES, "Zebediah"), [] as [PathBuf; 0]);
+}

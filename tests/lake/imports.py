@@ -1,0 +1,389 @@
+"""Iceberg tables and Parquet files that PyIceberg and pyarrow write, imported by the built program, compared row by row.
+
+    imports.py POLYNYA SCRATCH
+
+POLYNYA is the built program, SCRATCH a directory that may be emptied.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from datetime import date, datetime, timedelta, timezone
+from datetime import time as clock
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.expressions import EqualTo, LessThan
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType, BooleanType, DateType, DecimalType, DoubleType, FixedType, FloatType, IntegerType, ListType, LongType,
+    MapType, NestedField, StringType, StructType, TimestampType, TimestamptzType, TimeType, UUIDType,
+)
+
+LONGEST = 300
+
+
+class Polynya:
+    """The program on a data directory of its own."""
+
+    def __init__(self, binary, home):
+        self.binary, self.home = binary, home
+
+    def command(self, *arguments):
+        return [self.binary, *arguments, "--data", str(self.home / "data")]
+
+    def run(self, *arguments, fails=False):
+        ran = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=LONGEST, check=False)
+        said = ran.stdout + ran.stderr
+        assert (ran.returncode != 0) == fails, f"{arguments}: {ran.returncode}\n{said}"
+        return said
+
+    def rows(self, sql):
+        """The rows of a statement, each as a list."""
+        out = self.run("sql", "--json", sql)
+        return [list(json.loads(line).values()) for line in out.splitlines()]
+
+
+def normal(value):
+    """A value of PyIceberg's as SQL shows it."""
+    if isinstance(value, datetime):
+        value = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    if isinstance(value, clock):
+        # As few digits of a second as tell it, three or six.
+        return value.isoformat("milliseconds" if value.microsecond % 1_000 == 0 else "microseconds")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    if isinstance(value, dict):
+        return {name: normal(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [normal(inner) for inner in value]
+    return value
+
+
+class Folder(MetastoreCatalog):
+    """A catalog in memory, of tables in a folder: as much as a writer needs that works alone."""
+
+    def __init__(self, folder):
+        super().__init__("folder", warehouse=f"file://{folder}")
+        self.known = {}
+
+    def create_table(self, identifier, schema, location=None, partition_spec=PartitionSpec(spec_id=0), sort_order=SortOrder(order_id=0),
+                     properties={}):
+        staged = self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
+        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
+        self.known[staged.name()] = staged.metadata_location
+        return self.load_table(identifier)
+
+    def load_table(self, identifier):
+        name = self.identifier_to_tuple(identifier)
+        location = self.known[name]
+        io = self._load_file_io({}, location)
+        metadata = FromInputFile.table_metadata(io.new_input(location))
+        return Table(name, metadata, location, io, self)
+
+    def commit_table(self, table, requirements, updates):
+        name = table.name()
+        staged = self._update_and_stage_table(self.load_table(name), name, requirements, updates)
+        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
+        self.known[name] = staged.metadata_location
+        return CommitTableResponse(metadata=staged.metadata, metadata_location=staged.metadata_location)
+
+    def load_namespace_properties(self, namespace):
+        return {}
+
+
+Folder.__abstractmethods__ = frozenset()
+
+
+def catalog(scratch):
+    warehouse = scratch / "warehouse"
+    warehouse.mkdir(parents=True)
+    return Folder(warehouse)
+
+
+def place(table):
+    return Path(table.location().removeprefix("file://"))
+
+
+def trips(made, version):
+    """Partitioned, changed and deleted from, over several commits."""
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "at", TimestamptzType(), required=False),
+        NestedField(3, "city", StringType(), required=False),
+        NestedField(4, "fare", IntegerType(), required=False),
+        NestedField(5, "zone", IntegerType(), required=False),
+    )
+    spec = PartitionSpec(
+        PartitionField(source_id=3, field_id=1000, transform=IdentityTransform(), name="city"),
+        PartitionField(source_id=5, field_id=1001, transform=IdentityTransform(), name="zone"),
+    )
+    properties = {"format-version": str(version)}
+    table = made.create_table(f"db.trips{version}", schema=schema, partition_spec=spec, properties=properties)
+    begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def rows(ids, fare):
+        batch = {
+            "id": list(ids),
+            "at": [begin + timedelta(hours=n % 60) for n in ids],
+            "city": [None if n % 11 == 0 else ["Kiel", "Bremen", "Ulm"][n % 3] for n in ids],
+            "fare": [fare + n for n in ids],
+            "zone": [n % 2 for n in ids],
+        }
+        return pa.table(batch, schema=table.schema().as_arrow())
+
+    table.append(rows(range(200), 1))
+    table.append(rows(range(200, 400), 2))
+    table.delete(EqualTo("city", "Ulm"))
+    table.delete(LessThan("id", 17))
+    with table.update_schema() as update:
+        update.add_column("note", StringType())
+        update.rename_column("fare", "cents")
+        update.update_column("fare", LongType())
+    later = pa.table(
+        {
+            "id": list(range(400, 500)),
+            "at": [begin + timedelta(hours=n % 60) for n in range(400, 500)],
+            "city": ["Kiel"] * 100,
+            "cents": [2**40 + n for n in range(400, 500)],
+            "zone": [7] * 100,
+            "note": [f"trip {n}" for n in range(400, 500)],
+        },
+        schema=table.schema().as_arrow(),
+    )
+    table.append(later)
+    with table.update_spec() as update:
+        update.remove_field("city")
+    table.append(later.slice(0, 10))
+    return table
+
+
+def kinds(made):
+    """A column of each type."""
+    schema = Schema(
+        NestedField(1, "_id", LongType(), required=False),
+        NestedField(2, "flag", BooleanType(), required=False),
+        NestedField(3, "single", FloatType(), required=False),
+        NestedField(4, "double", DoubleType(), required=False),
+        NestedField(5, "money", DecimalType(12, 2), required=False),
+        NestedField(6, "day", DateType(), required=False),
+        NestedField(7, "clock", TimeType(), required=False),
+        NestedField(8, "local", TimestampType(), required=False),
+        NestedField(9, "at", TimestamptzType(), required=False),
+        NestedField(10, "raw", BinaryType(), required=False),
+        NestedField(11, "fixed", FixedType(4), required=False),
+        NestedField(12, "who", UUIDType(), required=False),
+        NestedField(13, "tags", ListType(14, StringType(), element_required=False), required=False),
+        NestedField(
+            15, "inner",
+            StructType(NestedField(16, "x", IntegerType(), required=False), NestedField(17, "y", StringType(), required=False)),
+            required=False,
+        ),
+        NestedField(18, "counts", MapType(19, StringType(), 20, LongType(), value_required=False), required=False),
+    )
+    table = made.create_table("db.kinds", schema=schema)
+    arrow = table.schema().as_arrow()
+    random.seed(7)
+    rows = [
+        {
+            "_id": n,
+            "flag": n % 2 == 0,
+            "single": n / 4,
+            "double": n / 8,
+            "money": Decimal(n * 101) / 100,
+            "day": date(2026, 1, 1) + timedelta(days=n),
+            "clock": clock(n % 24, 5, 6, 7_000 + n),
+            "local": datetime(2026, 1, 1, 1, 2, 3, 456_000 + n),
+            "at": datetime(2026, 1, 1, 1, 2, 3, 456_000 + n, tzinfo=timezone.utc),
+            "raw": bytes([n, 255]),
+            "fixed": bytes([n, 0, 1, 2]),
+            "who": uuid.UUID(int=random.getrandbits(128)).bytes,
+            "tags": [f"t{n}", None],
+            "inner": {"x": n, "y": f"y{n}"},
+            "counts": [("a", n), ("b", None)],
+        }
+        for n in range(50)
+    ]
+    rows.append({name: None for name in arrow.names} | {"_id": 99})
+    table.append(pa.Table.from_pylist(rows, schema=arrow))
+    with table.update_schema() as update:
+        update.add_column(("inner", "z"), DoubleType())
+        update.rename_column(("inner", "y"), "why")
+    return table
+
+
+def compare_trips(polynya, table, name):
+    wanted = table.scan().to_arrow().to_pylist()
+    wanted = sorted([[normal(row[c]) for c in ("id", "at", "city", "cents", "zone", "note")] for row in wanted], key=repr)
+    found = polynya.rows(f"SELECT id, at, city, cents, zone, note FROM {name}")
+    # Beyond 2^53 integers are texts; these are not.
+    assert sorted(stamped(found), key=repr) == sorted(stamped(wanted), key=repr), f"{name}: {len(found)} and {len(wanted)} rows"
+    print(f"  {name}: {len(found)} rows are equal")
+
+
+def stamped(rows):
+    """Times to one form, whoever wrote them."""
+    def one(value):
+        if isinstance(value, str) and len(value) > 18 and value[10] in "T " and value.endswith("Z"):
+            return datetime.fromisoformat(value.replace("Z", "+00:00")).isoformat()
+        return value
+    return [[one(value) for value in row] for row in rows]
+
+
+def iceberg(polynya, made, scratch):
+    for version in (1, 2):
+        table = trips(made, version)
+        said = polynya.run("lake", "import", str(place(table)), f"trips{version}")
+        assert f"trips{version}: " in said, said
+        compare_trips(polynya, table, f"trips{version}")
+        again = polynya.run("lake", "import", str(place(table)), f"trips{version}")
+        assert "nothing new" in again, again
+        compare_trips(polynya, table, f"trips{version}")
+    # A table that has moved, by its metadata file.
+    moved = scratch / "moved"
+    shutil.copytree(place(table), moved)
+    newest = max((moved / "metadata").glob("*.metadata.json"))
+    polynya.run("lake", "import", str(newest), "moved")
+    compare_trips(polynya, table, "moved")
+    # One that goes on: what changed cannot be told apart.
+    table.append(table.scan(limit=5).to_arrow())
+    refused = polynya.run("lake", "import", str(place(table)), "trips2", fails=True)
+    assert "--again" in refused, refused
+    polynya.run("lake", "import", str(place(table)), "trips2b")
+    compare_trips(polynya, table, "trips2b")
+
+    table = kinds(made)
+    said = polynya.run("lake", "import", str(place(table)), "kinds")
+    for note in ("`_id` becomes `id`", "times of day become text", "maps become JSON"):
+        assert note in said, said
+    described = json.loads(polynya.run("tables", "kinds", "--json"))
+    types = {column["name"]: column["type"] for column in described["columns"]}
+    assert types == {
+        "id": "int64", "flag": "bool", "single": "float32", "double": "float64", "money": "decimal(12,2)", "day": "date",
+        "clock": "string", "local": "timestamp", "at": "timestamp", "raw": "binary", "fixed": "binary", "who": "uuid",
+        "tags": "list<string>", "inner": "struct<x: int32, why: string, z: float64>", "counts": "json",
+    }, types
+    wanted = table.scan().to_arrow().to_pylist()
+    for row in wanted:
+        row["counts"] = None if row["counts"] is None else dict(row["counts"])
+        row["who"] = None if row["who"] is None else str(uuid.UUID(bytes=row["who"]) if isinstance(row["who"], bytes) else row["who"])
+    names = ["id", "flag", "single", "double", "day", "clock", "local", "at", "who", "tags", "inner", "counts"]
+    found = polynya.rows(f"SELECT {', '.join(names)}, money::text, encode(raw, 'hex'), encode(fixed, 'hex') FROM kinds ORDER BY id")
+    source = ["_id", *names[1:], "money", "raw", "fixed"]
+    wanted = sorted(wanted, key=lambda row: row["_id"])
+    wanted = [[normal(row[name]) for name in source] for row in wanted]
+    loaded = [[json.loads(v) if at == 11 and isinstance(v, str) else v for at, v in enumerate(row)] for row in found]
+    for ours, theirs in zip(stamped(loaded), stamped(wanted), strict=True):
+        assert ours == theirs, f"kinds:\n  {ours}\n  {theirs}"
+    print(f"  kinds: {len(found)} rows of {len(names) + 3} types are equal")
+
+
+def interrupted(polynya, made):
+    """Killed again and again, each row is taken once."""
+    schema = Schema(NestedField(1, "n", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
+    table = made.create_table("db.large", schema=schema)
+    count = 600_000
+    for part in range(3):
+        ids = range(part * count // 3, (part + 1) * count // 3)
+        table.append(pa.table({"n": list(ids), "text": [f"row {n} " * 8 for n in ids]}, schema=table.schema().as_arrow()))
+    table.delete(LessThan("n", 1000))
+    command = polynya.command("lake", "import", str(place(table)), "large")
+    kills, partly, patience = 0, set(), 0.1
+    while True:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            assert running.wait(patience) == 0
+            break
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGKILL)
+            running.wait()
+        kills += 1
+        patience *= 1.2
+        if "large" in polynya.run("tables"):
+            partly.add(polynya.rows("SELECT count(*) FROM large")[0][0])
+    assert partly - {0}, f"{kills} kills left {partly} rows"
+    said = polynya.run("lake", "import", str(place(table)), "large")
+    rows = polynya.rows("SELECT count(*), count(DISTINCT n), min(n), max(n) FROM large")
+    assert rows == [[count - 1000, count - 1000, 1000, count - 1]], (rows, said)
+    print(f"  large: {count - 1000} rows once each after {kills} kills, with {sorted(partly)} on the way")
+
+
+def parquet(polynya, scratch):
+    files = scratch / "files"
+    (files / "deeper").mkdir(parents=True)
+    for n, sub in enumerate([".", ".", "deeper"]):
+        batch = pa.table({"n": pa.array(range(n * 10, n * 10 + 10), pa.int64()), "_word": [f"w{n}"] * 10})
+        pq.write_table(batch, files / sub / f"{n}.parquet")
+    said = polynya.run("lake", "import", str(files), "words")
+    assert "`_word` becomes `word`" in said, said
+    assert polynya.rows("SELECT count(*), count(DISTINCT n), count(DISTINCT word) FROM words") == [[30, 30, 3]]
+    # A file that came since is all that is new.
+    pq.write_table(pa.table({"n": pa.array([99], pa.int64()), "_word": ["late"]}), files / "9.parquet")
+    polynya.run("lake", "import", str(files), "words")
+    assert polynya.rows("SELECT count(*) FROM words") == [[31]]
+    polynya.run("lake", "import", str(files / "*.parquet"), "some", "--rename", "_word=term")
+    assert polynya.rows("SELECT count(term) FROM some") == [[21]]
+    # What does not fit is told before anything is taken.
+    pq.write_table(pa.table({"n": ["text"], "_word": ["x"]}), files / "odd.parquet")
+    said = polynya.run("lake", "import", str(files), "nothing", fails=True)
+    assert "odd.parquet" in said, said
+    assert "no table" in polynya.run("tables", "nothing", fails=True)
+    hive = scratch / "hive" / "country=DE"
+    hive.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [1]}), hive / "1.parquet")
+    assert "country=DE" in polynya.run("lake", "import", str(scratch / "hive"), "nothing", fails=True)
+    delta = scratch / "delta" / "_delta_log"
+    delta.mkdir(parents=True)
+    assert "Delta" in polynya.run("lake", "import", str(delta.parent), "nothing", fails=True)
+    print("  Parquet: files, directories and patterns")
+
+
+def without_ids(polynya, made, scratch):
+    """Files that were there before their table, and have no field ids: the table says which names are which columns."""
+    file = scratch / "plain.parquet"
+    pq.write_table(pa.table({"n": pa.array([1, 2, 3], pa.int64()), "word": ["a", "b", "c"]}), file)
+    schema = Schema(NestedField(1, "n", LongType(), required=False), NestedField(2, "word", StringType(), required=False))
+    table = made.create_table("db.plain", schema=schema)
+    table.add_files([f"file://{file}"])
+    polynya.run("lake", "import", str(place(table)), "plain")
+    assert polynya.rows("SELECT n, word FROM plain ORDER BY n") == [[1, "a"], [2, "b"], [3, "c"]]
+    print("  plain: found by their names")
+
+
+def main(binary, scratch):
+    scratch = Path(scratch)
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    polynya = Polynya(os.path.abspath(binary), scratch)
+    made = catalog(scratch)
+    iceberg(polynya, made, scratch)
+    without_ids(polynya, made, scratch)
+    interrupted(polynya, made)
+    parquet(polynya, scratch)
+    print("imports: equal")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
