@@ -200,6 +200,8 @@ pub(crate) fn file_bytes(shared: &Shared) -> u64 {
 pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Result<()> {
     let _one_at_a_time = shared.keeping.lock();
     shared.check()?;
+    let least = shared.options.spare_files;
+    let is_short = least == 0 || lacks_room(shared, SPARES_MAX as u64 * file_bytes(shared));
     {
         let mut state = shared.state.lock();
         let below = below.min(shared.durable_lsn().next());
@@ -211,11 +213,23 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
         let kept = (gone - sent).min(archive_files_max);
         shared.counters.archive_files.store(kept as u64, Ordering::Relaxed);
         let entries: Vec<_> = state.files.drain(..gone - kept).collect();
+        // A log that is written fast is let go of several files at a time, and will want as many again: a file that is removed
+        // and made anew costs the disk twice what its frames do. Later, one less a time.
+        state.spares_max = match is_short {
+            true => least,
+            false => {
+                entries.len().max(state.spares_max.saturating_sub(1)).clamp(least, SPARES_MAX.max(least))
+            }
+        };
         state.leftovers.extend(entries.into_iter().map(Leftover::of));
         shared.counters.files(&state.files);
     }
-    clear_leftovers(shared)
+    clear_leftovers(shared)?;
+    remove_excess_spares(shared)
 }
+
+/// At most so many files are kept to be used again, unless the options ask for more.
+const SPARES_MAX: usize = 8;
 
 /// Turns leftovers into spares, or removes them if there are enough. Their names need not vanish durably: a file that
 /// comes back after a crash is one that recovery does not need, or has another file's header by then.
@@ -239,7 +253,11 @@ pub(crate) fn clear_leftovers(shared: &Shared) -> Result<()> {
 fn clear(shared: &Shared, leftover: &Leftover) -> io::Result<()> {
     let len = leftover.file.len()?;
     let usual = (file_bytes(shared)..=2 * file_bytes(shared)).contains(&len);
-    if !leftover.reusable || !usual || shared.state.lock().spares.len() >= shared.options.spare_files {
+    let is_enough = {
+        let state = shared.state.lock();
+        state.spares.len() >= state.spares_max
+    };
+    if !leftover.reusable || !usual || is_enough {
         return remove_if_there(shared, &leftover.path);
     }
     let path = next_spare_path(shared);
@@ -248,12 +266,12 @@ fn clear(shared: &Shared, leftover: &Leftover) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes spares beyond what the options ask for: they may ask for fewer than last time.
+/// Removes spares beyond what is wanted: that may be fewer than last time.
 pub(crate) fn remove_excess_spares(shared: &Shared) -> Result<()> {
     loop {
         let spare = {
             let mut state = shared.state.lock();
-            if state.spares.len() <= shared.options.spare_files {
+            if state.spares.len() <= state.spares_max {
                 return Ok(());
             }
             state.spares.remove(0)

@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub dir_dirty: bool,
     /// Ready to be used, newest last.
     pub spares: Vec<Spare>,
+    /// So many are kept when files are let go of; [`Options::spare_files`] at least, which are made where there are fewer.
+    pub spares_max: usize,
     /// What no longer counts, to be made spares or removed when somebody has time.
     pub leftovers: Vec<Leftover>,
     /// Void files that wait for the first new file to be durable before they may become leftovers: until then one of
@@ -114,6 +116,7 @@ impl Shared {
         last_lsn: Lsn,
         damage: Option<Error>,
     ) -> Self {
+        let state = State { spares_max: options.spare_files, ..State::default() };
         Shared {
             env,
             dir,
@@ -122,7 +125,7 @@ impl Shared {
             counters: Counters::default(),
             durable: AtomicU64::new(last_lsn.0),
             appended: AtomicU64::new(last_lsn.0),
-            state: Mutex::new(Rank::new(84, "log files"), State::default()),
+            state: Mutex::new(Rank::new(84, "log files"), state),
             syncing: Mutex::new(Rank::new(82, "log sync"), ()),
             keeping: Mutex::new(Rank::new(80, "log file keeping"), ()),
             ending: AtomicBool::new(false),

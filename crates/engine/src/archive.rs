@@ -336,9 +336,11 @@ impl Keeper {
     fn trim(&self, shared: &Shared) {
         let below = Lsn(shared.trimmed_below.load(Ordering::Acquire));
         if shared.syncer.stats().archive_files > 0 {
-            let edit = BackgroundEdit::Trim { below };
-            // If it is not taken, the next manifest asks again.
-            let _ = shared.inbox.push(Request::Edit { edit, done: Box::new(|_| ()) });
+            // If it is not done, the next manifest does it.
+            if shared.preallocator.trim(below).is_ok() {
+                let edit = BackgroundEdit::Trimmed;
+                let _ = shared.inbox.push(Request::Edit { edit, done: Box::new(|_| ()) });
+            }
         }
     }
 }

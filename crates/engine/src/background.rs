@@ -114,11 +114,11 @@ pub(crate) struct Under {
     shared: Arc<Shared>,
     what: What,
     ended: bool,
-    pub(crate) sealing: Sealing,
 }
 
 /// Bytes of a head that a seal has written. They are no debt any more: writers are paced by how a seal gets on, not by when
-/// it ends.
+/// it ends. Goes with what was made, and is dropped with the head's own bytes: counted twice even for a moment, they would
+/// let all writers go on at once.
 pub(crate) struct Sealing {
     shared: Arc<Shared>,
     bytes: u64,
@@ -126,7 +126,17 @@ pub(crate) struct Sealing {
     bytes_max: u64,
 }
 
+impl std::fmt::Debug for Sealing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} bytes", self.bytes, self.bytes_max)
+    }
+}
+
 impl Sealing {
+    fn new(shared: &Arc<Shared>, bytes_max: u64) -> Sealing {
+        Sealing { shared: shared.clone(), bytes: 0, bytes_max }
+    }
+
     fn add(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes_max.saturating_sub(self.bytes));
         self.bytes += bytes;
@@ -142,8 +152,7 @@ impl Drop for Sealing {
 
 impl Under {
     pub(crate) fn way(shared: &Arc<Shared>, what: What) -> Under {
-        let sealing = Sealing { shared: shared.clone(), bytes: 0, bytes_max: 0 };
-        Under { shared: shared.clone(), what, ended: false, sealing }
+        Under { shared: shared.clone(), what, ended: false }
     }
 
     /// Notes how it went.
@@ -426,8 +435,8 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             result
         }
         Task::Seal { snapshot } => {
-            let mut under = Under::way(shared, What::Table(snapshot.def().id));
-            match seal(shared, &snapshot, snapshot.next_row(), &mut under.sealing) {
+            let under = Under::way(shared, What::Table(snapshot.def().id));
+            match seal(shared, &snapshot, snapshot.next_row()) {
                 Ok(edit) => hand_over(shared, edit, under),
                 Err(error) => {
                     under.end(true);
@@ -467,7 +476,15 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
                     let covered = background.obsolete.iter().all(|o| shared.manifest_covers(o.since));
                     background.obsolete_since = (!covered).then(|| shared.env.clock.monotonic());
                     drop(background);
-                    hand_over(shared, BackgroundEdit::Trim { below }, under)
+                    shared.trimmed_below.fetch_max(below.0, Ordering::AcqRel);
+                    // Here and not by who commits: a disk may take a tenth of a second to free a file's blocks.
+                    match shared.preallocator.trim(below) {
+                        Ok(()) => hand_over(shared, BackgroundEdit::Trimmed, under),
+                        Err(error) => {
+                            under.end(true);
+                            Err(error)
+                        }
+                    }
                 }
                 Err(error) => {
                     under.end(true);
@@ -524,17 +541,12 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
 }
 
 /// Writes the head's rows below `below` into a segment.
-pub(crate) fn seal(
-    shared: &Arc<Shared>,
-    snapshot: &table::Snapshot,
-    below: RowId,
-    sealing: &mut Sealing,
-) -> Result<BackgroundEdit> {
+pub(crate) fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowId) -> Result<BackgroundEdit> {
     let def = snapshot.def();
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
     let kept = put_away(shared, snapshot, snapshot.sealed_next(), RowId(below.0 - 1))?;
-    sealing.bytes_max = snapshot.head_bytes();
+    let mut sealing = Sealing::new(shared, snapshot.head_bytes());
     let mut tick = tick(shared);
     let sealed = table::seal(snapshot, &shared.env, &dir, id, below, &mut |bytes| {
         sealing.add(bytes);
@@ -549,7 +561,7 @@ pub(crate) fn seal(
     })?;
     shared.counters.seals.add(1);
     shared.background.lock().compactable.insert(def.id);
-    Ok(BackgroundEdit::Seal { table: def.id, segment, kept })
+    Ok(BackgroundEdit::Seal { table: def.id, segment, kept, sealing })
 }
 
 /// Writes rows that ended a short while ago and that a seal or a compaction of these would drop. `None`: the table's past is

@@ -33,6 +33,7 @@ use table::materializer::{Materializer, Position};
 use table::unique::Entered;
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, ViewDef};
 
+use crate::background::Sealing;
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
 use crate::prepare::Landed;
 use crate::reaper;
@@ -62,6 +63,8 @@ pub(crate) struct Core {
     ttl_given: bool,
     /// Names gone since `newest` was built.
     gone: Vec<Arc<str>>,
+    /// What was written of heads that the next root has no more.
+    sealed: Vec<Sealing>,
     /// Since `newest` was built.
     derived: Vec<Derived>,
     /// Applied and written since the last sync began, to be answered after the next.
@@ -161,6 +164,7 @@ impl Core {
             dirty: BTreeSet::new(),
             ttl_given: false,
             gone: Vec::new(),
+            sealed: Vec::new(),
             derived: Vec::new(),
             waiting: Vec::new(),
             in_flight: None,
@@ -321,10 +325,7 @@ impl Core {
                 }
             }
             // Writes nothing to the log, so there is nothing to wait for.
-            Request::Edit { edit: BackgroundEdit::Trim { below }, done } => {
-                self.shared.trimmed_below.store(below.0, Ordering::Release);
-                done(self.log.trim(below).map(|()| Committed::default()));
-            }
+            Request::Edit { edit: BackgroundEdit::Trimmed, done } => done(Ok(Committed::default())),
             Request::Edit { edit, done } => {
                 let committed = self.edit(group, edit)?;
                 if committed.lsn == Lsn(0) {
@@ -619,6 +620,7 @@ impl Core {
             self.ended = 0;
         }
         counters.head_bytes.set(head_bytes);
+        self.sealed.clear();
         for (table, name, made) in self.derived.drain(..) {
             match made {
                 Some(position) => drop(root.derived.insert((table, name), position)),

@@ -246,13 +246,13 @@ pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result
         Next::Seal(table) => (What::Table(table.def().id), Done::Sealed),
         Next::Rewrite(table, _) => (What::Compact(table.def().id), Done::Rewrote),
     };
-    let mut under = Under::way(shared, what);
+    let under = Under::way(shared, what);
     let made = match next {
         Next::Forget(task) => {
             shared.counters.forgotten.add(1);
             Ok(task.edit())
         }
-        Next::Seal(table) => background::seal(shared, &table, table.next_row(), &mut under.sealing),
+        Next::Seal(table) => background::seal(shared, &table, table.next_row()),
         Next::Rewrite(table, segment) => {
             let inputs = [segment];
             let form = background::form_of(shared, &table, &inputs);

@@ -9,6 +9,7 @@ use table::materializer::Position;
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Condvar, Mutex, Rank};
 
+use crate::background::Sealing;
 use crate::prepare::{Prepared, TRANSACTION_BYTES_MAX};
 use crate::transaction::Committed;
 
@@ -35,6 +36,7 @@ pub(crate) enum BackgroundEdit {
         table: TableId,
         segment: Arc<table::Segment>,
         kept: Option<table::Kept>,
+        sealing: Sealing,
     },
     Compact {
         table: TableId,
@@ -61,10 +63,8 @@ pub(crate) enum BackgroundEdit {
         name: &'static str,
         position: Arc<Position>,
     },
-    /// A durable manifest needs no log below this lsn.
-    Trim {
-        below: Lsn,
-    },
+    /// The log was let go of files: who found no room in it looks again.
+    Trimmed,
 }
 
 impl Request {
@@ -90,7 +90,7 @@ impl Request {
                 1024 + position.checkpoint.state.len() as u64
             }
             // Nothing of it is logged.
-            Request::Edit { edit: BackgroundEdit::Trim { .. }, .. } => 0,
+            Request::Edit { edit: BackgroundEdit::Trimmed, .. } => 0,
             Request::Edit { .. } => 1024,
         }
     }

@@ -7,6 +7,7 @@
 //! on from there.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -665,6 +666,9 @@ impl File for KillerFile {
     fn sync(&self) -> io::Result<()> {
         count(&self.calls, self.kill_at, &self.path);
         self.file.sync()
+    }
+    fn write_back(&self, range: Range<u64>, awaited: bool) -> io::Result<()> {
+        self.file.write_back(range, awaited)
     }
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.file.allocate(len)

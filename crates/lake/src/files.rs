@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use types::{Error, Result};
-use vfs::{Access, Env, File};
+use vfs::{Access, Env, File, WriteBehind};
 
-/// A background write syncs after so many bytes, so that the log's fsync never waits behind a large flush.
-const SYNC_BYTES: u64 = 4 << 20;
 /// Small writes are gathered up to this.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -17,19 +15,19 @@ pub fn io_error<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) ->
     move |error| Error::io(format_args!("{what} {}", path.display()), error)
 }
 
-/// A new file written from front to back. Must not exist.
+/// A new file written from front to back, on its way to the disk while it is written. Must not exist.
 pub struct Sink {
     file: Arc<dyn File>,
     path: PathBuf,
     buffer: Vec<u8>,
     len: u64,
-    unsynced: u64,
+    behind: WriteBehind,
 }
 
 impl Sink {
     pub fn create(env: &Env, path: PathBuf) -> Result<Sink> {
         let file = env.disk.create(&path).map_err(io_error("creating", &path))?;
-        Ok(Sink { file, path, buffer: Vec::new(), len: 0, unsynced: 0 })
+        Ok(Sink { file, path, buffer: Vec::new(), len: 0, behind: WriteBehind::default() })
     }
 
     /// Makes everything durable but the name.
@@ -43,16 +41,14 @@ impl Sink {
             return Ok(());
         }
         let bytes = self.buffer.len() as u64;
-        let written = self.file.write_at(&[IoSlice::new(&self.buffer)], self.len);
-        written.map_err(io_error("writing", &self.path))?;
+        let io = io_error("writing", &self.path);
+        self.file.write_at(&[IoSlice::new(&self.buffer)], self.len).map_err(&io)?;
         self.buffer.clear();
         self.len += bytes;
-        self.unsynced += bytes;
-        if self.unsynced >= SYNC_BYTES { self.sync() } else { Ok(()) }
+        self.behind.wrote(&*self.file, self.len).map_err(io)
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.unsynced = 0;
         self.file.sync().map_err(io_error("syncing", &self.path))
     }
 }

@@ -1,6 +1,7 @@
 //! A disk of which tests say how slow it is.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,6 +86,9 @@ impl File for SlowFile {
             micros => std::thread::sleep(Duration::from_micros(micros)),
         }
         self.file.sync()
+    }
+    fn write_back(&self, range: Range<u64>, awaited: bool) -> io::Result<()> {
+        self.file.write_back(range, awaited)
     }
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.file.allocate(len)

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,6 +91,14 @@ pub trait File: Send + Sync + Debug {
     /// Makes everything written so far durable, the file's length included (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
 
+    /// Has the medium take these bytes now rather than with the next [`File::sync`], and waits until it has if that is
+    /// `awaited`. Makes nothing durable; a disk may do nothing at all. An error is one of writing what was written before, as
+    /// of a sync.
+    fn write_back(&self, range: Range<u64>, awaited: bool) -> io::Result<()> {
+        let _ = (range, awaited);
+        Ok(())
+    }
+
     /// Makes the file at least `len` bytes long with space taken and *written*: later writes below `len` need no new
     /// space and no change of metadata, so `sync` after them is one flush. New bytes are zero.
     /// `StorageFull` if there is no room; the file may then be longer than before, but holds no garbage.
@@ -113,4 +122,30 @@ pub trait File: Send + Sync + Debug {
     /// The whole file as memory. The caller promises that nobody writes to the file while the bytes live; Polynya
     /// maps only files that are never changed after they got their name. Aligned to at least 64 bytes.
     fn map(&self) -> io::Result<Bytes>;
+}
+
+/// How much of a new file that is written from front to back is on its way to the medium. One step is written while the one
+/// before is on its way, so that neither the processor nor the disk waits for the other, and whoever syncs another file
+/// meanwhile finds at most two steps queued before it.
+#[derive(Debug, Default)]
+pub struct WriteBehind {
+    /// Up to here the medium has taken it.
+    taken: u64,
+    /// Up to here it has been told to.
+    told: u64,
+}
+
+const WRITE_BEHIND_BYTES: u64 = 1 << 20;
+
+impl WriteBehind {
+    /// To be called after each write: the file now has `len` bytes. Makes nothing durable, as [`File::write_back`].
+    pub fn wrote(&mut self, file: &dyn File, len: u64) -> io::Result<()> {
+        if len < self.told + WRITE_BEHIND_BYTES {
+            return Ok(());
+        }
+        file.write_back(self.told..len, false)?;
+        file.write_back(self.taken..self.told, true)?;
+        (self.taken, self.told) = (self.told, len);
+        Ok(())
+    }
 }

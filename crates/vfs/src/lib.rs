@@ -31,7 +31,7 @@ mod real;
 mod touched;
 
 pub use clock::{Clock, Micros};
-pub use disk::{Access, Dir, Disk, Entry, File, Lock};
+pub use disk::{Access, Dir, Disk, Entry, File, Lock, WriteBehind};
 pub use faults::{READERS_MAX, read_major_faults};
 pub use lock::{Condvar, LockStats, Mutex, MutexGuard, Rank, ReadPath, lock_stats, on_read_path, read_path};
 pub use random::Random;

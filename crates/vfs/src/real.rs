@@ -212,6 +212,10 @@ impl File for RealFile {
         self.file.sync_data()
     }
 
+    fn write_back(&self, range: Range<u64>, awaited: bool) -> io::Result<()> {
+        raw::write_back(&self.file, range, awaited)
+    }
+
     /// `fallocate` alone would not do: it reserves blocks but marks them *unwritten*, and the first write to each
     /// turns its extent into a written one, which is a change of metadata. A log file prepared that way pays a
     /// journal commit beside the flush in every `fdatasync`. Writing zeros pays for all of it now, on whatever
@@ -305,7 +309,7 @@ impl RealFile {
         while offset < len {
             let n = (len - offset).min(ALLOCATE_STEP_BYTES as u64);
             self.file.write_all_at(&ZEROS[..n as usize], offset)?;
-            raw::write_back(&self.file, offset, n)?;
+            raw::write_back(&self.file, offset..offset + n, true)?;
             offset += n;
         }
         Ok(())

@@ -31,7 +31,7 @@ impl Core {
 
     pub(super) fn edit(&mut self, group: &mut Group, edit: BackgroundEdit) -> Result<Committed> {
         let (table, inputs, output, kept) = match edit {
-            BackgroundEdit::Trim { .. } => return Ok(Committed::default()),
+            BackgroundEdit::Trimmed => return Ok(Committed::default()),
             BackgroundEdit::Derive { table, name, position } => {
                 return self.derive(group, table, name, position);
             }
@@ -41,7 +41,10 @@ impl Core {
             BackgroundEdit::Forget { table, segments, floor } => {
                 return Ok(self.forget(group, table, &segments, floor));
             }
-            BackgroundEdit::Seal { table, segment, kept } => (table, Vec::new(), Some(segment), kept),
+            BackgroundEdit::Seal { table, segment, kept, sealing } => {
+                self.sealed.push(sealing);
+                (table, Vec::new(), Some(segment), kept)
+            }
             BackgroundEdit::Compact { table, inputs, output, kept } => (table, inputs, output, kept),
         };
         // Rows staged by earlier transactions of the group go first: row ids and sections keep their order.

@@ -11,7 +11,7 @@ use crc32c::crc32c;
 use roaring::RoaringTreemap;
 use types::codec::Encoder;
 use types::{Error, Lsn, Result, RowId, SegmentId, TableDef};
-use vfs::{Env, File};
+use vfs::{Env, File, WriteBehind};
 
 use super::blocks::{Block, BlockTable};
 use super::order::Order;
@@ -24,8 +24,8 @@ use crate::layout::Layout;
 use crate::lsn_runs::{self, Run};
 use crate::{BATCH_ROWS, SegmentMeta, memory};
 
-/// A background write syncs after so many bytes, so that the log's fsync never waits behind a large flush.
-const SYNC_BYTES: u64 = 4 << 20;
+/// The sidecar is written in steps of so much, so that the log's fsync never waits behind a large flush.
+const STEP_BYTES: usize = 4 << 20;
 /// A block is closed early at this size, so that no text column overflows its 32-bit offsets.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
@@ -53,12 +53,12 @@ pub(crate) struct Writer<'a> {
     waiting_bytes: u64,
 }
 
-/// A new file written from front to back, synced in small steps.
+/// A new file written from front to back, on its way to the disk while it is written.
 pub(super) struct Output {
     file: Arc<dyn File>,
     pub path: PathBuf,
     pub len: u64,
-    unsynced: u64,
+    behind: WriteBehind,
 }
 
 impl Output {
@@ -69,22 +69,20 @@ impl Output {
             env.disk.remove(&path).map_err(io)?;
         }
         let file = env.disk.create(&path).map_err(io)?;
-        Ok(Output { file, path, len: 0, unsynced: 0 })
+        Ok(Output { file, path, len: 0, behind: WriteBehind::default() })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let written = self.file.write_at(&[IoSlice::new(bytes)], self.len);
-        written.map_err(|e| Error::io(format_args!("writing {}", self.path.display()), e))?;
+        let io = |e| Error::io(format_args!("writing {}", self.path.display()), e);
+        self.file.write_at(&[IoSlice::new(bytes)], self.len).map_err(io)?;
         self.len += bytes.len() as u64;
-        self.unsynced += bytes.len() as u64;
-        if self.unsynced >= SYNC_BYTES { self.sync() } else { Ok(()) }
+        self.behind.wrote(&*self.file, self.len).map_err(io)
     }
 
     pub fn sync(&mut self) -> Result<()> {
-        self.unsynced = 0;
         self.file.sync().map_err(|e| Error::io(format_args!("syncing {}", self.path.display()), e))
     }
 }
@@ -288,8 +286,7 @@ impl<'a> Writer<'a> {
         let (bytes, crc) = sidecar::encode(&sections);
         let [arrow_name, meta_name] = file_names(self.id);
         let mut out = Output::create(self.env, self.dir.join(format!("{meta_name}.tmp")))?;
-        // In small steps for the same reason as the blocks.
-        for part in bytes.chunks(SYNC_BYTES as usize) {
+        for part in bytes.chunks(STEP_BYTES) {
             out.write(part)?;
         }
         out.sync()?;

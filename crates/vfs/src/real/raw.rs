@@ -64,17 +64,25 @@ pub(crate) fn first_to_go(bytes: &[u8]) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn first_to_go(_bytes: &[u8]) {}
 
-/// Writes a range's dirty pages to the medium and waits until they got there. Neither a flush nor metadata: nothing
-/// is durable by it, and the next `fdatasync` has less to do.
+/// Has the medium take a range's dirty pages, and waits until it has if that is `awaited`. Neither a flush nor metadata:
+/// nothing is durable by it, and the next `fdatasync` has less to do.
 #[cfg(target_os = "linux")]
-pub(super) fn write_back(file: &File, offset: u64, len: u64) -> io::Result<()> {
+pub(super) fn write_back(file: &File, range: Range<u64>, awaited: bool) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    let flags =
-        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-    // SAFETY: the descriptor is open while `file` is borrowed; the call takes no pointers.
-    let result = unsafe {
-        libc::sync_file_range(file.as_raw_fd(), offset as libc::off64_t, len as libc::off64_t, flags)
+    let (offset, len) =
+        (range.start as libc::off64_t, range.end.saturating_sub(range.start) as libc::off64_t);
+    if len == 0 {
+        // For the kernel that would be all of the file.
+        return Ok(());
+    }
+    let flags = match awaited {
+        true => {
+            libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
+        }
+        false => libc::SYNC_FILE_RANGE_WRITE,
     };
+    // SAFETY: the descriptor is open while `file` is borrowed; the call takes no pointers.
+    let result = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };
     if result == 0 {
         return Ok(());
     }
@@ -93,6 +101,6 @@ pub(super) fn write_back(file: &File, offset: u64, len: u64) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn write_back(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
-    Ok(())
+pub(super) fn write_back(file: &File, _range: Range<u64>, awaited: bool) -> io::Result<()> {
+    if awaited { file.sync_data() } else { Ok(()) }
 }
