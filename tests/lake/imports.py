@@ -296,6 +296,10 @@ def iceberg(polynya, made, scratch):
     loaded = [[json.loads(v) if at == 11 and isinstance(v, str) else v for at, v in enumerate(row)] for row in found]
     for ours, theirs in zip(stamped(loaded), stamped(wanted), strict=True):
         assert ours == theirs, f"kinds:\n  {ours}\n  {theirs}"
+    # Structs of the table that was made are those of the source.
+    assert "nothing new" in polynya.run("lake", "import", str(place(table)), "kinds")
+    polynya.run("lake", "import", str(place(table)), "kinds", "--again")
+    assert polynya.rows("SELECT count(*), count(DISTINCT id), count(\"inner\") FROM kinds") == [[102, 51, 100]]
     print(f"  kinds: {len(found)} rows of {len(names) + 3} types are equal")
 
 
@@ -359,6 +363,44 @@ def parquet(polynya, scratch):
     print("  Parquet: files, directories and patterns")
 
 
+def times(polynya, scratch):
+    """Times as Impala and Spark wrote them for long, of all years."""
+    wanted = [datetime(1, 1, 1), datetime(1600, 2, 29, 1, 2, 3, 456_789), datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(9999, 12, 31), None]
+    batch = pa.table({
+        "n": range(len(wanted)),
+        "at": pa.array(wanted, pa.timestamp("us")),
+        "many": pa.array([[at, None] for at in wanted], pa.list_(pa.timestamp("us"))),
+        "one": pa.array([{"at": at} for at in wanted], pa.struct([("at", pa.timestamp("us"))])),
+    })
+    for store_schema in (False, True):
+        name = f"times_{store_schema}".lower()
+        file = scratch / f"{name}.parquet"
+        pq.write_table(batch, file, use_deprecated_int96_timestamps=True, store_schema=store_schema)
+        assert pq.read_metadata(file).schema.column(1).physical_type == "INT96"
+        polynya.run("lake", "import", str(file), name)
+        found = polynya.rows(f"SELECT at, many[1], one['at'] FROM {name} ORDER BY n")
+        assert stamped(found) == stamped([[normal(at)] * 3 for at in wanted]), found
+    print("  times: of the years 1 to 9999")
+
+
+def maps(polynya, scratch):
+    """What Parquet has and Arrow's plain types do not."""
+    ids = [uuid.UUID(int=n).bytes for n in range(3)]
+    batch = pa.table({
+        "counts": pa.array([[("a", 1), ("b", None)], [], None], pa.map_(pa.string(), pa.int64())),
+        "who": pa.array(ids, pa.binary(16)).cast(pa.uuid()) if hasattr(pa, "uuid") else pa.array(ids, pa.binary(16)),
+    })
+    file = scratch / "maps.parquet"
+    pq.write_table(batch, file)
+    polynya.run("lake", "import", str(file), "maps")
+    described = json.loads(polynya.run("tables", "maps", "--json"))
+    types = {column["name"]: column["type"] for column in described["columns"]}
+    assert types == {"counts": "json", "who": "uuid" if hasattr(pa, "uuid") else "binary"}, types
+    found = polynya.rows("SELECT counts FROM maps WHERE counts IS NOT NULL ORDER BY counts::text DESC")
+    assert found == [[{}], [{"a": 1, "b": None}]], found
+    print("  maps: are JSON")
+
+
 def without_ids(polynya, made, scratch):
     """Files that were there before their table, and have no field ids: the table says which names are which columns."""
     file = scratch / "plain.parquet"
@@ -381,6 +423,8 @@ def main(binary, scratch):
     without_ids(polynya, made, scratch)
     interrupted(polynya, made)
     parquet(polynya, scratch)
+    times(polynya, scratch)
+    maps(polynya, scratch)
     print("imports: equal")
     return 0
 

@@ -50,6 +50,8 @@ class Proxy(http.server.ThreadingHTTPServer):
         # What is called with the number of a request before it is handed on.
         self.watch = None
         self.requests = 0
+        # Bytes that were asked for and given.
+        self.given = 0
         self.keys = set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -93,6 +95,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answer = store.getresponse()
         content = answer.read()
         store.close()
+        server.given += len(content) if self.command == "GET" else 0
         if spoils and content and self.command == "GET" and "list-type" not in self.path:
             content = self.spoil(content)
         if loses:
@@ -223,6 +226,47 @@ def tables_land(binary, scratch, proxy, client):
         while client.list_objects_v2(Bucket="bucket", Prefix="lands/main/users/").get("KeyCount"):
             assert time.monotonic() < until, "objects of a dropped table stay"
             time.sleep(0.2)
+
+
+def tables_are_imported(binary, scratch, proxy, client):
+    """From where they lie in the store, by their place and by their name in the catalog; each byte is fetched once."""
+    with Server(binary, scratch / "imports", environment=environment(proxy, "imports")) as server:
+        fill(server)
+        for turn in range(3):
+            write(server, turn)
+        is_equal(server)
+        # Something that does not lie in the footers alone.
+        server.request("PUT", "/v1/tables/large", {"columns": [{"name": "n", "type": "int64"}, {"name": "s", "type": "string"}]})
+        for part in range(4):
+            server.request("POST", "/v1/tables/large/rows", [
+                {"n": n, "s": "%032x" % random.Random(n).getrandbits(128) * 3} for n in range(part * 20_000, (part + 1) * 20_000)
+            ])
+        server.request("POST", "/v1/tables/large/commit")
+        metadata = load_catalog("polynya", type="rest", uri=server.catalog, token=server.key, **{
+            "s3.access-key-id": "key", "s3.secret-access-key": "secret",
+        }).load_table("main.events").metadata_location
+        for source, table in (
+            ("s3://bucket/imports/main/users", "users"), ("s3://bucket/imports/main/events/", "events"), (metadata, "events"),
+            ("main.events", "events"), ("users", "users"),
+        ):
+            name = "copy_" + str(abs(hash(source)))
+            imported = polynya(server, "lake", "import", source, name)
+            assert imported.returncode == 0, imported.stdout + imported.stderr
+            columns = "id, n" if table == "users" else "n, text"
+            wanted = rows(server, f"SELECT {columns} FROM {table} ORDER BY {columns}")
+            assert rows(server, f"SELECT {columns} FROM {name} ORDER BY {columns}") == wanted and wanted, source
+            again = polynya(server, "lake", "import", source, name)
+            assert again.returncode == 0 and "nothing new" in again.stdout, again.stdout + again.stderr
+            assert polynya(server, "lake", "import", source + "/nowhere", "none").returncode == 1
+        objects = objects_of(client, "s3://bucket/imports/main/large/data")
+        size = sum(len(content) for content in objects.values())
+        proxy.given = 0
+        imported = polynya(server, "lake", "import", "s3://bucket/imports/main/large", "copied")
+        assert imported.returncode == 0, imported.stdout + imported.stderr
+        print(f"imported {size} bytes of data files, fetched {proxy.given}")
+        # What lands meanwhile is written, and not read.
+        assert size > 1_000_000 and proxy.given < size * 1.6, (size, proxy.given)
+        assert rows(server, "SELECT count(DISTINCT n) FROM copied") == [[80_000]]
 
 
 def failures_are_survived(binary, scratch, proxy):
@@ -446,6 +490,7 @@ def main():
         client.create_bucket(Bucket="bucket")
         proxy = Proxy(port)
         tables_land(binary, scratch, proxy, client)
+        tables_are_imported(binary, scratch, proxy, client)
         failures_are_survived(binary, scratch, proxy)
         careless_stores_are_refused(binary, scratch, proxy)
         backups_are_whole_or_none(binary, scratch, proxy, client)

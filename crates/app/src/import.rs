@@ -17,7 +17,7 @@ use types::{Error, Kind, Result};
 use crate::config::Config;
 use crate::door::Door;
 use crate::ingest::parquet::Parquet;
-use crate::ingest::{self, Declared, Format, Job, Outcome};
+use crate::ingest::{self, Content, Declared, Format, Job, Named, Outcome, Resumed};
 use columns::Given;
 use find::Found;
 
@@ -44,20 +44,23 @@ pub async fn run(
     told: &mut dyn FnMut(Told<'_>),
 ) -> Result<()> {
     types::name::full_table_name(&wanted.table)?;
-    match find::find(config, door.client(), &wanted.source).await? {
+    let found = find::find(config, door.client(), &wanted.source).await?;
+    let existing = columns::existing(door, &wanted.table).await?;
+    let into = Into { named: Named::new(&wanted.table, existing.as_ref())?, existing };
+    match found {
         Found::Iceberg(place) => {
-            let outcome = iceberg::run(door, wanted, place, bar, told).await?;
+            let outcome = iceberg::run(door, wanted, &into, place, bar, told).await?;
             told(Told::Done(&outcome));
         }
         Found::Parquet(root, files) => {
-            for path in parquet(door, wanted, &root, files, told).await? {
+            for (path, renames) in parquet(door, wanted, &into, &root, files, told).await? {
                 let job = Job {
-                    path: path.0,
+                    path,
                     table: Some(wanted.table.clone()),
                     format: Some(Format::Parquet),
                     again: wanted.again,
                     declared: Declared::default(),
-                    renames: path.1,
+                    renames,
                 };
                 let outcome = ingest::file(door, &job, bar).await?;
                 told(Told::Done(&outcome));
@@ -65,6 +68,13 @@ pub async fn run(
         }
     }
     Ok(())
+}
+
+/// The table that rows go to.
+struct Into {
+    named: Named,
+    /// If it is there.
+    existing: Option<Table>,
 }
 
 /// What is to be told.
@@ -82,35 +92,48 @@ type Table = Value;
 async fn parquet(
     door: &mut Door,
     wanted: &Wanted,
+    into: &Into,
     root: &Path,
     files: Vec<PathBuf>,
     told: &mut dyn FnMut(Told<'_>),
 ) -> Result<Vec<(PathBuf, Renames)>> {
-    let table = columns::existing(door, &wanted.table).await?;
     let mut all: Vec<(Given, PathBuf)> = Vec::new();
     let mut planned = Vec::with_capacity(files.len());
     let mut notes: Vec<String> = Vec::new();
+    // Files of one import have the same columns as a rule, which need not be compared with the table's each time.
+    let mut fitting: Option<Vec<Given>> = None;
     for path in files {
         let file = Parquet::open(&path, 0, &[])?;
         let given: Vec<Given> = file.schema().fields().iter().map(Given::arrow).collect();
         find::check_partitions(root, &path, &given)?;
         let in_file = |e: Error| e.with("file", path.display());
-        let (renames, of_file) = columns::rename(&given, &wanted.renames).map_err(in_file)?;
-        let new: Vec<String> = of_file.into_iter().filter(|note| !notes.contains(note)).collect();
-        notes.extend(new);
+        let (renames, mut of_file) = columns::rename(&given, &wanted.renames).map_err(in_file)?;
+        if fitting.as_ref() != Some(&given) {
+            of_file.extend(columns::check(&given, &renames, into).map_err(in_file)?);
+            fitting = Some(given.clone());
+        }
+        for note in of_file {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        if let Some(control) = door.control() {
+            let content = Content::Fixed(&renames);
+            Resumed::find(control, &path, &into.named, content, wanted.again).await?;
+        }
         for column in given {
-            match all.iter().find(|(known, _)| known.name == column.name) {
+            match all.iter().find(|(known, _)| known.name() == column.name()) {
                 None => all.push((column, path.clone())),
-                Some((known, _)) if known.arrow == column.arrow => {}
+                Some((known, _)) if known.field == column.field => {}
                 Some((known, first)) => {
                     return Err(Error::new(
                         Kind::Schema,
                         format!(
                             "column `{}` is {} in {} and {} in {}",
-                            column.name,
-                            known.arrow,
+                            column.name(),
+                            known.shown(),
                             first.display(),
-                            column.arrow,
+                            column.shown(),
                             path.display()
                         ),
                     )
@@ -120,9 +143,10 @@ async fn parquet(
         }
         planned.push((path, renames));
     }
+    // No two columns of different files may have one name either, and all together are not more than a table has.
     let given: Vec<Given> = all.into_iter().map(|(given, _)| given).collect();
     let (renames, _) = columns::rename(&given, &wanted.renames)?;
-    notes.extend(columns::check(&given, &renames, table.as_ref(), &wanted.table)?);
+    columns::check(&given, &renames, into)?;
     notes.iter().for_each(|note| told(Told::Note(note)));
     Ok(planned)
 }

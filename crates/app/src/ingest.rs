@@ -37,7 +37,7 @@ use declared::{check_declared, check_same};
 pub use piece::ARROW;
 use piece::JSON;
 pub use piece::{PIECE_BYTES, Piece, Pieces};
-pub use resume::{Resumed, standing};
+pub use resume::{Content, Named, Resumed, same_renames, standing};
 pub use source::Format;
 use source::Source;
 
@@ -113,13 +113,18 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
         None => source.table_name()?,
     };
     types::name::full_table_name(&table)?;
-    let mut sink = match (door.control(), source.path.clone()) {
+    let (mut sink, table) = match (door.control(), source.path.clone()) {
         (Some(control), Some(path)) => {
-            let len = source.len.filter(|_| source.is_plain() && format != Format::Parquet);
-            let resumed = Resumed::find(control, &path, &table, len, job.again).await?;
-            Sink::Once(control, Box::new(resumed))
+            let named = Named::find(control, &table).await?;
+            let content = match source.len.filter(|_| source.is_plain()) {
+                _ if format == Format::Parquet => Content::Fixed(&job.renames),
+                Some(len) => Content::Growing(len),
+                None => Content::Packed,
+            };
+            let resumed = Resumed::find(control, &path, &named, content, job.again).await?;
+            (Sink::Once(control, Box::new(resumed)), named.table)
         }
-        _ => Sink::Plain(door.client(), table.clone()),
+        _ => (Sink::Plain(door.client(), table.clone()), table),
     };
     let mut here = sink.position();
     let dialect = match (format, &here.shape) {
@@ -132,7 +137,9 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
         _ => None,
     };
     check_declared(job, dialect.as_ref(), &source.title())?;
-    here.shape = dialect.as_ref().map(Dialect::to_text);
+    if format != Format::Parquet {
+        here.shape = dialect.as_ref().map(Dialect::to_text);
+    }
     let read = (!source.is_plain()).then(|| source.read.clone());
     let (pieces, total) =
         open_pieces(&mut source, job, format, dialect, here.position as u64, here.line as u64)?;

@@ -11,9 +11,11 @@
 mod files;
 mod find;
 mod json;
+mod leaves;
 mod project;
 mod rows;
 mod schema;
+mod tail;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,8 @@ use crate::metadata::Metadata;
 use crate::spec::{Partition, Specs, specs_of};
 use crate::store::Store;
 pub use find::newest_metadata;
+pub use json::objects;
+pub use leaves::{change_leaves, int96_as_micros};
 pub use rows::Rows;
 pub use schema::Column;
 use schema::Node;
@@ -38,6 +42,8 @@ pub struct Foreign {
     pub uuid: String,
     /// `None`: it has never had a row.
     pub snapshot: Option<i64>,
+    /// The id of the schema that it is read with.
+    pub schema: i64,
     /// The columns, in the schema's order, as tables here may hold them.
     pub columns: Vec<Column>,
     nodes: Vec<Node>,
@@ -45,6 +51,14 @@ pub struct Foreign {
     names: HashMap<i32, Vec<String>>,
     specs: Specs,
     data: Vec<DataFile>,
+}
+
+/// Where in its history a table is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    pub snapshot: i64,
+    /// `None`: the one that the snapshot was made with.
+    pub schema: Option<i64>,
 }
 
 /// Where a table's files are.
@@ -76,9 +90,9 @@ impl DataFile {
 }
 
 impl Foreign {
-    /// Opens a table by a metadata file, `metadata/…` in the table's directory as a rule; at its current snapshot, or at one
-    /// that it still has.
-    pub fn open(store: &Store, metadata: &Path, snapshot: Option<i64>) -> Result<Foreign> {
+    /// Opens a table by a metadata file, `metadata/…` in the table's directory as a rule; as it is now, or at a place in its
+    /// history that it still has ([`Kind::NotFound`] if it has not).
+    pub fn open(store: &Store, metadata: &Path, at: Option<At>) -> Result<Foreign> {
         let in_file = |e: Error| e.with("file", metadata.display());
         let bytes = find::unpacked(store.read(metadata)?).map_err(in_file)?;
         let parsed = parse(&bytes).map_err(in_file)?;
@@ -92,25 +106,25 @@ impl Foreign {
             dir: dir.to_owned(),
             location: parsed.location.trim_end_matches('/').to_owned(),
         };
-        let wanted = snapshot.or(parsed.current_snapshot_id);
+        let gone = |what: &str, id: i64| {
+            in_file(Error::not_found(format!("the Iceberg table has no {what} {id} any more")))
+        };
+        let wanted = at.map(|at| at.snapshot).or(parsed.current_snapshot_id);
         let of = match wanted {
             None => None,
-            Some(id) => Some(parsed.snapshot(id).ok_or_else(|| {
-                Error::not_found(format!("the Iceberg table has no snapshot {id} any more"))
-                    .with("file", metadata.display())
-            })?),
+            Some(id) => Some(parsed.snapshot(id).ok_or_else(|| gone("snapshot", id))?),
         };
-        // A table read at an older snapshot has the columns that it had then.
-        let schema_id = of.and_then(|of| of.schema_id).filter(|_| snapshot.is_some());
+        // Now it has its current columns, which may be newer than its snapshot; at an older one those of that time.
+        let schema_id = at.and_then(|at| at.schema.or(of.and_then(|of| of.schema_id).map(i64::from)));
         let schema = match schema_id {
             Some(id) => {
                 let mut schemas = parsed.schemas.iter().map(|schema| &**schema);
-                schemas.find(|schema| schema["schema-id"] == json!(id))
+                schemas.find(|schema| schema["schema-id"] == json!(id)).ok_or_else(|| gone("schema", id))?
             }
-            None => parsed.schema(),
+            None => parsed
+                .schema()
+                .ok_or_else(|| in_file(Error::damaged("the table's schema is not in its metadata")))?,
         };
-        let schema =
-            schema.ok_or_else(|| in_file(Error::damaged("the table's schema is not in its metadata")))?;
         let is_polynya = parsed.table_id().is_some();
         let (nodes, columns) = schema::columns_of(schema, is_polynya).map_err(in_file)?;
         let specs = specs_of(&parsed).map_err(in_file)?;
@@ -124,6 +138,7 @@ impl Foreign {
             place,
             uuid: parsed.table_uuid.clone(),
             snapshot: wanted,
+            schema: schema["schema-id"].as_i64().unwrap_or(0),
             columns,
             nodes,
             names: names.unwrap_or_default(),
@@ -146,12 +161,9 @@ impl Foreign {
         Rows::new(self.clone(), from)
     }
 
-    /// Opens every file's head, so that what cannot be read is known before the first row is taken.
+    /// Looks at every file's footer, so that what cannot be read is known before the first row is taken.
     pub fn check(&self) -> Result<()> {
-        for file in &self.data {
-            rows::open(self, file, 0).map(drop).map_err(|e| e.with("file", &file.path))?;
-        }
-        Ok(())
+        self.data.iter().try_for_each(|file| rows::check(self, file).map_err(|e| e.with("file", &file.path)))
     }
 }
 

@@ -2,28 +2,39 @@
 
 use std::sync::Arc;
 
-use arrow::compute::can_cast_types;
-use arrow::datatypes::{DataType as Arrow, Field};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{DataType as Arrow, Field, Schema};
 use http::Method;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use types::{ColumnId, DataType, Error, Kind, Result, name};
+use types::{ColumnId, DataType, Error, Kind, Result, TableDef, TableId, name};
 
-use super::{Notes, Renames, Table};
+use super::{Into, Notes, Renames, Table};
 use crate::client::escaped;
 use crate::door::Door;
+use crate::ingest::arrow_stream;
 
 /// A column of a source.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    pub name: String,
-    pub arrow: Arrow,
+    /// As it is sent.
+    pub field: Arc<Field>,
     /// If it is known exactly which of a table's types holds it.
     pub data_type: Option<DataType>,
 }
 
 impl Given {
     pub fn arrow(field: &Arc<Field>) -> Given {
-        Given { name: field.name().clone(), arrow: field.data_type().clone(), data_type: None }
+        Given { field: field.clone(), data_type: None }
+    }
+
+    pub fn name(&self) -> &str {
+        self.field.name()
+    }
+
+    /// Its type, for people.
+    pub fn shown(&self) -> String {
+        self.data_type.as_ref().map_or_else(|| self.field.data_type().to_string(), ToString::to_string)
     }
 }
 
@@ -45,41 +56,35 @@ pub async fn existing(door: &mut Door, table: &str) -> Result<Option<Table>> {
 pub fn rename(given: &[Given], wished: &[(String, String)]) -> Result<(Renames, Notes)> {
     let (mut renames, mut notes): (Renames, Notes) = Default::default();
     for (old, _) in wished {
-        if given.iter().all(|column| column.name != *old) {
-            let names: Vec<&str> = given.iter().map(|column| column.name.as_str()).take(20).collect();
+        if given.iter().all(|column| column.name() != old) {
+            let names: Vec<&str> = given.iter().map(Given::name).take(20).collect();
             return Err(Error::invalid(format!("there is no column `{old}` to rename"))
                 .hint(format!("there are: {}", names.join(", "))));
         }
     }
-    for column in given {
-        let new = match wished.iter().find(|(old, _)| *old == column.name) {
+    for name in given.iter().map(Given::name) {
+        let new = match wished.iter().find(|(old, _)| old == name) {
             Some((_, new)) => new.clone(),
-            None if column.name.starts_with('_') => {
-                let new = column.name.trim_start_matches('_').to_owned();
-                notes.push(format!(
-                    "column `{}` becomes `{new}`: names with `_` in front are Polynya's",
-                    column.name
-                ));
+            None if name.starts_with('_') => {
+                let new = name.trim_start_matches('_').to_owned();
+                notes.push(format!("column `{name}` becomes `{new}`: names with `_` in front are Polynya's"));
                 new
             }
             None => continue,
         };
-        renames.push((column.name.clone(), new));
+        renames.push((name.to_owned(), new));
     }
     let mut taken: Vec<(String, &str)> = Vec::with_capacity(given.len());
-    for column in given {
-        let new = named(&renames, &column.name);
-        let rename = |e: Error| e.hint(format!("give it another name: --rename {}=NAME", column.name));
+    for name in given.iter().map(Given::name) {
+        let new = named(&renames, name);
+        let rename = |e: Error| e.hint(format!("give it another name: --rename {name}=NAME"));
         name::check_column(new).map_err(rename)?;
         let folded = new.to_lowercase();
         if let Some((_, other)) = taken.iter().find(|(name, _)| *name == folded) {
-            let (a, b) = (*other, &column.name);
-            return Err(rename(Error::new(
-                Kind::Schema,
-                format!("columns `{a}` and `{b}` would have one name, `{new}`"),
-            )));
+            let what = format!("columns `{other}` and `{name}` would have one name, `{new}`");
+            return Err(rename(Error::new(Kind::Schema, what)));
         }
-        taken.push((folded, &column.name));
+        taken.push((folded, name));
     }
     Ok((renames, notes))
 }
@@ -89,46 +94,172 @@ pub fn named<'a>(renames: &'a [(String, String)], column: &'a str) -> &'a str {
     renames.iter().find(|(old, _)| old == column).map_or(column, |(_, new)| new)
 }
 
-/// Whether the columns fit a table that is there; what is to be known of it.
-pub fn check(
-    given: &[Given],
-    renames: &[(String, String)],
-    table: Option<&Table>,
-    table_name: &str,
-) -> Result<Notes> {
-    let Some(table) = table else { return Ok(Vec::new()) };
-    let columns = columns_of(table);
+/// Whether the columns fit the table, or one that is made for them; what is to be known of it. What single values do not fit is
+/// found out at their rows.
+pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Result<Notes> {
+    let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
+    let table = &into.named.table;
+    let mut def = TableDef::new(TableId(0), table);
+    for column in &known {
+        def.add_column(&column.name, &column.data_type, true, None)?;
+    }
+    let schema = |what: String| Error::new(Kind::Schema, what).with("table", table);
     let misfit = |what: String| {
-        Err(Error::new(Kind::Schema, what).with("table", table_name).hint(
+        schema(what).hint(
             "import into a table of another name and copy it over with INSERT INTO … SELECT, or rename the column with --rename",
-        ))
+        )
     };
+    let mut new = def.clone();
     for column in given {
-        let new = named(renames, &column.name);
-        let Some(at) = name::resolve(new, columns.iter().map(|known| known.name.as_str())) else { continue };
-        let wanted = &columns[at].data_type;
-        let fits = match &column.data_type {
-            Some(own) => own.widens_to(wanted),
-            None => can_cast_types(&column.arrow, &wanted.to_arrow()),
+        check_nested(column)?;
+        let name = named(renames, column.name());
+        let at = name::resolve(name, known.iter().map(|known| known.name.as_str()));
+        if let Some(wanted) = at.map(|at| &known[at].data_type) {
+            let is_held = column.data_type.as_ref().is_none_or(|own| fits(own, wanted));
+            if !is_held
+                || received(column, name, &def).and_then(|rows| table::conform(&rows.batch, &def)).is_err()
+            {
+                return Err(misfit(format!(
+                    "column `{}` is {}, and {wanted} in the table",
+                    column.name(),
+                    column.shown()
+                )));
+            }
+            continue;
+        }
+        let unknown = |error: Error| {
+            schema(format!("column `{}` is {}, which no table here holds", column.name(), column.shown()))
+                .hint("leave the column out in a copy, or make it another type there")
+                .caused_by(error)
         };
-        if !fits {
-            let own = column.data_type.as_ref().map_or_else(|| column.arrow.to_string(), ToString::to_string);
-            return misfit(format!("column `{}` is {own}, and {wanted} in the table", column.name));
+        let rows = received(column, name, &def).map_err(unknown)?;
+        // One whose type is known is made of it before the first row comes.
+        let data_type = column.data_type.as_ref().or(rows.new_columns.first().map(|new| &new.data_type));
+        if let Some(data_type) = data_type {
+            data_type.check().map_err(unknown)?;
+            new.add_column(name, data_type, true, None)?;
         }
     }
-    let is_given =
-        |name: &str| given.iter().any(|column| named(renames, &column.name).eq_ignore_ascii_case(name));
-    if let Some(lacking) = columns.iter().find(|known| known.is_needed && !is_given(&known.name)) {
-        return misfit(format!(
-            "column `{}` of the table is NOT NULL, and the source does not have it",
-            lacking.name
-        ));
+    let is_given = |name: &str| given.iter().any(|column| is_same(named(renames, column.name()), name));
+    if let Some(lacking) = known.iter().find(|known| known.is_needed && !is_given(&known.name)) {
+        let what =
+            format!("column `{}` of the table is NOT NULL, and the source does not have it", lacking.name);
+        return Err(misfit(what));
     }
-    let key = table["primary_key"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(match key.is_empty() {
+    let key = into.existing.as_ref().and_then(|table| table["primary_key"].as_array());
+    Ok(match key.is_none_or(Vec::is_empty) {
         true => Vec::new(),
         false => vec!["the table has a key: a row whose key is there replaces that row".to_owned()],
     })
+}
+
+/// A column without a row, as the server receives it.
+fn received(column: &Given, name: &str, def: &TableDef) -> Result<wire::Rows> {
+    let field = column.field.as_ref().clone().with_name(name);
+    let empty = RecordBatch::new_empty(Arc::new(Schema::new(vec![field])));
+    let table = name::short_table_name(&def.name);
+    let target = wire::json::Target { table, def: Some(def), may_add_columns: true };
+    wire::ipc::decode(&arrow_stream(&empty)?, target, &wire::Limits::default())
+        .map_err(|refused| refused.error)
+}
+
+/// Whether a type's values are all taken by another one, as far as can be told before one is seen. Ids within lists and structs
+/// are each table's own.
+fn fits(own: &DataType, wanted: &DataType) -> bool {
+    match (own, wanted) {
+        // How Iceberg holds what it has no type for: Polynya's own lake, for one.
+        (DataType::String, DataType::Json) => true,
+        (DataType::List(item), DataType::Vector(_)) => item.data_type == DataType::Float32,
+        (DataType::Struct(fields), DataType::Point | DataType::Point3d) => {
+            fields.iter().all(|field| field.data_type == DataType::Float64)
+        }
+        (DataType::List(own), DataType::List(wanted)) => fits(&own.data_type, &wanted.data_type),
+        (DataType::Struct(own), DataType::Struct(wanted)) => {
+            let fits = |own: &types::Field| {
+                let at = name::resolve(&own.name, wanted.iter().map(|field| field.name.as_str()));
+                at.is_some_and(|at| fits(&own.data_type, &wanted[at].data_type))
+            };
+            let is_given = |wanted: &types::Field| own.iter().any(|own| is_same(&own.name, &wanted.name));
+            own.iter().all(fits) && wanted.iter().all(|field| field.nullable || is_given(field))
+        }
+        (own, wanted) => own.widens_to(wanted),
+    }
+}
+
+fn is_same(a: &str, b: &str) -> bool {
+    a == b || a.to_lowercase() == b.to_lowercase()
+}
+
+/// Fields within structs cannot be renamed on the way.
+fn check_nested(column: &Given) -> Result<()> {
+    fn check(column: &str, arrow: &Arrow) -> Result<()> {
+        match arrow {
+            Arrow::List(item) => check(column, item.data_type()),
+            Arrow::Struct(fields) => {
+                fields.iter().try_for_each(|field| match field.name().starts_with('_') {
+                    true => Err(Error::new(
+                        Kind::Schema,
+                        format!(
+                            "field `{}` within column `{column}` has a name that belongs to Polynya",
+                            field.name()
+                        ),
+                    )
+                    .hint("rename the field in the source first (Iceberg: ALTER TABLE … RENAME COLUMN)")),
+                    false => {
+                        name::check_column(field.name())?;
+                        check(column, field.data_type())
+                    }
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+    check(column.name(), column.field.data_type())
+}
+
+/// What the table has for the columns of the source in which text becomes JSON, by their places: what is none is refused.
+pub fn json_columns(given: &[Given], renames: &[(String, String)], into: &Into) -> Vec<(usize, DataType)> {
+    let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
+    let wanted = |column: &Given| {
+        let name = named(renames, column.name());
+        let at = name::resolve(name, known.iter().map(|known| known.name.as_str()))?;
+        Some(known[at].data_type.clone()).filter(has_json)
+    };
+    let is_text = |column: &Given| column.data_type.as_ref().is_some_and(|own| *own != DataType::Json);
+    let of_texts = given.iter().enumerate().filter(|(_, column)| is_text(column));
+    of_texts.filter_map(|(at, column)| Some((at, wanted(column)?))).collect()
+}
+
+fn has_json(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Json => true,
+        DataType::List(item) => has_json(&item.data_type),
+        DataType::Struct(fields) => fields.iter().any(|field| has_json(&field.data_type)),
+        _ => false,
+    }
+}
+
+/// Whether all text that becomes JSON is some. Nobody else asks when it comes as Arrow.
+pub fn is_json(array: &ArrayRef, wanted: &DataType) -> bool {
+    match (wanted, array.data_type()) {
+        (DataType::Json, Arrow::Utf8) => {
+            let mut texts = array.as_string::<i32>().iter().flatten();
+            texts.all(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+        }
+        (DataType::List(item), Arrow::List(_)) => {
+            let lists = array.as_list::<i32>();
+            let (first, last) = (lists.value_offsets()[0], lists.value_offsets()[lists.len()]);
+            is_json(&lists.values().slice(first as usize, (last - first) as usize), &item.data_type)
+        }
+        (DataType::Struct(wanted), Arrow::Struct(fields)) => {
+            let columns = fields.iter().zip(array.as_struct().columns());
+            columns.into_iter().all(|(field, values)| {
+                let wanted = wanted.iter().find(|wanted| is_same(&wanted.name, field.name()));
+                wanted.is_none_or(|wanted| is_json(values, &wanted.data_type))
+            })
+        }
+        _ => true,
+    }
 }
 
 struct Known {
@@ -150,26 +281,20 @@ fn columns_of(table: &Table) -> Vec<Known> {
 }
 
 /// Makes the table, or the columns that it lacks, with just these types.
-pub async fn make(
-    door: &mut Door,
-    given: &[Given],
-    renames: &[(String, String)],
-    table: Option<&Table>,
-    table_name: &str,
-) -> Result<()> {
-    let known = table.map(columns_of).unwrap_or_default();
+pub async fn make(door: &mut Door, given: &[Given], renames: &[(String, String)], into: &Into) -> Result<()> {
+    let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
     let is_lacking =
         |name: &str| name::resolve(name, known.iter().map(|known| known.name.as_str())).is_none();
     let column = |column: &Given| {
-        let name = named(renames, &column.name);
+        let name = named(renames, column.name());
         let data_type = column.data_type.as_ref().filter(|_| is_lacking(name))?;
         Some(json!({ "name": name, "type": data_type.to_string() }))
     };
     let columns: Vec<Value> = given.iter().filter_map(column).collect();
-    if columns.is_empty() && table.is_some() {
+    if columns.is_empty() && into.existing.is_some() {
         return Ok(());
     }
-    let path = format!("/v1/tables/{}", escaped(table_name));
+    let path = format!("/v1/tables/{}", escaped(&into.named.table));
     door.client().json(Method::PUT, &path, Some(&json!({ "columns": columns }))).await.map(drop)
 }
 
@@ -178,7 +303,17 @@ mod tests {
     use super::*;
 
     fn given(name: &str, data_type: DataType) -> Given {
-        Given { name: name.to_owned(), arrow: data_type.to_arrow(), data_type: Some(data_type) }
+        let field = Arc::new(Field::new(name, data_type.to_arrow(), true));
+        Given { field, data_type: Some(data_type) }
+    }
+
+    fn into(table: Option<Table>) -> Into {
+        let named = crate::ingest::Named { table: "t".to_owned(), typed: "t".to_owned() };
+        Into { named, existing: table }
+    }
+
+    fn parsed(text: &str) -> DataType {
+        DataType::parse(text, &mut ColumnId(0)).unwrap()
     }
 
     #[test]
@@ -208,7 +343,8 @@ mod tests {
             { "name": "id", "type": "int64", "nullable": false },
             { "name": "name", "type": "string", "nullable": true },
         ]});
-        let check = |columns: &[Given]| check(columns, &[], Some(&table), "t");
+        let into = into(Some(table));
+        let check = |columns: &[Given]| check(columns, &[], &into);
         let notes = check(&[given("id", DataType::Int32), given("more", DataType::Date)]).unwrap();
         assert!(notes[0].contains("replaces"), "{notes:?}");
         for (columns, why) in [
@@ -220,6 +356,93 @@ mod tests {
         ] {
             let error = check(&columns).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
+        }
+    }
+
+    /// A table of Iceberg knows no ids of ours: its structs were of another type than those that were made of them.
+    #[test]
+    fn types_are_compared_by_what_they_hold() {
+        for (own, wanted, is_taken) in [
+            ("struct<a: int64, b: string>", "struct<a: int64, b: string>", true),
+            (
+                "struct<a: int32, b: list<struct<x: date, y: float32>>>",
+                "struct<B: list<struct<x: date, y: float64>>, a: int64, c: string>",
+                true,
+            ),
+            ("struct<a: int64, b: string>", "struct<a: int64>", false),
+            ("struct<a: int64>", "struct<a: int64, b: string not null>", false),
+            ("list<struct<a: int64, b: string>>", "list<struct<a: int32, b: string>>", false),
+            ("list<float32>", "vector(3)", true),
+            ("list<float64>", "vector(3)", false),
+            ("struct<lon: float64, lat: float64>", "point", true),
+            ("struct<x: float64, y: float64, z: float64>", "point3d", true),
+            ("struct<x: float64, y: float64, z: float64>", "point", false),
+            ("struct<a: float64, b: float64>", "point", false),
+            ("string", "json", true),
+            ("string", "uuid", false),
+            ("decimal(9,2)", "decimal(12,2)", true),
+            ("decimal(9,2)", "decimal(9,3)", false),
+            ("int64", "int32", false),
+        ] {
+            let table =
+                json!({ "columns": [{ "name": "c", "type": parsed(wanted).to_string(), "nullable": true }] });
+            let checked = check(&[given("c", parsed(own))], &[], &into(Some(table)));
+            assert_eq!(checked.is_ok(), is_taken, "{own} as {wanted}: {checked:?}");
+        }
+    }
+
+    /// What the server would say at the first row is said before it.
+    #[test]
+    fn a_type_that_no_table_has_is_told_before_the_first_row() {
+        use arrow::datatypes::{IntervalUnit, TimeUnit};
+        let of = |arrow: Arrow| Given::arrow(&Arc::new(Field::new("c", arrow, true)));
+        for bad in [
+            Arrow::Interval(IntervalUnit::MonthDayNano),
+            Arrow::Duration(TimeUnit::Second),
+            Arrow::Decimal256(50, 2),
+            Arrow::Decimal128(10, -2),
+            Arrow::new_list(Arrow::Duration(TimeUnit::Second), true),
+        ] {
+            let error = check(&[of(bad.clone())], &[], &into(None)).unwrap_err();
+            assert!(error.to_string().contains("column `c` is"), "{bad}: {error}");
+            let table = json!({ "columns": [{ "name": "c", "type": "string", "nullable": true }] });
+            assert!(check(&[of(bad.clone())], &[], &into(Some(table))).is_err(), "{bad}");
+        }
+        // Arrow casts any of these; the server does not.
+        for (arrow, wanted) in [
+            (Arrow::Int64, "string"),
+            (Arrow::Utf8, "int64"),
+            (Arrow::Boolean, "int32"),
+            (Arrow::Float64, "int64"),
+            (Arrow::Timestamp(TimeUnit::Microsecond, None), "date"),
+        ] {
+            let table = json!({ "columns": [{ "name": "c", "type": wanted, "nullable": true }] });
+            let error = check(&[of(arrow)], &[], &into(Some(table))).unwrap_err().to_string();
+            assert!(error.contains(&format!("and {wanted} in the table")), "{error}");
+        }
+        let nested = Arrow::Struct(vec![Field::new("_x", Arrow::Int64, true)].into());
+        assert!(check(&[of(nested)], &[], &into(None)).unwrap_err().to_string().contains("`_x`"));
+        check(&[of(Arrow::Int64)], &[], &into(None)).unwrap();
+    }
+
+    #[test]
+    fn text_is_looked_at_wherever_it_becomes_json() {
+        use arrow::array::{ListArray, StringArray, StructArray};
+        use arrow::buffer::OffsetBuffer;
+        for (text, is_some) in [("{\"a\": [1]}", true), ("no", false), ("", false), ("1 2", false)] {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("1"), None, Some(text)]));
+            let item = Arc::new(Field::new("element", Arrow::Utf8, true));
+            let offsets = OffsetBuffer::from_lengths([2, 1]);
+            let lists: ArrayRef = Arc::new(ListArray::try_new(item, offsets, texts.clone(), None).unwrap());
+            let fields = vec![(Arc::new(Field::new("a", lists.data_type().clone(), true)), lists.clone())];
+            let structs: ArrayRef = Arc::new(StructArray::from(fields));
+            for (array, wanted) in
+                [(&texts, "json"), (&lists, "list<json>"), (&structs, "struct<A: list<json>>")]
+            {
+                assert_eq!(is_json(array, &parsed(wanted)), is_some, "{text} as {wanted}");
+            }
+            assert!(is_json(&lists.slice(0, 1), &parsed("list<json>")));
+            assert!(is_json(&texts, &parsed("string")));
         }
     }
 }

@@ -36,7 +36,7 @@ const FILES_MAX: usize = 100_000;
 
 pub async fn find(config: &Config, client: &mut Client, source: &str) -> Result<Found> {
     if source.contains("://") && !source.starts_with("file://") {
-        return in_store(config, source).map(Found::Iceberg);
+        return in_store(config, source).await.map(Found::Iceberg);
     }
     let plain = source.strip_prefix("file://").unwrap_or(source);
     let path = Path::new(plain);
@@ -65,14 +65,14 @@ fn on_disk(path: &Path) -> Result<Found> {
     let store = Store::local(&Env::real());
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if path.is_file() {
-        return Ok(match name.ends_with(".metadata.json") || name.ends_with(".metadata.json.gz") {
+        return Ok(match is_metadata(name) {
             true => {
                 Found::Iceberg(Place { store, metadata: title.clone(), title: title.display().to_string() })
             }
             false => Found::Parquet(PathBuf::new(), vec![path.to_owned()]),
         });
     }
-    if path.join("metadata").is_dir() {
+    if has_metadata(&path.join("metadata"))? {
         let metadata = newest_metadata(&store, &title)?;
         return Ok(Found::Iceberg(Place { store, metadata, title: title.display().to_string() }));
     }
@@ -93,6 +93,23 @@ fn on_disk(path: &Path) -> Result<Found> {
         .hint(WHAT));
     }
     Ok(Found::Parquet(path.to_owned(), files))
+}
+
+/// Whether a directory is the `metadata` of an Iceberg table: one of that name may hold anything.
+fn has_metadata(dir: &Path) -> Result<bool> {
+    if !dir.is_dir() {
+        return Ok(false);
+    }
+    let is_of_a_table = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        // Without a metadata file the snapshots say still that rows of the data files may be deleted.
+        is_metadata(&name) || (name.starts_with("snap-") && name.ends_with(".avro"))
+    };
+    Ok(sorted(dir)?.iter().any(is_of_a_table))
+}
+
+fn is_metadata(name: &str) -> bool {
+    name.ends_with(".metadata.json") || name.ends_with(".metadata.json.gz")
 }
 
 /// The Parquet files below a directory, in the order of their paths. What begins with `_` or `.` is no data by custom.
@@ -205,7 +222,7 @@ pub fn check_partitions(root: &Path, file: &Path, columns: &[Given]) -> Result<(
     let parents = below.parent().into_iter().flat_map(Path::components);
     for part in parents.filter_map(|part| part.as_os_str().to_str()) {
         let Some((column, _)) = part.split_once('=') else { continue };
-        if columns.iter().all(|given| given.name != column) {
+        if columns.iter().all(|given| given.name() != column) {
             return Err(Error::new(
                 Kind::Schema,
                 format!("`{part}` in the path of {} is a value of a column that its file does not have", file.display()),
@@ -217,7 +234,14 @@ pub fn check_partitions(root: &Path, file: &Path, columns: &[Given]) -> Result<(
 }
 
 /// A table in an object store, by its directory or a metadata file.
-fn in_store(config: &Config, uri: &str) -> Result<Place> {
+async fn in_store(config: &Config, uri: &str) -> Result<Place> {
+    let (config, uri) = (config.clone(), uri.to_owned());
+    // The store has a runtime of its own, and waits for it.
+    let found = tokio::task::spawn_blocking(move || asked(&config, &uri)).await;
+    found.map_err(|error| Error::internal("looking into the object store failed").caused_by(error))?
+}
+
+fn asked(config: &Config, uri: &str) -> Result<Place> {
     if !uri.starts_with("s3://") {
         return Err(Error::invalid(format!("{uri} is nowhere that is read from")).hint(WHAT));
     }
@@ -248,7 +272,7 @@ async fn in_catalog(config: &Config, client: &mut Client, table: &str) -> Result
     })?;
     let location = loaded["metadata-location"].as_str().unwrap_or_default();
     if location.contains("://") && !location.starts_with("file://") {
-        return in_store(config, location);
+        return in_store(config, location).await;
     }
     let plain =
         location.strip_prefix("file://").or_else(|| location.strip_prefix("file:")).unwrap_or(location);
@@ -304,14 +328,30 @@ mod tests {
         assert_eq!(found("a/1.parq*"), ["a/1.parquet"]);
     }
 
+    /// A directory of anything called `metadata` beside Parquet files made them an Iceberg table, of which there was none.
+    #[test]
+    fn a_directory_of_the_name_makes_no_iceberg_table() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("metadata")).unwrap();
+        fs::write(dir.path().join("metadata/readme.txt"), "x").unwrap();
+        fs::write(dir.path().join("1.parquet"), "x").unwrap();
+        let Ok(Found::Parquet(_, files)) = on_disk(dir.path()) else { panic!("Parquet files") };
+        assert_eq!(files, [dir.path().join("1.parquet")]);
+        // What is left of a table: which rows of its files are deleted is not known any more.
+        fs::write(dir.path().join("metadata/snap-1.avro"), "x").unwrap();
+        assert_eq!(on_disk(dir.path()).err().map(|error| error.kind()), Some(Kind::NotFound));
+        fs::write(dir.path().join("metadata/v1.metadata.json"), "{}").unwrap();
+        assert!(matches!(on_disk(dir.path()), Ok(Found::Iceberg(_))));
+    }
+
     #[test]
     fn a_value_that_only_a_directory_says_is_not_lost_in_silence() {
         let root = Path::new("data");
         let file = Path::new("data/country=DE/1.parquet");
         let error = check_partitions(root, file, &[]).unwrap_err().to_string();
         assert!(error.contains("`country=DE`"), "{error}");
-        let given =
-            Given { name: "country".into(), arrow: arrow::datatypes::DataType::Utf8, data_type: None };
+        let field = arrow::datatypes::Field::new("country", arrow::datatypes::DataType::Utf8, true);
+        let given = Given { field: field.into(), data_type: None };
         check_partitions(root, file, &[given]).unwrap();
         check_partitions(Path::new("data/country=DE"), file, &[]).unwrap();
     }

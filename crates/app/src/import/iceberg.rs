@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use indicatif::ProgressBar;
-use lake::foreign::{Foreign, Rows};
-use serde_json::{Value, json};
-use types::{Error, Kind, Result};
+use lake::foreign::{At, Foreign, Rows};
+use serde::{Deserialize, Serialize};
+use types::{DataType, Error, Kind, Result, name};
 
 use super::columns::{self, Given};
 use super::find::Place;
-use super::{Told, Wanted};
-use crate::control::{Position, Standing};
+use super::{Into, Renames, Told, Wanted};
+use crate::control::Position;
 use crate::door::Door;
-use crate::ingest::{self, ARROW, Outcome, PIECE_BYTES, Piece, Pieces, Resumed, Stream, arrow_stream};
+use crate::ingest::{
+    self, ARROW, Outcome, PIECE_BYTES, Piece, Pieces, Resumed, Stream, arrow_stream, same_renames,
+};
 
 /// Rows of one piece at most.
 const PIECE_ROWS_MAX: u64 = 131_072;
@@ -23,117 +25,158 @@ const PIECE_ROWS_MAX: u64 = 131_072;
 pub async fn run(
     door: &mut Door,
     wanted: &Wanted,
+    into: &Into,
     place: Place,
     bar: &ProgressBar,
     told: &mut dyn FnMut(Told<'_>),
 ) -> Result<Outcome> {
     let mut table = open(&place, None).await?;
-    let resumed = match door.control() {
-        None => None,
-        Some(control) => {
-            let known_as = if table.uuid.is_empty() { &place.title } else { &table.uuid };
-            let (id, standing) =
-                ingest::standing(control, &format!("iceberg {known_as}"), &wanted.table).await?;
-            let (resumed, snapshot) = resume(id, standing, wanted, &place, &table)?;
-            if snapshot != table.snapshot {
-                table = open(&place, snapshot).await?;
-            }
-            Some(resumed)
+    let mut known = None;
+    let mut unknown = None;
+    if let Some(control) = door.control() {
+        let called = if table.uuid.is_empty() { &place.title } else { &table.uuid };
+        let (id, standing) =
+            ingest::standing(control, format!("iceberg {called}").as_bytes(), &into.named).await?;
+        match standing.position.filter(|_| !wanted.again) {
+            Some(position) => known = Some((id, position)),
+            None => unknown = Some((id, standing.version)),
         }
-    };
-    let given: Vec<Given> = table
-        .columns
-        .iter()
-        .map(|column| Given {
-            name: column.name.clone(),
-            arrow: column.data_type.to_arrow(),
-            data_type: Some(column.data_type.clone()),
-        })
-        .collect();
-    for column in &table.columns {
-        check_nested(&column.name, &column.data_type)?;
     }
+    let stand = known.as_ref().map(|(_, position)| Stand::of(position));
+    if let (Some(stand), Some((_, position))) = (&stand, &known) {
+        table = stand.go_on(&place, position, into, table).await?;
+    }
+    let given: Vec<Given> = table.columns.iter().map(given).collect();
     let (renames, mut notes) = columns::rename(&given, &wanted.renames)?;
-    let existing = columns::existing(door, &wanted.table).await?;
-    notes.extend(columns::check(&given, &renames, existing.as_ref(), &wanted.table)?);
-    for column in &table.columns {
-        notes.extend(column.becomes.as_ref().map(|becomes| format!("column `{}`: {becomes}", column.name)));
+    if let Some(before) = stand.as_ref().and_then(|stand| stand.renames.as_ref()) {
+        same_renames(&place.title, &into.named.table, before, &renames)?;
     }
-    let checked = table.clone();
-    let looked = tokio::task::spawn_blocking(move || checked.check()).await;
-    looked.map_err(|error| Error::internal("reading the table failed").caused_by(error))??;
-    notes.iter().for_each(|note| told(Told::Note(note)));
-    columns::make(door, &given, &renames, existing.as_ref(), &wanted.table).await?;
-
-    let from = resumed.as_ref().map_or(0, |resumed| u64::try_from(resumed.position.position).unwrap_or(0));
-    let fields = given
-        .iter()
-        .map(|column| Field::new(columns::named(&renames, &column.name), column.arrow.clone(), true));
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let total = table.rows();
-    let pieces = Box::new(Cut { rows: table.read(from), schema, position: from, left: None });
-    let stream =
-        Stream { title: place.title, table: wanted.table.clone(), pieces, total: Some(total), read: None };
+    let from = known.as_ref().map_or(0, |(_, position)| u64::try_from(position.position).unwrap_or(0));
+    // Where nothing is to be read no column is made either.
+    if from < total || into.existing.is_none() {
+        notes.extend(columns::check(&given, &renames, into)?);
+        for column in &table.columns {
+            let becomes = column.becomes.as_ref();
+            notes.extend(becomes.map(|becomes| format!("column `{}`: {becomes}", column.name)));
+        }
+        let checked = table.clone();
+        let looked = tokio::task::spawn_blocking(move || checked.check()).await;
+        looked.map_err(|error| Error::internal("reading the table failed").caused_by(error))??;
+        notes.iter().for_each(|note| told(Told::Note(note)));
+        columns::make(door, &given, &renames, into).await?;
+    }
+
+    let stand = Stand::new(&table, &renames);
+    let resumed = match (known, unknown) {
+        (Some((id, position)), _) => {
+            // What an earlier version left out is known from now on.
+            let position = Position { shape: Some(stand.to_text()), ..position };
+            Some(Resumed { id, position, anew: None })
+        }
+        (None, Some((id, version))) => {
+            let position = Position {
+                file: place.title.clone(),
+                table: into.named.table.clone(),
+                head: table.uuid.clone(),
+                shape: Some(stand.to_text()),
+                ..Position::default()
+            };
+            Some(Resumed { id, position, anew: Some(version) })
+        }
+        (None, None) => None,
+    };
+    let fields = given.iter().map(|column| {
+        let name = columns::named(&renames, column.name());
+        column.field.as_ref().clone().with_name(name)
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let json = columns::json_columns(&given, &renames, into);
+    let pieces = Box::new(Cut { rows: table.read(from), schema, json, position: from, left: None });
+    let title = place.title.clone();
+    let stream = Stream { title, table: into.named.table.clone(), pieces, total: Some(total), read: None };
     ingest::stream(door, resumed, stream, bar).await
 }
 
-async fn open(place: &Place, snapshot: Option<i64>) -> Result<Arc<Foreign>> {
+fn given(column: &lake::foreign::Column) -> Given {
+    let field = Arc::new(Field::new(&column.name, column.data_type.to_arrow(), true));
+    Given { field, data_type: Some(column.data_type.clone()) }
+}
+
+async fn open(place: &Place, at: Option<At>) -> Result<Arc<Foreign>> {
     let place = place.clone();
-    let open = move || Foreign::open(&place.store, &place.metadata, snapshot).map(Arc::new);
+    let open = move || Foreign::open(&place.store, &place.metadata, at).map(Arc::new);
     let opened = tokio::task::spawn_blocking(open).await;
     opened.map_err(|error| Error::internal("opening the table failed").caused_by(error))?
 }
 
-/// Where an earlier run stopped, and at which snapshot. One that has begun goes on at its own.
-fn resume(
-    id: String,
-    standing: Standing,
-    wanted: &Wanted,
-    place: &Place,
-    table: &Foreign,
-) -> Result<(Resumed, Option<i64>)> {
-    let Standing { position, version } = standing;
-    if let Some(known) = position.filter(|_| !wanted.again) {
-        let shape: Value =
-            known.shape.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let snapshot = shape["snapshot"].as_str().and_then(|id| id.parse::<i64>().ok());
-        let is_done = shape["rows"].as_i64().is_some_and(|rows| known.position >= rows);
-        if is_done && snapshot != table.snapshot {
+/// Where an import stands, beside how many rows it took: what of the table it reads, and under which names. It is kept with the
+/// rows, and one that was interrupted goes on as it began, whatever became of the table since.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Stand {
+    /// In digits, as it may be larger than what all readers of JSON keep.
+    snapshot: Option<String>,
+    /// Earlier versions did not keep it.
+    schema: Option<i64>,
+    rows: Option<i64>,
+    /// Earlier versions did not keep them.
+    renames: Option<Renames>,
+}
+
+impl Stand {
+    fn new(table: &Foreign, renames: &Renames) -> Stand {
+        Stand {
+            snapshot: table.snapshot.map(|id| id.to_string()),
+            schema: Some(table.schema),
+            rows: i64::try_from(table.rows()).ok(),
+            renames: Some(renames.clone()),
+        }
+    }
+
+    fn of(position: &Position) -> Stand {
+        let text = position.shape.as_deref();
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    fn to_text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    /// The table as the import began to read it. `now` is as it is now.
+    async fn go_on(
+        &self,
+        place: &Place,
+        position: &Position,
+        into: &Into,
+        now: Arc<Foreign>,
+    ) -> Result<Arc<Foreign>> {
+        let snapshot = self.snapshot.as_deref().and_then(|id| id.parse::<i64>().ok());
+        let (title, table) = (&place.title, name::short_table_name(&into.named.table));
+        let shown = snapshot.unwrap_or_default();
+        if self.rows.is_some_and(|rows| position.position >= rows) && snapshot != now.snapshot {
             return Err(Error::conflict(format!(
-                "{} was imported into `{}` at its snapshot {}, and has another one by now",
-                place.title,
-                wanted.table,
-                snapshot.unwrap_or_default()
+                "{title} was imported into `{table}` at its snapshot {shown}, and has another one by now"
             ))
             .hint("what changed since cannot be told apart: --again takes all of it in once more, best into a new table"));
         }
-        return Ok((Resumed { id, position: known, anew: None }, snapshot));
-    }
-    let shape = json!({ "snapshot": table.snapshot.map(|id| id.to_string()), "rows": table.rows() });
-    let position = Position {
-        file: place.title.clone(),
-        table: wanted.table.clone(),
-        head: table.uuid.clone(),
-        shape: Some(shape.to_string()),
-        ..Position::default()
-    };
-    Ok((Resumed { id, position, anew: Some(version) }, table.snapshot))
-}
-
-/// Fields within structs cannot be renamed on the way.
-fn check_nested(column: &str, data_type: &types::DataType) -> Result<()> {
-    use types::DataType::{List, Struct};
-    match data_type {
-        List(item) => check_nested(column, &item.data_type),
-        Struct(fields) => fields.iter().try_for_each(|field| match field.name.starts_with('_') {
-            true => Err(Error::new(
-                Kind::Schema,
-                format!("field `{}` within column `{column}` has a name that belongs to Polynya", field.name),
-            )
-            .hint("rename the field in the Iceberg table first: ALTER TABLE … RENAME COLUMN")),
-            false => check_nested(column, &field.data_type),
-        }),
-        _ => Ok(()),
+        let Some(snapshot) = snapshot else { return Ok(now) };
+        // What an earlier version began, it began with the columns that the table had then, as a rule those of now.
+        let schema = self.schema.unwrap_or(now.schema);
+        if now.snapshot == Some(snapshot) && now.schema == schema {
+            return Ok(now);
+        }
+        open(place, Some(At { snapshot, schema: Some(schema) })).await.map_err(|error| match error.kind() {
+            Kind::NotFound => Error::conflict(format!(
+                "{} rows of {title} at its snapshot {shown} are in `{table}`, and the rest of that snapshot is gone: {}",
+                position.position,
+                error.message()
+            ))
+            .hint(format!(
+                "import into a new table, or drop `{table}` before (--again would take rows twice that are there already)"
+            )),
+            _ => error,
+        })
     }
 }
 
@@ -142,6 +185,8 @@ struct Cut {
     rows: Rows,
     /// As the table here calls the columns.
     schema: SchemaRef,
+    /// Columns in which text becomes JSON.
+    json: Vec<(usize, DataType)>,
     position: u64,
     /// What did not fit into the piece before.
     left: Option<RecordBatch>,
@@ -179,7 +224,25 @@ impl Pieces for Cut {
         let batches = batches.into_iter().map(renamed).collect::<std::result::Result<Vec<_>, _>>();
         let whole = batches.and_then(|batches| concat_batches(&self.schema, &batches));
         let whole = whole.map_err(|error| Error::internal("rows do not make a batch").caused_by(error))?;
+        check_json(&whole, &self.json, start)?;
         let body = arrow_stream(&whole)?;
         Ok(Some(Piece { end: self.position, line: self.position, rows, content_type: ARROW, body }))
     }
+}
+
+fn check_json(batch: &RecordBatch, columns: &[(usize, DataType)], start: u64) -> Result<()> {
+    for (at, wanted) in columns {
+        let values = batch.column(*at);
+        if columns::is_json(values, wanted) {
+            continue;
+        }
+        let bad = (0..values.len()).find(|row| !columns::is_json(&values.slice(*row, 1), wanted));
+        let (row, column) = (start + bad.unwrap_or(0) as u64 + 1, batch.schema_ref().field(*at).name());
+        return Err(Error::new(
+            Kind::Schema,
+            format!("row {row}, column `{column}`: no JSON, which the table has there"),
+        )
+        .hint("import into a table in which the column is a string"));
+    }
+    Ok(())
 }

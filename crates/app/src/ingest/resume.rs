@@ -1,17 +1,56 @@
 //! Where an earlier run of the same file into the same table stopped.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use http::Method;
-use types::{Error, Result};
+use serde::{Deserialize, Serialize};
+use types::{Error, Kind, Result, name};
 
-use crate::client::Client;
+use crate::client::{Client, escaped};
 use crate::control::{Position, Standing};
 
 /// How much of a file's beginning tells it from another one of the same name.
 const HEAD_BYTES: u64 = 4096;
+
+/// A table by the name that it has, however it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// Without the default namespace. Of a table that is missing: what it will be called.
+    pub table: String,
+    pub typed: String,
+}
+
+impl Named {
+    /// `described`: the table as its server describes it, if it is there.
+    pub fn new(typed: &str, described: Option<&serde_json::Value>) -> Result<Self> {
+        let full_name = name::full_table_name(typed)?;
+        let own = described.and_then(|described| described["name"].as_str());
+        let table = own.unwrap_or(name::short_table_name(&full_name)).to_owned();
+        Ok(Named { table, typed: typed.to_owned() })
+    }
+
+    /// Asks for it.
+    pub async fn find(control: &mut Client, typed: &str) -> Result<Self> {
+        match control.json(Method::GET, &format!("/tables/{}", escaped(typed)), None).await {
+            Ok(described) => Named::new(typed, Some(&described)),
+            Err(error) if error.kind() == Kind::NotFound => Named::new(typed, None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What is read.
+#[derive(Clone, Debug)]
+pub enum Content<'a> {
+    /// Positions are bytes of the file, so that one that became shorter is another one.
+    Growing(u64),
+    /// Positions are of what is packed in it.
+    Packed,
+    /// A Parquet file, which is written once; and what its columns are called in the table instead of their own names.
+    Fixed(&'a [(String, String)]),
+}
 
 /// A file's place among those that were ingested.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,60 +64,156 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    /// Asks for the position. `len` is the file's where positions are bytes of it: one that became shorter is another
-    /// file, as is one whose beginning changed (a log that was rotated).
+    /// Asks for the position. A file whose beginning changed is another one (a log that was rotated) and begins anew; a Parquet
+    /// file that is another one is refused ([`Kind::Conflict`]): which of its rows were taken cannot be told.
     pub async fn find(
         control: &mut Client,
         file: &Path,
-        table: &str,
-        len: Option<u64>,
+        table: &Named,
+        content: Content<'_>,
         again: bool,
     ) -> Result<Self> {
-        let id = id(file, table);
-        let standing = control.json(Method::GET, &format!("/ingests/{id}"), None).await?;
-        let Standing { position: known, version } = serde_json::from_value(standing)
-            .map_err(|error| Error::internal("a file's position cannot be read").caused_by(error))?;
+        let absolute = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+        let (id, Standing { position: known, version }) =
+            standing(control, absolute.as_os_str().as_encoded_bytes(), table).await?;
+        let fixed = match content {
+            Content::Fixed(renames) => Some(Fixed::of(file, renames)?),
+            _ => None,
+        };
         if let Some(known) = known.filter(|_| !again) {
             let same = head(file, u64::try_from(known.head_len).unwrap_or(0))?.0 == known.head;
-            let grown = len.is_none_or(|len| len as i64 >= known.position);
+            let grown = match content {
+                Content::Growing(len) => len as i64 >= known.position,
+                _ => true,
+            };
+            if let Some(fixed) = &fixed {
+                fixed.check(&known, same)?;
+            }
             if same && grown {
-                return Ok(Resumed { id, position: known, anew: None });
+                let shape = known.shape.clone().or(fixed.map(|fixed| fixed.to_text()));
+                return Ok(Resumed { id, position: Position { shape, ..known }, anew: None });
             }
         }
         let (head, head_len) = head(file, HEAD_BYTES)?;
-        let file = file.display().to_string();
         let position = Position {
-            file,
-            table: table.to_owned(),
+            file: file.display().to_string(),
+            table: table.table.clone(),
             head,
             head_len: head_len as i64,
+            shape: fixed.map(|fixed| fixed.to_text()),
             ..Position::default()
         };
         Ok(Resumed { id, position, anew: Some(version) })
     }
 }
 
-/// Where something stands that is no file, and the version of what is known: it is told by a name, and by what follows from
-/// its content (`head`).
-pub async fn standing(control: &mut Client, name: &str, table: &str) -> Result<(String, Standing)> {
-    let id = id_of(name.as_bytes(), table);
-    let standing = control.json(Method::GET, &format!("/ingests/{id}"), None).await?;
-    let standing = serde_json::from_value(standing)
-        .map_err(|error| Error::internal("a file's position cannot be read").caused_by(error))?;
-    Ok((id, standing))
+/// Where something stands that has this name, under which id, and the version of what is known.
+pub async fn standing(control: &mut Client, source: &[u8], table: &Named) -> Result<(String, Standing)> {
+    let mut first = None;
+    for id in ids(source, table) {
+        let standing = control.json(Method::GET, &format!("/ingests/{id}"), None).await?;
+        let standing: Standing = serde_json::from_value(standing)
+            .map_err(|error| Error::internal("a file's position cannot be read").caused_by(error))?;
+        if standing.position.is_some() {
+            return Ok((id, standing));
+        }
+        first.get_or_insert((id, standing));
+    }
+    first.ok_or_else(|| Error::internal("a file without an id"))
 }
 
-fn id(file: &Path, table: &str) -> String {
-    let absolute = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    id_of(absolute.as_os_str().as_encoded_bytes(), table)
+/// The ids that a source may have: that of the table's own name, and those of earlier versions, which took the name as it was
+/// typed.
+fn ids(source: &[u8], table: &Named) -> Vec<String> {
+    let full_name = name::qualified(&table.table);
+    let mut ids: Vec<String> = Vec::with_capacity(3);
+    for name in [&*table.table, &*full_name, &*table.typed] {
+        let id = id_of(source, name);
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
 }
 
-fn id_of(name: &[u8], table: &str) -> String {
+fn id_of(source: &[u8], table: &str) -> String {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(name);
+    hasher.update(source);
     hasher.update(&[0]);
     hasher.update(table.as_bytes());
     hasher.finalize().to_hex()[..24].to_owned()
+}
+
+/// What tells a Parquet file from another one of its name, and its rows from the same ones under other names of columns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Fixed {
+    bytes: u64,
+    /// Hash of its footer, which says where all its values are, and of each column the least and greatest as a rule.
+    foot: String,
+    renames: Vec<(String, String)>,
+}
+
+impl Fixed {
+    fn of(file: &Path, renames: &[(String, String)]) -> Result<Fixed> {
+        let failed = |error| Error::io(format!("reading {}", file.display()), error);
+        let mut open = File::open(file).map_err(failed)?;
+        let bytes = open.metadata().map_err(failed)?.len();
+        // The footer, its length in four bytes, and `PAR1`.
+        let mut end = [0; 8];
+        if bytes >= 8 {
+            open.seek(SeekFrom::End(-8)).and_then(|_| open.read_exact(&mut end)).map_err(failed)?;
+        }
+        let [a, b, c, d, ..] = end;
+        let foot_len = (u64::from(u32::from_le_bytes([a, b, c, d])) + 8).min(bytes);
+        open.seek(SeekFrom::Start(bytes - foot_len)).map_err(failed)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(open.take(foot_len)).map_err(failed)?;
+        Ok(Fixed { bytes, foot: hasher.finalize().to_hex().to_string(), renames: renames.to_vec() })
+    }
+
+    fn to_text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    /// Whether an earlier run read the same file in the same way. One of a version that kept only its head says no more.
+    fn check(&self, known: &Position, has_same_head: bool) -> Result<()> {
+        let before: Option<Fixed> = known.shape.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let is_same = has_same_head
+            && before.as_ref().is_none_or(|before| (before.bytes, &before.foot) == (self.bytes, &self.foot));
+        if !is_same {
+            return Err(Error::conflict(format!(
+                "{} was read into `{}` up to its row {}, and is another file by now",
+                known.file, known.table, known.position
+            ))
+            .hint("what changed since cannot be told apart: --again takes all of it in once more, best into a new table"));
+        }
+        match before {
+            Some(before) => same_renames(&known.file, &known.table, &before.renames, &self.renames),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses to go on with other names of columns than rows were taken under: those would be in one column, these in another.
+pub fn same_renames(
+    source: &str,
+    table: &str,
+    before: &[(String, String)],
+    now: &[(String, String)],
+) -> Result<()> {
+    if before == now {
+        return Ok(());
+    }
+    let shown = |renames: &[(String, String)]| match renames {
+        [] => "none".to_owned(),
+        some => some.iter().map(|(old, new)| format!("--rename {old}={new}")).collect::<Vec<_>>().join(" "),
+    };
+    Err(Error::conflict(format!(
+        "{source} was read into `{table}` with other names of columns ({}) than are given now ({})",
+        shown(before),
+        shown(now)
+    ))
+    .hint("give the same ones, or take it into a new table; --again takes all of it in once more"))
 }
 
 /// Hash and length of a file's first bytes, at most `len`.
@@ -93,6 +228,10 @@ fn head(file: &Path, len: u64) -> Result<(String, u64)> {
 mod tests {
     use super::*;
 
+    fn named(table: &str, typed: &str) -> Named {
+        Named { table: table.to_owned(), typed: typed.to_owned() }
+    }
+
     #[test]
     fn a_file_that_grew_keeps_its_head_and_a_rotated_one_does_not() {
         let dir = tempfile::tempdir().unwrap();
@@ -103,6 +242,62 @@ mod tests {
         assert_eq!(head(&path, len).unwrap(), (before.clone(), len));
         fs::write(&path, "new\n").unwrap();
         assert_ne!(head(&path, len).unwrap().0, before);
-        assert_ne!(id(&path, "a"), id(&path, "b"));
+    }
+
+    /// `main.p1` and `P1` were two other tables than `p1` to whoever asked how far a file had come, and took its rows anew.
+    #[test]
+    fn a_table_has_one_id_however_it_is_called() {
+        let described = serde_json::json!({ "name": "p1" });
+        for typed in ["p1", "P1", "main.p1", "main.P1"] {
+            let found = Named::new(typed, Some(&described)).unwrap();
+            assert_eq!(ids(b"x", &found)[0], id_of(b"x", "p1"), "{typed}");
+        }
+        assert_eq!(Named::new("main.new", None).unwrap(), named("new", "main.new"));
+        assert_eq!(Named::new("other.new", None).unwrap().table, "other.new");
+        assert_ne!(ids(b"x", &named("a", "a"))[0], ids(b"x", &named("b", "b"))[0]);
+        // What was kept under the name as it was typed is found.
+        assert!(ids(b"x", &named("p1", "main.p1")).contains(&id_of(b"x", "main.p1")));
+        assert!(ids(b"x", &named("p1", "P1")).contains(&id_of(b"x", "P1")));
+    }
+
+    #[test]
+    fn a_parquet_file_that_changed_anywhere_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.parquet");
+        let file = |end: &[u8]| {
+            let mut bytes = vec![7; 10_000];
+            bytes.extend_from_slice(end);
+            bytes.extend_from_slice(&(end.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(b"PAR1");
+            fs::write(&path, bytes).unwrap();
+            Fixed::of(&path, &[]).unwrap()
+        };
+        let before = file(b"footer");
+        let known = |fixed: &Fixed| Position { shape: Some(fixed.to_text()), ..Position::default() };
+        before.check(&known(&before), true).unwrap();
+        for other in [file(b"fooper"), file(b"longer footer")] {
+            let error = other.check(&known(&before), true).unwrap_err();
+            assert!(error.kind() == Kind::Conflict && error.to_string().contains("--again"), "{error}");
+        }
+        assert_eq!(before.check(&known(&before), false).unwrap_err().kind(), Kind::Conflict);
+        // Nothing but the head is known of what an earlier version read.
+        before.check(&Position::default(), true).unwrap();
+        // Any bytes have a footer of some length.
+        for bytes in [&b""[..], b"PAR1", b"\xff\xff\xff\xffPAR1", b"\0\0\0\0PAR1"] {
+            fs::write(&path, bytes).unwrap();
+            Fixed::of(&path, &[]).unwrap();
+        }
+    }
+
+    #[test]
+    fn rows_are_not_taken_under_two_names_of_their_columns() {
+        let renames = |new: &str| [("a".to_owned(), new.to_owned())];
+        same_renames("x", "t", &renames("b"), &renames("b")).unwrap();
+        for (before, now) in
+            [(&renames("b")[..], &renames("c")[..]), (&renames("b"), &[]), (&[], &renames("b"))]
+        {
+            let error = same_renames("x", "t", before, now).unwrap_err();
+            assert!(error.kind() == Kind::Conflict && error.to_string().contains("a=b"), "{error}");
+        }
     }
 }

@@ -1,5 +1,15 @@
 //! Reading the lake back: every table gets its line, whatever the others come to.
 
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use serde_json::{Value as Json, json};
+
 use crate::polynya::Place;
 
 #[test]
@@ -151,4 +161,261 @@ fn parquet_files_are_imported_each_once_and_what_does_not_fit_is_told_before() {
     let refused = place.fails(&["lake", "import", "files", "d"]);
     assert!(refused.contains("column `n` is") && refused.contains("odd.parquet"), "{refused}");
     assert!(place.fails(&["tables", "d"]).contains('d'), "nothing was made");
+}
+
+/// A table of which a copy lies in `copied`, in two commits of which the second is a small file: the copy's metadata, and that file.
+fn trips(place: &Place) -> (PathBuf, PathBuf) {
+    let server = place.serve(&["serve"]);
+    let files = || {
+        let dir = place.path("polynya-data/lake/main/trips/data");
+        let mut files: Vec<PathBuf> = Vec::new();
+        walk(&dir, &mut files);
+        files
+    };
+    let rows = |from: i64, to: i64| {
+        format!(
+            "select value as n, 'word ' || value as word, named_struct('a', value, 'b', 'x') as pair from generate_series({from}, {to})"
+        )
+    };
+    place.ok(&["sql", &format!("create table trips as {}", rows(1, 150_000))]);
+    place.ok(&["lake", "commit", "trips"]);
+    let before = files();
+    place.ok(&["sql", &format!("insert into trips {}", rows(150_001, 150_010))]);
+    place.ok(&["lake", "commit", "trips"]);
+    let second: Vec<PathBuf> = files().into_iter().filter(|file| !before.contains(file)).collect();
+    assert_eq!(second.len(), 1, "{second:?}");
+    assert!(server.stop().success());
+    let (from, to) = (place.path("polynya-data/lake/main/trips"), place.path("copied"));
+    copy(&from, &to);
+    let metadata = fs::read_dir(to.join("metadata")).unwrap().map(|entry| entry.unwrap().path());
+    let metadata = metadata.filter(|path| path.to_string_lossy().ends_with(".metadata.json"));
+    let newest = metadata.max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap()).unwrap();
+    (newest, to.join(second[0].strip_prefix(&from).unwrap()))
+}
+
+fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => walk(&path, files),
+            false => files.push(path),
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    let mut entries: Vec<PathBuf> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());
+    for path in entries {
+        let to = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &to),
+            false => drop(fs::copy(&path, &to).unwrap()),
+        }
+    }
+}
+
+fn edit(path: &Path, change: impl FnOnce(&mut Json)) {
+    let mut json = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    change(&mut json);
+    fs::write(path, json.to_string()).unwrap();
+}
+
+fn columns(place: &Place, table: &str) -> Vec<String> {
+    let described: Json = serde_json::from_str(place.ok(&["tables", table, "--json"]).trim()).unwrap();
+    let columns = described["columns"].as_array().unwrap().iter();
+    columns.map(|column| column["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Interrupted in its second file, the source changed meanwhile: rows went to the columns of either time, or of either `--rename`.
+#[test]
+fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
+    let _limit = testkit::limit(240);
+    let place = Place::new();
+    let (metadata, second) = trips(&place);
+    let whole = fs::read(&second).unwrap();
+    let mut broken = whole.clone();
+    broken[4..200].fill(0xff);
+    fs::write(&second, broken).unwrap();
+    let import = ["lake", "import", "copied", "p1", "--rename", "word=term"];
+    let said = place.fails(&import);
+    assert!(said.contains("before are stored, and the same command goes on after them"), "{said}");
+    let taken = place.number("select count(term) from p1");
+    assert!(0 < taken && taken < 150_000, "{taken}");
+    fs::write(&second, &whole).unwrap();
+
+    for other in [&import[..4], &["lake", "import", "copied", "p1", "--rename", "word=other"]] {
+        let refused = place.fails(other);
+        assert!(refused.contains("other names of columns (--rename word=term)"), "{refused}");
+    }
+    // Its snapshot is gone.
+    let before = fs::read(&metadata).unwrap();
+    edit(&metadata, |json| {
+        let snapshots = json["snapshots"].as_array_mut().unwrap();
+        snapshots.last_mut().unwrap()["snapshot-id"] = json!(77);
+        json["current-snapshot-id"] = json!(77);
+    });
+    let refused = place.fails(&import);
+    assert!(
+        refused.contains(&format!("{taken} rows of"))
+            && refused.contains("import into a new table, or drop `p1`"),
+        "{refused}"
+    );
+    fs::write(&metadata, before).unwrap();
+    // A column was renamed, and another one added, without a row.
+    edit(&metadata, |json| {
+        let mut schema = json["schemas"].as_array().unwrap().last().unwrap().clone();
+        schema["schema-id"] = json!(77);
+        let fields = schema["fields"].as_array_mut().unwrap();
+        let word = fields.iter_mut().find(|field| field["name"] == "word").unwrap();
+        word["name"] = json!("phrase");
+        fields.push(json!({ "id": 900, "name": "more", "type": "int", "required": false }));
+        json["schemas"].as_array_mut().unwrap().push(schema);
+        json["current-schema-id"] = json!(77);
+    });
+    place.ok(&import);
+    let all = "select count(*) from p1 where term = 'word ' || n and pair['a'] = n and pair['b'] = 'x'";
+    assert_eq!(place.number(all), 150_010);
+    assert_eq!(columns(&place, "p1"), ["n", "term", "pair"]);
+
+    // Done: however the table is called, and whatever else its columns are to be called.
+    for table in ["p1", "P1", "main.p1", "MAIN.P1"] {
+        let said = place.ok(&["lake", "import", "copied", table, "--rename", "word=term"]);
+        assert!(said.contains("p1: nothing new"), "{table}: {said}");
+    }
+    let refused = place.fails(&["lake", "import", "copied", "p1", "--rename", "n=number"]);
+    assert!(refused.contains("--again"), "{refused}");
+    assert_eq!((place.number("select count(*) from p1"), columns(&place, "p1").len()), (150_010, 3));
+    // Once more, since it is asked for, and structs are still of the same type.
+    place.ok(&["lake", "import", "copied", "p1", "--rename", "phrase=term", "--again"]);
+    assert_eq!(place.number("select count(term) from p1"), 300_020);
+}
+
+fn numbers(path: &Path, last: i64) {
+    let n: ArrayRef = Arc::new(Int64Array::from_iter_values((1..160_000).chain([last])));
+    let word: ArrayRef = Arc::new(StringArray::from_iter_values((0..160_000).map(|n| format!("word {n}"))));
+    let batch = RecordBatch::try_from_iter([("n", n), ("_time", word)]).unwrap();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(150_000)).build();
+    let mut writer =
+        ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+/// What changed behind the first 4 KiB was nothing new, or was mixed with what was there before; and so were other names of
+/// columns.
+#[test]
+fn a_parquet_file_that_is_another_one_by_now_is_refused() {
+    let _limit = testkit::limit(240);
+    let place = Place::new();
+    let path = place.path("a.parquet");
+    numbers(&path, 160_000);
+    let whole = fs::read(&path).unwrap();
+    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let (start, _) = reader.metadata().row_group(1).column(0).byte_range();
+    let mut broken = whole.clone();
+    broken[start as usize..][..100].fill(0xff);
+    fs::write(&path, broken).unwrap();
+    let import = ["lake", "import", "a.parquet", "b", "--rename", "n=number"];
+    place.fails(&import);
+    let taken = place.number("select count(number) from b");
+    assert!(0 < taken && taken < 150_000, "{taken}");
+    // Another value, of the same size.
+    numbers(&path, 160_001);
+    let refused = place.fails(&import);
+    assert!(refused.contains("another file by now") && refused.contains("--again"), "{refused}");
+    fs::write(&path, &whole).unwrap();
+    let refused = place.fails(&["lake", "import", "a.parquet", "b"]);
+    assert!(refused.contains("--rename n=number --rename _time=time"), "{refused}");
+    place.ok(&import);
+    for table in ["b", "B", "main.b"] {
+        let said = place.ok(&["lake", "import", "a.parquet", table, "--rename", "n=number"]);
+        assert!(said.contains("b: nothing new"), "{table}: {said}");
+    }
+    assert_eq!(place.number("select count(*) from b where time = 'word ' || number - 1"), 160_000);
+    numbers(&path, 160_001);
+    let refused = place.fails(&import);
+    assert!(refused.contains("another file by now"), "{refused}");
+    assert_eq!(place.number("select count(*) from b"), 160_000);
+
+    // `polynya ingest` does the same, and has no names to give.
+    let refused = place.fails(&["ingest", "a.parquet", "--table", "c"]);
+    assert!(refused.contains("_time"), "{refused}");
+}
+
+#[test]
+fn parquet_that_the_server_would_not_take_is_refused_before_the_first_row() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    fs::create_dir(place.path("files")).unwrap();
+    let write = |name: &str, column: &str, values: ArrayRef| {
+        let n: ArrayRef = Arc::new(Int64Array::from_iter_values(0..values.len() as i64));
+        let batch = RecordBatch::try_from_iter([("n", n), (column, values)]).unwrap();
+        let file = File::create(place.path("files").join(name)).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    };
+    write("1.parquet", "word", Arc::new(StringArray::from(vec!["a", "b"])));
+    write("2.parquet", "took", Arc::new(arrow::array::DurationSecondArray::from(vec![1, 2])));
+    let refused = place.fails(&["lake", "import", "files", "a"]);
+    assert!(refused.contains("column `took` is Duration(s), which no table here holds"), "{refused}");
+    assert!(refused.contains("2.parquet"), "{refused}");
+    assert!(place.fails(&["tables", "a"]).contains('a'), "nothing was made");
+    // Numbers are no text, whatever Arrow can make of them.
+    fs::remove_file(place.path("files/2.parquet")).unwrap();
+    place.ok(&["sql", "create table a (n text)"]);
+    let refused = place.fails(&["lake", "import", "files", "a"]);
+    assert!(refused.contains("column `n` is Int64, and string in the table"), "{refused}");
+    assert_eq!(place.number("select count(*) from a"), 0);
+    // A column that must be there is lacking in one of the files.
+    place.ok(&["sql", "create table b (n bigint, word text not null)"]);
+    write("0.parquet", "other", Arc::new(StringArray::from(vec!["a", "b"])));
+    write("1.parquet", "word", Arc::new(StringArray::from(vec!["a", "b"])));
+    let refused = place.fails(&["lake", "import", "files", "b"]);
+    assert!(
+        refused.contains("`word` of the table is NOT NULL") && refused.contains("0.parquet"),
+        "{refused}"
+    );
+    assert_eq!(place.number("select count(*) from b"), 0);
+}
+
+/// Iceberg has no vectors, points and JSON: what Polynya landed could not come back.
+#[test]
+fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
+    let _limit = testkit::limit(120);
+    let place = Place::new();
+    let server = place.serve(&["serve"]);
+    let columns = json!({ "columns": [
+        { "name": "v", "type": "vector(2)" }, { "name": "at", "type": "point" }, { "name": "place", "type": "point3d" },
+        { "name": "more", "type": "json" }, { "name": "who", "type": "uuid" },
+    ]});
+    let json = ["Content-Type: application/json"];
+    for table in ["from", "into"] {
+        let (status, said) = server.ask("PUT", &format!("/v1/tables/{table}"), &json, &columns.to_string());
+        assert!((200..300).contains(&status), "{said}");
+    }
+    let rows = json!([
+        { "v": [1.5, 2.5], "at": [8.5, 53], "place": { "x": 1, "y": 2, "z": 3 }, "more": { "a": [1] },
+          "who": "00000000-0000-0000-0000-000000000007" },
+        {},
+    ]);
+    let (status, said) = server.ask("POST", "/v1/tables/from/rows", &json, &rows.to_string());
+    assert!((200..300).contains(&status), "{said}");
+    place.ok(&["lake", "commit", "from"]);
+    assert!(server.stop().success());
+    let dir = "polynya-data/lake/main/from";
+    place.ok(&["lake", "import", dir, "into"]);
+    let all = |table: &str| place.ok(&["sql", "--json", &format!("select * from \"{table}\" order by who")]);
+    assert_eq!(all("into"), all("from"));
+    assert_eq!(all("into").lines().count(), 2);
+    // Text that is none is refused at its row.
+    let server = place.serve(&["serve"]);
+    place.ok(&["sql", "create table words as select 'no json' as more"]);
+    place.ok(&["lake", "commit", "words"]);
+    assert!(server.stop().success());
+    let refused = place.fails(&["lake", "import", "polynya-data/lake/main/words", "into"]);
+    assert!(refused.contains("row 1, column `more`: no JSON"), "{refused}");
+    assert_eq!(place.number("select count(*) from \"into\""), 2);
 }

@@ -8,8 +8,9 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::{Map, Value as Json};
 use types::{Error, Result};
 
-/// One object for each map: keys as text, whatever type they are of.
-pub(super) fn objects(maps: &MapArray, keys: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
+/// One object for each map: keys as text, whatever type they are of. `keys` and `values` are those of all the maps, as types
+/// that tables hold.
+pub fn objects(maps: &MapArray, keys: &ArrayRef, values: &ArrayRef) -> Result<ArrayRef> {
     let mut out = StringBuilder::with_capacity(maps.len(), 16 * keys.len());
     for row in 0..maps.len() {
         if maps.is_null(row) {

@@ -7,11 +7,14 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
+use parquet::file::reader::ChunkReader;
 use types::{Error, Result};
 
+use super::leaves::int96_as_micros;
 use super::project::{self, Source};
+use super::tail::Tail;
 use super::{DataFile, Foreign};
 
 const BATCH_ROWS: usize = 8_192;
@@ -83,20 +86,39 @@ fn stored(deleted: &[u64], live: u64) -> u64 {
     at
 }
 
+fn damaged(why: &dyn std::fmt::Display) -> Error {
+    Error::damaged(format!("a data file cannot be read: {why}"))
+}
+
+/// Looks at a data file's footer: whether it is the file that the manifest says, and has what the table's columns need.
+pub(super) fn check(table: &Foreign, file: &DataFile) -> Result<()> {
+    // In an object store the footer alone is asked for; here the file is mapped, and as long as it is.
+    if table.place.store.is_remote() {
+        let tail = Tail::open(&table.place.store, table.place.find(&file.path)?, file.bytes)?;
+        let metadata = metadata(file, &tail)?;
+        return project::sources(table, file, metadata.schema()).map(drop);
+    }
+    open(table, file, 0).map(drop)
+}
+
+fn metadata(file: &DataFile, bytes: &impl ChunkReader) -> Result<ArrowReaderMetadata> {
+    // What Parquet itself says: the Arrow schema that a writer may have put beside it hides the field ids.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let metadata = ArrowReaderMetadata::load(bytes, options).map_err(|e| damaged(&e))?;
+    if metadata.metadata().file_metadata().num_rows() as u64 != file.rows {
+        return Err(Error::damaged("a data file has another number of rows than its manifest says"));
+    }
+    int96_as_micros(metadata).map_err(|e| damaged(&e))
+}
+
 /// Opens a data file at one of its rows, and finds where the table's columns are in it.
 pub(super) fn open(table: &Foreign, file: &DataFile, first: u64) -> Result<Open> {
-    let damaged = |e: &dyn std::fmt::Display| Error::damaged(format!("a data file cannot be read: {e}"));
     let bytes = table.place.read(&file.path)?;
     if bytes.len() as u64 != file.bytes {
         return Err(Error::damaged("a data file is not as long as its manifest says"));
     }
-    // What Parquet itself says: the Arrow schema that a writer may have put beside it hides the field ids.
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let builder =
-        ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options).map_err(|e| damaged(&e))?;
-    if builder.metadata().file_metadata().num_rows() as u64 != file.rows {
-        return Err(Error::damaged("a data file has another number of rows than its manifest says"));
-    }
+    let metadata = metadata(file, &bytes)?;
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, metadata);
     let (mut sources, roots) = project::sources(table, file, builder.schema())?;
     sources.iter_mut().for_each(|source| source.rank(&roots));
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
@@ -112,7 +134,6 @@ pub(super) fn open(table: &Foreign, file: &DataFile, first: u64) -> Result<Open>
 
 impl Open {
     fn next(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
-        let damaged = |e: &dyn std::fmt::Display| Error::damaged(format!("a data file cannot be read: {e}"));
         let Some(batch) = self.reader.next() else {
             return match self.position >= self.rows {
                 true => Ok(None),

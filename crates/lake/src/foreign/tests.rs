@@ -1,15 +1,18 @@
 //! Tables as others write them: Polynya's own, changed to look like theirs. What PyIceberg writes is read in `tests/lake`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use serde_json::{Value as Json, json};
 use types::{DataType, Error, Kind, Result, Value};
 
-use super::{Foreign, schema};
+use super::{At, Foreign, schema};
 use crate::avro::Body;
+use crate::objects::Objects;
+use crate::store::Store;
 use crate::tests::support::{Bench, LAYOUTS};
 use crate::{Lake, Options};
 
@@ -106,10 +109,85 @@ fn columns_that_came_and_changed_their_names_are_found_by_their_ids() {
     // An older snapshot has the columns of its time.
     let lake = bench.lake();
     let first = lake.metadata.snapshots[0].snapshot_id;
-    let old = Foreign::open(&bench.store(), &lake.metadata_path(), Some(first)).unwrap();
+    let at = |snapshot, schema| {
+        Foreign::open(&bench.store(), &lake.metadata_path(), Some(At { snapshot, schema }))
+    };
+    let old = at(first, None).unwrap();
     assert_eq!((old.columns.len(), old.columns[1].name.as_str(), old.rows()), (2, "s", 37));
-    let missing = Foreign::open(&bench.store(), &lake.metadata_path(), Some(1)).unwrap_err();
-    assert_eq!(missing.kind(), Kind::NotFound);
+    // Or those of another time, if that is asked for.
+    let named = at(first, Some(table.schema)).unwrap();
+    assert_eq!((named.columns.len(), named.columns[1].name.as_str(), named.rows()), (3, "text", 37));
+    assert_eq!(at(1, None).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(at(first, Some(999)).unwrap_err().kind(), Kind::NotFound);
+}
+
+/// A column was renamed and no row came since: who began to read went on with the column's name in the snapshot's time, and its
+/// values went to two columns.
+#[test]
+fn what_began_with_newer_columns_than_its_snapshots_goes_on_with_them() {
+    let bench = bench(0);
+    edit(&bench, |json| {
+        let mut schema = json["schemas"].as_array().unwrap().last().unwrap().clone();
+        schema["schema-id"] = json!(77);
+        schema["fields"].as_array_mut().unwrap().last_mut().unwrap()["name"] = json!("renamed");
+        json["schemas"].as_array_mut().unwrap().push(schema);
+        json["current-schema-id"] = json!(77);
+    });
+    let path = bench.dir().join("metadata");
+    let newest = super::newest_metadata(&bench.store(), &bench.dir()).unwrap();
+    assert!(newest.starts_with(path));
+    let now = Foreign::open(&bench.store(), &newest, None).unwrap();
+    let at = At { snapshot: now.snapshot.unwrap(), schema: Some(now.schema) };
+    let later = Foreign::open(&bench.store(), &newest, Some(at)).unwrap();
+    assert_eq!((now.schema, later.schema), (77, 77));
+    assert_eq!(later.columns, now.columns);
+    assert_eq!(later.columns.last().unwrap().name, "renamed");
+}
+
+/// A copy of a table's directory in an object store.
+fn in_objects(bench: &Bench) -> Store {
+    fn copy(from: &Store, dir: &Path, to: &Store, name: &Path) {
+        for entry in from.list(dir).unwrap() {
+            let (from_path, to_path) = (dir.join(&entry.name), name.join(&entry.name));
+            match entry.is_dir {
+                true => copy(from, &from_path, to, &to_path),
+                false => to.replace(&to_path, &from.read(&from_path).unwrap()).unwrap(),
+            }
+        }
+    }
+    let client = Arc::new(object_store::memory::InMemory::new());
+    let objects =
+        Objects::new(client, "table", "memory://table".to_owned(), Duration::from_secs(60), "x").unwrap();
+    let store = Store::new(bench.sim.env(), Some(objects));
+    copy(&bench.store(), &bench.dir(), &store, Path::new(""));
+    store
+}
+
+/// All data files were fetched whole before the first row, and then once more.
+#[test]
+fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
+    let bench = bench(1);
+    let store = in_objects(&bench);
+    let newest = super::newest_metadata(&store, Path::new("")).unwrap();
+    let table = Arc::new(Foreign::open(&store, &newest, None).unwrap());
+    table.check().unwrap();
+    assert_eq!(read(&table, 0).unwrap(), read(&open(&bench).unwrap(), 0).unwrap());
+
+    let name = table.place.find(&table.data[0].path).unwrap();
+    let whole = store.read(&name).unwrap();
+    for (bytes, is_found_out) in [
+        (&whole[..whole.len() - 1], true),
+        (&[&whole[..], b"x"].concat(), true),
+        // Nothing before the footer was asked for.
+        (&[&b"PAR2"[..], &whole[4..]].concat(), false),
+    ] {
+        store.replace(&name, bytes).unwrap();
+        let checked = table.check();
+        assert_eq!(checked.is_err(), is_found_out, "{checked:?}");
+        if let Err(error) = checked {
+            assert!(error.kind() == Kind::Damaged && error.to_string().contains("not as long"), "{error}");
+        }
+    }
 }
 
 /// Format 1 says less, and what it leaves out follows from the rest.
@@ -165,8 +243,8 @@ fn what_a_moved_table_names_elsewhere_is_looked_for_and_told() {
     assert_ne!(wanted.len(), 0);
 }
 
-/// A manifest with one entry of these values: content, format, path.
-fn manifest_of(content: i64, format: &str, path: &str) -> Vec<u8> {
+/// A manifest with one entry of these values: content, format, path, rows and bytes.
+fn manifest_of(content: i64, format: &str, path: &str, rows: i64, bytes: i64) -> Vec<u8> {
     const SCHEMA: &str = r#"{"type":"record","name":"manifest_entry","fields":[
         {"name":"status","type":"int","field-id":0},
         {"name":"data_file","field-id":2,"type":{"type":"record","name":"r2","fields":[
@@ -180,10 +258,48 @@ fn manifest_of(content: i64, format: &str, path: &str) -> Vec<u8> {
     body.long(content);
     body.blob(path.as_bytes());
     body.blob(format.as_bytes());
-    body.long(1);
-    body.long(100);
+    body.long(rows);
+    body.long(bytes);
     body.end_record();
     body.into_file(SCHEMA, &[])
+}
+
+/// Times of Impala and older Sparks: beyond what nanoseconds since 1970 hold they were others.
+#[test]
+fn int96_times_of_all_years_are_read() {
+    use arrow::datatypes::TimestampMicrosecondType;
+    use parquet::data_type::{Int96, Int96Type};
+    use parquet::file::writer::SerializedFileWriter;
+    let bench = bench(0);
+    let message =
+        parquet::schema::parser::parse_message_type("message m { optional int96 at = 50; }").unwrap();
+    let mut file = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut file, Arc::new(message), Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    // Days of the Julian period: of the years 1, 1970 and 9999.
+    let days = [1_721_426, 2_440_588, 5_373_484];
+    let times: Vec<Int96> = days.iter().map(|day| Int96::from(vec![5_000, 0, *day])).collect();
+    column.typed::<Int96Type>().write_batch(&times, Some(&[1; 3]), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+
+    let lake = bench.lake();
+    let path = lake.local(&lake.data[0].path).unwrap();
+    let manifest = manifest_of(0, "PARQUET", &lake.data[0].path, 3, file.len() as i64);
+    bench.store().replace(&path, &file).unwrap();
+    for of in &lake.manifests {
+        bench.store().replace(&lake.local(&of.file.path).unwrap(), &manifest).unwrap();
+    }
+    edit(&bench, |json| {
+        json["schemas"][0]["fields"] = json!([{ "id": 50, "name": "at", "type": "timestamptz" }]);
+    });
+    let table = open(&bench).unwrap();
+    table.check().unwrap();
+    let batch = table.read(0).next_batch().unwrap().unwrap();
+    let micros = days.map(|day| (i64::from(day) - 2_440_588) * 86_400_000_000 + 5);
+    assert_eq!(*batch.column(0).as_primitive::<TimestampMicrosecondType>().values(), micros);
 }
 
 #[test]
@@ -196,7 +312,7 @@ fn what_cannot_be_read_whole_is_refused_before_the_first_row() {
     let manifest = |content: i64, format: &'static str| {
         move |bench: &Bench, lake: &Lake| {
             let path = lake.local(&lake.manifests[0].file.path).unwrap();
-            bench.store().replace(&path, &manifest_of(content, format, "lake/x")).unwrap();
+            bench.store().replace(&path, &manifest_of(content, format, "lake/x", 1, 100)).unwrap();
         }
     };
     for (content, format, why) in
