@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type};
 use parquet::arrow::ArrowWriter;
@@ -155,14 +155,20 @@ fn properties(columns: &Columns, rows: u64) -> WriterProperties {
     properties.build()
 }
 
-/// Values at a path through a batch that are no numbers.
-pub(crate) fn count_nans(batch: &RecordBatch, path: &[usize]) -> u64 {
+/// The values at a path through a batch, and which of them are null, or in what is.
+pub(crate) fn values_at<'b>(batch: &'b RecordBatch, path: &[usize]) -> (&'b ArrayRef, Option<NullBuffer>) {
     let mut array = batch.column(path[0]);
     let mut nulls = array.nulls().cloned();
     for field in &path[1..] {
         array = array.as_struct().column(*field);
         nulls = NullBuffer::union(nulls.as_ref(), array.nulls());
     }
+    (array, nulls)
+}
+
+/// Values at a path through a batch that are no numbers.
+pub(crate) fn count_nans(batch: &RecordBatch, path: &[usize]) -> u64 {
+    let (array, nulls) = values_at(batch, path);
     let counts = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
     let count = match array.data_type() {
         Arrow::Float32 => {
@@ -204,11 +210,7 @@ pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64])
                 // Nothing but nulls bounds nothing.
                 continue;
             }
-            // Old writers ordered texts by signed bytes.
-            let (min, max) = match statistics.is_min_max_deprecated() {
-                true => (None, None),
-                false => bounds(statistics, leaf.single),
-            };
+            let (min, max) = trusted_bounds(statistics, leaf.single);
             if *nans > 0 && min.is_none() && max.is_none() {
                 // Nor does a group of nothing but them and NaNs, which has no others.
                 continue;
@@ -250,7 +252,17 @@ impl Bound {
     }
 }
 
-fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
+/// The bounds that a row group tells, as manifests take them over.
+pub(crate) fn trusted_bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
+    // Old writers ordered texts by signed bytes.
+    match statistics.is_min_max_deprecated() {
+        true => (None, None),
+        false => bounds(statistics, of),
+    }
+}
+
+/// The bounds that a row group tells, however its writer ordered values.
+pub(crate) fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
     let is_decimal = matches!(of, SingleType::Decimal { .. });
     let int = |value: i64| if is_decimal { Single::Decimal(value.into()) } else { Single::Int(value) };
     let bytes = |bytes: &[u8]| match is_decimal {
@@ -266,12 +278,21 @@ fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Si
         Statistics::Boolean(s) => both!(s, |v| Some(Single::Bool(*v))),
         Statistics::Int32(s) => both!(s, |v| Some(int((*v).into()))),
         Statistics::Int64(s) => both!(s, |v| Some(int(*v))),
-        Statistics::Float(s) => both!(s, |v| Some(Single::Float((*v).into()))),
-        Statistics::Double(s) => both!(s, |v| Some(Single::Float(*v))),
+        Statistics::Float(s) => floats(s.min_opt().map(|v| (*v).into()), s.max_opt().map(|v| (*v).into())),
+        Statistics::Double(s) => floats(s.min_opt().copied(), s.max_opt().copied()),
         Statistics::ByteArray(s) => both!(s, |v| bytes(v.as_bytes())),
         Statistics::FixedLenByteArray(s) => both!(s, |v| bytes(v.as_bytes())),
         Statistics::Int96(_) => (None, None),
     }
+}
+
+/// What is no number bounds nothing, and of the zeros it does not matter to all writers which one they tell.
+fn floats(min: Option<f64>, max: Option<f64>) -> (Option<Single>, Option<Single>) {
+    let bound = |value: Option<f64>, zero: f64| {
+        let value = value.filter(|value| !value.is_nan())?;
+        Some(Single::Float(if value == 0.0 { zero } else { value }))
+    };
+    (bound(min, -0.0), bound(max, 0.0))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! files and put in order. So a file is unpacked once for each window that it has rows of, however small the pieces that
 //! are asked for.
 
-mod bounds;
+pub(crate) mod bounds;
 mod part;
 
 use std::fmt;

@@ -4,12 +4,15 @@
 //! come are read and compared, ids one by one and values by a hash of each column ([`Rows`]), deleted positions as they are.
 //! Then the lake commits that itself, as it does all else: with manifests, files of positions and a summary of its own, at
 //! the position where it stood (K1), under the id that the program gave the snapshot. So no mistake in another program's
-//! statistics, partition values or counts gets in, and whatever a kill leaves is what a kill of any commit leaves.
+//! manifests, partition values or counts gets in, and whatever a kill leaves is what a kill of any commit leaves. What its data
+//! files themselves say of their values and pages is compared with these, since readers leave out by it what they do not read.
 //!
 //! Its data files stay where it wrote them, synced before anything names them. Its manifests, list and files of positions are
 //! garbage as soon as the commit is there; after a refusal everything of its own stays, for it to remove.
 
 mod file;
+mod pages;
+mod statistics;
 mod theirs;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrow::array::ArrayRef;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::page_index::offset_index::PageLocation;
 use table::{Stretch, Zone};
 use types::{ColumnId, DataType, ROW_ID, RowId, Value};
 
@@ -59,42 +60,7 @@ pub(super) fn of_pages(
     let rows = stretch.position..stretch.position + u64::from(stretch.rows);
     let mut zone: Option<Zone> = None;
     let mut add = |index: &ColumnIndexMetaData, page: usize| {
-        let (min, max) = match (index, data_type) {
-            (ColumnIndexMetaData::INT32(of), DataType::Int32) => {
-                let bound = |value: Option<&i32>| value.copied().map(Value::Int32);
-                (bound(of.min_value(page)), bound(of.max_value(page)))
-            }
-            (ColumnIndexMetaData::INT32(of), DataType::Int64) => {
-                let bound = |value: Option<&i32>| value.map(|value| Value::Int64((*value).into()));
-                (bound(of.min_value(page)), bound(of.max_value(page)))
-            }
-            (ColumnIndexMetaData::INT32(of), DataType::Date) => {
-                let bound = |value: Option<&i32>| value.copied().map(Value::Date);
-                (bound(of.min_value(page)), bound(of.max_value(page)))
-            }
-            (ColumnIndexMetaData::INT64(of), DataType::Int64) => {
-                let bound = |value: Option<&i64>| value.copied().map(Value::Int64);
-                (bound(of.min_value(page)), bound(of.max_value(page)))
-            }
-            (ColumnIndexMetaData::INT64(of), DataType::Timestamp) => {
-                let bound = |value: Option<&i64>| value.copied().map(Value::Timestamp);
-                (bound(of.min_value(page)), bound(of.max_value(page)))
-            }
-            (ColumnIndexMetaData::BYTE_ARRAY(of), DataType::String) => {
-                let bound = |value: Option<&[u8]>| {
-                    value
-                        .and_then(|bytes| std::str::from_utf8(bytes).ok())
-                        .map(|text| Value::String(text.into()))
-                };
-                (bound(of.min_value(page)), bound(of.max_value(page)))
-            }
-            _ => return None,
-        };
-        let nulls = index.null_count(page)?.max(0).unsigned_abs();
-        // A page of nulls has no bounds; one of which only the upper one is known could not be told from it.
-        if min.is_none() && !index.is_null_page(page) {
-            return None;
-        }
+        let Zone { min, max, nulls } = zone_of_page(index, page, data_type)?;
         zone = Some(match zone.take() {
             None => Zone { min, max, nulls },
             Some(known) => Zone {
@@ -114,6 +80,54 @@ pub(super) fn of_pages(
     };
     each_page(footer, column, &rows, &mut add)?;
     zone
+}
+
+/// Of one page. `None`: its index says nothing that bounds values of the type.
+pub(crate) fn zone_of_page(index: &ColumnIndexMetaData, page: usize, data_type: &DataType) -> Option<Zone> {
+    let (min, max) = bounds_of_page(index, page, data_type)?;
+    let nulls = index.null_count(page)?.max(0).unsigned_abs();
+    // A page of nulls has no bounds; one of which only the upper one is known could not be told from it.
+    if min.is_none() && !index.is_null_page(page) {
+        return None;
+    }
+    Some(Zone { min, max, nulls })
+}
+
+/// The least and the greatest value of a page, as far as its index says them.
+pub(crate) fn bounds_of_page(
+    index: &ColumnIndexMetaData,
+    page: usize,
+    data_type: &DataType,
+) -> Option<(Option<Value>, Option<Value>)> {
+    Some(match (index, data_type) {
+        (ColumnIndexMetaData::INT32(of), DataType::Int32) => {
+            let bound = |value: Option<&i32>| value.copied().map(Value::Int32);
+            (bound(of.min_value(page)), bound(of.max_value(page)))
+        }
+        (ColumnIndexMetaData::INT32(of), DataType::Int64) => {
+            let bound = |value: Option<&i32>| value.map(|value| Value::Int64((*value).into()));
+            (bound(of.min_value(page)), bound(of.max_value(page)))
+        }
+        (ColumnIndexMetaData::INT32(of), DataType::Date) => {
+            let bound = |value: Option<&i32>| value.copied().map(Value::Date);
+            (bound(of.min_value(page)), bound(of.max_value(page)))
+        }
+        (ColumnIndexMetaData::INT64(of), DataType::Int64) => {
+            let bound = |value: Option<&i64>| value.copied().map(Value::Int64);
+            (bound(of.min_value(page)), bound(of.max_value(page)))
+        }
+        (ColumnIndexMetaData::INT64(of), DataType::Timestamp) => {
+            let bound = |value: Option<&i64>| value.copied().map(Value::Timestamp);
+            (bound(of.min_value(page)), bound(of.max_value(page)))
+        }
+        (ColumnIndexMetaData::BYTE_ARRAY(of), DataType::String) => {
+            let bound = |value: Option<&[u8]>| {
+                value.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(|text| Value::String(text.into()))
+            };
+            (bound(of.min_value(page)), bound(of.max_value(page)))
+        }
+        _ => return None,
+    })
 }
 
 /// The greater of two bounds that are both known; none if one is not.
@@ -187,16 +201,20 @@ fn each_page(
         }
         let index = metadata.column_index()?.get(group)?.get(leaf)?;
         let pages = metadata.offset_index()?.get(group)?.get(leaf)?.page_locations();
-        for (page, location) in pages.iter().enumerate() {
-            let from = begin + location.first_row_index.max(0) as u64;
-            let next = pages.get(page + 1).map(|next| begin + next.first_row_index.max(0) as u64);
-            let to = next.unwrap_or(end);
-            if to > rows.start && from < rows.end {
+        for page in 0..pages.len() {
+            let has = rows_of_page(pages, page, &(begin..end));
+            if has.end > rows.start && has.start < rows.end {
                 each(index, page)?;
             }
         }
     }
     Some(())
+}
+
+/// The rows of a page, which is one of those of a row group with these rows.
+pub(crate) fn rows_of_page(pages: &[PageLocation], page: usize, group: &Range<u64>) -> Range<u64> {
+    let first = |page: &PageLocation| group.start + page.first_row_index.max(0) as u64;
+    pages.get(page).map_or(group.end, first)..pages.get(page + 1).map_or(group.end, first)
 }
 
 /// Whether a partition has no row with a value, as its bucket says.

@@ -1,6 +1,7 @@
 //! Files that another program wrote anew: taken if the rows are the same, refused if not, and the lake's own from then on.
 
 mod refused;
+mod statistics;
 pub mod writer;
 
 use std::path::Path;

@@ -9,7 +9,7 @@ use arrow::row::{RowConverter, SortField};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 use types::{Error, ROW_ID, Result, TIME, Transform};
 
@@ -17,6 +17,7 @@ use super::super::Work;
 use super::super::rows::SCAN_BYTES;
 use super::Rows;
 use super::theirs::{read, refused, why};
+use super::{pages, statistics};
 use crate::data_file::{count_nans, group_offset, metrics};
 use crate::manifest::{DataFile, Entry, Metrics};
 use crate::order::Keys;
@@ -47,18 +48,25 @@ impl Work<'_> {
         if bytes.len() as u64 != file.bytes {
             return refuse("is not as long as its manifest says");
         }
-        let opened = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new())
+        // As whoever looks for few of its rows opens it.
+        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
+        let opened = ArrowReaderMetadata::load(&bytes, options)
             .map_err(|e| Error::damaged(format!("it is no Parquet file: {e}")))?;
         let parquet = opened.metadata();
         if parquet.file_metadata().num_rows() != file.rows as i64 || file.rows == 0 {
             return refuse("has no rows, or another number of them than its manifest says");
         }
         let leaves = leaves_in(parquet.file_metadata().schema_descr(), columns)?;
+        for group in 0..parquet.num_row_groups() {
+            pages::check(&bytes, parquet, group)?;
+            (self.tick)(0)?;
+        }
         let spec = spec::find(&self.base.specs, file.spec)?;
         let mut parts = Parts::new(spec, file.partition.values.clone(), columns)?;
         // Whatever it says: rows that were the same to the one who sorted them are told apart by their ids.
         let mut in_order = self.sort_order.is_some() && file.sort_order == self.sort_order;
         let (mut ids, mut seen) = (row_ids::Builder::default(), Seen::new(columns));
+        let mut said = statistics::Check::new(parquet, &leaves, columns);
         let mut before: Option<Keys> = None;
         let mut source = Source::open(bytes.clone(), columns.clone(), Vec::new(), SCAN_BYTES)?;
         while let Some(batch) = source.next()? {
@@ -66,6 +74,7 @@ impl Work<'_> {
             parts.check(&batch)?;
             ids.extend(batch.column(0))?;
             seen.add(columns, &batch)?;
+            said.add(&batch)?;
             if in_order {
                 let keys = self.order.keys(&batch)?;
                 let follows = |last: &Keys| last.compare(last.len() - 1, &keys, 0).is_lt();
@@ -74,6 +83,7 @@ impl Work<'_> {
             }
             (self.tick)(0)?;
         }
+        let unbounded = said.finish()?;
         if let Some(ids) = ids.finish()? {
             self.base.cache.put(&file.path, Arc::new(ids));
         }
@@ -84,7 +94,7 @@ impl Work<'_> {
             partition: file.partition.clone(),
             rows: file.rows,
             bytes: file.bytes,
-            metrics: seen.metrics(parquet, &leaves, columns, file.rows),
+            metrics: seen.metrics(parquet, &leaves, columns, file.rows, &unbounded),
             split_offsets: parquet.row_groups().iter().map(group_offset).collect(),
             sort_order: file.sort_order.filter(|_| in_order),
         })
@@ -112,8 +122,8 @@ fn leaves_in(found: &SchemaDescriptor, columns: &Columns) -> Result<Vec<Option<L
     let mut by_id: HashMap<i32, usize> = HashMap::new();
     for (at, leaf) in found.columns().iter().enumerate() {
         let info = leaf.self_type().get_basic_info();
-        if info.has_id() {
-            by_id.insert(info.id(), at);
+        if info.has_id() && by_id.insert(info.id(), at).is_some() {
+            return Err(Error::damaged(format!("it has two columns with the field id {}", info.id())));
         }
     }
     let leaf = |leaf: &Leaf| match by_id.get(&leaf.id) {
@@ -159,7 +169,7 @@ fn fits(column: &ColumnDescriptor, single: SingleType) -> bool {
 }
 
 /// What is seen of a file's values. Bounds of row ids and times are found out, since the lake itself goes by them; those of
-/// other columns are what Parquet says beside the pages.
+/// other columns are what its row groups say, once that is found right.
 struct Seen {
     nans: Vec<u64>,
     ids: (i64, i64),
@@ -192,11 +202,16 @@ impl Seen {
         leaves: &[Option<Leaf>],
         columns: &Columns,
         rows: u64,
+        unbounded: &HashSet<i32>,
     ) -> Metrics {
         let there: Vec<(Leaf, u64)> =
             leaves.iter().zip(&self.nans).filter_map(|(leaf, nans)| Some((leaf.clone()?, *nans))).collect();
         let (there, nans): (Vec<Leaf>, Vec<u64>) = there.into_iter().unzip();
         let mut metrics = metrics(parquet, &there, &nans);
+        // A row group of numbers among which some are none may say no bounds, though it has some.
+        for bounds in [&mut metrics.lower, &mut metrics.upper] {
+            bounds.retain(|(leaf, _)| !unbounded.contains(leaf));
+        }
         let known: HashSet<i32> = there.iter().map(|leaf| leaf.id).collect();
         for leaf in columns.leaves.iter().filter(|leaf| !known.contains(&leaf.id)) {
             metrics.add_nulls(leaf.id, rows);

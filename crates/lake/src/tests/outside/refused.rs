@@ -16,7 +16,7 @@ use crate::tests::support::{Bench, read, rows_of};
 use crate::{Replace, delete_file};
 
 /// A commit that is made so over a lake of layout `layout` is refused, and says `why`.
-fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replace) {
+pub fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replace) {
     let mut bench = begin(super::plain(), layout);
     let replace = make(&bench);
     let (before, files) = (bench.lake(), bench.all_files());

@@ -1,0 +1,326 @@
+//! What a data file says of its own values: least and greatest ones, and how many are null, of each row group and page.
+//!
+//! Readers leave out what these have no row for. Those of the lake's files go by pages and by the manifest, whose bounds are
+//! those of the row groups; whoever looks for row ids goes by both. One that is wrong would hide rows, so each is compared with
+//! the values while they are read, by the functions that readers ask. A bound that is not the nearest one is right
+//! all the same: texts are cut short.
+
+use std::cmp::Ordering;
+use std::collections::{HashSet, VecDeque};
+use std::mem::take;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{
+    DataType as Arrow, Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
+};
+use parquet::file::metadata::ParquetMetaData;
+use types::{DataType, Error, ROW_ID, Result, Value, name};
+
+use crate::data_file::{bounds, trusted_bounds, values_at};
+use crate::landed::bounds::{bounds_of_page, rows_of_page, zone_of_page};
+use crate::schema::{Columns, Leaf};
+use crate::single::Single;
+use crate::transform::single;
+
+/// Compares what a file says with its values, which come batch by batch.
+pub(super) struct Check<'a> {
+    metadata: &'a ParquetMetaData,
+    columns: Vec<Column>,
+    /// Rows so far.
+    rows: u64,
+}
+
+/// One column, or a field of structs in one.
+struct Column {
+    leaf: Leaf,
+    /// As what the bounds of its pages are read; `None`: nobody does.
+    data_type: Option<DataType>,
+    /// What is not over yet, in the order in which it ends.
+    spans: VecDeque<Span>,
+    page: Seen,
+    group: Seen,
+    is_unbounded: bool,
+}
+
+/// A page, or a row group, which ends before a row.
+#[derive(Clone, Copy)]
+struct Span {
+    end: u64,
+    group: usize,
+    page: Option<usize>,
+}
+
+/// What some values are.
+#[derive(Default)]
+struct Seen {
+    rows: u64,
+    nulls: u64,
+    bounds: Option<(Single, Single)>,
+}
+
+/// What is said of them.
+#[derive(Default)]
+struct Said {
+    min: Option<Single>,
+    max: Option<Single>,
+    nulls: Option<u64>,
+    /// That they have no bounds, since all are null.
+    is_null: bool,
+}
+
+impl<'a> Check<'a> {
+    /// The file's `leaves` are those of the table's columns that it has. Its index of pages is right.
+    pub fn new(metadata: &'a ParquetMetaData, leaves: &[Option<Leaf>], columns: &Columns) -> Check<'a> {
+        let column = |leaf: &Leaf| Column {
+            data_type: match leaf.path[..] {
+                [0] => Some(DataType::Int64),
+                [1] => Some(DataType::Timestamp),
+                [at] => columns.def.schema.columns.get(at - 2).map(|column| column.data_type.clone()),
+                _ => None,
+            },
+            spans: spans(metadata, leaf.at),
+            leaf: leaf.clone(),
+            page: Seen::default(),
+            group: Seen::default(),
+            is_unbounded: false,
+        };
+        Check { metadata, columns: leaves.iter().flatten().map(column).collect(), rows: 0 }
+    }
+
+    /// The file's next rows.
+    pub fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        for column in &mut self.columns {
+            column.add(self.metadata, batch, self.rows)?;
+        }
+        self.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    /// There are no more rows. Tells the ids of those leaves whose values are not all between bounds that row groups say.
+    pub fn finish(self) -> Result<HashSet<i32>> {
+        if self.columns.iter().any(|column| !column.spans.is_empty()) {
+            return Err(Error::damaged("its row groups have more rows than it says"));
+        }
+        let unbounded = self.columns.iter().filter(|column| column.is_unbounded);
+        Ok(unbounded.map(|column| column.leaf.id).collect())
+    }
+}
+
+/// The pages of a column, as far as there is an index of them, and its row groups.
+fn spans(metadata: &ParquetMetaData, leaf: usize) -> VecDeque<Span> {
+    let (mut spans, mut end) = (VecDeque::new(), 0u64);
+    for (group, meta) in metadata.row_groups().iter().enumerate() {
+        let rows = end..end + meta.num_rows().max(0) as u64;
+        end = rows.end;
+        let index = metadata.offset_index().and_then(|index| index.get(group)?.get(leaf));
+        if let Some(pages) = index.map(|index| index.page_locations()) {
+            let page =
+                |page: usize| Span { end: rows_of_page(pages, page, &rows).end, group, page: Some(page) };
+            spans.extend((0..pages.len()).map(page));
+        }
+        spans.push_back(Span { end, group, page: None });
+    }
+    spans
+}
+
+impl Column {
+    /// Rows of the file from `first` on.
+    fn add(&mut self, metadata: &ParquetMetaData, batch: &RecordBatch, first: u64) -> Result<()> {
+        let (array, nulls) = values_at(batch, &self.leaf.path);
+        let is_null = |row: &usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(*row));
+        let end = first + batch.num_rows() as u64;
+        let mut at = first;
+        loop {
+            while let Some(span) = self.spans.front().copied().filter(|span| span.end <= at) {
+                self.spans.pop_front();
+                self.end(metadata, span)?;
+            }
+            if at == end {
+                return Ok(());
+            }
+            let to = self.spans.front().map_or(end, |span| span.end.min(end));
+            let rows = (at - first) as usize..(to - first) as usize;
+            let nulls = rows.clone().filter(is_null).count() as u64;
+            let bounds = match extremes(array, rows.clone().filter(|row| !is_null(row)))? {
+                Some((least, most)) => single(array, least)?.zip(single(array, most)?),
+                None => None,
+            };
+            for seen in [&mut self.page, &mut self.group] {
+                seen.add(rows.len() as u64, nulls, bounds.as_ref());
+            }
+            at = to;
+        }
+    }
+
+    /// All values of a page or row group were seen.
+    fn end(&mut self, metadata: &ParquetMetaData, span: Span) -> Result<()> {
+        let (said, seen) = match span.page {
+            Some(page) => (self.said_of_page(metadata, span.group, page), take(&mut self.page)),
+            None => (self.said_of_group(metadata, span.group)?, take(&mut self.group)),
+        };
+        if let Some(wrong) = said.wrong_of(&seen) {
+            let place = match span.page {
+                Some(page) => format!("page {page} of row group {}", span.group),
+                None => format!("row group {}", span.group),
+            };
+            let column = self.called(metadata, span.group);
+            return Err(Error::damaged(format!(
+                "{place} says of its column `{column}` that {wrong}; write it with right statistics, or with none"
+            )));
+        }
+        if span.page.is_none() {
+            self.is_unbounded |= seen.bounds.is_some() && said.min.is_none() && said.max.is_none();
+        }
+        Ok(())
+    }
+
+    fn said_of_page(&self, metadata: &ParquetMetaData, group: usize, page: usize) -> Said {
+        let index = metadata.column_index().and_then(|index| index.get(group)?.get(self.leaf.at));
+        let (Some(index), Some(data_type)) = (index, &self.data_type) else { return Said::default() };
+        // Whoever looks for row ids does not ask how many are null.
+        let Some((min, max)) = bounds_of_page(index, page, data_type) else { return Said::default() };
+        let zone = zone_of_page(index, page, data_type);
+        Said {
+            min: min.and_then(value),
+            max: max.and_then(value),
+            nulls: zone.as_ref().map(|zone| zone.nulls),
+            is_null: zone.is_some_and(|zone| zone.min.is_none()),
+        }
+    }
+
+    fn said_of_group(&self, metadata: &ParquetMetaData, group: usize) -> Result<Said> {
+        let meta = metadata.row_group(group);
+        let chunk = meta.column(self.leaf.at);
+        if chunk.num_values() != meta.num_rows() {
+            return Err(Error::damaged(format!(
+                "row group {group} has {} rows, and says of its column `{}` that it has {} values",
+                meta.num_rows(),
+                self.called(metadata, group),
+                chunk.num_values()
+            )));
+        }
+        let Some(statistics) = chunk.statistics() else { return Ok(Said::default()) };
+        // Row ids are looked for by old statistics too.
+        let (min, max) = match self.leaf.id == ROW_ID.0 as i32 {
+            true => bounds(statistics, self.leaf.single),
+            false => trusted_bounds(statistics, self.leaf.single),
+        };
+        Ok(Said { min, max, nulls: statistics.null_count_opt(), is_null: false })
+    }
+
+    fn called(&self, metadata: &ParquetMetaData, group: usize) -> String {
+        name::printable(&metadata.row_group(group).column(self.leaf.at).column_path().string())
+    }
+}
+
+impl Seen {
+    fn add(&mut self, rows: u64, nulls: u64, bounds: Option<&(Single, Single)>) {
+        self.rows += rows;
+        self.nulls += nulls;
+        let Some((least, most)) = bounds else { return };
+        self.bounds = Some(match self.bounds.take() {
+            None => (least.clone(), most.clone()),
+            Some((low, high)) => (
+                if *least < low { least.clone() } else { low },
+                if *most > high { most.clone() } else { high },
+            ),
+        });
+    }
+}
+
+impl Said {
+    /// What of it is not so.
+    fn wrong_of(&self, seen: &Seen) -> Option<String> {
+        if let Some(nulls) = self.nulls.filter(|nulls| *nulls != seen.nulls) {
+            return Some(format!("{nulls} of its values are null, and {} are", seen.nulls));
+        }
+        if self.is_null && seen.nulls < seen.rows {
+            return Some("all of its values are null, and some are not".into());
+        }
+        let (least, most) = seen.bounds.as_ref()?;
+        let holds = |a: &Single, b: &Single| a.partial_cmp(b).is_some_and(Ordering::is_le);
+        if let Some(min) = self.min.as_ref().filter(|min| !holds(min, least)) {
+            return Some(format!("no value is below {}, and {} is", shown(min), shown(least)));
+        }
+        let max = self.max.as_ref().filter(|max| !holds(most, max))?;
+        Some(format!("no value is above {}, and {} is", shown(max), shown(most)))
+    }
+}
+
+/// A bound of a page.
+fn value(bound: Value) -> Option<Single> {
+    Some(match bound {
+        Value::Int32(value) | Value::Date(value) => Single::Int(value.into()),
+        Value::Int64(value) | Value::Timestamp(value) => Single::Int(value),
+        Value::String(text) => Single::Bytes(text.into_bytes()),
+        _ => return None,
+    })
+}
+
+fn shown(value: &Single) -> String {
+    match value {
+        Single::Bool(value) => value.to_string(),
+        Single::Int(value) => value.to_string(),
+        Single::Float(value) => value.to_string(),
+        Single::Decimal(value) => value.to_string(),
+        Single::Bytes(bytes) => format!("`{}`", name::printable(&String::from_utf8_lossy(bytes))),
+    }
+}
+
+/// The rows of the least and the greatest of some values, none of which is null. What is no number has no place among them.
+fn extremes(array: &ArrayRef, rows: impl Iterator<Item = usize>) -> Result<Option<(usize, usize)>> {
+    let unknown = || Error::internal(format!("a column of type {} has no bounds", array.data_type()));
+    macro_rules! numbers {
+        ($of:ty) => {{
+            let values = array.as_primitive_opt::<$of>().ok_or_else(unknown)?.values();
+            among(rows, |row| values[row], Ord::cmp)
+        }};
+    }
+    Ok(match array.data_type() {
+        Arrow::Boolean => {
+            let values = array.as_boolean();
+            among(rows, |row| values.value(row), Ord::cmp)
+        }
+        Arrow::Int32 => numbers!(Int32Type),
+        Arrow::Int64 => numbers!(Int64Type),
+        Arrow::Date32 => numbers!(Date32Type),
+        Arrow::Timestamp(..) => numbers!(TimestampMicrosecondType),
+        Arrow::Decimal128(..) => numbers!(Decimal128Type),
+        Arrow::Float32 => {
+            let values = array.as_primitive::<Float32Type>().values();
+            among(rows.filter(|row| !values[*row].is_nan()), |row| values[row], f32::total_cmp)
+        }
+        Arrow::Float64 => {
+            let values = array.as_primitive::<Float64Type>().values();
+            among(rows.filter(|row| !values[*row].is_nan()), |row| values[row], f64::total_cmp)
+        }
+        Arrow::Utf8 => {
+            let values = array.as_string::<i32>();
+            among(rows, |row| values.value(row).as_bytes(), |a, b| a.cmp(b))
+        }
+        Arrow::Binary => {
+            let values = array.as_binary::<i32>();
+            among(rows, |row| values.value(row), |a, b| a.cmp(b))
+        }
+        Arrow::FixedSizeBinary(_) => {
+            let values = array.as_fixed_size_binary();
+            among(rows, |row| values.value(row), |a, b| a.cmp(b))
+        }
+        _ => return Err(unknown()),
+    })
+}
+
+fn among<T>(
+    rows: impl Iterator<Item = usize>,
+    value: impl Fn(usize) -> T,
+    order: impl Fn(&T, &T) -> Ordering,
+) -> Option<(usize, usize)> {
+    rows.fold(None, |found, row| {
+        let Some((least, most)) = found else { return Some((row, row)) };
+        let new = value(row);
+        let least = if order(&new, &value(least)).is_lt() { row } else { least };
+        let most = if order(&new, &value(most)).is_gt() { row } else { most };
+        Some((least, most))
+    })
+}
