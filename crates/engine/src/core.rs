@@ -570,13 +570,8 @@ impl Core {
         since: Lsn,
     ) {
         let name = materializer.name();
-        let made = self.derived.iter().rev().find(|(of, made_by, _)| (*of, *made_by) == (table, name));
-        let newest = match made {
-            Some((_, _, made)) => made.clone(),
-            None => self.newest.derived(name, table).cloned(),
-        };
         // Two of one life share their pieces, and the files go when the newer one does.
-        let position = unpublished.or(newest);
+        let position = unpublished.or_else(|| self.published(table, name));
         let had_checkpoint = self.meta.checkpoints.remove(&(name.to_owned(), table)).is_some();
         self.meta_changed |= had_checkpoint;
         self.derived.push((table, name, None));
@@ -584,6 +579,15 @@ impl Core {
         let leftover = Leftover { materializer: materializer.clone(), table, position, since };
         self.shared.background.lock().leftovers.push(leftover);
         self.shared.wake_background();
+    }
+
+    /// What a materializer made of a table last, whether or not a root has it yet.
+    fn published(&self, table: TableId, name: &str) -> Option<Arc<Position>> {
+        let made = self.derived.iter().rev().find(|(of, made_by, _)| (*of, *made_by) == (table, name));
+        match made {
+            Some((_, _, made)) => made.clone(),
+            None => self.newest.derived(name, table).cloned(),
+        }
     }
 
     // ---- publishing ----

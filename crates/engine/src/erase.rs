@@ -55,7 +55,7 @@ pub struct Erasing {
 struct State {
     told: Erasing,
     stage: Stage,
-    /// One that reaches further took its place.
+    /// One that reaches further took its place before it began.
     followed_by: Option<Arc<Erasure>>,
 }
 
@@ -75,6 +75,12 @@ pub(crate) enum Next {
     Forget(forget::Task),
     Seal(Arc<Snapshot>),
     Rewrite(Arc<Snapshot>, SegmentId),
+}
+
+/// Whether a segment with ended rows is to be written anew. Rows that the lake alone has are erased there; what is here of them
+/// goes once none is left.
+fn is_here((segment, deleted): &(&Arc<Segment>, u64)) -> bool {
+    !segment.is_evicted() || segment.meta().rows <= *deleted
 }
 
 impl Erasure {
@@ -104,17 +110,15 @@ impl Erasure {
                 Stage::Seal if table.head_deleted() > 0 => return Some(Next::Seal(table.clone())),
                 Stage::Seal => *stage = Stage::Rewrite(None),
                 Stage::Rewrite(None) => {
-                    // Rows that the lake alone has are erased there; what is here of them goes once none is left.
-                    let is_here = |(segment, deleted): &(&Arc<Segment>, u64)| {
-                        !segment.is_evicted() || segment.meta().rows <= *deleted
-                    };
                     let touched = table.segments_with_deletes().filter(is_here);
                     *stage = Stage::Rewrite(Some(touched.map(|(segment, _)| segment.id()).collect()));
                 }
                 Stage::Rewrite(Some(left)) => {
                     let mut found = None;
                     left.retain(|id| {
-                        let Some(segment) = table.segments().find(|segment| segment.id() == *id) else {
+                        // Merged meanwhile, or let go of: its rows may have left for the lake.
+                        let touched = table.segments_with_deletes().filter(is_here);
+                        let Some(segment) = touched.map(|(of, _)| of).find(|of| of.id() == *id) else {
                             return false;
                         };
                         if segment.is_damaged() {
@@ -185,7 +189,8 @@ pub(crate) enum Done {
 impl Engine {
     /// Lets go of all rows of a table that ended up to `lsn`, wherever they still stand in its files; the past of the table
     /// is read from there on at best. Done in the background: the erasure that is returned tells how far it is. One that is
-    /// under way for the same commit, or a later one, is joined.
+    /// under way or waits, for the same commit or a later one, is joined; what goes further waits for the one under way, which
+    /// would else never end where somebody asks again and again.
     ///
     /// It may end long after the segments were written anew, while a reader still holds a replaced one.
     pub fn erase(&self, table: TableId, lsn: Lsn) -> Result<Arc<Erasure>> {
@@ -193,13 +198,17 @@ impl Engine {
         let mut background = shared.background.lock();
         // Under the lock: who closes ends what is in it by then.
         shared.check_open()?;
-        let under_way = background.erasing.get(&table).filter(|erasure| erasure.lsn >= lsn).cloned();
-        let erasure = under_way.unwrap_or_else(|| Arc::new(Erasure::new(lsn)));
-        if let Some(before) = background.erasing.insert(table, erasure.clone())
-            && !Arc::ptr_eq(&before, &erasure)
-        {
-            before.state.lock().followed_by = Some(erasure.clone());
-        }
+        let Background { erasing, erasing_next, .. } = &mut *background;
+        let known = [erasing.get(&table), erasing_next.get(&table)].into_iter().flatten();
+        let joined = known.into_iter().find(|erasure| erasure.lsn >= lsn).cloned();
+        let erasure = joined.unwrap_or_else(|| {
+            let erasure = Arc::new(Erasure::new(lsn));
+            let place = if erasing.contains_key(&table) { erasing_next } else { erasing };
+            if let Some(before) = place.insert(table, erasure.clone()) {
+                before.state.lock().followed_by = Some(erasure.clone());
+            }
+            erasure
+        });
         // What failed before is tried at once, and what it failed for may be cured.
         erasure.state.lock().told.error = None;
         for what in [What::Table(table), What::Compact(table)] {
@@ -220,7 +229,7 @@ pub(crate) fn next(root: &Root, background: &mut Background, now: Duration) -> O
     for (id, erasure) in all {
         let Some(table) = root.tables().find(|table| table.def().id == id) else {
             erasure.end(Err(Error::not_found("the table was dropped, and all its files with it")));
-            background.erasing.remove(&id);
+            ended(background, id);
             continue;
         };
         // An older state of the table knows nothing of the deletes that are meant.
@@ -230,13 +239,21 @@ pub(crate) fn next(root: &Root, background: &mut Background, now: Duration) -> O
         }
         let next = erasure.next(root, table, background);
         if erasure.state().ended.is_some() {
-            background.erasing.remove(&id);
+            ended(background, id);
         }
         if let Some(next) = next {
             return Some((erasure, next));
         }
     }
     None
+}
+
+/// The erasure of a table has ended, and the one that waits for it begins.
+fn ended(background: &mut Background, table: TableId) {
+    background.erasing.remove(&table);
+    if let Some(next) = background.erasing_next.remove(&table) {
+        background.erasing.insert(table, next);
+    }
 }
 
 /// One piece of an erasure: the same work as is done unasked, for other reasons.
@@ -284,7 +301,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A closing database erases nothing more.
 pub(crate) fn close(background: &mut Background) {
-    for erasure in std::mem::take(&mut background.erasing).into_values() {
+    let waiting = std::mem::take(&mut background.erasing_next);
+    for erasure in std::mem::take(&mut background.erasing).into_values().chain(waiting.into_values()) {
         erasure.end(Err(Error::new(Kind::Closed, "the database is closing; ask again when it is open")));
     }
 }

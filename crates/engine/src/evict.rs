@@ -165,7 +165,8 @@ fn make(shared: &Arc<Shared>, task: &Task) -> Result<Option<BackgroundEdit>> {
     let meta = evict::write(snapshot, input, &shared.env, &dir, id, &mut tick)?;
     let output = Segment::open(&shared.env, &dir, def, meta);
     output.check().inspect_err(|_| drop(table::segment::remove_files(&shared.env, &dir, id)))?;
-    Ok(Some(BackgroundEdit::Evict { table: def.id, input, output, landed }))
+    let (position, name) = (position.clone(), materializer.name());
+    Ok(Some(BackgroundEdit::Evict { table: def.id, input, output, landed, position, name }))
 }
 
 fn is_passed(row: RowId, segment: &Segment) -> bool {

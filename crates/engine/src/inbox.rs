@@ -49,7 +49,10 @@ pub(crate) enum BackgroundEdit {
         table: TableId,
         input: SegmentId,
         output: Arc<table::Segment>,
+        /// Where they were compared, and the materializer whose position that is.
         landed: Arc<dyn table::Landed>,
+        position: Arc<Position>,
+        name: &'static str,
     },
     /// Rows that ended need not be kept any more.
     Forget {

@@ -120,6 +120,8 @@ pub(crate) struct Background {
     pub expire_due: BTreeMap<TableId, Duration>,
     /// Rows that ended are being erased, one erasure for each table.
     pub erasing: BTreeMap<TableId, Arc<Erasure>>,
+    /// What begins when those have ended.
+    pub erasing_next: BTreeMap<TableId, Arc<Erasure>>,
     /// Tables of which a segment is being evicted.
     pub evicting: BTreeSet<TableId>,
     /// When the next may be, on the machine's monotonic clock.

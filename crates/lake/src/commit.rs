@@ -191,6 +191,9 @@ impl<'a> Work<'a> {
 impl Work<'_> {
     fn run(&mut self, from: &Checkpoint) -> Result<Option<Committed>> {
         let base = self.base;
+        if self.purpose == Purpose::Erase {
+            expiry::check_branches(base)?;
+        }
         let is_new = !base.is_of(self.columns);
         let gone = base.locate(&self.gone(from)?)?;
         // Rows to land, then what is to be written anew.
@@ -214,15 +217,18 @@ impl Work<'_> {
             expiry::is_due(base, self.options, base.store.env.clock.now() / 1000)
         };
         let is_same = changed.is_empty() && !tells_otherwise && !is_new && !expires;
-        if is_same && (!clears || base.kept.len() <= 1) {
+        // Older metadata files tell of what was there, too.
+        let is_alone = base.metadata.snapshots.len() <= 1 && base.metadata.metadata_log.is_empty();
+        if is_same && (!clears || is_alone) {
             return Ok(None);
         }
         let lake = match changed.is_empty() && !tells_otherwise {
             true => self.metadata_only(clears)?,
             false => self.land(changed, row, lsn, clears)?,
         };
-        let snapshots = base.kept.len() as u64 + u64::from(lake.snapshot_id() != base.snapshot_id());
-        let snapshots_dropped = snapshots - lake.kept.len() as u64;
+        let count = |of: &Lake| of.metadata.snapshots.len() as u64;
+        let snapshots = count(base) + u64::from(lake.snapshot_id() != base.snapshot_id());
+        let snapshots_dropped = snapshots.saturating_sub(count(&lake));
         let is_cleared = clears;
         Ok(Some(Committed { lake, row, rewritten, rows_erased, snapshots_dropped, is_cleared, is_whole }))
     }
@@ -330,7 +336,7 @@ impl Work<'_> {
         let mut lake = self.lake(base.row, base.lsn);
         lake.manifests = base.manifests.clone();
         lake.emptied = base.emptied.clone();
-        lake.kept = base.kept.clone();
+        (lake.kept, lake.beside) = (base.kept.clone(), base.beside.clone());
         (lake.data, lake.deletes) = (base.data.clone(), base.deletes.clone());
         self.publish(lake, clears)
     }
@@ -377,18 +383,24 @@ impl Work<'_> {
             schema_id: Some(self.next.current_schema_id),
             other: Default::default(),
         });
-        let mut kept = base.kept.clone();
-        if let Some(before) = kept.last_mut() {
+        let (mut kept, mut beside) = (base.kept.clone(), base.beside.clone());
+        let removed = changed.removed.iter().cloned().chain(deletes.dropped.iter().cloned());
+        let mut removed: Vec<Arc<str>> = removed.collect();
+        // A branch that is at it holds it for longer than its turn.
+        if let Some(held) = kept.pop_if(|before| base.metadata.held().contains(&before.id)) {
+            removed.extend(held.removed.iter().cloned());
+            beside.push(Arc::new(base.current_beside(&held)));
+        } else if let Some(before) = kept.last_mut() {
             let still: HashSet<&str> = listed.iter().map(|m| m.path.as_str()).collect();
             let named = base.manifests.iter().map(|m| m.file.path.as_str());
             let named = named.chain(base.emptied.iter().map(|path| &**path));
             Arc::make_mut(before).last_of =
                 named.filter(|path| !still.contains(path)).map(Arc::from).collect();
         }
-        let removed = changed.removed.iter().cloned().chain(deletes.dropped.iter().cloned()).collect();
         kept.push(Arc::new(Kept { id: self.snapshot_id, list: list.into(), last_of: Vec::new(), removed }));
         let mut lake = self.lake(row, lsn);
-        (lake.data, lake.deletes, lake.kept, lake.manifests) = (data, live_deletes, kept, manifests);
+        (lake.data, lake.deletes, lake.manifests) = (data, live_deletes, manifests);
+        (lake.kept, lake.beside) = (kept, beside);
         lake.emptied = emptied.iter().map(|m| m.file.path.as_str().into()).collect();
         self.publish(lake, clears)
     }
@@ -429,6 +441,7 @@ impl Work<'_> {
             manifests: Vec::new(),
             emptied: Vec::new(),
             kept: Vec::new(),
+            beside: Vec::new(),
             specs: self.specs.clone(),
             columns: Some(self.columns.clone()),
             garbage: Garbage::new(base.garbage.paths()),

@@ -42,6 +42,7 @@ pub(crate) fn create(
         manifests: Vec::new(),
         emptied: Vec::new(),
         kept: Vec::new(),
+        beside: Vec::new(),
         specs,
         columns: Some(columns.clone()),
         garbage: Garbage::default(),

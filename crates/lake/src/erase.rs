@@ -40,9 +40,8 @@ pub(crate) struct Requests(Mutex<BTreeMap<TableId, Request>>);
 
 #[derive(Default)]
 struct Request {
-    /// Rows that were deleted by then.
-    lsn: Lsn,
-    told: Vec<Told>,
+    /// Who waits, and by when rows were deleted that are meant.
+    told: Vec<(Lsn, Told)>,
     so_far: Erased,
     /// A commit holds nothing of what was deleted by then, and what only those before it needed is being removed.
     cleared: Option<Lsn>,
@@ -63,6 +62,13 @@ impl fmt::Debug for Requests {
     }
 }
 
+impl Request {
+    /// Whether what was deleted up to `lsn` is all that somebody waits for.
+    fn is_met(&self, lsn: Lsn) -> bool {
+        self.told.iter().any(|(asked, _)| *asked <= lsn)
+    }
+}
+
 impl Requests {
     pub fn add(&self, table: TableId, lsn: Lsn, told: Told) {
         let mut requests = self.0.lock();
@@ -71,17 +77,16 @@ impl Requests {
             drop(requests);
             return told(Err(Error::new(Kind::Busy, "too many wait for an erasure of this table already")));
         }
-        request.lsn = request.lsn.max(lsn);
-        request.told.push(told);
+        request.told.push((lsn, told));
     }
 
     pub fn is_asked(&self, table: TableId) -> bool {
         self.0.lock().contains_key(&table)
     }
 
-    /// Whether a table as it is at `lsn` shows all deletes that are to be erased.
+    /// Whether a table as it is at `lsn` shows all deletes that somebody waits for.
     pub fn is_due(&self, table: TableId, lsn: Lsn) -> bool {
-        self.0.lock().get(&table).is_some_and(|request| request.lsn <= lsn)
+        self.0.lock().get(&table).is_some_and(|request| request.is_met(lsn))
     }
 
     /// A commit was made that names nothing of what was deleted up to `lsn`.
@@ -91,13 +96,13 @@ impl Requests {
         }
     }
 
-    /// Up to where the lake was cleared, if that is what was asked for. Rows and deletes that came since are no matter of it:
+    /// Up to where the lake was cleared, if that is what somebody waits for. Rows and deletes that came since are no matter of it:
     /// a table that is written all the time would never be done.
     pub fn cleared(&self, table: TableId) -> Option<Lsn> {
         self.0
             .lock()
             .get(&table)
-            .and_then(|request| request.cleared.filter(|cleared| *cleared >= request.lsn))
+            .and_then(|request| request.cleared.filter(|cleared| request.is_met(*cleared)))
     }
 
     /// Adds to what was done.
@@ -113,21 +118,60 @@ impl Requests {
         }
     }
 
-    /// Ends the erasure of a table whose state at `lsn` was looked at. Whoever asked for more since then is not told yet.
+    /// Ends the erasure of a table whose state at `lsn` was looked at. Whoever asked for more since then waits for another one: it
+    /// would else be begun again and again where somebody asks all the time.
     pub fn end(&self, table: TableId, lsn: Lsn, outcome: Result<()>) {
         let mut requests = self.0.lock();
-        if outcome.is_ok() && requests.get(&table).is_some_and(|request| request.lsn > lsn) {
-            return;
+        let Some(mut request) = requests.remove(&table) else { return };
+        let is_over = |(asked, _): &mut (Lsn, Told)| outcome.is_err() || *asked <= lsn;
+        let over: Vec<(Lsn, Told)> = request.told.extract_if(.., is_over).collect();
+        let so_far = request.so_far;
+        if !request.told.is_empty() {
+            requests.insert(table, Request { told: request.told, ..Request::default() });
         }
-        let Some(request) = requests.remove(&table) else { return };
         drop(requests);
-        for told in request.told {
-            told(outcome.clone().map(|()| request.so_far));
+        for (_, told) in over {
+            told(outcome.clone().map(|()| so_far));
         }
     }
 
     /// The table has no lake any more.
     pub fn drop_of(&self, table: TableId) {
         self.end(table, Lsn(u64::MAX), Err(Error::not_found("the table was dropped, and its lake with it")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn whoever_asks_for_more_keeps_nobody_waiting() {
+        let _limit = testkit::limit(60);
+        let (requests, table) = (Requests::default(), TableId(1));
+        let (tell, told) = mpsc::channel();
+        let ask = |lsn: u64| {
+            let tell = tell.clone();
+            requests.add(
+                table,
+                Lsn(lsn),
+                Box::new(move |outcome| tell.send((lsn, outcome.unwrap())).unwrap()),
+            );
+        };
+        ask(5);
+        assert!(!requests.is_due(table, Lsn(4)) && requests.is_due(table, Lsn(6)));
+        requests.clear(table, Lsn(6));
+        requests.add_up(table, Erased { rows: 3, ..Erased::default() });
+        ask(9);
+        assert_eq!(requests.cleared(table), Some(Lsn(6)));
+        requests.end(table, Lsn(6), Ok(()));
+        let told: Vec<(u64, Erased)> = told.try_iter().collect();
+        assert_eq!(told, [(5, Erased { rows: 3, ..Erased::default() })]);
+        assert!(
+            requests.is_asked(table) && !requests.is_due(table, Lsn(8)) && requests.is_due(table, Lsn(9))
+        );
+        assert_eq!(requests.cleared(table), None, "more was deleted since");
     }
 }

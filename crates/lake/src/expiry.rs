@@ -1,10 +1,15 @@
 //! What is kept of the past, and what goes.
+//!
+//! Snapshots that led to the current one are a line: what one of them is the last to name goes with it ([`Kept`](crate::state::Kept)).
+//! In a catalog there may be others beside it: what another program committed and somebody rolled back, and branches. Of these
+//! all names are known ([`Beside`](crate::state::Beside)), and nothing goes that one of them has, nor with one of them what
+//! the line has.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde_json::json;
-use types::Result;
+use types::{Error, Result, name};
 
 use crate::options::Options;
 use crate::state::Lake;
@@ -12,10 +17,9 @@ use crate::state::Lake;
 /// Lets go of old snapshots, metadata files and schemas in a lake that is about to be committed; what only they needed
 /// becomes its garbage, to be removed once the commit is durable and published.
 pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<()> {
-    let expired = expired(lake, options, now_ms);
-    if expired > 0 {
-        let ids: HashSet<i64> = lake.metadata.snapshots[..expired].iter().map(|s| s.snapshot_id).collect();
-        forget(lake, &ids)?;
+    let expired = expired(lake, options, now_ms, 0);
+    if !expired.is_empty() {
+        forget(lake, expired)?;
     }
     let log = &mut lake.metadata.metadata_log;
     if log.len() > options.metadata_files_max {
@@ -30,29 +34,59 @@ pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<
 
 /// Whether a snapshot has grown old since the last commit.
 pub(crate) fn is_due(lake: &Lake, options: &Options, now_ms: i64) -> bool {
-    expired(lake, options, now_ms) > 0
+    !expired(lake, options, now_ms, 0).is_empty()
 }
 
-/// How many of the oldest snapshots are not kept any more.
-fn expired(lake: &Lake, options: &Options, now_ms: i64) -> usize {
-    let snapshots = &lake.metadata.snapshots;
-    let count = snapshots.len();
+/// Whether one will have by the next commit.
+pub(crate) fn drops(lake: &Lake, options: &Options, now_ms: i64) -> bool {
+    !expired(lake, options, now_ms, 1).is_empty()
+}
+
+/// Those of the oldest snapshots that are not kept any more, where so many are to come. After a rollback the current one need
+/// not be the newest.
+fn expired(lake: &Lake, options: &Options, now_ms: i64, coming: usize) -> HashSet<i64> {
+    let metadata = &lake.metadata;
+    let held = metadata.held();
+    let count = metadata.snapshots.len() + coming;
     let oldest_ms = now_ms - i64::try_from(options.snapshot_age_min.as_millis()).unwrap_or(i64::MAX);
-    let mut expired = 0;
-    while expired + options.snapshots_min.max(1) < count
-        && (snapshots[expired].timestamp_ms < oldest_ms || count - expired > options.snapshots_max.max(1))
-    {
-        expired += 1;
+    let mut expired = HashSet::new();
+    for snapshot in metadata.snapshots.iter().take(count.saturating_sub(options.snapshots_min.max(1))) {
+        let id = snapshot.snapshot_id;
+        if Some(id) == metadata.current_snapshot_id || held.contains(&id) {
+            continue;
+        }
+        let is_too_much = count - expired.len() > options.snapshots_max.max(1);
+        if snapshot.timestamp_ms >= oldest_ms && !is_too_much {
+            break;
+        }
+        expired.insert(id);
     }
     expired
 }
 
+/// An erasure lets go of all snapshots but the newest. What branches are at is for others to let go of.
+pub(crate) fn check_branches(lake: &Lake) -> Result<()> {
+    let branches = lake.metadata.branches();
+    let Some((name, snapshot)) = branches.first_key_value() else { return Ok(()) };
+    let table = lake.listed.as_ref().map_or_else(|| lake.dir.display().to_string(), |l| l.name.clone());
+    let more = match branches.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more,"),
+    };
+    Err(Error::conflict(format!(
+        "{table} has a branch `{}`{more} in the catalog: what is to be erased may be in its snapshot {snapshot}",
+        name::printable(name)
+    ))
+    .hint("drop the branch there, and ask again: only who made it can tell whether it is needed"))
+}
+
 /// Lets go of all but the snapshot and the metadata file that are about to be committed.
 pub(crate) fn expire_all_but_current(lake: &mut Lake) -> Result<()> {
+    check_branches(lake)?;
     let current = lake.metadata.current_snapshot_id;
     let ids = lake.metadata.snapshots.iter().map(|s| s.snapshot_id).filter(|id| Some(*id) != current);
     let ids: HashSet<i64> = ids.collect();
-    forget(lake, &ids)?;
+    forget(lake, ids)?;
     for old in std::mem::take(&mut lake.metadata.metadata_log) {
         lake.garbage.push(lake.local(&old.metadata_file)?);
     }
@@ -71,21 +105,39 @@ fn forget_schemas(lake: &mut Lake) {
     metadata.schemas.retain(|schema| used.iter().any(|id| schema["schema-id"] == json!(id)));
 }
 
-/// Forgets snapshots that come before all others.
-fn forget(lake: &mut Lake, ids: &HashSet<i64>) -> Result<()> {
-    lake.metadata.snapshots.retain(|s| !ids.contains(&s.snapshot_id));
-    lake.metadata.snapshot_log.retain(|s| !ids.contains(&s.snapshot_id));
-    let (gone, mut kept): (Vec<_>, Vec<_>) = lake.kept.drain(..).partition(|kept| ids.contains(&kept.id));
-    let mut garbage: Vec<Arc<str>> = Vec::new();
+/// Forgets snapshots: of those that led to the current one the oldest, of others whichever. What is still named by one that
+/// is kept is no garbage.
+fn forget(lake: &mut Lake, mut ids: HashSet<i64>) -> Result<()> {
+    // In the order in which one came from the other, whatever their numbers say.
+    let oldest = lake.kept.iter().take_while(|kept| ids.contains(&kept.id)).count();
+    let mut kept = lake.kept.split_off(oldest);
+    let stay: HashSet<i64> = kept.iter().map(|kept| kept.id).collect();
+    ids.retain(|id| !stay.contains(id));
+    let gone = std::mem::take(&mut lake.kept);
+    let mut garbage: BTreeSet<Arc<str>> = BTreeSet::new();
     for old in &gone {
-        garbage.push(old.list.clone());
+        garbage.insert(old.list.clone());
         garbage.extend(old.last_of.iter().chain(&old.removed).cloned());
     }
     // What the oldest of the kept ones no longer had, only the forgotten ones did.
     if let Some(oldest) = kept.first_mut().filter(|oldest| !gone.is_empty() && !oldest.removed.is_empty()) {
-        garbage.append(&mut Arc::make_mut(oldest).removed);
+        garbage.extend(std::mem::take(&mut Arc::make_mut(oldest).removed));
     }
     lake.kept = kept;
+    let (gone, beside): (Vec<_>, Vec<_>) = lake.beside.drain(..).partition(|beside| ids.contains(&beside.id));
+    lake.beside = beside;
+    garbage.retain(|path| lake.beside.iter().all(|beside| !beside.names.contains(path)));
+    if !gone.is_empty() {
+        let (tell, hold) = lake.names();
+        let named: HashSet<&str> = tell.chain(hold).collect();
+        let names = gone.iter().flat_map(|beside| &beside.names);
+        garbage.extend(names.filter(|path| !named.contains(&***path)).cloned());
+    }
+    let metadata = &mut lake.metadata;
+    metadata.snapshots.retain(|s| !ids.contains(&s.snapshot_id));
+    metadata.snapshot_log.retain(|s| !ids.contains(&s.snapshot_id));
+    // Tags go with what they name.
+    metadata.refs.retain(|_, of| of["snapshot-id"].as_i64().is_none_or(|id| !ids.contains(&id)));
     for path in garbage {
         lake.garbage.push(lake.local(&path)?);
     }

@@ -1,6 +1,6 @@
 //! A table's lake out of its files, which are swept of what nothing names (G1).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -9,11 +9,12 @@ use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 
 use crate::files;
 use crate::manifest::{self, Content, Status};
-use crate::metadata::Metadata;
+use crate::metadata::{self, Metadata};
 use crate::rest::Listed;
 use crate::spec::specs_of;
 use crate::state::{
-    Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version, version_of,
+    Beside, Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version,
+    version_of,
 };
 use crate::store::Store;
 
@@ -94,6 +95,7 @@ impl Lake {
             manifests: Vec::new(),
             emptied: Vec::new(),
             kept: Vec::new(),
+            beside: Vec::new(),
             specs: Arc::new(specs),
             columns: None,
             garbage: Garbage::default(),
@@ -108,30 +110,20 @@ impl Lake {
         Ok(lake)
     }
 
-    /// Finds what each kept snapshot is the last to name, and the manifests of the current one.
+    /// Finds what each snapshot that led to the current one is the last to name, what the others name at all, and the manifests
+    /// of the current one.
     fn read_snapshots(&mut self) -> Result<()> {
-        struct Read {
-            manifest: Arc<Manifest>,
-            /// The number of the last snapshot that names it.
-            last: usize,
-        }
-        let mut snapshots = self.metadata.snapshots.clone();
-        snapshots.sort_by_key(|s| s.sequence_number);
-        let mut known: HashMap<Arc<str>, Read> = HashMap::new();
-        for (nth, snapshot) in snapshots.iter().enumerate() {
-            let list = manifest::read_list(&self.store.read(&self.local(&snapshot.manifest_list)?)?)
-                .map_err(|e| e.with("file", &snapshot.manifest_list))?;
-            let is_current = Some(snapshot.snapshot_id) == self.metadata.current_snapshot_id;
-            for file in list {
-                let path: Arc<str> = file.path.as_str().into();
-                if !known.contains_key(&path) {
-                    let manifest = Arc::new(self.read_manifest(file)?);
-                    known.insert(path.clone(), Read { manifest, last: nth });
-                }
-                let read = known.get_mut(&path).expect("inserted above");
-                read.last = nth;
+        let metadata = self.metadata.clone();
+        let line = metadata.line();
+        let newest = line.len().saturating_sub(1);
+        let mut known = HashMap::new();
+        for (nth, snapshot) in line.iter().filter_map(|id| metadata.snapshot(*id)).enumerate() {
+            let paths = self.read_snapshot(snapshot, &mut known)?;
+            for path in paths {
+                let read = known.get_mut(&path).expect("just read");
+                read.last = Some(nth);
                 match read.manifest.entries.is_empty() {
-                    _ if !is_current => {}
+                    _ if nth < newest => {}
                     true => self.emptied.push(path),
                     false => self.manifests.push(read.manifest.clone()),
                 }
@@ -140,21 +132,59 @@ impl Lake {
             let kept = Kept { id: snapshot.snapshot_id, list, last_of: Vec::new(), removed: Vec::new() };
             self.kept.push(Arc::new(kept));
         }
-        let newest = snapshots.len().saturating_sub(1);
+        for snapshot in metadata.snapshots.iter().filter(|s| !line.contains(&s.snapshot_id)) {
+            let paths = self.read_snapshot(snapshot, &mut known).map_err(|e| {
+                e.hint(format!(
+                    "remove snapshot {} in the catalog: Polynya did not make it, or made it long ago",
+                    snapshot.snapshot_id
+                ))
+            })?;
+            let mut names: HashSet<Arc<str>> = [snapshot.manifest_list.as_str().into()].into();
+            for path in paths {
+                let entries = known[&path].manifest.entries.iter();
+                names.extend(entries.map(|entry| entry.file.path.as_str().into()));
+                names.insert(path);
+            }
+            // What others have elsewhere is nobody's business here.
+            names.retain(|path| self.local(path).is_ok());
+            self.beside.push(Arc::new(Beside { id: snapshot.snapshot_id, names }));
+        }
         let mut last_with: HashMap<&str, usize> = HashMap::new();
-        for read in known.values() {
+        for (read, of) in known.values().filter_map(|read| Some((read, read.last?))) {
             for entry in &read.manifest.entries {
                 let last = last_with.entry(&entry.file.path).or_default();
-                *last = read.last.max(*last);
+                *last = of.max(*last);
             }
         }
         for (path, last) in last_with.iter().filter(|(_, last)| **last < newest) {
             self.kept_mut(last + 1).removed.push((*path).into());
         }
-        for (path, read) in known.iter().filter(|(_, read)| read.last < newest) {
-            self.kept_mut(read.last).last_of.push(path.clone());
+        for (path, last) in known.iter().filter_map(|(path, read)| Some((path, read.last?))) {
+            if last < newest {
+                self.kept_mut(last).last_of.push(path.clone());
+            }
         }
         self.set_live()
+    }
+
+    /// The manifests that a snapshot names; each is read once.
+    fn read_snapshot(
+        &self,
+        snapshot: &metadata::Snapshot,
+        known: &mut HashMap<Arc<str>, Read>,
+    ) -> Result<Vec<Arc<str>>> {
+        let list = manifest::read_list(&self.store.read(&self.local(&snapshot.manifest_list)?)?)
+            .map_err(|e| e.with("file", &snapshot.manifest_list))?;
+        let mut paths = Vec::with_capacity(list.len());
+        for file in list {
+            let path: Arc<str> = file.path.as_str().into();
+            if !known.contains_key(&path) {
+                let manifest = Arc::new(self.read_manifest(file)?);
+                known.insert(path.clone(), Read { manifest, last: None });
+            }
+            paths.push(path);
+        }
+        Ok(paths)
     }
 
     fn kept_mut(&mut self, nth: usize) -> &mut Kept {
@@ -248,23 +278,18 @@ impl Lake {
         for old in &self.metadata.metadata_log {
             named.insert(self.local(&old.metadata_file)?);
         }
-        for kept in &self.kept {
-            named.insert(self.local(&kept.list)?);
-            for path in kept.last_of.iter().chain(&kept.removed) {
-                named.insert(self.local(path)?);
-            }
-        }
-        for path in &self.emptied {
+        let (tell, hold) = self.names();
+        for path in tell.chain(hold) {
             named.insert(self.local(path)?);
-        }
-        for manifest in &self.manifests {
-            named.insert(self.local(&manifest.file.path)?);
-            for entry in &manifest.entries {
-                named.insert(self.local(&entry.file.path)?);
-            }
         }
         Ok(named)
     }
+}
+
+/// A manifest, and which of the snapshots that led to the current one is the last to name it.
+struct Read {
+    manifest: Arc<Manifest>,
+    last: Option<usize>,
 }
 
 /// A file that nothing names.

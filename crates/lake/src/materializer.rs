@@ -19,6 +19,7 @@ use vfs::{Env, Mutex, Rank};
 use crate::commit::{self, Purpose};
 use crate::create;
 use crate::erase::{Erased, Requests};
+use crate::expiry;
 use crate::files;
 use crate::kept::{Counts, Reads, Slots};
 use crate::landed;
@@ -255,6 +256,15 @@ impl Materializer {
         }
         // Somebody removed it. What is not there cannot be added to, and nothing of it is needed to land anew.
         if !base.is_there()? {
+            return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
+        }
+        // What others did there since is found out before it is tried again, and before snapshots go: a branch may be at them by now.
+        if let Some(listed) = &base.listed
+            && (listed.is_doubted()
+                || erases
+                || expiry::drops(&base, &self.options, place.env.clock.now() / 1000))
+            && !rest::is_as_known(&base)?
+        {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
         let purpose = match upkeep {
@@ -591,7 +601,7 @@ impl table::materializer::Materializer for Materializer {
         let erases = self.erasures.is_asked(table);
         let counts = erases || self.upkeep.depth(table).is_some();
         let held = self.shared.cache.1.files();
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, counts)?;
+        let (files_removed, bytes_removed) = lake.remove_garbage(&held, counts)?;
         self.upkeep.add_up(table, |sum| {
             sum.files_removed += files_removed;
             sum.bytes_removed += bytes_removed;

@@ -4,7 +4,7 @@
 
 mod layout;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -24,6 +24,8 @@ pub const TABLE_ID: &str = "polynya.table-id";
 /// The last snapshots that other programs committed, whether they are kept or not.
 const TAKEN: &str = "polynya.taken";
 const TAKEN_MAX: usize = 16;
+/// The branch that the table is.
+pub(crate) const MAIN: &str = "main";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -219,6 +221,45 @@ impl Metadata {
         self.snapshot(self.current_snapshot_id?)
     }
 
+    /// A snapshot and those that it came from, as far as they are kept; the newest first.
+    pub(crate) fn ancestors(&self, of: i64) -> impl Iterator<Item = &Snapshot> {
+        let parent = |snapshot: &&Snapshot| self.snapshot(snapshot.parent_snapshot_id?);
+        // What others wrote may lead around.
+        std::iter::successors(self.snapshot(of), parent).take(self.snapshots.len())
+    }
+
+    /// Branches beside `main`, which others made in a catalog, and the snapshots that they are at.
+    pub(crate) fn branches(&self) -> BTreeMap<&str, i64> {
+        let is_other = |(name, of): &(&String, &Json)| *name != MAIN && of["type"] != "tag";
+        let all = self.refs.iter().filter(is_other);
+        all.filter_map(|(name, of)| Some((name.as_str(), of["snapshot-id"].as_i64()?))).collect()
+    }
+
+    /// The snapshots that stay as long as their branches do: those that branches are at, and what led there beside `main`.
+    pub(crate) fn held(&self) -> HashSet<i64> {
+        let branches = self.branches();
+        if branches.is_empty() {
+            return HashSet::new();
+        }
+        let current = self.current_snapshot_id.into_iter();
+        let of_main: HashSet<i64> =
+            current.flat_map(|id| self.ancestors(id)).map(|s| s.snapshot_id).collect();
+        let beside = |id: i64| {
+            self.ancestors(id).map(|s| s.snapshot_id).take_while(|id| !of_main.contains(id)).chain([id])
+        };
+        branches.into_values().flat_map(beside).collect()
+    }
+
+    /// The snapshots that led to the current one, and it: the oldest first, without those that are [held](Metadata::held).
+    pub(crate) fn line(&self) -> Vec<i64> {
+        let Some(current) = self.current_snapshot_id else { return Vec::new() };
+        let held = self.held();
+        let ids = self.ancestors(current).map(|s| s.snapshot_id);
+        let mut line: Vec<i64> = ids.filter(|id| *id == current || !held.contains(id)).collect();
+        line.reverse();
+        line
+    }
+
     pub fn schema(&self) -> Option<&Json> {
         self.current_schema().map(|schema| &**schema)
     }
@@ -254,7 +295,7 @@ impl Metadata {
         self.last_sequence_number = self.last_sequence_number.max(snapshot.sequence_number);
         self.snapshot_log.push(SnapshotLog { timestamp_ms: snapshot.timestamp_ms, snapshot_id: id });
         self.current_snapshot_id = Some(id);
-        self.refs.insert("main".into(), json!({ "snapshot-id": id, "type": "branch" }));
+        self.refs.insert(MAIN.into(), json!({ "snapshot-id": id, "type": "branch" }));
         self.snapshots.push(snapshot.into());
     }
 
@@ -264,8 +305,8 @@ impl Metadata {
         let property = position_in(&self.properties)?.ok_or_else(|| {
             Error::damaged(format!("the Iceberg table has no property `{ROW}` and `{LSN}`"))
         })?;
-        let mut at = self.current();
-        while let Some(snapshot) = at {
+        let current = self.current_snapshot_id.into_iter();
+        for snapshot in current.flat_map(|id| self.ancestors(id)) {
             if let Some(position) = position_in(&snapshot.summary)? {
                 if position != property {
                     return Err(Error::damaged(format!(
@@ -277,10 +318,14 @@ impl Metadata {
                 }
                 return Ok(position);
             }
-            at = snapshot.parent_snapshot_id.and_then(|parent| self.snapshot(parent));
         }
         match self.current_snapshot_id {
-            None => Ok(property),
+            None if property.0 == RowId(0) => Ok(property),
+            None => Err(Error::damaged(format!(
+                "the Iceberg table says that it stands at row {} and has no current snapshot",
+                property.0
+            ))
+            .hint("another program changed it; move its directory away and it is built anew")),
             Some(_) => Err(Error::damaged(format!("no snapshot of the Iceberg table says `{ROW}`"))
                 .hint("another program changed it; move its directory away and it is built anew")),
         }

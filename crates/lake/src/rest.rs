@@ -15,6 +15,12 @@
 //! still under way, so they are not removed when the table is loaded, but after the first commit that moves the table on: from
 //! then on no earlier request can be carried out any more, since each is made for the snapshot that was current (G1).
 //!
+//! ## What others do there
+//! A commit that certainly did not happen may have been refused for what another program did: one to a branch moves nothing that
+//! a commit requires, and takes its sequence number. So the table is looked at before the next try, and before an
+//! erasure, which lets go of all snapshots. Which snapshots are whose: [`Lake::kept`](crate::state::Lake),
+//! [`Lake::beside`](crate::state::Lake).
+//!
 //! ## Whose table
 //! A table there is ours if it says the id of our table and of our database. Its directory has a part in its name that was
 //! drawn at random, so that no other table, not even one of the same name, ever had it.
@@ -30,7 +36,7 @@ mod table;
 mod token;
 
 pub use client::{Catalog, Options};
-pub(crate) use table::{Listed, begin, commit, dropped, load, settle};
+pub(crate) use table::{Listed, begin, commit, dropped, is_as_known, load, settle};
 
 /// In a table's properties: the id of the database that writes it.
 pub(crate) const DATABASE: &str = "polynya.database";

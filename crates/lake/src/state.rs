@@ -38,8 +38,10 @@ pub struct Lake {
     pub manifests: Vec<Arc<Manifest>>,
     /// Manifests that the current snapshot names besides: no file in them is in the table.
     pub(crate) emptied: Vec<Arc<str>>,
-    /// Snapshots that are kept, oldest first.
+    /// Snapshots that led to the current one and are kept, oldest first; the last is the current one.
     pub(crate) kept: Vec<Arc<Kept>>,
+    /// Other snapshots that are kept.
+    pub(crate) beside: Vec<Arc<Beside>>,
     /// The partition specs of its files.
     pub(crate) specs: Arc<Specs>,
     /// What follows from the definition that was written last; unknown after reading.
@@ -87,9 +89,16 @@ impl Garbage {
         self.0.lock().clone()
     }
 
+    /// Lets go of paths whose files stay.
+    fn forget(&self, paths: &[PathBuf]) {
+        if !paths.is_empty() {
+            self.0.lock().retain(|path| !paths.contains(path));
+        }
+    }
+
     /// Removes what is in it and not held by a reader, and tells how many files that are and how large. What could not be
     /// removed stays.
-    pub fn remove(&self, store: &Store, held: &HashSet<PathBuf>, counts: bool) -> Result<(u64, u64)> {
+    fn remove(&self, store: &Store, held: &HashSet<PathBuf>, counts: bool) -> Result<(u64, u64)> {
         let mut paths = std::mem::take(&mut *self.0.lock());
         if !held.is_empty() {
             let (stay, go): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| held.contains(path));
@@ -145,7 +154,7 @@ pub struct Manifest {
     pub entries: Vec<Entry>,
 }
 
-/// A snapshot that is kept, and what goes with it.
+/// A snapshot that is kept, and what goes with it. Those before and after it are the ones in [`Lake::kept`].
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub id: i64,
@@ -154,6 +163,15 @@ pub(crate) struct Kept {
     pub last_of: Vec<Arc<str>>,
     /// Files that the one before it has, and none from it on.
     pub removed: Vec<Arc<str>>,
+}
+
+/// A snapshot in a catalog that is not one of those that led to the current one, or that a branch is at: another program
+/// committed it and rolled it back, or committed it to a branch. What it names may be named by any other, too.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub id: i64,
+    /// All files that it names in the table's directory.
+    pub names: HashSet<Arc<str>>,
 }
 
 /// `v12.metadata.json` is 12.
@@ -187,6 +205,70 @@ pub(crate) fn local(dir: &Path, location: &str, path: &str) -> Result<PathBuf> {
 impl Lake {
     pub(crate) fn local(&self, path: &str) -> Result<PathBuf> {
         local(&self.dir, &self.metadata.location, path)
+    }
+
+    /// What kept snapshots name, as metadata call it: lists and manifests, and files of data and positions. Some of it twice.
+    pub(crate) fn names(&self) -> (impl Iterator<Item = &str>, impl Iterator<Item = &str>) {
+        let beside = || self.beside.iter().flat_map(|beside| &beside.names);
+        let of_kept = self.kept.iter().flat_map(|kept| std::iter::once(&kept.list).chain(&kept.last_of));
+        let tell = of_kept.chain(&self.emptied).chain(beside()).map(|path| &**path);
+        let tell = tell.chain(self.manifests.iter().map(|m| m.file.path.as_str()));
+        let hold = self.kept.iter().flat_map(|kept| &kept.removed).chain(beside()).map(|path| &**path);
+        let entries = self.manifests.iter().flat_map(|m| &m.entries);
+        (tell, hold.chain(entries.map(|entry| entry.file.path.as_str())))
+    }
+
+    /// The current snapshot as one beside those that come.
+    pub(crate) fn current_beside(&self, kept: &Kept) -> Beside {
+        let of_manifest = |m: &Arc<Manifest>| -> Vec<Arc<str>> {
+            let entries = m.entries.iter().map(|entry| entry.file.path.as_str());
+            entries.chain([m.file.path.as_str()]).map(Arc::from).collect()
+        };
+        let names = self.manifests.iter().flat_map(of_manifest);
+        let names = names.chain(self.emptied.iter().cloned()).chain([kept.list.clone()]);
+        Beside { id: kept.id, names: names.collect() }
+    }
+
+    /// Removes the garbage, but what readers hold, and tells how many files that are and how large. What is named is none (G1):
+    /// it stays, however it came there, and that is an error.
+    pub(crate) fn remove_garbage(&self, held: &HashSet<PathBuf>, counts: bool) -> Result<(u64, u64)> {
+        let named = self.named_garbage()?;
+        self.garbage.forget(&named);
+        let removed = self.garbage.remove(&self.store, held, counts)?;
+        match named.first() {
+            None => Ok(removed),
+            Some(path) => Err(Error::internal(format!(
+                "G1: {} was to be removed, which a snapshot of the lake names; it stays",
+                path.display()
+            ))),
+        }
+    }
+
+    fn named_garbage(&self) -> Result<Vec<PathBuf>> {
+        // Looked for by their hashes: as a rule they are a handful, and there are many names.
+        let hash = |name: &str| xxhash_rust::xxh3::xxh3_64(name.as_bytes());
+        let (mut garbage, mut has_data) = (Vec::new(), false);
+        for path in self.garbage.paths() {
+            let Ok(inside) = path.strip_prefix(&self.dir) else { continue };
+            has_data |= inside.starts_with("data");
+            garbage.push((hash(&format!("{}/{}", self.metadata.location, inside.display())), path));
+        }
+        if garbage.is_empty() {
+            return Ok(Vec::new());
+        }
+        garbage.sort_unstable();
+        let newest = self.metadata_location();
+        let (tell, hold) = self.names();
+        let log = self.metadata.metadata_log.iter().map(|old| old.metadata_file.as_str());
+        let names = tell.chain(log).chain([newest.as_str()]);
+        let names = names.chain(hold.take(if has_data { usize::MAX } else { 0 }));
+        let mut named = HashSet::new();
+        for name in names {
+            if let Ok(at) = garbage.binary_search_by_key(&hash(name), |(hash, _)| *hash) {
+                named.insert(at);
+            }
+        }
+        Ok(named.into_iter().map(|at| garbage[at].1.clone()).collect())
     }
 
     /// The positions in one file of them.

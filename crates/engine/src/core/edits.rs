@@ -35,8 +35,9 @@ impl Core {
             BackgroundEdit::Derive { table, name, position } => {
                 return self.derive(group, table, name, position);
             }
-            BackgroundEdit::Evict { table, input, output, landed } => {
-                return self.evict(group, table, input, output, &landed);
+            BackgroundEdit::Evict { table, input, output, landed, position, name } => {
+                let newest = self.published(table, name).filter(|newest| !Arc::ptr_eq(newest, &position));
+                return self.evict(group, table, input, output, &landed, newest.map(|newest| (name, newest)));
             }
             BackgroundEdit::Forget { table, segments, floor } => {
                 return Ok(self.forget(group, table, &segments, floor));
@@ -82,7 +83,9 @@ impl Core {
         Ok(committed)
     }
 
-    /// Lets go of a segment's rows, which the lake has. Logged as what it comes to: one segment takes another's place.
+    /// Lets go of a segment's rows, which the lake has. Logged as what it comes to: one segment takes another's place. `newest`
+    /// is what was published since they were compared: they are read there, or files that only older positions need would
+    /// stay for as long as nothing more is published.
     fn evict(
         &mut self,
         group: &mut Group,
@@ -90,6 +93,7 @@ impl Core {
         input: SegmentId,
         output: Arc<table::Segment>,
         landed: &Arc<dyn table::Landed>,
+        newest: Option<(&'static str, Arc<Position>)>,
     ) -> Result<Committed> {
         let meta = output.meta().clone();
         // The only place where rows leave this machine: never before the lake has them durably.
@@ -98,11 +102,16 @@ impl Core {
         let offset = group.frame.commit();
         let lsn = group.lsn(offset);
         let committed = Committed { lsn, ..Committed::default() };
-        let Some(tip) = self.tips.get_mut(&table).filter(|tip| tip.has_segment(input)) else {
+        let before = self.tips.get(&table).filter(|tip| tip.has_segment(input)).map(|tip| tip.snapshot(lsn));
+        let newest = before.as_ref().zip(newest).and_then(|(before, (name, newest))| {
+            let landed = self.landed_at(name, &newest, before);
+            landed.filter(|landed| landed.row() >= meta.last_row)
+        });
+        let landed = newest.as_ref().unwrap_or(landed);
+        let Some((before, tip)) = before.zip(self.tips.get_mut(&table)) else {
             self.retire_segments(table, std::iter::once(output), lsn);
             return Ok(committed);
         };
-        let before = tip.snapshot(lsn);
         // Nothing that ended is dropped: what is deleted stays marked so.
         let kept = table::Kept { after: Lsn(0), floor: None, last_end: lsn, segment: None };
         let id = output.id();
@@ -114,6 +123,19 @@ impl Core {
         self.retire_segments(table, replaced, lsn);
         self.dirty.insert(table);
         Ok(committed)
+    }
+
+    /// Where a position says that rows are read that its table has let go of.
+    fn landed_at(
+        &self,
+        name: &str,
+        position: &Position,
+        table: &table::Snapshot,
+    ) -> Option<Arc<dyn table::Landed>> {
+        let materializers = self.shared.materializers.load();
+        let materializer = || materializers.iter().find(|materializer| materializer.name() == name);
+        let anew = || materializer()?.landed(&position.published, table);
+        position.landed.clone().or_else(anew)
     }
 
     /// Lets go of rows that ended.
@@ -153,7 +175,11 @@ impl Core {
         self.meta.checkpoints.insert((name.to_owned(), table), position.checkpoint.clone());
         self.meta_changed = true;
         self.settle_uniques(group, offset, table, &position)?;
-        if let (Some(landed), Some(tip)) = (&position.landed, self.tips.get_mut(&table)) {
+        // Rows may have left since its step began.
+        let snapshot = self.tips.get(&table).map(|tip| tip.snapshot(group.lsn(offset)));
+        let landed = snapshot.filter(|snapshot| snapshot.has_evicted());
+        let landed = landed.and_then(|snapshot| self.landed_at(name, &position, &snapshot));
+        if let (Some(landed), Some(tip)) = (&landed, self.tips.get_mut(&table)) {
             tip.set_landed(landed);
             self.dirty.insert(table);
         }

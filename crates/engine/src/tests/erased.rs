@@ -135,6 +135,40 @@ fn files_that_a_reader_holds_are_waited_for() {
     assert_eq!(files_with(&machine, "1001/770001"), [] as [PathBuf; 0]);
 }
 
+/// Each that went further took the place of the one under way and began at its beginning: asked often enough, none ended.
+#[test]
+fn whoever_asks_for_more_waits_for_what_is_under_way() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(7);
+    let engine = open(&machine);
+    let lsn = busy(&engine);
+    let held = engine.root();
+    let table = held.table("main.t").unwrap().def().id;
+    let first = engine.erase(table, lsn).unwrap();
+    settle(&engine);
+    let later = delete(&engine, &[2_002]);
+    let second = engine.erase(table, later).unwrap();
+    let last = delete(&engine, &[2_003]);
+    let third = engine.erase(table, last).unwrap();
+    assert!(
+        std::sync::Arc::ptr_eq(&third, &engine.erase(table, later).unwrap()),
+        "the one that waits is joined"
+    );
+    settle(&engine);
+    assert!(first.state().ended.is_none() && third.state().segments_rewritten == 0);
+    drop(held);
+    for _ in 0..20 {
+        machine.clock.advance(Duration::from_secs(2));
+        settle(&engine);
+    }
+    for erasure in [&first, &second, &third] {
+        assert!(erasure.state().ended.unwrap().is_ok());
+    }
+    for gone in ["1001/770001", "2002/770002", "2003/770002"] {
+        assert_eq!(files_with(&machine, gone), [] as [PathBuf; 0], "{gone}");
+    }
+}
+
 #[test]
 fn an_erasure_ends_with_its_table_and_with_the_database() {
     let _limit = testkit::limit(120);

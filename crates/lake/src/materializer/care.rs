@@ -63,7 +63,7 @@ impl Materializer {
         lsn: Lsn,
     ) -> Result<bool> {
         let held = self.shared.cache.1.files();
-        let (files_removed, bytes_removed) = lake.garbage.remove(&lake.store, &held, true)?;
+        let (files_removed, bytes_removed) = lake.remove_garbage(&held, true)?;
         let swept = lake.sweep()?;
         let mut done = Erased {
             files_removed: files_removed + swept.files,

@@ -97,6 +97,14 @@ pub(super) struct Failed {
     pub is_missing: bool,
 }
 
+impl Failed {
+    /// Whether it may have been refused for how the table is by now, and not for who asks, or how often, or by somebody who does
+    /// not know it.
+    pub fn may_be_of_table(&self) -> bool {
+        (400..500).contains(&self.status) && !matches!(self.status, 401 | 403 | 404 | 407 | 421 | 429)
+    }
+}
+
 type Outcome<T> = std::result::Result<T, Failed>;
 
 impl From<Failed> for Error {

@@ -38,6 +38,8 @@ pub(crate) struct Listed {
     pending: Mutex<Option<Pending>>,
     /// The catalog has no such table any more.
     is_gone: AtomicBool,
+    /// A commit after this one was refused, perhaps for what another program did there meanwhile.
+    is_doubted: AtomicBool,
 }
 
 struct Pending {
@@ -60,6 +62,7 @@ impl Listed {
             doubtful,
             pending: Mutex::new(Rank::new(63, "lake pending commit"), None),
             is_gone: AtomicBool::new(false),
+            is_doubted: AtomicBool::new(false),
         }
     }
 
@@ -70,6 +73,10 @@ impl Listed {
 
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
+    }
+
+    pub fn is_doubted(&self) -> bool {
+        self.is_doubted.load(Ordering::Acquire)
     }
 }
 
@@ -151,10 +158,8 @@ fn refuse_foreign(catalog: &Catalog, def: &TableDef, metadata: &Metadata) -> Res
     let who = ["engine-name", "spark.app.id", "trino_query_id"].iter().find_map(|key| said(key));
     let version = said("engine-version").map(|version| format!(" {version}")).unwrap_or_default();
     let who = who.map_or("a program that does not say its name".to_owned(), |who| format!("{who}{version}"));
-    let mut ours = Some(current);
-    while let Some(snapshot) = ours.filter(|s| !s.summary.contains_key(metadata::ROW)) {
-        ours = snapshot.parent_snapshot_id.and_then(|parent| metadata.snapshot(parent));
-    }
+    let mut line = metadata.ancestors(current.snapshot_id);
+    let ours = line.find(|snapshot| snapshot.summary.contains_key(metadata::ROW));
     let cure = match ours {
         Some(ours) => {
             format!("roll it back there to snapshot {}, or drop it and it lands anew", ours.snapshot_id)
@@ -325,6 +330,9 @@ fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
         // It is made anew, and nothing names what was written for this one.
         listed.is_gone.store(true, Ordering::Release);
     }
+    if failed.may_be_of_table() {
+        listed.is_doubted.store(true, Ordering::Release);
+    }
     if !failed.is_certain {
         // Whether it is done is found out before anything else is. One without a snapshot has no files that would be lost.
         *listed.pending.lock() = Some(pending).filter(|_| is_new);
@@ -354,11 +362,28 @@ pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
     if found.current_snapshot_id == pending.lake.snapshot_id() {
         return accept(base, *pending.lake, loaded).map(Some);
     }
+    // A commit to a branch has taken the number of its snapshot: it would be refused whenever it came, and is made anew.
+    if found.last_sequence_number >= pending.lake.metadata.last_sequence_number {
+        return Ok(None);
+    }
     // It is not done; it may be yet. Sent again, one of the two happens and the other one finds the table changed.
     match requirement::check(&pending.changes.requirements, &Table::parse(&loaded.metadata)?) {
         Ok(()) => send(base, pending, true).map(Some),
         Err(_) => Ok(None),
     }
+}
+
+/// Whether a table is in its catalog as it was when it was seen last. To be asked where there is a reason to doubt it: what others do
+/// to branches and tags moves nothing that a commit requires.
+pub(crate) fn is_as_known(lake: &Lake) -> Result<bool> {
+    let Some(listed) = &lake.listed else { return Ok(true) };
+    let Some(found) = listed.catalog.table(&listed.name)? else { return Ok(false) };
+    let is_same = found.metadata_location == listed.metadata_location
+        || canonical::metadata(&found)?.to_bytes()? == lake.metadata.to_bytes()?;
+    if is_same {
+        listed.is_doubted.store(false, Ordering::Release);
+    }
+    Ok(is_same)
 }
 
 /// The lake as it stands after a commit that was carried out.
@@ -372,6 +397,7 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
         && found.location == wanted.location
         && found.current_snapshot_id == wanted.current_snapshot_id
         && ids(&found) == ids(wanted)
+        && found.branches() == wanted.branches()
         && found.position().ok() == Some((lake.row, lake.lsn));
     if !is_same {
         // Loaded anew it is looked at closely.

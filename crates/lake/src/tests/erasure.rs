@@ -46,6 +46,10 @@ fn check(bench: &Bench, lake: &Lake, erased: impl IntoIterator<Item = u64>) {
     assert!(erased.is_empty(), "rows {erased:?} are still in files");
     assert_eq!((lake.metadata.snapshots.len(), lake.deletes.len()), (1, 0));
     assert_eq!(left.len() as u64, lake.rows(), "nothing else lies about");
+    if !lake.is_in_catalog() {
+        let told = bench.files().into_iter().filter(|name| name.ends_with(".metadata.json"));
+        assert_eq!(told.count(), 1, "older metadata files are gone");
+    }
 }
 
 #[test]
@@ -116,6 +120,23 @@ fn old_snapshots_alone_are_enough_to_be_erased() {
     assert_eq!((erased.rows, erased.files_rewritten, erased.snapshots_dropped), (0, 0, 2));
     check(&bench, &bench.lake(), 1..=100);
     bench.land();
+}
+
+/// Where one snapshot was left nothing was done, and older metadata files, which tell what was there, stayed.
+#[test]
+fn older_metadata_files_alone_are_enough_to_be_erased() {
+    let mut bench = Bench::new(plain());
+    bench.keys(0..10);
+    bench.land();
+    let lake = bench.lake();
+    assert_eq!((lake.metadata.snapshots.len(), lake.metadata.metadata_log.len()), (1, 1));
+    let erased = bench.erase().unwrap();
+    assert_eq!((erased.rows, erased.files_rewritten, erased.snapshots_dropped), (0, 0, 0));
+    assert_eq!(erased.files_removed, 2, "{erased:?}");
+    check(&bench, &bench.lake(), []);
+    let version = bench.lake().version;
+    assert_eq!(bench.erase().unwrap(), crate::Erased::default());
+    assert_eq!(bench.lake().version, version);
 }
 
 #[test]

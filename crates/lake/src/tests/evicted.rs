@@ -641,6 +641,92 @@ fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
     assert_eq!(parts(&|| assert_eq!(whole(), table.rows())), 0);
 }
 
+/// An erasure that began before the first rows had left, beside their leaving: whichever of the two was done first, the rows that
+/// left were read at the position before the erasure from then on, whose files nothing let go of while no other row came.
+#[test]
+fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
+    let _limit = testkit::limit(120);
+    for erases_first in [false, true] {
+        for layout in [0, 1] {
+            let machine = SimEnv::new(1);
+            let life = Life::begin(&machine, small()).unwrap();
+            let [def, _] = defs(Hot::Bytes(0), layout, false);
+            life.submit(vec![Op::CreateTable { def, if_absent: true }]);
+            life.settle();
+            let table = || life.engine.root().table(NAMES[0]).unwrap().clone();
+            let (id, batch) = (table().def().id, batch(&mut Rng::new(7), 61));
+            life.submit(vec![Op::Insert { table: NAMES[0].into(), batch, mode: Mode::Append }]);
+            life.settle();
+            let stands = || {
+                let root = life.engine.root();
+                root.derived(crate::NAME, id).map_or(0, |position| position.checkpoint.row.0)
+            };
+            // Nobody hurries it, or the delete would land at once as well.
+            while stands() < 61 {
+                if !life.engine.step(Step::Background) {
+                    machine.clock.advance(Duration::from_secs(31));
+                }
+                life.settle();
+            }
+            let evictions = || life.engine.status().evictions;
+            assert!(table().segments().len() == 1 && evictions() == 0);
+            life.submit(vec![Op::Delete { table: NAMES[0].into(), rows: vec![RowId(5)], must_exist: true }]);
+            life.settle();
+            let told = Arc::new(std::sync::Mutex::new(None));
+            let tell = told.clone();
+            let lsn = table().lsn();
+            let erase = || {
+                let tell = Box::new(move |outcome| *tell.lock().unwrap() = Some(outcome));
+                life.lake.erase(id, lsn, tell);
+                life.engine.hurry(crate::NAME, id);
+            };
+            // Both are made over the state that neither has changed.
+            if erases_first {
+                erase();
+                assert!(life.engine.step(Step::Background));
+                assert_eq!(evictions(), 0);
+                while evictions() == 0 {
+                    assert!(life.engine.step(Step::Background), "nothing leaves");
+                }
+            } else {
+                while evictions() == 0 {
+                    assert!(life.engine.step(Step::Background), "nothing leaves");
+                }
+                erase();
+                assert!(life.engine.step(Step::Background));
+            }
+            assert!(!table().has_evicted() && told.lock().unwrap().is_none());
+            life.settle();
+            assert!(table().has_evicted());
+            for _ in 0..20 {
+                life.rest();
+            }
+            let erased = told.lock().unwrap().take();
+            let erased =
+                erased.unwrap_or_else(|| panic!("it does not end: {erases_first}, {layout}")).unwrap();
+            assert_eq!((erased.rows, erased.files_rewritten), (1, 1), "{erased:?}");
+            let dir = life.lake.dir_of(table().def());
+            let mut ids = BTreeSet::new();
+            for file in machine.disk.files() {
+                let file = file.strip_prefix("/").unwrap().to_owned();
+                let name = file.to_string_lossy();
+                if file.starts_with(&dir) && name.ends_with(".parquet") && !name.ends_with(".deletes.parquet")
+                {
+                    let bytes = machine.disk.contents(&file).unwrap();
+                    crate::row_ids::scan(bytes.into(), None, &mut |_, row| {
+                        ids.insert(row.0);
+                        Ok(())
+                    })
+                    .unwrap();
+                }
+            }
+            assert!(!ids.contains(&5) && ids.len() == 60, "{ids:?}");
+            let all = table().all_columns().clone();
+            assert_eq!(table().scan_from(RowId(1), 100, &all).unwrap().num_rows(), 60);
+        }
+    }
+}
+
 #[test]
 fn rows_in_the_lake_alone_expire_there_too() {
     let _limit = testkit::limit(120);

@@ -1,5 +1,6 @@
 //! The lake in a catalog elsewhere: what is asked of it, and what becomes of answers that are late, lost or wrong.
 
+mod beside;
 mod fake;
 mod faults;
 mod network;

@@ -15,7 +15,7 @@ fn plain() -> Options {
 }
 
 /// Asks for maintenance and steps until it is told how it went.
-fn maintain(bench: &mut Bench) -> Result<Maintained> {
+pub(super) fn maintain(bench: &mut Bench) -> Result<Maintained> {
     let told: Arc<Mutex<Option<Result<Maintained>>>> = Arc::default();
     let tell = told.clone();
     let id = bench.tip.def().id;

@@ -150,6 +150,27 @@ fn a_table_without_a_lake_is_erased_here() {
     assert_eq!(report["local"]["segments_rewritten"], 0, "{report}");
 }
 
+/// What an erasure seals leaves at once, while the lake is written anew: it was read there as it had been before, and the erasure
+/// waited for that for ever.
+#[test]
+fn an_erasure_ends_though_rows_leave_for_the_lake_meanwhile() {
+    let _limit = testkit::limit(240);
+    let running = with_lake("erasure-hot");
+    for nth in 0..3 {
+        let made = format!("CREATE TABLE hot{nth} (n bigint, s text) WITH (hot = '1 kB')");
+        sql(&running, &made);
+        let text = |n| if n == 77 { "Zebediah Secret".to_owned() } else { format!("text {n}") };
+        let rows: Vec<Json> = (0..5_000).map(|n| json!({ "n": n, "s": text(n) })).collect();
+        ok(&running, "POST", &format!("/v1/tables/hot{nth}/rows"), &json!(rows).to_string());
+        ok(&running, "POST", &format!("/v1/tables/hot{nth}/commit"), "");
+        sql(&running, &format!("DELETE FROM hot{nth} WHERE n = 77"));
+        let report = ok(&running, "POST", &format!("/v1/tables/hot{nth}/erase?deadline_ms=60000"), "");
+        assert_eq!(report["lake"]["rows"], 1, "{report}");
+        assert_eq!(sql(&running, &format!("SELECT count(*) FROM hot{nth}"))["rows"], json!([[4_999]]));
+        assert_eq!(files_with(&running, &["lake"], "Zebediah"), [] as [PathBuf; 0], "{nth}");
+    }
+}
+
 #[test]
 fn mistakes_are_told_and_a_deadline_does_not_end_it() {
     let _limit = testkit::limit(240);

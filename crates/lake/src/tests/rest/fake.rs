@@ -51,6 +51,8 @@ struct State {
     /// Fields get other ids when a table is made, and always.
     pub reassigns: bool,
     pub always_reassigns: bool,
+    /// What is answered to a snapshot whose number is taken; 0: 400.
+    pub overtaken: u16,
     endpoints: Option<Vec<String>>,
     /// The token that is taken, if one is needed.
     token: Option<String>,
@@ -114,6 +116,11 @@ impl Fake {
     pub fn reassigns_ids(&self, always: bool) {
         let mut state = self.0.lock().unwrap();
         (state.reassigns, state.always_reassigns) = (true, always);
+    }
+
+    /// What is answered to a snapshot whose sequence number another one has by now: catalogs differ in that.
+    pub fn tells_overtaken(&self, status: u16) {
+        self.0.lock().unwrap().overtaken = status;
     }
 
     pub fn offers(&self, endpoints: &[&str]) {
@@ -314,7 +321,9 @@ impl State {
         }
         let mut change = Change::of(table, 1);
         if let Err(error) = change.apply_all(&updates) {
-            return problem(400, "BadRequestException", error.to_string());
+            let is_overtaken = error.to_string().contains("sequence number") && self.overtaken != 0;
+            let status = if is_overtaken { self.overtaken } else { 400 };
+            return problem(status, "BadRequestException", error.to_string());
         }
         match change.finish(Some(&location)) {
             Ok(None) => self.told(name),

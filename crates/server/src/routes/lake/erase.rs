@@ -82,7 +82,7 @@ pub async fn erase(
                 .hint("leave `lsn` out to erase what was deleted so far")
                 .into());
         }
-        // What came after the table's last change changed nothing of it.
+        // What came after the table's last change changed nothing of it; what background work did to it counts as one.
         lsn => lsn.unwrap_or(found.lsn()).min(found.lsn()),
     };
     let def = found.def().clone();
@@ -244,7 +244,7 @@ async fn elsewhere(
     for of in followers.iter().filter(|of| of.materializer != lake::NAME) {
         all.push(json!({
             "what": format!("index {}", of.materializer),
-            "until": "what it is made of is merged",
+            "until": "what it is made of is merged, or the index is dropped and made again",
         }));
     }
     // Rows that did not fit are kept as they were sent.
