@@ -253,9 +253,7 @@ fn next(shared: &Shared) -> Option<Task> {
             What::Manifest | What::Preallocate => true,
         });
     }
-    if background.preallocate && background.may(What::Preallocate, now) {
-        background.preallocate = false;
-        background.begin(What::Preallocate);
+    if begins_file(shared, &mut background, now) {
         return Some(Task::Preallocate);
     }
     if shared.write_error.load().is_none() {
@@ -427,13 +425,7 @@ fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
 
 fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
     match task {
-        Task::Preallocate => {
-            let under = Under::way(shared, What::Preallocate);
-            let result = shared.preallocator.prepare();
-            // A failure is told again by the writer that finds no file; each rotation asks anew.
-            under.end(false);
-            result
-        }
+        Task::Preallocate => prepare_file(shared),
         Task::Seal { snapshot } => {
             let under = Under::way(shared, What::Table(snapshot.def().id));
             match seal(shared, &snapshot, snapshot.next_row()) {
@@ -634,7 +626,7 @@ pub(crate) fn compact(
     Ok(BackgroundEdit::Compact { table: def.id, inputs: inputs.to_vec(), output, kept })
 }
 
-/// Counts background bytes and ends the work when the database closes.
+/// Counts background bytes, makes way for a file of the log, and ends the work when the database closes.
 pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<> {
     let shared = shared.clone();
     move |bytes| {
@@ -642,8 +634,34 @@ pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<
         if shared.closing.load(Ordering::Acquire) {
             return Err(Error::new(Kind::Closed, "the database is closing"));
         }
+        // Long work makes way for it: a log that finds no file ready makes one itself, and all who write wait for that.
+        if shared.wants_file.load(Ordering::Relaxed) {
+            let begins = begins_file(&shared, &mut shared.background.lock(), shared.env.clock.monotonic());
+            if begins {
+                // What failed is told again by the writer that finds no file.
+                let _ = prepare_file(&shared);
+            }
+        }
         Ok(())
     }
+}
+
+/// Whether a file of the log is to be prepared; then it has begun.
+fn begins_file(shared: &Shared, background: &mut Background, now: Duration) -> bool {
+    if !shared.wants_file.load(Ordering::Relaxed) || !background.may(What::Preallocate, now) {
+        return false;
+    }
+    shared.wants_file.store(false, Ordering::Relaxed);
+    background.begin(What::Preallocate);
+    true
+}
+
+fn prepare_file(shared: &Arc<Shared>) -> Result<()> {
+    let under = Under::way(shared, What::Preallocate);
+    let result = shared.preallocator.prepare();
+    // A failure is told again by the writer that finds no file; each rotation asks anew.
+    under.end(false);
+    result
 }
 
 /// The directory of a table's segments, durable by name.

@@ -299,7 +299,7 @@ impl Core {
         if let Some(archive) = &self.shared.archive {
             archive.hurry();
         }
-        self.shared.background.lock().preallocate = true;
+        self.shared.wants_file.store(true, Ordering::Relaxed);
         self.shared.wake_background();
     }
 

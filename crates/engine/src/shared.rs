@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub archive: Option<Archive>,
     /// Who waits for a commit.
     pub arrivals: Arrivals,
+    /// The log went on in a new file, or was opened: another one should be ready when that one is full.
+    pub wants_file: AtomicBool,
     /// What the newest trim was asked for.
     pub trimmed_below: AtomicU64,
     /// Held while a manifest is written: one at a time, each newer than the last.
@@ -98,7 +100,6 @@ pub(crate) struct Background {
     pub manifest_running: bool,
     /// Log bytes written when the newest manifest was made.
     pub manifest_log_bytes: u64,
-    pub preallocate: bool,
     pub preallocating: bool,
     /// Pool threads inside this database.
     pub active: usize,
@@ -263,11 +264,8 @@ impl Shared {
         archive: Option<Archive>,
     ) -> Self {
         let inbox = Inbox::new(options.inbox_len_max, options.inbox_bytes_max);
-        let background = Background {
-            compactable: root.tables().map(|t| t.def().id).collect(),
-            preallocate: true,
-            ..Background::default()
-        };
+        let background =
+            Background { compactable: root.tables().map(|t| t.def().id).collect(), ..Background::default() };
         let counters = Counters::default();
         counters.head_bytes.set(root.tables().map(|t| t.head_bytes()).sum());
         Shared {
@@ -293,6 +291,7 @@ impl Shared {
             notes: ArcSwap::default(),
             archive,
             arrivals: Arrivals::default(),
+            wants_file: AtomicBool::new(true),
             trimmed_below: AtomicU64::new(0),
             manifest_writing: Mutex::new(vfs::Rank::new(46, "engine manifest"), ()),
             transactions: Registry::default(),

@@ -96,3 +96,39 @@ fn nothing_is_merged_while_seals_are_behind() {
     }
     assert!(segments() < 5 && merges() > 0, "{} segments", segments());
 }
+
+/// While all background threads sealed, merged or landed, the log ran out of files and made one itself, with every writer
+/// waiting for a tenth of a second and more.
+#[test]
+fn long_work_makes_way_for_a_file_of_the_log() {
+    let machine = sim::SimEnv::new(3);
+    let log = commitlog::Options { file_bytes: 16 << 10, spare_files: 2, ..commitlog::Options::default() };
+    let options = Options { log, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+    let shared = engine.shared_weak().upgrade().unwrap();
+    let spares = || {
+        let is_spare = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "spare");
+        machine.disk.files().iter().filter(|path| is_spare(path)).count()
+    };
+    let mut tick = tick(&shared);
+    tick(1).unwrap();
+    assert_eq!(spares(), 2, "those of the beginning");
+    let mut def = TableDef::new(TableId(0), "main.t");
+    def.add_column("x", &DataType::Int64, true, None).unwrap();
+    let mut create = Some(Op::CreateTable { def, if_absent: false });
+    while spares() == 2 {
+        let values: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..500));
+        let batch = arrow::array::RecordBatch::try_from_iter([("x", values)]).unwrap();
+        let insert = Op::Insert { table: "t".into(), batch, mode: Mode::Append };
+        let ops = create.take().into_iter().chain([insert]).collect();
+        engine.submit(&Principal::local(), Transaction::new(ops), |result| {
+            assert!(result.is_ok(), "{result:?}");
+        });
+        engine.step(Step::Commit);
+        engine.step(Step::Sync);
+    }
+    assert_eq!(spares(), 1, "the log went on in one");
+    tick(1).unwrap();
+    assert_eq!(spares(), 2);
+    assert!(!shared.background.lock().is_running(What::Preallocate));
+}
