@@ -1,5 +1,7 @@
 //! Rows that have left their table's own segments: whatever is asked, they answer as rows do that never left.
 
+mod lying;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +15,8 @@ use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::Int64Type;
 use engine::{Engine, Mode, NewColumn, Op, Step, Transaction};
 use sim::{Rng, SimEnv};
-use table::materializer::{
-    Budget, Checkpoint, Materializer as Derives, Place, Position, Progress, Published,
-};
-use table::{Found, Landed, Snapshot, Stretch, Zone};
+use table::materializer::Materializer as Derives;
+use table::{Landed, Snapshot};
 use types::{Change, ColumnId, DataType, Hot, Kind, Lsn, Principal, Result, RowId, TableDef, TableId, Value};
 
 use super::remote::{Flaky, options_in};
@@ -417,142 +417,6 @@ fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
         let [table, kept] = life.tables().unwrap();
         assert!(!table.is_live(RowId(3)).unwrap());
         compare(&table, &kept, &mut rng).unwrap();
-    }
-}
-
-/// What a lake says of itself is not believed: what cannot be read there, or is otherwise there, stays.
-#[test]
-fn a_segment_stays_whose_rows_the_lake_does_not_have_as_they_are() {
-    let _limit = testkit::limit(120);
-    for lie in [Lie::MissesARow, Lie::HasAnother, Lie::HasOneTwice, Lie::Fails] {
-        let machine = SimEnv::new(1);
-        let mut options = engine::Options { seal_rows: 60, log_files_max: 3, ..engine::Options::default() };
-        options.log.file_bytes = 24 << 10;
-        let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
-        let lake = materializer(small());
-        engine.register(Arc::new(Liar { lake: lake.clone(), lie })).unwrap();
-        let life = Life { machine: &machine, engine, lake, held: Vec::new() };
-        let create = |def| Op::CreateTable { def, if_absent: true };
-        life.submit(defs(Hot::Bytes(0), 0, false).map(create).to_vec());
-        for _ in 0..4 {
-            let rows = batch(&mut Rng::new(7), 61);
-            life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
-            life.rest();
-        }
-        let [table, kept] = life.tables().unwrap();
-        assert!(!table.has_evicted(), "{lie:?}: {:?}", table.evicted());
-        assert!(life.engine.status().background_errors > 0, "{lie:?} was met");
-        compare(&table, &kept, &mut Rng::new(1)).unwrap();
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Lie {
-    MissesARow,
-    HasAnother,
-    HasOneTwice,
-    Fails,
-}
-
-/// A lake that says of itself more than is true.
-struct Liar {
-    lake: Arc<Materializer>,
-    lie: Lie,
-}
-
-#[derive(Debug)]
-struct Lying(Arc<dyn Landed>, Lie);
-
-impl Landed for Lying {
-    fn row(&self) -> RowId {
-        self.0.row()
-    }
-
-    fn place(&self) -> String {
-        self.0.place()
-    }
-
-    fn stretches(&self, last: RowId) -> Vec<Stretch> {
-        self.0.stretches(last)
-    }
-
-    fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone> {
-        self.0.zone(stretch, column, data_type)
-    }
-
-    fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool {
-        self.0.lacks(stretch, column, value)
-    }
-
-    fn look(&self, stretch: &Stretch) -> Result<()> {
-        self.0.look(stretch)
-    }
-
-    fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, arrow::datatypes::DataType)]) -> Result<Found> {
-        self.0.read(stretch, wanted)
-    }
-
-    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, arrow::datatypes::DataType)]) -> Result<Vec<Found>> {
-        let mut found = self.0.fetch(rows, wanted)?;
-        let Some(last) = found.last_mut() else { return Ok(found) };
-        let one = |found: &Found, from: usize, len: usize| Found {
-            row_ids: found.row_ids.slice(from, len),
-            columns: found.columns.iter().map(|c| c.as_ref().map(|c| c.slice(from, len))).collect(),
-        };
-        let count = last.row_ids.len();
-        match self.1 {
-            Lie::MissesARow => *last = one(last, 0, count - 1),
-            Lie::HasOneTwice => {
-                let twice = one(last, 0, 1);
-                found.push(twice);
-            }
-            Lie::HasAnother => {
-                let at = wanted.iter().position(|(_, arrow)| *arrow == arrow::datatypes::DataType::Int64);
-                last.columns[at.unwrap()] = Some(Arc::new(Int64Array::from(vec![99; count])));
-            }
-            Lie::Fails => return Err(types::Error::damaged("a data file cannot be read")),
-        }
-        Ok(found)
-    }
-}
-
-impl Derives for Liar {
-    fn name(&self) -> &'static str {
-        Derives::name(&*self.lake)
-    }
-
-    fn follows(&self, def: &TableDef) -> bool {
-        self.lake.follows(def)
-    }
-
-    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
-        self.lake.open(place, table, checkpoint)
-    }
-
-    fn step(
-        &self,
-        place: &Place,
-        table: &Arc<Snapshot>,
-        from: Option<&Arc<Position>>,
-        budget: &mut Budget<'_>,
-    ) -> Result<Progress> {
-        Derives::step(&*self.lake, place, table, from, budget)
-    }
-
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
-        self.lake.clean(place, newest)
-    }
-
-    fn dropped(&self, place: &Place) -> Result<()> {
-        self.lake.dropped(place)
-    }
-
-    fn lands(&self) -> bool {
-        true
-    }
-
-    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
-        Some(Arc::new(Lying(self.lake.landed(published, table)?, self.lie)))
     }
 }
 
