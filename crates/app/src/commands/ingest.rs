@@ -20,8 +20,8 @@ use crate::units::{counted, grouped};
     long_about = "Read files into a table. What a file holds is told by its content: NDJSON, one JSON array, CSV, Parquet, \
                   or a web server's log; gzip and zstd are unpacked. The table is named after the file unless --table \
                   names one, and is made if it is missing.\n\nAn interrupted run goes on where it stopped when the same \
-                  command is given again, and a file that grew is read from where it ended; --again starts over. \
-                  Standard input, and a server named by --url, always start over.",
+                  command is given again, and a file that grew is read from where it ended (of Parquet, one that \
+                  changed is refused); --again starts over. Standard input, and a server named by --url, always start over.",
     after_help = "Examples:\n  polynya ingest access.log\n  polynya ingest events.ndjson.gz more.ndjson --table events\n  \
                   polynya ingest people.csv --column zip:string --column born:date\n  \
                   zcat old/*.gz | polynya ingest - --table access --format access-log"

@@ -6,24 +6,12 @@ use std::time::Duration;
 use sim::SimEnv;
 use types::{Kind, Lsn, Principal, RowId};
 
-use super::support::{batch, by_id, keyed};
-use crate::{Engine, Erasing, Mode, Op, Options, Step, Transaction};
+use super::support::{batch, by_id, commit, keyed, settle};
+use crate::{Engine, Erasing, Mode, Op, Options, Step};
 
 fn open(machine: &SimEnv) -> Engine {
     let options = Options { seal_rows: 100, ..Options::default() };
     Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap()
-}
-
-fn settle(engine: &Engine) {
-    while engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background) {}
-}
-
-fn commit(engine: &Engine, op: Op) -> Lsn {
-    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
-        result.unwrap();
-    });
-    settle(engine);
-    engine.root().lsn()
 }
 
 fn upsert(rows: &[(i64, i64)]) -> Op {

@@ -7,23 +7,11 @@ use sim::{Rng, SimEnv};
 use types::{Kind, Lsn, Principal};
 
 use super::simulated::{self, State, lives_with};
-use super::support::{batch, by_id, contents, keyed};
-use crate::{Engine, Mode, Op, Options, Step, Transaction};
+use super::support::{batch, by_id, commit, contents, keyed, settle};
+use crate::{Engine, Mode, Op, Options};
 
 fn open(machine: &SimEnv, options: Options) -> Engine {
     Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap()
-}
-
-fn settle(engine: &Engine) {
-    while engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background) {}
-}
-
-fn commit(engine: &Engine, op: Op) -> Lsn {
-    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
-        result.unwrap();
-    });
-    settle(engine);
-    engine.root().lsn()
 }
 
 /// Rows that are written and changed over and over, sealed and merged in between.

@@ -1,10 +1,12 @@
-//! What the engine's tests share: small batches, and a table as a map.
+//! What the engine's tests share: small batches, a table as a map, and steps to the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use types::{DataType, RowId, TableDef, TableId, Value};
+use types::{DataType, Lsn, Principal, RowId, TableDef, TableId, Value};
+
+use crate::{Engine, Op, Step, Transaction};
 
 /// A keyed table `(id int64 primary key, v int64, s string)`.
 pub fn keyed(name: &str) -> TableDef {
@@ -65,4 +67,18 @@ pub fn contents(snapshot: &table::Snapshot) -> BTreeMap<RowId, (i64, i64)> {
 /// The same as `id → v`.
 pub fn by_id(snapshot: &table::Snapshot) -> BTreeMap<i64, i64> {
     contents(snapshot).into_values().collect()
+}
+
+/// Does everything that there is to do.
+pub fn settle(engine: &Engine) {
+    while engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background) {}
+}
+
+/// Commits one operation, and does all that follows from it.
+pub fn commit(engine: &Engine, op: Op) -> Lsn {
+    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+        result.unwrap();
+    });
+    settle(engine);
+    engine.root().lsn()
 }

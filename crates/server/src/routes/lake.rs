@@ -32,6 +32,11 @@ struct Asked {
 const DEADLINE: Duration = Duration::from_secs(60);
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
+/// How long an answer is waited for.
+fn deadline(asked_ms: Option<u64>) -> Result<Duration> {
+    Ok(asked::deadline(asked_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX))
+}
+
 /// Lands what the table has now, and answers once it is there.
 pub async fn commit(
     State(app): State<Shared>,
@@ -40,7 +45,7 @@ pub async fn commit(
     request: Request<Body>,
 ) -> Result<Response> {
     let asked: Asked = asked::query(request.uri())?;
-    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
+    let deadline = deadline(asked.deadline_ms)?;
     let wanted = app.engine.view(&principal)?.table(&table)?;
     let short = name::short_table_name(&wanted.def().name).to_owned();
     check_followed(&app, &wanted)?;

@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use types::{Error, Kind, Lsn, Principal, Scope, TableDef, TableId, name};
 use vfs::{Mutex, Rank};
 
-use super::{DEADLINE_MAX, standing, told};
+use super::{deadline, standing, told};
 use crate::app::Shared;
 use crate::asked;
 use crate::failure::Result;
@@ -60,8 +60,6 @@ struct Asked {
     deadline_ms: Option<u64>,
 }
 
-/// Unless it is said how long.
-const DEADLINE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -73,7 +71,7 @@ pub async fn erase(
     request: Request<Body>,
 ) -> Result<Response> {
     let asked: Asked = asked::query(request.uri())?;
-    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
+    let deadline = deadline(asked.deadline_ms)?;
     let view = app.engine.view(&principal)?;
     let found = view.table(&table)?;
     let lsn = match asked.lsn.map(Lsn) {

@@ -8,25 +8,15 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::Request;
 use lake::{Extent, Maintained};
-use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 use types::{Error, Kind, Principal, name};
 
-use super::{DEADLINE_MAX, check_followed, told};
+use super::{Asked, check_followed, deadline, told};
 use crate::app::Shared;
 use crate::asked;
 use crate::failure::Result;
 use crate::routes::json;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Asked {
-    deadline_ms: Option<u64>,
-}
-
-/// Unless it is said how long.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Makes a table's lake as small as it can be without losing a kept snapshot, and answers what was done.
 pub async fn maintain(
@@ -36,7 +26,7 @@ pub async fn maintain(
     request: Request<Body>,
 ) -> Result<Response> {
     let asked: Asked = asked::query(request.uri())?;
-    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX);
+    let deadline = deadline(asked.deadline_ms)?;
     let found = app.engine.view(&principal)?.table(&table)?;
     check_followed(&app, &found)?;
     let Some(materializer) = app.options.lake.clone() else {
