@@ -13,10 +13,24 @@ fi
 # A test holds 10,000 connections.
 ulimit -n "$(ulimit -Hn)"
 
+# All of them; what failed is told once more at the end, where it is found.
+rust_tests() {
+    local log failed=0
+    log=$(mktemp)
+    cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --quiet --no-fail-fast 2>&1 |
+        tee "$log" || failed=1
+    if [ "$failed" = 1 ]; then
+        say "== what failed"
+        grep -E "^---- .* stdout ----|panicked at|exceeded its limit|\(signal: |^    \`-p " -A 1 "$log" | cut -c 1-400 || true
+    fi
+    rm -f "$log"
+    return "$failed"
+}
+
 browser=$(scripts/browser.sh)
 lake=$(scripts/lake.sh)
 phase "build" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --no-run --quiet
-phase "tests" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --quiet --no-fail-fast
+phase "tests" rust_tests
 export POLYNYA_BIN="$target/debug/polynya"
 if [[ "$browser" = ready\ * ]]; then
     export CHROMIUM=${browser#ready }

@@ -136,11 +136,7 @@ fn a_feed_of_a_partition_tells_its_rows_and_all_deletes() {
         let mut client = running.client();
         client.head("GET", path, &[]);
         assert_eq!(client.answer_head().status, 200);
-        let mut text = String::new();
-        while !text.contains(&format!("id: {lsn}\n")) {
-            text += &String::from_utf8(client.chunk().unwrap()).unwrap();
-        }
-        text
+        client.events_until(lsn)
     };
     let told = follow("/v1/tables/t/tail?after=0&partition=country=fr", lsn);
     let rows: Vec<Json> =

@@ -358,10 +358,7 @@ fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
     let mut client = running.client();
     client.head("GET", "/v1/tables/t/tail?after=0", &[]);
     assert_eq!(client.answer_head().status, 200);
-    let (mut text, end) = (String::new(), format!("id: {lsn}\n"));
-    while !text.contains(&end) {
-        text += &String::from_utf8(client.chunk().unwrap()).unwrap();
-    }
+    let text = client.events_until(lsn);
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("data: "));
     let all = (1..=ROWS).all(|n| serde_json::from_str::<Json>(rows.next().unwrap()).unwrap()["n"] == n);
     assert!(all && rows.next().is_none());

@@ -252,6 +252,17 @@ impl Client {
         (size > 0).then_some(chunk)
     }
 
+    /// A change feed up to an event that it may be resumed behind, with an lsn or later: background work takes lsns too.
+    pub fn events_until(&mut self, lsn: u64) -> String {
+        let mut text = String::new();
+        let is_told =
+            |line: &str| line.strip_prefix("id: ").is_some_and(|id| id.parse::<u64>().unwrap() >= lsn);
+        while !(text.ends_with("\n\n") && text.lines().any(is_told)) {
+            text += std::str::from_utf8(&self.chunk().expect("the feed goes on")).unwrap();
+        }
+        text
+    }
+
     /// Whether the server closed the connection: nothing more comes.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
