@@ -58,6 +58,7 @@ seeds=$((seeds / 4)) phase "$((seeds / 4)) seeds: table, against a model" run_se
 phase "package" scripts/package.sh
 phase "comparison: lint" cargo clippy --locked --quiet -p polynya-compare --all-targets -- -D warnings
 phase "comparison: tests" cargo test --locked --quiet -p polynya-compare
+phase "decoders of JSON" cargo test --locked --quiet -p polynya-compare --no-default-features --features decoders
 phase "Python package: lint" cargo clippy --locked --quiet -p polynya-python -- -D warnings
 phase "Python package" scripts/python.sh
 phase "20,000 statements: SQL, against SQLite" cargo run --locked --quiet -p polynya-compare -- queries --seeds 100

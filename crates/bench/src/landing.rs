@@ -45,8 +45,9 @@ const TABLE: &str = "bench_events";
 const EVENT_BYTES: f64 = 115.0;
 const SEAL_BYTES: f64 = 48.0 * 1_048_576.0;
 const QUIET_STRETCH_MAX: Duration = Duration::from_secs(3);
-/// In a segment and in a Parquet file, and a part of both once more while neighbours are merged.
-const EVENT_BYTES_ON_DISK: f64 = 250.0;
+/// In segments, and in files of the lake; a part of both twice while neighbours are merged.
+const EVENT_BYTES_IN_SEGMENTS: f64 = 125.0;
+const EVENT_BYTES_IN_LAKE: f64 = 125.0;
 const DISK_BYTES_LEFT: u64 = 1 << 30;
 /// The lake and the background work may take so long after the load.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -65,6 +66,8 @@ pub struct Options {
     pub batch: usize,
     pub seed: u64,
     pub pool_events: usize,
+    /// How much of the table stays in segments; what is older is in the lake alone. `None`: all stays.
+    pub hot_bytes: Option<u64>,
     /// Leaves the directory, for other readers of the lake.
     pub keep: bool,
 }
@@ -81,6 +84,7 @@ impl Options {
             batch: 100,
             seed: 1,
             pool_events: 102_400,
+            hot_bytes: None,
             keep: false,
         }
     }
@@ -97,7 +101,10 @@ impl Options {
 
     fn bytes_needed(&self) -> u64 {
         let events = self.rate * (self.measure + self.warm).as_secs_f64();
-        (events * EVENT_BYTES_ON_DISK) as u64 + 2 * DISK_BYTES_LEFT
+        // While rows leave, as many again may wait for it.
+        let hot_max = self.hot_bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
+        let segments = ((events * EVENT_BYTES_IN_SEGMENTS) as u64).min(hot_max);
+        segments.saturating_add((events * EVENT_BYTES_IN_LAKE) as u64).saturating_add(2 * DISK_BYTES_LEFT)
     }
 }
 
@@ -118,6 +125,9 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     report.set("quiet", format!("{:?} in stretches of {:?}", options.quiet, options.stretch()));
     report.set("connections", options.connections);
     report.set("batch", options.batch);
+    if let Some(bytes) = options.hot_bytes {
+        report.set("hot", format!("{} MiB, what is older is in the lake alone", bytes >> 20));
+    }
     report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
     let mut child = options.child.clone();
     child.alone = true;
@@ -152,8 +162,9 @@ fn check_room(options: &Options) -> Result<()> {
         options.child.root.display(),
         gib(free)
     );
-    Err(Error::new(Kind::DiskFull, message)
-        .hint("free some, name another disk with --root, or take a shorter --measure"))
+    Err(Error::new(Kind::DiskFull, message).hint(
+        "free some, name another disk with --root, let rows leave with --hot, or take a shorter --measure",
+    ))
 }
 
 fn free_bytes(root: &Path) -> Result<u64> {
@@ -231,9 +242,12 @@ fn load(
     Load::new(target, timing).stream(stream).interrupt(interrupt).run(table)
 }
 
-fn make(client: &mut Client, table: &str) -> Result<()> {
+fn make(client: &mut Client, table: &str, hot_bytes: Option<u64>) -> Result<()> {
     let column = |name: &str, data_type: &str| json!({ "name": name, "type": data_type });
-    let definition = json!({ "columns": [column("payload", "string"), column("timestamp_ms", "int64")] });
+    let mut definition = json!({ "columns": [column("payload", "string"), column("timestamp_ms", "int64")] });
+    if let Some(bytes) = hot_bytes {
+        definition["retention"] = json!({ "hot": { "bytes": bytes } });
+    }
     wire::recreate(client, table, &definition)
 }
 
@@ -258,7 +272,7 @@ fn quiet(
     progress(&format!("quiet: {} events/s, stretches of {:?}", thousands(options.rate), timing.measure));
     while measured < options.quiet {
         let table = format!("quiet_{round}");
-        make(&mut client, &table)?;
+        make(&mut client, &table, None)?;
         let run =
             load(options, &target, pool, &table, timing, &Acknowledged::default(), &AtomicBool::new(false))?;
         if let Some(why) = run.failures.first() {
@@ -297,7 +311,7 @@ fn steady(
     let mut server = home.start()?;
     let (target, pid) = (server.target().clone(), server.pid());
     let mut client = Client::new(&target).timeout(PATIENCE + Duration::from_secs(20));
-    make(&mut client, TABLE)?;
+    make(&mut client, TABLE, options.hot_bytes)?;
     progress(&format!("{} events/s for {:?}, the lake on", thousands(options.rate), options.measure));
     let timing = Timing { warm: options.warm, measure: options.measure, ..Timing::default() };
     let (acknowledged, full) = (Acknowledged::default(), AtomicBool::new(false));
@@ -445,5 +459,13 @@ mod tests {
         let error = run(&options, &mut |_| {}).expect_err("nobody has that much");
         assert_eq!(error.kind(), Kind::DiskFull);
         assert!(error.message().contains("GiB free"), "{error}");
+    }
+
+    #[test]
+    fn rows_that_leave_take_no_room_in_segments() {
+        let needed =
+            |hot_bytes| Options { hot_bytes, ..Options::new(child::Options::new("polynya")) }.bytes_needed();
+        let (all, some, huge) = (needed(None), needed(Some(1 << 30)), needed(Some(u64::MAX)));
+        assert!(some < all * 6 / 10 && huge == all, "{some} {all} {huge}");
     }
 }

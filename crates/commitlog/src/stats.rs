@@ -68,7 +68,7 @@ pub struct Stats {
     pub rotations: u64,
     /// Log files in use, spares and those kept for an archive excluded.
     pub files: u64,
-    /// The last lsn of the oldest file, if another follows it; else 0.
+    /// The last lsn of the oldest file that is not kept for an archive alone, if another follows it; else 0.
     pub oldest_file_lsn: Lsn,
     /// Whether the disk had no room for another file the last time one was to be made.
     pub no_room: bool,
@@ -119,7 +119,8 @@ impl Counters {
     /// Which files are in use.
     pub(crate) fn files(&self, files: &[Entry]) {
         self.files.store(files.len() as u64, Ordering::Relaxed);
-        let oldest = files.split_last().and_then(|(_, older)| older.first());
+        let for_archive = self.archive_files.load(Ordering::Relaxed) as usize;
+        let oldest = files.split_last().and_then(|(_, older)| older.get(for_archive));
         self.oldest_file_lsn.store(oldest.map_or(0, |entry| entry.last_lsn.0), Ordering::Relaxed);
     }
 

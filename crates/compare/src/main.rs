@@ -2,13 +2,13 @@
 //!
 //! - `tables` and `freeze`: the workloads of `polynya bench`, all databases in turns within one run, answers compared.
 //! - `queries`: generated SQL whose answers must be SQLite's.
-//! - `json`: a body of events into Arrow arrays, beside simd-json, sonic-rs, arrow-json and serde_json.
+//!
+//! `bin/decoders.rs` is another program: our decoder of JSON beside others. It is built without what this one needs.
 //!
 //! Never shipped, and no default member of the workspace: `cargo run --release -p polynya-compare -- tables`.
 
 #![forbid(unsafe_code)]
 
-mod json;
 #[cfg(feature = "motedb")]
 mod mote;
 mod queries;
@@ -61,8 +61,6 @@ enum What {
     },
     /// Generated SQL: Polynya's answers against SQLite's
     Queries(queries::Options),
-    /// JSON into Arrow arrays: our decoder beside others
-    Json(json::Options),
 }
 
 #[derive(Args)]
@@ -132,7 +130,6 @@ fn run(what: What) -> Result<ExitCode> {
             Ok(print(&measuring, &report))
         }
         What::Queries(options) => queries::run(&options, progress),
-        What::Json(options) => json::run(&options),
     }
 }
 

@@ -235,7 +235,7 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(task.what());
             return Some(Task::Derive(task));
         }
-        if let Some((erasure, next)) = erase::next(&root, &mut background, now) {
+        if let Some((erasure, next)) = erase::next(shared, &root, &mut background, now) {
             background.begin(match &next {
                 erase::Next::Forget(task) => task.what(),
                 erase::Next::Seal(table) => What::Table(table.def().id),
@@ -301,6 +301,13 @@ fn sealable(
     let log = shared.syncer.stats();
     let holds_room = log.no_room && log.files > 1;
     if log.files <= options.log_files_max && !holds_room {
+        return None;
+    }
+    // A file that no head holds goes with a manifest. As long as that is being written, whatever came since would be sealed
+    // again and again, in segments of a few rows.
+    let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
+    let is_held = log.oldest_file_lsn >= Manifest::replay_from(root);
+    if !is_held && (log.oldest_file_lsn >= asked || background.is_running(What::Manifest)) {
         return None;
     }
     idle().min_by_key(|t| t.head_first_lsn()).cloned()

@@ -187,8 +187,15 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
                 position.landed = task.materializer.landed(&position.published, &task.snapshot);
             }
             let position = Arc::new(position);
+            let mut background = shared.background.lock();
+            let was_urgent = is_all(shared, &task, &position) && background.urgent.remove(&pair);
+            drop(background);
             let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
-            let under = background::publish(shared, edit, under)?;
+            let under = background::publish(shared, edit, under).inspect_err(|_| {
+                if was_urgent {
+                    shared.background.lock().urgent.insert(pair);
+                }
+            })?;
             // Published by now: a lag that writers are slowed by is measured against what readers have.
             shared.note_step(&*task.materializer, &task.snapshot, task.from.position(), Some(&position));
             let mut background = shared.background.lock();
@@ -232,6 +239,14 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             Err(error)
         }
     }
+}
+
+/// Whether a position has all of its table as it is now. Under the lock of the background: whoever was in a hurry by then waits
+/// for nothing more once it is published, and what is written later is in none.
+fn is_all(shared: &Shared, task: &Task, position: &Position) -> bool {
+    let root = shared.root.load();
+    let table = root.tables().find(|table| table.def().id == task.snapshot.def().id);
+    table.is_some_and(|now| now.lsn() <= position.checkpoint.lsn && !lacks_rows(position, now))
 }
 
 fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {

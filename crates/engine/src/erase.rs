@@ -2,7 +2,8 @@
 //!
 //! A delete alone leaves the row where it is until its segment is merged, and then for as long as the past is kept. An
 //! erasure lets the table forget its past up to a commit, seals a head that holds rows which ended, writes every segment anew
-//! that holds one, and waits until the files of what was replaced are removed. What was written to the log stays there until
+//! that holds one, has what is derived of it here (indexes) do the same, and waits until the files of what was replaced are
+//! removed. What was written to the log stays there until
 //! its files are used again; that, its archive and backups are nothing that this reaches.
 //!
 //! Each stage begins when nothing else is at work on the table's segments, and under the lock that says so: what a seal or a
@@ -45,6 +46,8 @@ pub struct Erasing {
     pub bytes_removed: u64,
     /// Replaced segments whose files are not removed yet.
     pub segments_held: u64,
+    /// Materializers whose files may hold such rows still: [`table::materializer::Materializer::expunge`].
+    pub indexes_left: Vec<&'static str>,
     /// Why its last piece of work failed; it is tried again.
     pub error: Option<Error>,
     /// Nothing is left to be done; or why it cannot be.
@@ -66,6 +69,8 @@ enum Stage {
     Seal,
     /// `None`: which they are is not known yet.
     Rewrite(Option<BTreeSet<SegmentId>>),
+    /// Whether the materializers were asked.
+    Expunge(bool),
     /// What was replaced up to this lsn.
     Remove(Lsn),
 }
@@ -101,7 +106,14 @@ impl Erasure {
     }
 
     /// What is due, if nobody else is at work on the table's segments. Called under the lock of the background.
-    fn next(&self, root: &Root, table: &Arc<Snapshot>, background: &Background) -> Option<Next> {
+    fn next(
+        &self,
+        shared: &Shared,
+        root: &Root,
+        table: &Arc<Snapshot>,
+        background: &mut Background,
+    ) -> Option<Next> {
+        let id = table.def().id;
         let mut guard = self.state.lock();
         let State { told, stage, .. } = &mut *guard;
         loop {
@@ -131,10 +143,29 @@ impl Erasure {
                     if let Some(segment) = found {
                         return Some(Next::Rewrite(table.clone(), segment));
                     }
+                    *stage = Stage::Expunge(false);
+                }
+                Stage::Expunge(asked) => {
+                    let all = shared.materializers.load();
+                    let all = all.iter().filter(|materializer| materializer.follows(table.def()));
+                    if !*asked {
+                        *asked = true;
+                        let left = all.filter(|materializer| materializer.expunge(id, self.lsn));
+                        told.indexes_left = left.map(|materializer| materializer.name()).collect();
+                        for name in &told.indexes_left {
+                            background.pauses.remove(&(id, *name));
+                        }
+                        continue;
+                    }
+                    let at_it = all.filter(|materializer| materializer.is_asked(table.def()));
+                    let at_it: Vec<_> = at_it.map(|materializer| materializer.name()).collect();
+                    told.indexes_left.retain(|name| at_it.contains(name));
+                    if !told.indexes_left.is_empty() {
+                        return None;
+                    }
                     *stage = Stage::Remove(root.lsn());
                 }
                 Stage::Remove(since) => {
-                    let id = table.def().id;
                     let held = background.obsolete.iter().filter(|o| o.table == id && o.since <= *since);
                     let removing = background.removing.iter().filter(|(table, _)| *table == id);
                     told.segments_held = (held.count() + removing.count()) as u64;
@@ -223,7 +254,12 @@ impl Engine {
 }
 
 /// The next piece of an erasure, and whose it is. Ends those that are done.
-pub(crate) fn next(root: &Root, background: &mut Background, now: Duration) -> Option<(Arc<Erasure>, Next)> {
+pub(crate) fn next(
+    shared: &Shared,
+    root: &Root,
+    background: &mut Background,
+    now: Duration,
+) -> Option<(Arc<Erasure>, Next)> {
     let all: Vec<(TableId, Arc<Erasure>)> =
         background.erasing.iter().map(|(id, erasure)| (*id, erasure.clone())).collect();
     for (id, erasure) in all {
@@ -237,7 +273,7 @@ pub(crate) fn next(root: &Root, background: &mut Background, now: Duration) -> O
         if table.lsn() < erasure.lsn || !may {
             continue;
         }
-        let next = erasure.next(root, table, background);
+        let next = erasure.next(shared, root, table, background);
         if erasure.state().ended.is_some() {
             ended(background, id);
         }

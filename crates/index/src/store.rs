@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use table::materializer::{Budget, Place};
 use types::{Error, Lsn, Result, TableId};
-use vfs::{Access, File};
+use vfs::{Access, File, Mutex};
 
 /// Bytes between two syncs of a file that grows: one large flush would stall the log's.
 const SYNC_BYTES: usize = 4 << 20;
@@ -120,11 +120,23 @@ pub(crate) struct Memory<T> {
     waiting: HashMap<TableId, (Lsn, Duration)>,
     /// Files that somebody may hold still.
     open: HashMap<(TableId, u64), Weak<T>>,
+    /// Of which tables dead rows are to leave the files.
+    expunging: HashMap<TableId, Expunging>,
 }
+
+/// Rows that are dead at `lsn` are to leave the files of a table.
+struct Expunging {
+    lsn: Lsn,
+    /// Files from this number on were written of a later state. `None`: no step of one has begun.
+    mark: Option<u64>,
+}
+
+/// For how long a file that is not named any more is waited for, between two looks.
+pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(100);
 
 impl<T> Default for Memory<T> {
     fn default() -> Self {
-        Memory { waiting: HashMap::new(), open: HashMap::new() }
+        Memory { waiting: HashMap::new(), open: HashMap::new(), expunging: HashMap::new() }
     }
 }
 
@@ -171,8 +183,54 @@ impl<T> Memory<T> {
 
     pub fn forget(&mut self, table: TableId) {
         self.waiting.remove(&table);
+        self.expunging.remove(&table);
         self.open.retain(|(of, _), _| *of != table);
     }
+
+    pub fn expunge(&mut self, table: TableId, lsn: Lsn) {
+        let asked = self.expunging.entry(table).or_insert(Expunging { lsn, mark: None });
+        if asked.lsn < lsn {
+            *asked = Expunging { lsn, mark: None };
+        }
+    }
+
+    pub fn is_expunging(&self, table: TableId) -> bool {
+        self.expunging.contains_key(&table)
+    }
+
+    /// Files before this number may hold rows that are to leave them; `None`: nothing is to be done. A step asks that begins at
+    /// a snapshot of `table` at `at`, and gives its files numbers from `next_id` on.
+    pub fn mark(&mut self, table: TableId, at: Lsn, next_id: u64) -> Option<u64> {
+        let asked = self.expunging.get_mut(&table).filter(|asked| asked.lsn <= at)?;
+        Some(*asked.mark.get_or_insert(next_id))
+    }
+
+    /// Nothing before `mark` holds such rows any more. Somebody may have asked for more meanwhile.
+    pub fn expunged(&mut self, table: TableId, mark: u64) {
+        if self.expunging.get(&table).is_some_and(|asked| asked.mark == Some(mark)) {
+            self.expunging.remove(&table);
+        }
+    }
+}
+
+/// Removes files that are not named, of those before `mark`; whether none is left, for want of a reader that holds it.
+pub(crate) fn remove_before<T>(
+    files: Files,
+    place: &Place,
+    memory: &Mutex<Memory<T>>,
+    table: TableId,
+    mark: u64,
+    is_named: impl Fn(u64) -> bool,
+) -> Result<bool> {
+    let mut left = false;
+    for id in files.list(place)?.into_iter().filter(|id| *id < mark && !is_named(*id)) {
+        if memory.lock().is_held(table, id) {
+            left = true;
+        } else {
+            files.remove(place, id)?;
+        }
+    }
+    Ok(!left)
 }
 
 /// A place's directory is named after its table.

@@ -56,6 +56,14 @@ pub trait Materializer: Send + Sync + 'static {
         false
     }
 
+    /// Asks that no file of it holds a row that is dead at `lsn`: those that do are written anew, and removed once no reader
+    /// holds them. Whether there is anything to wait for: [`Materializer::is_asked`] says for how long. Only once a snapshot at
+    /// `lsn` or later is what steps are given.
+    fn expunge(&self, table: types::TableId, lsn: Lsn) -> bool {
+        let _ = (table, lsn);
+        false
+    }
+
     /// How much of a table readers have to take in themselves, as a share of what they may: from a half on its writers
     /// are slowed down, from 1 on they are refused until it is less. 0: writers need not wait for it.
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {

@@ -39,7 +39,8 @@ pub trait Disk: Send + Sync + Debug {
     /// Gives a file another name, replacing what had it. Durable after [`Disk::sync_dir`] of both directories.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name. Handles and mappings that are open keep their bytes.
+    /// Removes a file's name. Handles, mappings and other names keep the bytes; where there are none, those of a large file may
+    /// be freed a part at a time, so that other writes need not wait for the whole.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Removes an empty directory.

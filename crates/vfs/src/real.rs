@@ -27,6 +27,11 @@ const ALLOCATE_STEP_BYTES: usize = 1 << 20;
 /// What [`File::allocate`] writes. One for the process: it is never changed, so it stays in the binary's zero pages.
 static ZEROS: [u8; ALLOCATE_STEP_BYTES] = [0; ALLOCATE_STEP_BYTES];
 
+/// Of a large file that is removed, so much at a time becomes free. Where the file system tells the medium what is free
+/// (`discard`), that takes a millisecond for each MiB, in which nothing else is written: a sync of the log would wait for all
+/// of the file.
+const FREE_STEP_BYTES: u64 = 2 << 20;
+
 /// Of a file that is read once, so much at a time is in memory for our sake.
 const ONCE_STEP_BYTES: usize = 256 << 10;
 
@@ -39,6 +44,33 @@ const DIR_MODE: u32 = 0o700;
 
 /// The most parts that one `pwritev` takes (Linux: `UIO_MAXIOV`).
 const PARTS_MAX: usize = 1024;
+
+/// A file that is worth being freed in steps, and its length.
+fn large_file(path: &Path) -> Option<(fs::File, u64)> {
+    let found = fs::symlink_metadata(path).ok()?;
+    if !found.is_file() || found.len() <= 2 * FREE_STEP_BYTES {
+        return None;
+    }
+    let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
+    Some((file, found.len()))
+}
+
+/// Lets go of the bytes of a file that has no name any more, from its end, unless somebody else has them: then they go with
+/// the last who does.
+fn free(file: &fs::File, len: u64) {
+    use std::os::unix::fs::MetadataExt;
+    let has_a_name = file.metadata().map_or(true, |found| found.nlink() > 0);
+    if has_a_name || !raw::is_alone(file) {
+        return;
+    }
+    let mut left = len;
+    while left > FREE_STEP_BYTES {
+        left -= FREE_STEP_BYTES;
+        if file.set_len(left).is_err() {
+            return;
+        }
+    }
+}
 
 /// The file systems of this machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +100,13 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        // The handle keeps the bytes until they are freed here. Without one they go all at once.
+        let large = large_file(path);
+        fs::remove_file(path)?;
+        if let Some((file, len)) = large {
+            free(&file, len);
+        }
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {

@@ -11,7 +11,7 @@ use types::{Error, Result};
 
 use crate::config::Config;
 use crate::output;
-use crate::units::Span;
+use crate::units::{ByteSize, Span};
 
 #[derive(Debug, Args)]
 #[command(
@@ -60,6 +60,10 @@ pub struct Options {
     /// How long lake measures the quiet before it, over all stretches; 0s: not at all
     #[arg(long, value_name = "TIME", default_value = "20s")]
     quiet: Span,
+    /// How much of lake's table stays in segments; what is older is in the lake alone, which leaves the disk about half as
+    /// full [default: all stays]
+    #[arg(long, value_name = "SIZE")]
+    hot: Option<ByteSize>,
     /// Leave lake's directory, to read the table with other programs
     #[arg(long)]
     keep: bool,
@@ -151,6 +155,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             wanted.quiet = options.quiet.0;
             wanted.seed = options.seed;
             wanted.keep = options.keep;
+            wanted.hot_bytes = options.hot.map(|size| size.0);
             wanted.batch = options.batch.unwrap_or(wanted.batch);
             wanted.connections = options.connections.first().copied().unwrap_or(wanted.connections);
             landing::run(&wanted, progress)?

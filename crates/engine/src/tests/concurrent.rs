@@ -215,7 +215,7 @@ fn threads_that_come_back_at_once_share_a_sync() {
     };
     // Other tests may keep both cores busy for a while.
     let mut tries = Vec::new();
-    while tries.len() < 20 && tries.last().is_none_or(|groups| *groups >= 35) {
+    while tries.len() < 100 && tries.last().is_none_or(|groups| *groups >= 35) {
         tries.push(groups());
     }
     assert!(

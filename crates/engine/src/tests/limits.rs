@@ -351,3 +351,41 @@ fn a_restart_on_a_full_disk_keeps_what_is_left_for_what_makes_room() {
     more(&engine, next).unwrap();
     assert_eq!(engine.root().table("main.t").unwrap().rows() as i64, next - 99 + 1);
 }
+
+/// While a manifest was being written on a slow disk, the other thread sealed what had come since, over and over: thousands of
+/// segments of a few rows.
+#[test]
+fn a_long_log_that_no_head_holds_back_seals_nothing() {
+    use crate::Step::{Background, Commit, Sync};
+    let _limit = testkit::limit(60);
+    let machine = sim::SimEnv::new(3);
+    let log = commitlog::Options { file_bytes: 8 << 10, ..Default::default() };
+    let options = Options { log, log_files_max: 2, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+    let more = |ops| {
+        engine.submit(&Principal::local(), Transaction::new(ops), |result| {
+            result.unwrap();
+        });
+        while engine.step(Commit) | engine.step(Sync) {}
+    };
+    more(vec![create(plain("t"))]);
+    let mut id = 0;
+    let mut row = || {
+        id += 1;
+        more(vec![insert("t", batch(&[(id, id)]), Mode::Append)]);
+    };
+    while engine.status().log.files <= 2 {
+        row();
+    }
+    let (before, manifests) = (engine.status().seals, engine.status().manifests);
+    // Each piece of background work meets rows that came since the one before it.
+    let mut pieces = 0;
+    while engine.status().log.files > 2 {
+        assert!(engine.step(Background), "the log stays long");
+        row();
+        pieces += 1;
+        assert!(pieces < 20, "{:?}", engine.status().log);
+    }
+    let status = engine.status();
+    assert_eq!((status.seals - before, status.manifests > manifests), (1, true), "{pieces} pieces of work");
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
 use table::unique::Lookup;
-use types::{ColumnId, Error, ROW_ID, Result, RowId, TableDef};
+use types::{ColumnId, Error, Lsn, ROW_ID, Result, RowId, TableDef, TableId};
 use vfs::{Mutex, Rank};
 
 use super::build::{self, Builder};
@@ -15,7 +15,7 @@ use super::index::{Indexes, declared};
 use super::run::{FILES, Run};
 use super::unique::compare;
 use crate::levels::{self, Largest};
-use crate::store::{Memory, table_of};
+use crate::store::{self, HELD_PAUSE, Memory, table_of};
 
 /// The name of its checkpoints and directory.
 pub const NAME: &str = "column";
@@ -97,6 +97,15 @@ impl Materializer for Column {
         Some(indexes)
     }
 
+    fn is_asked(&self, def: &TableDef) -> bool {
+        self.memory.lock().is_expunging(def.id)
+    }
+
+    fn expunge(&self, table: TableId, lsn: Lsn) -> bool {
+        self.memory.lock().expunge(table, lsn);
+        true
+    }
+
     fn step(
         &self,
         place: &Place,
@@ -113,13 +122,22 @@ impl Materializer for Column {
         indexes.next_id = FILES.next(place, indexes.next_id)?;
         let last = RowId(table.next_row().0 - 1);
         let missing = last.0.saturating_sub(indexes.reached().0);
-        let merge = next_merge(&indexes, table)?;
+        let mark = self.memory.lock().mark(table.def().id, table.lsn(), indexes.next_id);
+        let expunge = mark.map_or(Ok(None), |mark| with_dead(&indexes, table, mark))?;
+        // What is published is what is declared: nothing else names a file.
+        let stands = known.is_some() && before.is_as_declared(table.def());
+        let is_held = match mark.filter(|_| expunge.is_none() && stands) {
+            Some(mark) => !self.expunged(place, table, &indexes, mark)?,
+            None => false,
+        };
+        let merge = expunge.map_or_else(|| next_merge(&indexes, table), |one| Ok(Some(one)))?;
         let compares = indexes.next_to_compare(table.def()).is_some();
         if let Some((checkpoint, before)) = &known
             && before.is_as_declared(table.def())
         {
             if missing == 0 && merge.is_none() && !compares {
-                return Ok(Progress::UpToDate);
+                let waits = is_held && !budget.urgent;
+                return Ok(if waits { Progress::Later(HELD_PAUSE) } else { Progress::UpToDate });
             }
             if !budget.urgent
                 && merge.is_none()
@@ -166,6 +184,22 @@ impl Materializer for Column {
     }
 }
 
+/// The first run before a mark with a row that is dead, and of which index it is.
+fn with_dead(
+    indexes: &Indexes,
+    table: &Snapshot,
+    mark: u64,
+) -> Result<Option<(usize, std::ops::Range<usize>)>> {
+    for (at, index) in indexes.list.iter().enumerate() {
+        for (run, head) in index.runs.iter().map(|run| run.head).enumerate() {
+            if head.id < mark && table.rows_between(head.first, head.last)? < head.rows {
+                return Ok(Some((at, run..run + 1)));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Which index, and which of its runs.
 fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std::ops::Range<usize>)>> {
     for (at, index) in indexes.list.iter().enumerate() {
@@ -180,6 +214,16 @@ fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std:
 }
 
 impl Column {
+    /// No run of `indexes` before `mark` has rows that are to leave. Whether no file has them any more either.
+    fn expunged(&self, place: &Place, table: &Snapshot, indexes: &Indexes, mark: u64) -> Result<bool> {
+        let (id, memory) = (table.def().id, &self.memory);
+        let done = store::remove_before(FILES, place, memory, id, mark, |file| indexes.names(file))?;
+        if done {
+            memory.lock().expunged(id, mark);
+        }
+        Ok(done)
+    }
+
     /// Rows become a run of each index that is furthest behind, up to where the next ones stand: what several lack is
     /// read once.
     fn take_in(

@@ -1,5 +1,6 @@
 //! Column indexes as a whole: the contract of all materializers, lookups against a scan, damage, definitions.
 
+mod expunged;
 mod lookups;
 mod support;
 mod unique;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
-use types::{Error, Result, RowId, TableDef};
+use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 use vfs::{Mutex, Rank};
 
 use super::build::{self, Builder};
@@ -16,7 +16,7 @@ use super::search::{self, Searcher};
 use super::state::{self, FILES, Index};
 use super::tail::{self, Tails};
 use crate::levels::{self, Largest};
-use crate::store::{Memory, table_of};
+use crate::store::{self, HELD_PAUSE, Memory, table_of};
 
 /// The name of its checkpoints and directory.
 pub const NAME: &str = "text";
@@ -136,6 +136,15 @@ impl Materializer for Text {
         Ok(Arc::new(index))
     }
 
+    fn is_asked(&self, def: &TableDef) -> bool {
+        self.memory.lock().is_expunging(def.id)
+    }
+
+    fn expunge(&self, table: TableId, lsn: Lsn) -> bool {
+        self.memory.lock().expunge(table, lsn);
+        true
+    }
+
     fn step(
         &self,
         place: &Place,
@@ -150,17 +159,26 @@ impl Materializer for Text {
             // What was built for another definition is no beginning.
             (index.fingerprint == fingerprint).then_some(From { checkpoint: &from.checkpoint, index })
         });
-        let (mut index, mut row) = match &begun {
-            None => {
-                let next_id = from.and_then(|from| from.published::<Index>()).map_or(1, |i| i.next_id);
-                (Index { fingerprint, pieces: Vec::new(), lsn: table.lsn(), next_id }, RowId(0))
-            }
+        let next_id = from.and_then(|from| from.published::<Index>()).map_or(1, |index| index.next_id);
+        let next_id = FILES.next(place, next_id)?;
+        let mark = self.memory.lock().mark(table.def().id, table.lsn(), next_id);
+        let (mut index, mut row, expunge) = match &begun {
+            None => (Index { fingerprint, pieces: Vec::new(), lsn: table.lsn(), next_id }, RowId(0), None),
             Some(from) => {
                 let deaths = Deaths::since(table, from.checkpoint)?;
+                let pieces = || -> Result<Vec<View>> {
+                    from.index.pieces.iter().map(|view| deaths.apply(table, view.clone())).collect()
+                };
+                let expunge = mark.map_or(Ok(None), |mark| Ok(with_dead(&pieces()?, mark)))?;
+                let is_held = match mark.filter(|_| expunge.is_none()) {
+                    Some(mark) => !self.expunged(place, table, &from.index, mark)?,
+                    None => false,
+                };
                 let up_to_date = from.checkpoint.row.next() >= table.next_row() && deaths.is_none();
-                let merge = levels::plan(&from.index.sizes(), LARGEST).is_some();
+                let merge = expunge.is_some() || levels::plan(&from.index.sizes(), LARGEST).is_some();
                 if up_to_date && !merge {
-                    return Ok(Progress::UpToDate);
+                    let waits = is_held && !budget.urgent;
+                    return Ok(if waits { Progress::Later(HELD_PAUSE) } else { Progress::UpToDate });
                 }
                 if !budget.urgent
                     && !merge
@@ -168,16 +186,14 @@ impl Materializer for Text {
                 {
                     return Ok(Progress::Later(left));
                 }
-                let pieces = from.index.pieces.iter().map(|view| deaths.apply(table, view.clone()));
-                let pieces = pieces.collect::<Result<_>>()?;
-                let next_id = from.index.next_id;
-                (Index { fingerprint, pieces, lsn: table.lsn(), next_id }, from.checkpoint.row)
+                let index = Index { fingerprint, pieces: pieces()?, lsn: table.lsn(), next_id };
+                (index, from.checkpoint.row, expunge)
             }
         };
-        index.next_id = FILES.next(place, index.next_id)?;
         // What readers have to take in themselves costs them more than a few pieces too many.
         let is_behind = table.next_row().0.saturating_sub(row.0 + 1) > BEHIND_ROWS;
-        match levels::plan(&index.sizes(), LARGEST) {
+        let expunge = expunge.map(|at| at..at + 1);
+        match expunge.or_else(|| levels::plan(&index.sizes(), LARGEST)) {
             Some(range) if !is_behind || index.pieces.len() >= PIECES_MAX => {
                 self.merge(place, &fields, &mut index, range, budget)?;
             }
@@ -210,7 +226,23 @@ impl Materializer for Text {
     }
 }
 
+/// The first piece before a mark with a row that is dead.
+fn with_dead(pieces: &[View], mark: u64) -> Option<usize> {
+    pieces.iter().position(|view| view.piece.head.id < mark && view.dead.count() > 0)
+}
+
 impl Text {
+    /// No piece of `index` before `mark` has rows that are to leave. Whether no file has them any more either.
+    fn expunged(&self, place: &Place, table: &Snapshot, index: &Index, mark: u64) -> Result<bool> {
+        let (id, memory) = (table.def().id, &self.memory);
+        let is_named = |file| index.pieces.iter().any(|view| view.piece.head.id == file);
+        let done = store::remove_before(FILES, place, memory, id, mark, is_named)?;
+        if done {
+            memory.lock().expunged(id, mark);
+        }
+        Ok(done)
+    }
+
     /// Rows after `row` become a piece.
     fn take_in(
         &self,

@@ -3,6 +3,7 @@
 mod damage;
 mod definition;
 mod equal;
+mod expunged;
 mod language;
 mod oracle;
 mod snippets;

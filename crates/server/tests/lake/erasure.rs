@@ -51,9 +51,12 @@ fn sql(running: &Running, sql: &str) -> Json {
 
 /// People, one of whom is to be forgotten: in a data file of the lake, in older snapshots, and in a segment.
 fn people(running: &Running) {
-    let columns =
-        r#"{"columns":[{"name":"id","type":"int64"},{"name":"name","type":"string"}],"primary_key":["id"]}"#;
-    assert_eq!(running.ask("PUT", "/v1/tables/people", columns).status, 201);
+    let table = json!({
+        "columns": [{"name": "id", "type": "int64"}, {"name": "name", "type": "string"}],
+        "primary_key": ["id"],
+        "indexes": [{"kind": "column", "columns": ["name"]}, {"kind": "text", "columns": ["name"]}],
+    });
+    assert_eq!(running.ask("PUT", "/v1/tables/people", &table.to_string()).status, 201);
     let rows: Vec<Json> = (0..500).map(|id| json!({ "id": id, "name": format!("person {id}") })).collect();
     ok(running, "POST", "/v1/tables/people/rows", &json!(rows).to_string());
     ok(running, "POST", "/v1/tables/people/rows", r#"{"id":7,"name":"Zebediah Secret"}"#);
@@ -64,7 +67,7 @@ fn people(running: &Running) {
     ok(running, "POST", "/v1/tables/people/commit", "");
 }
 
-const TABLES: [&str; 2] = ["lake", "tables"];
+const PLACES: [&str; 3] = ["lake", "tables", "derived"];
 
 #[test]
 fn no_file_and_no_snapshot_shows_what_was_erased() {
@@ -80,7 +83,7 @@ fn no_file_and_no_snapshot_shows_what_was_erased() {
     assert!(snapshots(&running) >= 3);
 
     let report = ok(&running, "POST", "/v1/tables/people/erase", "");
-    assert_eq!(files_with(&running, &TABLES, secret), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &PLACES, secret), [] as [PathBuf; 0]);
     // Also what it was before: the row that was replaced has ended as well.
     assert_eq!(files_with(&running, &["tables"], "person 7person 8"), [] as [PathBuf; 0]);
     assert!(!files_with(&running, &["tables"], "person 6person 8").is_empty());
@@ -121,7 +124,7 @@ fn no_file_and_no_snapshot_shows_what_was_erased() {
         (&json!(0), &json!(0)),
         "{anew}"
     );
-    assert_eq!(files_with(&running, &TABLES, secret), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &PLACES, secret), [] as [PathBuf; 0]);
     assert_eq!(sql(&running, "SELECT count(*) FROM people")["rows"], json!([[500]]));
 }
 
@@ -199,7 +202,7 @@ fn mistakes_are_told_and_a_deadline_does_not_end_it() {
     let report = ok(&running, "POST", &format!("/v1/tables/people/erase?lsn={lsn}&deadline_ms=60000"), "");
     assert!(report["local"]["segments_removed"].as_u64() >= Some(1), "{report}");
     assert_eq!(files_with(&running, &["tables"], "person 8person 9"), [] as [PathBuf; 0]);
-    assert_eq!(files_with(&running, &TABLES, "Zebediah"), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &PLACES, "Zebediah"), [] as [PathBuf; 0]);
 }
 
 /// The reason why the lake cannot be changed reaches whoever asked; once it is cured, asking again does it.
@@ -215,5 +218,5 @@ fn a_lake_that_cannot_be_changed_says_why() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     std::fs::rename(&away, &data).unwrap();
     ok(&running, "POST", "/v1/tables/people/erase", "");
-    assert_eq!(files_with(&running, &TABLES, "Zebediah"), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &PLACES, "Zebediah"), [] as [PathBuf; 0]);
 }

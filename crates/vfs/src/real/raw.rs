@@ -1,4 +1,5 @@
-//! The calls that the compiler cannot check: memory mapping and early write-back. The only unsafe code of the crate.
+//! The calls that the compiler cannot check: memory mapping, early write-back, and who else has a file open. The only unsafe
+//! code of the crate.
 
 #![allow(unsafe_code)]
 
@@ -63,6 +64,31 @@ pub(crate) fn first_to_go(bytes: &[u8]) {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn first_to_go(_bytes: &[u8]) {}
+
+/// Whether nobody but this handle has a file open or mapped, in this process or another; `false` where that is not told.
+#[cfg(target_os = "linux")]
+pub(super) fn is_alone(file: &File) -> bool {
+    use std::os::fd::AsRawFd;
+    let fd = file.as_raw_fd();
+    // Whoever opened the file while the lease is held would have a signal sent here: one that is ignored, not the one that
+    // ends a process.
+    // SAFETY: the descriptor is open while `file` is borrowed; the calls take no pointers. A lease is given only to the one
+    // holder of a file, mappings counted, and is given back at once: nothing but the answer is wanted.
+    unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0
+            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
+            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
+    }
+}
+
+/// `fcntl(2)`; the same on every architecture that Rust knows.
+#[cfg(target_os = "linux")]
+const F_SETSIG: libc::c_int = 10;
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_alone(_file: &File) -> bool {
+    false
+}
 
 /// Has the medium take a range's dirty pages, and waits until it has if that is `awaited`. Neither a flush nor metadata:
 /// nothing is durable by it, and the next `fdatasync` has less to do.

@@ -290,3 +290,68 @@ fn referenced(bytes: &[u8]) -> usize {
     let line = entry.skip(1).find_map(|line| line.strip_prefix("Referenced:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
+
+/// Whoever has a file keeps all of it when its name goes: a handle, a mapping, another name.
+#[test]
+fn a_large_file_that_is_removed_stays_whole_for_those_who_have_it() {
+    let dir = testkit::temp_dir("remove");
+    let expected: Vec<u8> = (0..FREE_STEP_BYTES as u32).flat_map(|i| i.to_le_bytes()).collect();
+    let make = |name: &str| {
+        let (path, file) = file_at(&dir, name);
+        file.write_at(&[IoSlice::new(&expected)], 0).unwrap();
+        path
+    };
+    let path = make("handle");
+    let file = RealDisk.open(&path, Access::Read).unwrap();
+    RealDisk.remove(&path).unwrap();
+    let mut bytes = vec![0; expected.len()];
+    file.read_at(&mut bytes, 0).unwrap();
+    assert!(bytes == expected && !path.exists());
+
+    let path = make("mapping");
+    let mapped = RealDisk.open(&path, Access::Read).unwrap().map().unwrap();
+    RealDisk.remove(&path).unwrap();
+    assert!(mapped == expected && !path.exists());
+
+    let path = make("name");
+    let other = dir.join("other");
+    fs::hard_link(&path, &other).unwrap();
+    RealDisk.remove(&path).unwrap();
+    assert!(fs::read(&other).unwrap() == expected && !path.exists());
+
+    // A name that leads elsewhere goes alone.
+    let link = dir.join("link");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    RealDisk.remove(&link).unwrap();
+    assert!(fs::read(&other).unwrap() == expected && fs::symlink_metadata(&link).is_err());
+
+    // What only its owner may not even write.
+    fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+    RealDisk.remove(&other).unwrap();
+    assert!(!other.exists());
+    assert_eq!(RealDisk.remove(&other).unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn who_else_has_a_file_is_noticed() {
+    let dir = testkit::temp_dir("alone");
+    let path = dir.join("a");
+    fs::write(&path, [1; 5_000]).unwrap();
+    let open = || OpenOptions::new().write(true).open(&path).unwrap();
+    let file = open();
+    if !raw::is_alone(&file) {
+        // Nothing is told here: files are freed as one, which is all that depends on it.
+        return;
+    }
+    let reader = fs::File::open(&path).unwrap();
+    assert!(!raw::is_alone(&file), "a reader");
+    let mapping = raw::Mapping::new(&reader).unwrap();
+    drop(reader);
+    assert!(!raw::is_alone(&file), "a mapping");
+    drop(mapping);
+    let writer = open();
+    assert!(!raw::is_alone(&file), "a writer");
+    drop(writer);
+    assert!(raw::is_alone(&file));
+}

@@ -57,7 +57,6 @@ pub fn status_table(all: &[Value]) -> String {
                 .unwrap_or(if lake.is_null() { "nothing yet" } else { "" })
                 .to_owned(),
         };
-        let seconds = status["lag"]["seconds"].as_f64().unwrap_or(0.0);
         out.push([
             status["table"].as_str().unwrap_or_default().to_owned(),
             grouped(number(&lake["rows"])),
@@ -66,12 +65,21 @@ pub fn status_table(all: &[Value]) -> String {
             grouped(number(&lake["delete_files"])),
             grouped(number(&lake["snapshots"])),
             grouped(number(&status["lag"]["rows"])),
-            if seconds > 0.0 { format!("{seconds:.1} s") } else { "0 s".to_owned() },
+            lag(status["lag"]["seconds"].as_f64().unwrap_or(0.0)),
             if lake.is_null() { String::new() } else { time(&lake["committed_ms"]) },
             place,
         ]);
     }
     out.render()
+}
+
+/// Zero only where nothing is missing.
+fn lag(seconds: f64) -> String {
+    match seconds {
+        ..=0.0 => "0 s".to_owned(),
+        ..1.0 => format!("{:.0} ms", (seconds * 1_000.0).max(1.0)),
+        _ => format!("{seconds:.1} s"),
+    }
 }
 
 /// A time to the second.

@@ -155,6 +155,13 @@ fn why(error: Error, principal: &Principal) -> Error {
 
 fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
     let local = watched.local.state();
+    let indexes = match local.indexes_left.as_slice() {
+        [] => String::new(),
+        left => format!(
+            ", what the {} index is made of is written anew or held by a reader",
+            left.join(" and the ")
+        ),
+    };
     let lake = match &watched.lake {
         None => "",
         Some(lake) if lake.get().is_some() => ", the lake is done",
@@ -168,7 +175,7 @@ fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
     let rewritten = local.segments_rewritten;
     Error::new(Kind::Timeout, format!("`{table}` is not erased after {} ms", deadline.as_millis())).hint(
         format!(
-            "it goes on: {rewritten} segments written anew{held}{lake}; ask again with lsn={} to hear of it",
+            "it goes on: {rewritten} segments written anew{held}{indexes}{lake}; ask again with lsn={} to hear of it",
             watched.lsn
         ),
     )
@@ -212,18 +219,12 @@ async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Pri
             shown
         }
     };
-    answer["elsewhere"] = elsewhere(app, def, table.as_deref(), principal, watched).await?;
+    answer["elsewhere"] = elsewhere(app, def, principal, watched).await?;
     Ok(answer)
 }
 
 /// Where copies may be that an erasure does not reach: what it is, and until when.
-async fn elsewhere(
-    app: &Shared,
-    def: &TableDef,
-    table: Option<&table::Snapshot>,
-    principal: &Principal,
-    watched: &Watched,
-) -> Result<Json> {
+async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched: &Watched) -> Result<Json> {
     let status = app.engine.status();
     let mut all = vec![json!({
         "what": "log",
@@ -238,13 +239,6 @@ async fn elsewhere(
         all.push(of);
     }
     all.push(json!({ "what": "backups", "until": "those that were taken before are removed" }));
-    let followers = table.map(|table| app.engine.standing(table)).unwrap_or_default();
-    for of in followers.iter().filter(|of| of.materializer != lake::NAME) {
-        all.push(json!({
-            "what": format!("index {}", of.materializer),
-            "until": "what it is made of is merged, or the index is dropped and made again",
-        }));
-    }
     // Rows that did not fit are kept as they were sent.
     let dead = crate::routes::write::dead_letters(&def.name);
     if app.engine.root().table(&dead).is_some() && principal.may_see(&dead) {

@@ -4,25 +4,32 @@
 //! The others are given an easier task on purpose: two fields that are known when the program is compiled (serde), or that are
 //! looked up in a tree or tape of the whole body. arrow-json, which knows its schema at run time too, takes the same events as
 //! NDJSON, since it takes no array.
+//!
+//! `cargo run --release -p polynya-compare --no-default-features --features decoders --bin decoders`
+
+#![forbid(unsafe_code)]
 
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Builder, RecordBatch, StringBuilder};
 use arrow::datatypes::{DataType as Arrow, Field, Schema};
 use arrow::json::ReaderBuilder;
-use bench::ab::Spread;
-use bench::events::{Pool, TEXT_CHARS};
-use bench::process::own_cpu_time;
-use clap::Args;
+use clap::Parser;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use simd_json::prelude::{ValueAsArray, ValueAsScalar, ValueObjectAccess};
 use sonic_rs::{JsonContainerTrait, JsonValueTrait};
 use types::{DataType, Error, Result, TableDef, TableId};
 
-#[derive(Args)]
-pub struct Options {
+/// Characters of an event's text, as in `polynya bench ingest`.
+const TEXT_CHARS: usize = 82;
+
+#[derive(Parser)]
+#[command(about = "JSON events into Arrow arrays: Polynya's decoder beside others")]
+struct Options {
     /// Events of a body
     #[arg(long, default_value_t = 100)]
     batch: usize,
@@ -162,20 +169,47 @@ fn serde_json_typed(body: &mut Body) -> Result<RecordBatch> {
     of_events(&events)
 }
 
+/// An array of events: a random text and a time in milliseconds each.
+fn body(random: &mut fastrand::Rng, events: usize) -> String {
+    let mut event = || {
+        let payload: String = (0..TEXT_CHARS).map(|_| random.alphanumeric()).collect();
+        format!(
+            "{{\"payload\":\"{payload}\",\"timestamp_ms\":{}}}",
+            1_767_225_600_000 + random.u64(..1 << 30)
+        )
+    };
+    format!("[{}]", (0..events).map(|_| event()).collect::<Vec<_>>().join(","))
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("decoders: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Compares the arrays of all decoders for each body, then times them in turns, by the CPU time of this thread.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let pool = Pool::new(options.seed, options.bodies, options.batch)?;
+fn run(options: &Options) -> Result<()> {
     let mut def = TableDef::new(TableId(1), "main.events");
     def.add_column("payload", &DataType::String, true, None)?;
     def.add_column("timestamp_ms", &DataType::Int64, true, None)?;
     let def = Arc::new(def);
-    let mut bodies: Vec<Body> = pool
-        .bodies()
-        .iter()
-        .map(|array| {
+    let mut random = fastrand::Rng::with_seed(options.seed);
+    let mut bodies: Vec<Body> = (0..options.bodies.max(1))
+        .map(|_| {
+            let array = body(&mut random, options.batch.max(1));
             // No text of an event holds a brace.
-            let text = String::from_utf8_lossy(array).trim_matches(['[', ']']).replace("},{", "}\n{");
-            Body { array: array.clone(), lines: text.into_bytes(), scratch: Vec::new(), def: def.clone() }
+            let lines = array.trim_matches(['[', ']']).replace("},{", "}\n{").into_bytes();
+            Body { array: array.into_bytes(), lines, scratch: Vec::new(), def: def.clone() }
         })
         .collect();
     for body in &mut bodies {
@@ -187,29 +221,30 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             }
         }
     }
-    let events = (options.bodies * options.batch) as f64;
+    let events = (bodies.len() * options.batch.max(1)) as f64;
     let mut nanos: Vec<Vec<f64>> = vec![Vec::new(); DECODERS.len()];
     for round in 0..options.rounds.max(1) {
         for turn in 0..DECODERS.len() {
             let at = (turn + round) % DECODERS.len();
-            let began = own_cpu_time();
+            let began = cpu_time();
             for body in &mut bodies {
                 black_box((DECODERS[at].1)(body)?);
             }
-            nanos[at].push((own_cpu_time() - began).as_nanos() as f64 / events);
+            nanos[at].push((cpu_time() - began).as_nanos() as f64 / events);
         }
     }
-    let bytes = pool.bytes_per_event();
-    println!("{} bodies of {} events of {bytes:.1} bytes, arrays equal\n", options.bodies, options.batch);
+    let bytes = bodies.iter().map(|body| body.array.len()).sum::<usize>() as f64 / events;
+    println!("{} bodies of {} events of {bytes:.1} bytes, arrays equal\n", bodies.len(), options.batch);
     println!("| decoder | ns of CPU an event | lowest to highest | MB/s | against Polynya |");
     println!("|---|--:|--:|--:|--:|");
-    let medians: Vec<Spread> = nanos.into_iter().map(Spread::of).collect();
-    for ((name, _), spread) in DECODERS.iter().zip(&medians) {
-        let Spread { median, lowest, highest, .. } = spread;
-        let (rate, times) = (bytes / median * 1e3, median / medians[0].median);
-        println!("| {name} | {median:.1} | {lowest:.1} to {highest:.1} | {rate:.0} | {times:.2} |");
+    nanos.iter_mut().for_each(|all| all.sort_by(f64::total_cmp));
+    let median = |all: &[f64]| all[all.len() / 2];
+    for ((name, _), all) in DECODERS.iter().zip(&nanos) {
+        let (rate, times) = (bytes / median(all) * 1e3, median(all) / median(&nanos[0]));
+        let (lowest, highest) = (all[0], all[all.len() - 1]);
+        println!("| {name} | {:.1} | {lowest:.1} to {highest:.1} | {rate:.0} | {times:.2} |", median(all));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 #[cfg(test)]
