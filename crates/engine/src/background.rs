@@ -4,6 +4,7 @@
 //! thread, waiting for its answer so that no table is worked on twice at once. In the simulator the same pieces are
 //! cut in two (make, then apply) by [`Step`](crate::Step).
 
+mod due;
 mod sealing;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::expire;
 use crate::forget;
 use crate::inbox::{BackgroundEdit, Request};
 use crate::manifest::{self, Manifest};
-use crate::root::Root;
+use crate::pool::Turn;
 use crate::shared::{Background, Leftover, Shared, What};
 
 pub(crate) use sealing::Sealing;
@@ -57,7 +58,8 @@ pub(crate) enum Outcome {
 pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
     let Some(_active) = Active::enter(shared) else { return Outcome::Idle { again: None } };
     let looked = shared.env.clock.monotonic();
-    let Some(task) = next(shared) else {
+    let mut turn = Turn::Free;
+    let Some(task) = next(shared, &mut turn) else {
         let mut background = shared.background.lock();
         // What might have been tried again and was not is no longer due: it must not wake the pool for ever.
         let mut retries = std::mem::take(&mut background.retries);
@@ -70,9 +72,10 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
         let evict = evict::again(shared, &shared.root.load(), &background, now);
-        let obsolete = obsolete_again(&background, now);
+        let obsolete = due::obsolete_again(&background, now);
         let erase = erase::again(&background);
-        let due = [failed, derive, expire, forget, cold, evict, obsolete, erase];
+        let others = matches!(turn, Turn::Refused).then_some(LONG_WAIT);
+        let due = [failed, derive, expire, forget, cold, evict, obsolete, erase, others];
         let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
@@ -203,7 +206,12 @@ pub(crate) fn check_room(shared: &Shared) -> Result<()> {
     }
 }
 
-fn next(shared: &Shared) -> Option<Task> {
+/// How long a database waits with work that takes long, while too many threads are in such work, before it looks again.
+const LONG_WAIT: Duration = Duration::from_millis(100);
+
+/// The most urgent piece of work there is. `turn` says afterwards whether what takes long was looked for: if the thread may be
+/// in such work.
+fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
     let now = shared.env.clock.monotonic();
     // Let go of behind the lock.
     let root;
@@ -227,7 +235,7 @@ fn next(shared: &Shared) -> Option<Task> {
         return Some(Task::Preallocate);
     }
     if shared.write_error.load().is_none() {
-        if let Some(snapshot) = sealable(shared, &root, &background, now) {
+        if let Some(snapshot) = due::sealable(shared, &root, &background, now) {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Seal { snapshot });
         }
@@ -243,11 +251,14 @@ fn next(shared: &Shared) -> Option<Task> {
             });
             return Some(Task::Erase(erasure, next));
         }
-        if background.may(What::Manifest, now) && manifest_due(shared, &root, &background, now) {
+        if background.may(What::Manifest, now) && due::manifest_due(shared, &root, &background, now) {
             background.begin(What::Manifest);
             return Some(Task::Manifest);
         }
-        if let Some((snapshot, inputs)) = compactable(shared, &root, &mut background, now) {
+        *turn = if shared.stepped { Turn::Free } else { Turn::take() };
+        let may_be_long = !matches!(turn, Turn::Refused);
+        if may_be_long && let Some((snapshot, inputs)) = due::compactable(shared, &root, &mut background, now)
+        {
             background.begin(What::Compact(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
         }
@@ -259,15 +270,15 @@ fn next(shared: &Shared) -> Option<Task> {
             background.begin(task.what());
             return Some(Task::Expire(task));
         }
-        if let Some(task) = derive::next(shared, &root, &mut background, now) {
+        if may_be_long && let Some(task) = derive::next(shared, &root, &mut background, now) {
             background.begin(task.what());
             return Some(Task::Derive(task));
         }
-        if let Some(task) = evict::next(shared, &root, &background, now) {
+        if may_be_long && let Some(task) = evict::next(shared, &root, &background, now) {
             background.begin(task.what());
             return Some(Task::Evict(task));
         }
-        if let Some(task) = cold::next(shared, &root, &background, now) {
+        if may_be_long && let Some(task) = cold::next(shared, &root, &background, now) {
             background.begin(task.what());
             return Some(Task::Compress(task));
         }
@@ -276,115 +287,6 @@ fn next(shared: &Shared) -> Option<Task> {
         return Some(Task::Leftover(leftover));
     }
     removable(shared, &mut background)
-}
-
-/// The table whose head should go first: the largest one that is full, the largest one at all while the debt is high,
-/// or the one whose rows hold back a log that has grown too long, or may not grow.
-fn sealable(
-    shared: &Shared,
-    root: &Root,
-    background: &Background,
-    now: Duration,
-) -> Option<Arc<table::Snapshot>> {
-    let options = &shared.options;
-    let may = |t: &&Arc<table::Snapshot>| background.may(What::Table(t.def().id), now);
-    let idle = || root.tables().filter(|t| t.head_rows() > 0).filter(may);
-    let largest = idle().max_by_key(|t| t.head_bytes())?;
-    let full = largest.head_bytes() >= options.seal_bytes;
-    let indebted = shared.counters.head_bytes.get() >= options.debt_soft_bytes / 2;
-    if full || indebted {
-        return Some(largest.clone());
-    }
-    if let Some(long) = idle().find(|t| t.head_rows() >= options.seal_rows) {
-        return Some(long.clone());
-    }
-    let log = shared.syncer.stats();
-    let holds_room = log.no_room && log.files > 1;
-    if log.files <= options.log_files_max && !holds_room {
-        return None;
-    }
-    // A file that no head holds goes with a manifest. As long as that is being written, whatever came since would be sealed
-    // again and again, in segments of a few rows.
-    let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
-    let is_held = log.oldest_file_lsn >= Manifest::replay_from(root);
-    if !is_held && (log.oldest_file_lsn >= asked || background.is_running(What::Manifest)) {
-        return None;
-    }
-    idle().min_by_key(|t| t.head_first_lsn()).cloned()
-}
-
-/// A manifest pays off once it lets go of a log file, or of replaced segments: at once where the log grows, else a little later.
-fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Duration) -> bool {
-    let stats = shared.syncer.stats();
-    // Files that nothing needs any more go at once, once each: an archive may keep them after all.
-    let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
-    if stats.oldest_file_lsn > Lsn(0)
-        && stats.oldest_file_lsn >= asked
-        && stats.oldest_file_lsn < Manifest::replay_from(root)
-    {
-        return true;
-    }
-    if shared.manifest_covers(root.lsn()) {
-        return false;
-    }
-    let written = stats.bytes_written.saturating_sub(background.manifest_log_bytes);
-    // Who erases waits for what a manifest still names.
-    let awaited = !background.erasing.is_empty()
-        && background.obsolete.iter().any(|obsolete| !shared.manifest_covers(obsolete.since));
-    if awaited {
-        return true;
-    }
-    let waited = background.obsolete_since.is_some_and(|since| now >= since + OBSOLETE_WAIT);
-    written >= shared.options.log.file_bytes
-        || !background.obsolete.is_empty() && (written >= 1 << 20 || waited)
-}
-
-/// How long the files of replaced segments and dropped tables wait for a manifest where nothing else needs one.
-const OBSOLETE_WAIT: Duration = Duration::from_secs(5);
-
-/// When replaced segments are looked at again: whether a manifest is due that lets go of them, or the last reader has.
-fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
-    let due = background.obsolete_since.unwrap_or(now) + OBSOLETE_WAIT;
-    (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
-}
-
-/// A table of fewer segments is not merged while seals are behind.
-const SEGMENTS_WAIT_MAX: usize = 256;
-
-fn compactable(
-    shared: &Shared,
-    root: &Root,
-    background: &mut Background,
-    now: Duration,
-) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
-    // Where rows of segments have ended since, as seals and merges tell of themselves.
-    let before = std::mem::take(&mut background.sealed_live);
-    for table in root.tables() {
-        let (id, live) = (table.def().id, table.sealed_live());
-        background.sealed_live.insert(id, live);
-        let is_rebuilt = table.segments().any(|segment| segment.is_rebuilt() && !segment.is_damaged());
-        if is_rebuilt || before.get(&id).is_some_and(|before| live < *before) {
-            background.compactable.insert(id);
-        }
-    }
-    let may = |table: &TableId| background.may(What::Compact(*table), now);
-    let candidates: Vec<TableId> = background.compactable.iter().copied().filter(may).collect();
-    if candidates.is_empty() {
-        return None;
-    }
-    // While writers are ahead of the seals, a merge would take the disk and the cores from what lets them go on. A seal is due
-    // then, and its end leads back here.
-    let pressed = shared.counters.head_bytes.get() >= shared.options.debt_soft_bytes / 2;
-    for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
-        if pressed && snapshot.segments().len() < SEGMENTS_WAIT_MAX {
-            continue;
-        }
-        if let Some(inputs) = compaction::plan(snapshot, &shared.options.compaction) {
-            return Some((snapshot.clone(), inputs));
-        }
-        background.compactable.remove(&snapshot.def().id);
-    }
-    None
 }
 
 /// A replaced segment that nobody reads any more and that no manifest names (G1).

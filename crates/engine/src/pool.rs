@@ -2,8 +2,11 @@
 //!
 //! A database that may have work sets its flag and wakes the pool; a pool thread does one piece of it and goes on to
 //! the next database, so that many databases share the threads fairly. No flag, no work: an idle process sleeps.
+//!
+//! One thread more than may be in long work ([`Turn`]): a head that is full, and the manifest that lets go of the log, never
+//! wait until a merge or a commit of the lake has ended. What they wait for, writers wait for.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,8 +26,6 @@ struct Members {
     databases: Vec<Weak<Shared>>,
     next: usize,
     threads: usize,
-    /// Threads beyond [`threads_wanted`], one for each that waits for another machine.
-    more: usize,
     /// When the flags of databases whose work failed go up again.
     alarms: Vec<(Instant, Weak<Shared>)>,
 }
@@ -37,9 +38,43 @@ fn pool() -> &'static Pool {
     })
 }
 
-/// Two, so that a long compaction of one table leaves a thread to seal others; more on larger machines.
-fn threads_wanted() -> usize {
-    std::thread::available_parallelism().map_or(2, |n| (n.get() / 2).max(2))
+/// How many threads may be in long work: two, more on larger machines, and those of [`widen`].
+pub(crate) fn long_max() -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, |n| (n.get() / 2).max(2));
+    cores + MORE.load(Ordering::Relaxed)
+}
+
+/// Threads for work that mostly waits for another machine.
+static MORE: AtomicUsize = AtomicUsize::new(0);
+/// Threads that are in long work.
+static IN_LONG_WORK: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a thread may be in work that takes seconds: merges, what is derived, rows that leave or are compressed.
+pub(crate) enum Turn {
+    /// Nobody counts.
+    Free,
+    Taken(Taken),
+    /// So many threads are in long work that one more would leave none for what is urgent.
+    Refused,
+}
+
+/// One thread in long work, until dropped.
+pub(crate) struct Taken(());
+
+impl Turn {
+    pub fn take() -> Turn {
+        let one_more = |count: usize| (count < long_max()).then_some(count + 1);
+        match IN_LONG_WORK.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
+            Ok(_) => Turn::Taken(Taken(())),
+            Err(_) => Turn::Refused,
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        IN_LONG_WORK.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Takes part from now on, until dropped.
@@ -57,13 +92,13 @@ pub(crate) fn join(shared: &Arc<Shared>) -> std::io::Result<()> {
 /// Takes one more thread, for work that mostly waits for another machine.
 pub(crate) fn widen() -> std::io::Result<()> {
     let mut members = pool().members.lock();
-    members.more += 1;
+    MORE.fetch_add(1, Ordering::Relaxed);
     members.fill()
 }
 
 impl Members {
     fn fill(&mut self) -> std::io::Result<()> {
-        while self.threads < threads_wanted() + self.more {
+        while self.threads < long_max() + 1 {
             Class::Background.spawn(&format!("pn-background-{}", self.threads), run)?;
             self.threads += 1;
         }

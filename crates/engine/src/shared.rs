@@ -85,8 +85,11 @@ impl Drop for Committer<'_> {
 /// What background work is under way or due.
 #[derive(Default)]
 pub(crate) struct Background {
-    /// Tables that a seal or compaction works on: one at a time each.
-    pub busy: BTreeSet<TableId>,
+    /// Tables whose head is being sealed, or whose past is being forgotten.
+    pub sealing: BTreeSet<TableId>,
+    /// Tables whose segments are being merged, or one of them compressed. Beside it heads are sealed: a merge takes seconds, and a
+    /// head that waits for it fills up meanwhile.
+    pub merging: BTreeSet<TableId>,
     /// Tables whose segments may be worth compacting.
     pub compactable: BTreeSet<TableId>,
     /// How many live rows their segments had when they were looked at last.
@@ -146,12 +149,13 @@ pub(crate) struct Background {
 /// A piece of background work of which there is one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
+    /// Seals a table's head, or forgets some of its past.
     Table(TableId),
     Manifest,
     Preallocate,
     Derive(TableId, &'static str),
     Expire(TableId),
-    /// Compacts segments of a table. Of its own, so that its failure keeps no head from being sealed.
+    /// Compacts segments of a table. Beside it heads are sealed, and its failure keeps none from that.
     Compact(TableId),
     /// Lets go of a segment's rows, which the lake has. Beside it heads are sealed: a store elsewhere may be slow.
     Evict(TableId),
@@ -188,16 +192,16 @@ impl Background {
 
     pub fn is_running(&self, what: What) -> bool {
         match what {
-            What::Table(table) => self.busy.contains(&table),
+            What::Table(table) => self.sealing.contains(&table),
             What::Compact(table) | What::Evict(table) => {
-                self.busy.contains(&table) || self.evicting.contains(&table)
+                self.merging.contains(&table) || self.evicting.contains(&table)
             }
             What::Manifest => self.manifest_running,
             What::Preallocate => self.preallocating,
             What::Derive(table, name) => self.deriving.contains(&(table, name)),
             What::Expire(table) => self.expiring.contains(&table),
             What::Cold(table) => {
-                self.compressing || self.busy.contains(&table) || self.evicting.contains(&table)
+                self.compressing || self.merging.contains(&table) || self.evicting.contains(&table)
             }
         }
     }
@@ -209,14 +213,15 @@ impl Background {
 
     pub fn begin(&mut self, what: What) {
         match what {
-            What::Table(table) | What::Compact(table) => drop(self.busy.insert(table)),
+            What::Table(table) => drop(self.sealing.insert(table)),
+            What::Compact(table) => drop(self.merging.insert(table)),
             What::Manifest => self.manifest_running = true,
             What::Preallocate => self.preallocating = true,
             What::Derive(table, name) => drop(self.deriving.insert((table, name))),
             What::Expire(table) => drop(self.expiring.insert(table)),
             What::Evict(table) => drop(self.evicting.insert(table)),
             What::Cold(table) => {
-                self.busy.insert(table);
+                self.merging.insert(table);
                 self.compressing = true;
             }
         }
@@ -224,14 +229,15 @@ impl Background {
 
     pub fn end(&mut self, what: What) {
         match what {
-            What::Table(table) | What::Compact(table) => drop(self.busy.remove(&table)),
+            What::Table(table) => drop(self.sealing.remove(&table)),
+            What::Compact(table) => drop(self.merging.remove(&table)),
             What::Manifest => self.manifest_running = false,
             What::Preallocate => self.preallocating = false,
             What::Derive(table, name) => drop(self.deriving.remove(&(table, name))),
             What::Expire(table) => drop(self.expiring.remove(&table)),
             What::Evict(table) => drop(self.evicting.remove(&table)),
             What::Cold(table) => {
-                self.busy.remove(&table);
+                self.merging.remove(&table);
                 self.compressing = false;
             }
         }

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
 use types::{DataType, Principal, TableDef};
 
 use super::*;
@@ -131,4 +132,83 @@ fn long_work_makes_way_for_a_file_of_the_log() {
     tick(1).unwrap();
     assert_eq!(spares(), 2);
     assert!(!shared.background.lock().is_running(What::Preallocate));
+}
+
+/// Its steps do not end before it is told so.
+#[derive(Default)]
+struct Stuck {
+    begun: std::sync::atomic::AtomicUsize,
+    may_end: std::sync::atomic::AtomicBool,
+}
+
+impl Materializer for Stuck {
+    fn name(&self) -> &'static str {
+        "stuck"
+    }
+
+    fn follows(&self, def: &TableDef) -> bool {
+        def.name.starts_with("main.stuck")
+    }
+
+    fn open(&self, _: &Place, _: &Arc<table::Snapshot>, _: &Checkpoint) -> Result<Published> {
+        Ok(Arc::new(()))
+    }
+
+    fn step(
+        &self,
+        _: &Place,
+        _: &Arc<table::Snapshot>,
+        _: Option<&Arc<Position>>,
+        _: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        while !self.may_end.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Progress::UpToDate)
+    }
+
+    fn clean(&self, _: &Place, _: &Arc<Position>) -> Result<()> {
+        Ok(())
+    }
+
+    fn dropped(&self, _: &Place) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A merge and a commit of the lake had both threads for seconds: heads grew until writers were held back for half a second.
+#[test]
+fn however_many_are_in_long_work_a_full_head_is_sealed() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("stuck");
+    let options = Options { seal_rows: 100, ..Options::default() };
+    let engine = Engine::open(vfs::Env::real(), dir.path(), options).unwrap();
+    let stuck = Arc::new(Stuck::default());
+    engine.register(stuck.clone()).unwrap();
+    let write = |table: &str, rows: i64| {
+        let mut def = TableDef::new(TableId(0), format!("main.{table}"));
+        def.add_column("x", &DataType::Int64, true, None).unwrap();
+        let values: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..rows));
+        let batch = arrow::array::RecordBatch::try_from_iter([("x", values)]).unwrap();
+        let create = Op::CreateTable { def, if_absent: false };
+        let insert = Op::Insert { table: table.into(), batch, mode: Mode::Append };
+        engine.commit(&Principal::local(), Transaction::new(vec![create, insert])).unwrap();
+    };
+    let all = crate::pool::long_max();
+    (0..=all).for_each(|nth| write(&format!("stuck{nth}"), 1));
+    while stuck.begun.load(Ordering::Acquire) < all {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    write("t", 100);
+    while engine.root().table("main.t").unwrap().segments().count() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(LONG_WAIT);
+    assert_eq!(stuck.begun.load(Ordering::Acquire), all, "one thread is left for what is urgent");
+    stuck.may_end.store(true, Ordering::Release);
+    while stuck.begun.load(Ordering::Acquire) <= all {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    engine.close().unwrap();
 }

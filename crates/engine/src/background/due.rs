@@ -1,0 +1,121 @@
+//! Which head, manifest or merge is due.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use table::compaction;
+use types::{Lsn, SegmentId, TableId};
+
+use crate::manifest::Manifest;
+use crate::root::Root;
+use crate::shared::{Background, Shared, What};
+
+/// The table whose head should go first: the largest one that is full, the largest one at all while the debt is high,
+/// or the one whose rows hold back a log that has grown too long, or may not grow.
+pub(super) fn sealable(
+    shared: &Shared,
+    root: &Root,
+    background: &Background,
+    now: Duration,
+) -> Option<Arc<table::Snapshot>> {
+    let options = &shared.options;
+    let may = |t: &&Arc<table::Snapshot>| background.may(What::Table(t.def().id), now);
+    let idle = || root.tables().filter(|t| t.head_rows() > 0).filter(may);
+    let largest = idle().max_by_key(|t| t.head_bytes())?;
+    let full = largest.head_bytes() >= options.seal_bytes;
+    let indebted = shared.counters.head_bytes.get() >= options.debt_soft_bytes / 2;
+    if full || indebted {
+        return Some(largest.clone());
+    }
+    if let Some(long) = idle().find(|t| t.head_rows() >= options.seal_rows) {
+        return Some(long.clone());
+    }
+    let log = shared.syncer.stats();
+    let holds_room = log.no_room && log.files > 1;
+    if log.files <= options.log_files_max && !holds_room {
+        return None;
+    }
+    // A file that no head holds goes with a manifest. As long as that is being written, whatever came since would be sealed
+    // again and again, in segments of a few rows.
+    let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
+    let is_held = log.oldest_file_lsn >= Manifest::replay_from(root);
+    if !is_held && (log.oldest_file_lsn >= asked || background.is_running(What::Manifest)) {
+        return None;
+    }
+    idle().min_by_key(|t| t.head_first_lsn()).cloned()
+}
+
+/// A manifest pays off once it lets go of a log file, or of replaced segments: at once where the log grows, else a little later.
+pub(super) fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Duration) -> bool {
+    let stats = shared.syncer.stats();
+    // Files that nothing needs any more go at once, once each: an archive may keep them after all.
+    let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
+    if stats.oldest_file_lsn > Lsn(0)
+        && stats.oldest_file_lsn >= asked
+        && stats.oldest_file_lsn < Manifest::replay_from(root)
+    {
+        return true;
+    }
+    if shared.manifest_covers(root.lsn()) {
+        return false;
+    }
+    let written = stats.bytes_written.saturating_sub(background.manifest_log_bytes);
+    // Who erases waits for what a manifest still names.
+    let awaited = !background.erasing.is_empty()
+        && background.obsolete.iter().any(|obsolete| !shared.manifest_covers(obsolete.since));
+    if awaited {
+        return true;
+    }
+    let waited = background.obsolete_since.is_some_and(|since| now >= since + OBSOLETE_WAIT);
+    written >= shared.options.log.file_bytes
+        || !background.obsolete.is_empty() && (written >= 1 << 20 || waited)
+}
+
+/// How long the files of replaced segments and dropped tables wait for a manifest where nothing else needs one.
+const OBSOLETE_WAIT: Duration = Duration::from_secs(5);
+
+/// When replaced segments are looked at again: whether a manifest is due that lets go of them, or the last reader has.
+pub(super) fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
+    let due = background.obsolete_since.unwrap_or(now) + OBSOLETE_WAIT;
+    (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
+}
+
+/// A table of fewer segments is not merged while seals are behind.
+const SEGMENTS_WAIT_MAX: usize = 256;
+
+pub(super) fn compactable(
+    shared: &Shared,
+    root: &Root,
+    background: &mut Background,
+    now: Duration,
+) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
+    // Where rows of segments have ended since, as seals and merges tell of themselves.
+    let before = std::mem::take(&mut background.sealed_live);
+    for table in root.tables() {
+        let (id, live) = (table.def().id, table.sealed_live());
+        background.sealed_live.insert(id, live);
+        let is_rebuilt = table.segments().any(|segment| segment.is_rebuilt() && !segment.is_damaged());
+        if is_rebuilt || before.get(&id).is_some_and(|before| live < *before) {
+            background.compactable.insert(id);
+        }
+    }
+    let may = |table: &TableId| background.may(What::Compact(*table), now);
+    let candidates: Vec<TableId> = background.compactable.iter().copied().filter(may).collect();
+    if candidates.is_empty() {
+        return None;
+    }
+    // While writers are ahead of the seals, a merge would take the disk and the cores from what lets them go on. A seal is due
+    // then, and its end leads back here.
+    let pressed = shared.counters.head_bytes.get() >= shared.options.debt_soft_bytes / 2;
+    for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
+        if pressed && snapshot.segments().len() < SEGMENTS_WAIT_MAX {
+            continue;
+        }
+        if let Some(inputs) = compaction::plan(snapshot, &shared.options.compaction) {
+            return Some((snapshot.clone(), inputs));
+        }
+        background.compactable.remove(&snapshot.def().id);
+    }
+    None
+}
