@@ -20,7 +20,7 @@ use arrow::json::ReaderBuilder;
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
-use simd_json::prelude::{ValueAsArray, ValueAsScalar, ValueObjectAccess};
+use simd_json::prelude::{ValueAsScalar, ValueIntoString};
 use sonic_rs::{JsonContainerTrait, JsonValueTrait};
 use types::{DataType, Error, Result, TableDef, TableId};
 
