@@ -239,11 +239,17 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Seal { snapshot });
         }
-        if let Some(task) = derive::next_awaited(shared, &root, &mut background, now) {
+        if background.may(What::Manifest, now) && due::manifest_due(shared, &root, &background, now) {
+            background.begin(What::Manifest);
+            return Some(Task::Manifest);
+        }
+        *turn = if shared.stepped { Turn::Free } else { Turn::take() };
+        let may_be_long = !matches!(turn, Turn::Refused);
+        if may_be_long && let Some(task) = derive::next_awaited(shared, &root, &mut background, now) {
             background.begin(task.what());
             return Some(Task::Derive(task));
         }
-        if let Some((erasure, next)) = erase::next(shared, &root, &mut background, now) {
+        if may_be_long && let Some((erasure, next)) = erase::next(shared, &root, &mut background, now) {
             background.begin(match &next {
                 erase::Next::Forget(task) => task.what(),
                 erase::Next::Seal(table) => What::Table(table.def().id),
@@ -251,12 +257,6 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
             });
             return Some(Task::Erase(erasure, next));
         }
-        if background.may(What::Manifest, now) && due::manifest_due(shared, &root, &background, now) {
-            background.begin(What::Manifest);
-            return Some(Task::Manifest);
-        }
-        *turn = if shared.stepped { Turn::Free } else { Turn::take() };
-        let may_be_long = !matches!(turn, Turn::Refused);
         if may_be_long && let Some((snapshot, inputs)) = due::compactable(shared, &root, &mut background, now)
         {
             background.begin(What::Compact(snapshot.def().id));

@@ -49,7 +49,7 @@ static MORE: AtomicUsize = AtomicUsize::new(0);
 /// Threads that are in long work.
 static IN_LONG_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a thread may be in work that takes seconds: merges, what is derived, rows that leave or are compressed.
+/// Whether a thread may be in work that takes seconds: merges, erasures, what is derived, rows that leave or are compressed.
 pub(crate) enum Turn {
     /// Nobody counts.
     Free,

@@ -137,8 +137,27 @@ fn long_work_makes_way_for_a_file_of_the_log() {
 /// Its steps do not end before it is told so.
 #[derive(Default)]
 struct Stuck {
-    begun: std::sync::atomic::AtomicUsize,
-    may_end: std::sync::atomic::AtomicBool,
+    state: std::sync::Mutex<StuckState>,
+    changed: std::sync::Condvar,
+}
+
+#[derive(Default)]
+struct StuckState {
+    /// Steps that have begun.
+    begun: usize,
+    may_end: bool,
+}
+
+impl Stuck {
+    fn change(&self, how: impl FnOnce(&mut StuckState)) {
+        how(&mut self.state.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, is_there: impl Fn(&StuckState) -> bool) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| !is_there(state)).unwrap());
+    }
 }
 
 impl Materializer for Stuck {
@@ -161,10 +180,8 @@ impl Materializer for Stuck {
         _: Option<&Arc<Position>>,
         _: &mut Budget<'_>,
     ) -> Result<Progress> {
-        self.begun.fetch_add(1, Ordering::AcqRel);
-        while !self.may_end.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.change(|state| state.begun += 1);
+        self.wait(|state| state.may_end);
         Ok(Progress::UpToDate)
     }
 
@@ -197,18 +214,21 @@ fn however_many_are_in_long_work_a_full_head_is_sealed() {
     };
     let all = crate::pool::long_max();
     (0..=all).for_each(|nth| write(&format!("stuck{nth}"), 1));
-    while stuck.begun.load(Ordering::Acquire) < all {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    stuck.wait(|state| state.begun == all);
+    assert!(matches!(Turn::take(), Turn::Refused), "one thread is left for what is urgent");
     write("t", 100);
-    while engine.root().table("main.t").unwrap().segments().count() == 0 {
-        std::thread::sleep(Duration::from_millis(5));
+    loop {
+        let root = engine.root();
+        if root.table("main.t").unwrap().segments().count() == 1 {
+            break;
+        }
+        assert!(
+            engine.wait_for_commit(root.lsn(), Duration::from_secs(100)).unwrap(),
+            "its head is not sealed"
+        );
     }
-    std::thread::sleep(LONG_WAIT);
-    assert_eq!(stuck.begun.load(Ordering::Acquire), all, "one thread is left for what is urgent");
-    stuck.may_end.store(true, Ordering::Release);
-    while stuck.begun.load(Ordering::Acquire) <= all {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert_eq!(stuck.state.lock().unwrap().begun, all);
+    stuck.change(|state| state.may_end = true);
+    stuck.wait(|state| state.begun > all);
     engine.close().unwrap();
 }
