@@ -46,16 +46,21 @@ class Polynya:
     def command(self, *arguments):
         return [self.binary, *arguments, "--data", str(self.home / "data")]
 
-    def run(self, *arguments, fails=False):
+    def ran(self, *arguments, fails=False):
+        """A command that ended: what it answered, and what it said meanwhile."""
         ran = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=LONGEST, check=False)
-        said = ran.stdout + ran.stderr
-        assert (ran.returncode != 0) == fails, f"{arguments}: {ran.returncode}\n{said}"
-        return said
+        assert (ran.returncode != 0) == fails, f"{arguments}: {ran.returncode}\n{ran.stdout}{ran.stderr}"
+        return ran.stdout, ran.stderr
+
+    def run(self, *arguments, fails=False):
+        return "".join(self.ran(*arguments, fails=fails))
 
     def rows(self, sql):
-        """The rows of a statement, each as a list."""
-        out = self.run("sql", "--json", sql)
-        return [list(json.loads(line).values()) for line in out.splitlines()]
+        """The rows of a statement, each as a list. What is logged beside them is passed on."""
+        answer, logged = self.ran("sql", "--json", sql)
+        print(logged, end="", file=sys.stderr)
+        # By newlines alone: JSON leaves U+2028 and its like as they are.
+        return [list(json.loads(line).values()) for line in answer.split("\n") if line]
 
 
 def normal(value):
