@@ -181,13 +181,29 @@ impl Core {
 
     /// Does what was taken from the inbox. Returns whether a sync should start now.
     pub fn step(&mut self, taken: Taken) -> bool {
+        self.answer_and_write(taken);
+        self.begin_sync()
+    }
+
+    /// Answers those whose sync ended and writes what was taken, without asking for the next sync.
+    pub fn answer_and_write(&mut self, taken: Taken) {
         if let Some(result) = taken.synced {
             self.synced(result);
         }
         if !taken.requests.is_empty() {
             self.commit(taken.requests);
         }
-        self.begin_sync()
+    }
+
+    /// Whether no sync is under way and one should be: something is written, or somebody must hear that it cannot be.
+    pub fn owes_sync(&self) -> bool {
+        let is_ahead = || self.log.next_lsn() != self.newest.lsn.next();
+        self.in_flight.is_none() && (!self.waiting.is_empty() || self.broken.is_none() && is_ahead())
+    }
+
+    /// How many are to be answered by the sync under way, and by the one after it.
+    pub fn answers_due(&self) -> (usize, usize) {
+        (self.in_flight.as_ref().map_or(0, |flight| flight.answers.len()), self.waiting.len())
     }
 
     /// Ends the log cleanly after everything was answered, without what the last manifest does not need.
@@ -198,7 +214,7 @@ impl Core {
     }
 
     /// Builds the root that the next sync makes true. False if nothing was written since the last, or if one runs.
-    fn begin_sync(&mut self) -> bool {
+    pub fn begin_sync(&mut self) -> bool {
         if let Some(error) = &self.broken {
             // Written and perhaps durable one day, but never to be shown: the writers learn that it is unknown.
             self.waiting.drain(..).for_each(|(answer, _)| answer(Err(error.clone())));

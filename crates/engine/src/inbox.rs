@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use table::materializer::Position;
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
@@ -195,6 +195,11 @@ impl Inbox {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.state.lock().requests.len()
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.state.lock().requests.is_empty()
@@ -214,9 +219,8 @@ impl Inbox {
         }
     }
 
-    /// Waits until `count` requests are here, or enough for a frame, for `patience` at most. Returns whether they are.
-    pub fn gather(&self, count: usize, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
+    /// Waits until `count` requests are here, or enough for a frame, but not beyond `until`. Returns whether they are.
+    pub fn gather(&self, count: usize, until: Instant) -> bool {
         let mut state = self.state.lock();
         state.gathering = Some(count);
         let has_enough = |state: &State| state.requests.len() >= count || state.enough_for_a_frame();
@@ -245,20 +249,25 @@ impl Inbox {
         Taken { synced: self.state.lock().synced.take(), ..Taken::default() }
     }
 
-    /// Waits until there is something to do, or for `patience`. While a sync runs (`syncing`) a few small requests are
-    /// left to gather: they could not become durable before the next sync anyway, and one frame for all is cheaper.
-    pub fn wait(&self, bytes_max: u64, syncing: bool, patience: Option<Duration>) -> Taken {
+    /// Waits until there are requests, or none will come any more.
+    pub fn wait(&self, bytes_max: u64) -> Taken {
         let mut state = self.state.lock();
-        loop {
-            let ready = !state.requests.is_empty() && (!syncing || state.enough_for_a_frame());
-            if ready || state.synced.is_some() || (state.closed && !syncing) {
-                return self.take_from(&mut state, bytes_max);
-            }
-            match patience {
-                None => self.arrived.wait(&mut state),
-                Some(patience) if self.arrived.wait_for(&mut state, patience) => {}
-                Some(_) => return self.take_from(&mut state, bytes_max),
-            }
+        while state.requests.is_empty() && !state.closed {
+            self.arrived.wait(&mut state);
+        }
+        self.take_from(&mut state, bytes_max)
+    }
+
+    /// Waits until the sync that runs has ended, and takes that alone; or until there is enough for a frame. A few small
+    /// requests are left to gather: they could not become durable before the next sync anyway, and one frame for all is cheaper.
+    pub fn wait_beside_sync(&self, bytes_max: u64) -> Taken {
+        let mut state = self.state.lock();
+        while state.synced.is_none() && !state.enough_for_a_frame() {
+            self.arrived.wait(&mut state);
+        }
+        match state.synced.take() {
+            None => self.take_from(&mut state, bytes_max),
+            synced => Taken { synced, ..Taken::default() },
         }
     }
 
@@ -286,5 +295,53 @@ impl State {
     /// enough that writing overlaps with the sync.
     fn enough_for_a_frame(&self) -> bool {
         self.bytes >= 256 << 10 || self.requests.len() >= 64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn inbox_of(count: usize) -> Inbox {
+        let inbox = Inbox::new(1_000, 1 << 20);
+        push(&inbox, count);
+        inbox
+    }
+
+    fn push(inbox: &Inbox, count: usize) {
+        for _ in 0..count {
+            let request = Request::Edit { edit: BackgroundEdit::Trimmed, done: Box::new(|_| ()) };
+            assert!(inbox.push(request).is_ok());
+        }
+    }
+
+    #[test]
+    fn beside_a_sync_few_requests_are_left_and_many_are_taken() {
+        let inbox = inbox_of(63);
+        inbox.synced(Ok(Lsn(7)));
+        let taken = inbox.wait_beside_sync(1 << 20);
+        assert_eq!((taken.synced.unwrap().unwrap(), taken.requests.len(), inbox.len()), (Lsn(7), 0, 63));
+        push(&inbox, 1);
+        let taken = inbox.wait_beside_sync(1 << 20);
+        assert_eq!((taken.synced.is_some(), taken.requests.len(), inbox.len()), (false, 64, 0));
+    }
+
+    #[test]
+    fn who_gathers_stops_at_enough_at_the_end_of_its_time_and_when_the_inbox_closes() {
+        let long = || Instant::now() + Duration::from_secs(600);
+        let inbox = inbox_of(3);
+        assert!(inbox.gather(3, long()));
+        assert!(!inbox.gather(4, Instant::now()));
+        std::thread::scope(|scope| {
+            let gathered = scope.spawn(|| inbox.gather(5, long()));
+            push(&inbox, 2);
+            assert!(gathered.join().unwrap());
+            let gathered = scope.spawn(|| inbox.gather(6, long()));
+            inbox.close();
+            assert!(!gathered.join().unwrap());
+        });
+        assert!(inbox_of(64).gather(100, Instant::now()), "enough for a frame");
     }
 }

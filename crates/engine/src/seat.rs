@@ -5,19 +5,21 @@
 //! it, commit, sync and publish: two wakes less, which on an idle machine take as long as a fast disk's sync. Whoever comes
 //! meanwhile goes to the inbox, and the commit thread has the core next.
 //!
-//! Where several threads wait for their commits, those that were just answered come back a moment later as a rule. The commit
-//! thread gives them that moment ([`Crew`]), so that one sync does for all of them and not for every other one.
+//! Where many wait for their commits, those that were just answered come back a moment later as a rule. The commit thread gives
+//! them that moment ([`Crew`]), so that one sync does for many of them: what a sync costs beside the disk's own time (a root,
+//! publishing it, waking whoever waits) is the same for one transaction and for a hundred.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use types::{Error, Kind};
+use types::{Error, Kind, Lsn, Result};
+use vfs::heartbeat::Heartbeat;
 use vfs::{Condvar, Mutex, Rank};
 
 use crate::core::Core;
-use crate::inbox::{Inbox, Request, Taken};
+use crate::inbox::{Request, Taken};
 use crate::shared::Shared;
 use crate::threads;
 
@@ -44,30 +46,71 @@ enum Place {
     Gone,
 }
 
-/// The threads that wait for commits, and whether waiting for them has been worth it.
+/// Those whose commits are waited for, and whether giving them a moment has been worth it.
 #[derive(Default)]
 struct Crew {
+    /// About as many transactions as were there at once lately.
+    most: usize,
     /// How often in a row they did not come.
     missed: u32,
     /// How many syncs go by before the next try.
     resting: u32,
 }
 
+/// A sync that ended.
+struct Synced {
+    began: Instant,
+    result: Result<Lsn>,
+}
+
+/// What is waited for before the next sync.
+#[derive(Debug, PartialEq)]
+struct Wanted {
+    transactions: usize,
+    until: Instant,
+}
+
 impl Crew {
-    /// At most, whatever a sync takes.
+    /// At most so long threads are waited for, whatever a sync takes.
     const PATIENCE_MAX: Duration = Duration::from_millis(20);
+    /// At most so long one sync begins after the other because more transactions are expected. Where a sync takes that long
+    /// itself, nothing is waited for.
+    const CADENCE: Duration = Duration::from_millis(8);
     /// The rest doubles so many times.
     const MISSED_MAX: u32 = 8;
 
-    /// Waits for as many threads as waited during a sync that took so long: for a part of that, since one sync for all of them
-    /// spares as much. If they do something else first they are left alone for longer and longer.
-    fn gather(&mut self, inbox: &Inbox, waited: usize, sync: Duration) {
-        if waited < 2 {
-            return;
+    /// What to wait for after a sync that `began` and `ended` then. `threads` wait for their commits and do nothing else: all
+    /// of them are waited for, during a part of what a sync takes, since one sync for all of them spares as much. Others, as
+    /// clients over the network, do not come back at once, and have work done for them meanwhile: half as many are waited for as
+    /// were there at most lately; now `transactions` were.
+    fn wants(
+        &mut self,
+        threads: usize,
+        transactions: usize,
+        began: Instant,
+        ended: Instant,
+    ) -> Option<Wanted> {
+        self.most = transactions.max((self.most * 15 + transactions) / 16);
+        let half = self.most / 2;
+        let wanted = match half > threads {
+            true => Wanted { transactions: half, until: began + Self::CADENCE },
+            false => {
+                Wanted { transactions: threads, until: ended + ((ended - began) / 2).min(Self::PATIENCE_MAX) }
+            }
+        };
+        if wanted.transactions < 2 || wanted.until <= ended {
+            return None;
         }
         if self.resting > 0 {
             self.resting -= 1;
-        } else if inbox.gather(waited, (sync / 2).min(Self::PATIENCE_MAX)) {
+            return None;
+        }
+        Some(wanted)
+    }
+
+    /// If they do something else first they are left alone for longer and longer.
+    fn learn(&mut self, came: bool) {
+        if came {
             self.missed = 0;
         } else {
             self.resting = 1 << self.missed;
@@ -106,22 +149,30 @@ impl Seat {
                 self.refuse_all();
                 return None;
             };
-            while core.syncing() || !shared.inbox.is_empty() {
-                heart.idle();
-                let taken = shared.inbox.wait(shared.options.group_bytes_max, core.syncing(), None);
-                heart.busy();
-                let small = taken.requests.iter().map(Request::bytes).sum::<u64>() <= INLINE_SYNC_BYTES;
-                let mut wants_sync = self.step(&mut core, taken)?;
-                while wants_sync && small && !shared.inbox.has_enough_for_a_frame() {
-                    let began = Instant::now();
-                    let synced = Some(shared.syncer.sync());
-                    let (took, waited) = (began.elapsed(), shared.committers.load(Ordering::Relaxed));
-                    wants_sync = self.step(&mut core, Taken { synced, ..Taken::default() })?;
+            let mut began = Instant::now();
+            while core.syncing() || core.owes_sync() || !shared.inbox.is_empty() {
+                if core.syncing() {
                     heart.idle();
-                    crew.gather(&shared.inbox, waited, took);
+                    let taken = shared.inbox.wait_beside_sync(shared.options.group_bytes_max);
                     heart.busy();
+                    match taken.synced {
+                        Some(result) => {
+                            self.answer(&mut core, &mut crew, &heart, Synced { began, result })?
+                        }
+                        None => self.guarded(&mut core, |core| core.answer_and_write(taken))?,
+                    }
+                    continue;
                 }
-                if wants_sync {
+                let owed = core.owes_sync();
+                let taken = shared.inbox.take(shared.options.group_bytes_max);
+                let small =
+                    !owed && taken.requests.iter().map(Request::bytes).sum::<u64>() <= INLINE_SYNC_BYTES;
+                let wants_sync = self.guarded(&mut core, |core| core.step(taken))?;
+                began = Instant::now();
+                if wants_sync && small && !shared.inbox.has_enough_for_a_frame() {
+                    let result = shared.syncer.sync();
+                    self.answer(&mut core, &mut crew, &heart, Synced { began, result })?;
+                } else if wants_sync {
                     self.sync.lock().asked = true;
                     self.asked.notify_one();
                 }
@@ -134,14 +185,38 @@ impl Seat {
         }
     }
 
-    /// The commit thread's [`Core::step`]; `None` after a bug, once nobody asks for anything any more.
-    fn step(&self, core: &mut Core, taken: Taken) -> Option<bool> {
-        let stepped = catch_unwind(AssertUnwindSafe(|| core.step(taken))).ok();
-        if stepped.is_none() {
+    /// Answers those whose sync ended, and waits for more of them before the next. What comes is written meanwhile.
+    fn answer(&self, core: &mut Core, crew: &mut Crew, heart: &Heartbeat, synced: Synced) -> Option<()> {
+        let (inbox, ended) = (&self.shared.inbox, Instant::now());
+        let (answered, written) = core.answers_due();
+        let (threads, there) =
+            (self.shared.committers.load(Ordering::Relaxed), answered + written + inbox.len());
+        self.guarded(core, |core| {
+            core.answer_and_write(Taken { synced: Some(synced.result), ..Taken::default() });
+        })?;
+        let Some(wanted) = crew.wants(threads, there, synced.began, ended) else { return Some(()) };
+        loop {
+            let missing = wanted.transactions.saturating_sub(core.answers_due().1);
+            heart.idle();
+            let enough = inbox.gather(missing, wanted.until);
+            heart.busy();
+            if !enough || inbox.len() >= missing {
+                crew.learn(enough);
+                return Some(());
+            }
+            let taken = inbox.take(self.shared.options.group_bytes_max);
+            self.guarded(core, |core| core.answer_and_write(taken))?;
+        }
+    }
+
+    /// Work of the commit thread on the core; `None` after a bug, once nobody asks for anything any more.
+    fn guarded<T>(&self, core: &mut Core, work: impl FnOnce(&mut Core) -> T) -> Option<T> {
+        let worked = catch_unwind(AssertUnwindSafe(|| work(core))).ok();
+        if worked.is_none() {
             self.lose();
             self.refuse_all();
         }
-        stepped
+        worked
     }
 
     /// Commits in this thread, which waits until that is durable; gives the request back if it is the commit thread's turn.
@@ -209,7 +284,7 @@ impl Seat {
     fn refuse_all(&self) {
         let shared = &*self.shared;
         loop {
-            let taken = shared.inbox.wait(u64::MAX, false, None);
+            let taken = shared.inbox.wait(u64::MAX);
             let error = shared.check_writable().err();
             let error = error.unwrap_or_else(|| Error::new(Kind::Latched, "nothing more is accepted"));
             taken.requests.into_iter().for_each(|request| request.refuse(error.clone()));
@@ -246,17 +321,43 @@ impl Seat {
 mod tests {
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
     #[test]
-    fn threads_that_do_something_else_first_are_waited_for_less_and_less() {
-        let (inbox, mut crew) = (Inbox::new(10, 1 << 20), Crew::default());
-        let began = Instant::now();
-        (0..1_000).for_each(|_| crew.gather(&inbox, 1, Duration::from_secs(1)));
-        assert!(began.elapsed() < Duration::from_millis(500), "a lone writer was waited for");
+    fn a_lone_writer_is_not_waited_for() {
+        let (mut crew, now) = (Crew::default(), Instant::now());
+        for (threads, transactions) in [(0, 0), (0, 1), (1, 1), (0, 3), (1, 2)] {
+            assert_eq!(crew.wants(threads, transactions, now, now + MS), None);
+        }
+    }
+
+    #[test]
+    fn threads_are_waited_for_in_proportion_to_a_sync_and_clients_until_the_next_is_due() {
+        let (mut crew, now) = (Crew::default(), Instant::now());
+        let wanted = |transactions, until| Some(Wanted { transactions, until });
+        assert_eq!(crew.wants(4, 4, now, now + 2 * MS), wanted(4, now + 3 * MS));
+        assert_eq!(crew.wants(0, 50, now, now + MS), wanted(25, now + 8 * MS));
+        assert_eq!(crew.wants(0, 18, now, now + MS), wanted(24, now + 8 * MS));
+        assert_eq!(crew.wants(2, 50, now, now + MS), wanted(25, now + 8 * MS));
+        // A slow disk: whoever is there by now goes with the next sync.
+        assert_eq!(crew.wants(0, 50, now, now + 8 * MS), None);
+        let mut crew = Crew::default();
+        assert_eq!(crew.wants(4, 4, now, now + 1_000 * MS), wanted(4, now + 1_020 * MS));
+    }
+
+    #[test]
+    fn those_that_do_something_else_first_are_waited_for_less_and_less() {
+        let (mut crew, now) = (Crew::default(), Instant::now());
         let mut waits = 0;
         for _ in 0..1_000 {
-            waits += u32::from(crew.resting == 0);
-            crew.gather(&inbox, 2, Duration::from_micros(20));
+            if crew.wants(2, 2, now, now + MS).is_some() {
+                waits += 1;
+                crew.learn(false);
+            }
         }
         assert!((8..=16).contains(&waits), "{waits} waits for nobody");
+        while crew.wants(2, 2, now, now + MS).is_none() {}
+        crew.learn(true);
+        assert!(crew.wants(2, 2, now, now + MS).is_some(), "they came");
     }
 }
