@@ -79,6 +79,8 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
+    // There may be more, and this may take long: commits wake nobody as long as somebody is about to look.
+    shared.wake_background();
     // Readers come before it, in memory too.
     let _passing = vfs::pass_through();
     if let Err(error) = run(shared, task)
@@ -223,6 +225,7 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
         background.retries.retain(|what, _| match what {
             What::Table(table)
+            | What::Forget(table)
             | What::Compact(table)
             | What::Derive(table, _)
             | What::Expire(table)
@@ -283,7 +286,10 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
             return Some(Task::Compress(task));
         }
     }
-    if let Some(leftover) = derive::leftover(&root, &mut background, now) {
+    // Somebody else's store may be slow, and a database that takes no writes needs no thread for seals.
+    if !matches!(turn, Turn::Refused)
+        && let Some(leftover) = derive::leftover(&root, &mut background, now)
+    {
         return Some(Task::Leftover(leftover));
     }
     removable(shared, &mut background)

@@ -20,6 +20,7 @@ pub(crate) use check::row_gone;
 pub(crate) use settle::Settled;
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -201,9 +202,22 @@ impl Core {
         self.in_flight.is_none() && (!self.waiting.is_empty() || self.broken.is_none() && is_ahead())
     }
 
-    /// How many are to be answered by the sync under way, and by the one after it.
+    /// How many are answered by the sync under way, and by the one after it.
     pub fn answers_due(&self) -> (usize, usize) {
         (self.in_flight.as_ref().map_or(0, |flight| flight.answers.len()), self.waiting.len())
+    }
+
+    /// After a bug: nobody is answered any more, so everybody hears of it now.
+    pub fn abandon(&mut self) {
+        let error = Error::new(
+            Kind::Latched,
+            "the commit thread failed; whether this was kept shows after a restart",
+        );
+        let in_flight = self.in_flight.take().map_or_else(Vec::new, |flight| flight.answers);
+        for (answer, _) in in_flight.into_iter().chain(self.waiting.drain(..)) {
+            // One of them may be what failed.
+            let _ = catch_unwind(AssertUnwindSafe(|| answer(Err(error.clone()))));
+        }
     }
 
     /// Ends the log cleanly after everything was answered, without what the last manifest does not need.
@@ -407,7 +421,7 @@ impl Core {
                 }
                 Action::PutKey(api_key) => {
                     group.frame.edit(offset, Edit::PutKey(api_key.clone()));
-                    put_key(&mut self.meta, api_key);
+                    self.meta.put_key(api_key);
                     self.meta_changed = true;
                 }
                 Action::RemoveKey(name) => {
@@ -682,10 +696,4 @@ impl Shared {
 fn same_types(before: &TableDef, after: &TableDef) -> bool {
     let same = |c: &types::Column| before.schema.column(c.id).is_none_or(|b| b.data_type == c.data_type);
     after.schema.columns.iter().all(same)
-}
-
-/// At most how long the frame of these requests will be, with all that they insert, delete and define.
-pub(crate) fn put_key(meta: &mut Meta, api_key: ApiKey) {
-    meta.keys.retain(|key| key.name != api_key.name);
-    meta.keys.push(api_key);
 }

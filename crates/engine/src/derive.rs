@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress};
-use types::{Error, IndexDef, Kind, Lsn, Result, TableId};
+use types::{Error, IndexDef, Kind, Lsn, Result, RowId, TableId};
 
 use crate::background::{self, Under};
 use crate::inbox::BackgroundEdit;
 use crate::root::Root;
-use crate::shared::{Background, Leftover, Shared, What};
+use crate::shared::{Asked, Background, Leftover, Shared, What};
 
 /// How long a commit may wait until the materializers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ fn furthest_behind(
             if !background.may(What::Derive(pair.0, name), now) {
                 continue;
             }
-            let urgent = background.urgent.contains(&pair);
+            let urgent = background.urgent.contains_key(&pair);
             if !urgent && background.pauses.get(&pair).is_some_and(|until| *until > now) {
                 continue;
             }
@@ -99,7 +99,8 @@ fn furthest_behind(
             let rebuild = background.rebuild.contains(&pair);
             let stands = position.map(|position| position.checkpoint.lsn);
             let stands = stands.max(background.unchanged.get(&pair).copied().filter(|_| position.is_some()));
-            let is_done = stands >= Some(snapshot.lsn()) && position.is_none_or(|p| !lacks_rows(p, snapshot));
+            let is_done =
+                stands >= Some(snapshot.lsn()) && position.is_none_or(|p| has_rows(p, snapshot.next_row()));
             if is_done && !rebuild && !materializer.is_asked(snapshot.def()) {
                 background.urgent.remove(&pair);
                 continue;
@@ -127,9 +128,9 @@ fn is_away(materializer: &Arc<dyn Materializer>, background: &Background) -> boo
     materializer.is_remote() && background.is_deriving(materializer.name())
 }
 
-/// A step takes in a bounded number of rows, so it may stand at the table's lsn and still lack rows.
-fn lacks_rows(position: &Position, snapshot: &table::Snapshot) -> bool {
-    position.checkpoint.row.next() < snapshot.next_row()
+/// Whether a position has the rows below one. A step takes in a bounded number, so it may stand at its table's lsn and lack some.
+pub(crate) fn has_rows(position: &Position, next_row: RowId) -> bool {
+    next_row <= position.checkpoint.row.next()
 }
 
 /// When the materializers must be looked at again, if nobody asks before; called when there is nothing to do now.
@@ -188,12 +189,14 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             }
             let position = Arc::new(position);
             let mut background = shared.background.lock();
-            let was_urgent = is_all(shared, &task, &position) && background.urgent.remove(&pair);
+            // Whoever asked for so much waits for nothing more once it is published.
+            let asked = background.urgent.get(&pair).copied().filter(|asked| asked.is_met_by(&position));
+            asked.is_some().then(|| background.urgent.remove(&pair));
             drop(background);
             let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
             let under = background::publish(shared, edit, under).inspect_err(|_| {
-                if was_urgent {
-                    shared.background.lock().urgent.insert(pair);
+                if let Some(asked) = asked {
+                    shared.background.lock().urgent.entry(pair).or_insert(asked);
                 }
             })?;
             // Published by now: a lag that writers are slowed by is measured against what readers have.
@@ -221,7 +224,10 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
                 }
                 _ => {
                     background.unchanged.insert(pair, task.snapshot.lsn());
-                    background.urgent.remove(&pair);
+                    let looked_at = Asked::of(&task.snapshot);
+                    if background.urgent.get(&pair).is_some_and(|asked| *asked <= looked_at) {
+                        background.urgent.remove(&pair);
+                    }
                 }
             }
             drop(background);
@@ -239,14 +245,6 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             Err(error)
         }
     }
-}
-
-/// Whether a position has all of its table as it is now. Under the lock of the background: whoever was in a hurry by then waits
-/// for nothing more once it is published, and what is written later is in none.
-fn is_all(shared: &Shared, task: &Task, position: &Position) -> bool {
-    let root = shared.root.load();
-    let table = root.tables().find(|table| table.def().id == task.snapshot.def().id);
-    table.is_some_and(|now| now.lsn() <= position.checkpoint.lsn && !lacks_rows(position, now))
 }
 
 fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {

@@ -26,7 +26,7 @@ use crate::prepare::{self, Prepared};
 use crate::reaper;
 use crate::root::Root;
 use crate::seat::Seat;
-use crate::shared::{Committer, Shared, What};
+use crate::shared::{Asked, Committer, Shared, What};
 use crate::threads::Class;
 use crate::transaction::{Ack, Committed, Mode, Op, Transaction};
 use crate::view::View;
@@ -278,11 +278,13 @@ impl Engine {
             // The receiver waits below.
             let _ = sender.send(result);
         };
+        // Until it is answered.
+        let _waits;
         if transaction.ack == Ack::Memory {
             self.submit_at(root, principal, transaction, done);
         } else {
             let prepared = self.prepare(root, principal, transaction)?;
-            let _waits = Committer::of(&self.0.shared);
+            _waits = Committer::of(&self.0.shared);
             let request = Request::Write { prepared, done: Box::new(done) };
             let left = match &self.0.seat {
                 Some(seat) => seat.commit_here(request),
@@ -386,11 +388,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a materializer take in all of a table now, without waiting for more rows or for what failed before.
+    /// Lets a materializer take in all that a table has by now, without waiting for more rows or for what failed before.
     /// [`Root::derived`] tells how far it has come.
     pub fn hurry(&self, materializer: &'static str, table: TableId) {
+        let root = self.0.shared.root.load_full();
+        let Some(now) = root.tables().find(|snapshot| snapshot.def().id == table).map(|now| Asked::of(now))
+        else {
+            return;
+        };
         let mut background = self.0.shared.background.lock();
-        background.urgent.insert((table, materializer));
+        let asked = background.urgent.entry((table, materializer)).or_insert(now);
+        *asked = now.max(*asked);
         if let Some(retry) = background.retries.get_mut(&What::Derive(table, materializer)) {
             retry.due = Duration::ZERO;
         }

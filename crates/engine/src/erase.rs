@@ -3,8 +3,8 @@
 //! A delete alone leaves the row where it is until its segment is merged, and then for as long as the past is kept. An
 //! erasure lets the table forget its past up to a commit, seals a head that holds rows which ended, writes every segment anew
 //! that holds one, has what is derived of it here (indexes) do the same, and waits until the files of what was replaced are
-//! removed. What was written to the log stays there until
-//! its files are used again; that, its archive and backups are nothing that this reaches.
+//! removed. What was written to the log stays there until its files are used again; that, its archive and backups are nothing
+//! that this reaches.
 //!
 //! Each stage begins when nothing else is at work on the table's segments, and under the lock that says so: what a seal or a
 //! merge made of an older state is in the root by then, so nothing slips through. Asked for in memory alone: after a crash
@@ -242,7 +242,7 @@ impl Engine {
         });
         // What failed before is tried at once, and what it failed for may be cured.
         erasure.state.lock().told.error = None;
-        for what in [What::Table(table), What::Compact(table)] {
+        for what in [What::Table(table), What::Forget(table), What::Compact(table)] {
             if let Some(retry) = background.retries.get_mut(&what) {
                 retry.due = Duration::ZERO;
             }
@@ -269,7 +269,9 @@ pub(crate) fn next(
             continue;
         };
         // An older state of the table knows nothing of the deletes that are meant.
-        let may = background.may(What::Table(id), now) && background.may(What::Compact(id), now);
+        let may = [What::Table(id), What::Forget(id), What::Compact(id)]
+            .iter()
+            .all(|what| background.may(*what, now));
         if table.lsn() < erasure.lsn || !may {
             continue;
         }

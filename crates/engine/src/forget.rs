@@ -36,7 +36,7 @@ impl Task {
     }
 
     pub fn what(&self) -> What {
-        What::Table(self.table)
+        What::Forget(self.table)
     }
 
     pub fn edit(self) -> BackgroundEdit {
@@ -66,15 +66,9 @@ fn with_past(root: &Root) -> impl Iterator<Item = &Arc<Snapshot>> {
     root.tables().filter(|table| table.past_segments().len() > 0)
 }
 
-/// What is put away by work that is under way would be older than what was forgotten.
-fn may_forget(background: &Background, table: &Snapshot, now: Duration) -> bool {
-    let id = table.def().id;
-    background.may(What::Table(id), now) && !background.is_running(What::Compact(id))
-}
-
 /// The table that has something to forget.
 pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
-    let may = |table: &&Arc<Snapshot>| may_forget(background, table, now);
+    let may = |table: &&Arc<Snapshot>| background.may(What::Forget(table.def().id), now);
     let mut bytes: u64 = with_past(root).map(|table| table.past_bytes()).sum();
     if bytes == 0 {
         return None;
@@ -115,7 +109,7 @@ pub(crate) fn again(
     now: Duration,
 ) -> Option<Duration> {
     let first = with_past(root)
-        .filter(|table| may_forget(background, table, now))
+        .filter(|table| background.may(What::Forget(table.def().id), now))
         .flat_map(|table| table.past_segments().map(|(_, last_end)| last_end))
         .min()?;
     Some(until(&root.times, first, oldest(shared)))

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use table::materializer::Position;
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
@@ -165,7 +165,7 @@ impl Inbox {
         if let Some(error) = refusal {
             return Err((request, error));
         }
-        let had_enough = state.requests.is_empty() || state.enough_for_a_frame();
+        let had_enough = state.enough_for_a_frame();
         state.bytes += request.bytes();
         state.requests.push_back(request);
         // The commit thread sleeps only while there is nothing, or while it gathers: wake it at both edges, not at
@@ -219,14 +219,19 @@ impl Inbox {
         }
     }
 
-    /// Waits until `count` requests are here, or enough for a frame, but not beyond `until`. Returns whether they are.
-    pub fn gather(&self, count: usize, until: Instant) -> bool {
+    /// Waits until `count` requests are here, or enough for a frame, but not beyond `until`, and not once nobody has come for
+    /// as long as `quiet`. Returns whether they are here.
+    pub fn gather(&self, count: usize, until: Instant, quiet: Duration) -> bool {
         let mut state = self.state.lock();
         state.gathering = Some(count);
         let has_enough = |state: &State| state.requests.len() >= count || state.enough_for_a_frame();
         while !has_enough(&state) && !state.closed {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || !self.arrived.wait_for(&mut state, left) {
+            let before = state.requests.len();
+            if left.is_zero() {
+                break;
+            }
+            if !self.arrived.wait_for(&mut state, left.min(quiet)) && state.requests.len() == before {
                 break;
             }
         }
@@ -300,8 +305,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn inbox_of(count: usize) -> Inbox {
@@ -330,18 +333,30 @@ mod tests {
 
     #[test]
     fn who_gathers_stops_at_enough_at_the_end_of_its_time_and_when_the_inbox_closes() {
-        let long = || Instant::now() + Duration::from_secs(600);
+        let (long, moment) = (Duration::from_secs(600), Duration::from_millis(1));
+        let later = || Instant::now() + long;
         let inbox = inbox_of(3);
-        assert!(inbox.gather(3, long()));
-        assert!(!inbox.gather(4, Instant::now()));
+        assert!(inbox.gather(3, later(), long));
+        assert!(!inbox.gather(4, Instant::now(), long));
+        assert!(!inbox.gather(4, later(), moment), "nobody came for a moment");
+        // Each wakes who sleeps already.
+        let gathering = |inbox: &Inbox| while inbox.state.lock().gathering.is_none() {};
         std::thread::scope(|scope| {
-            let gathered = scope.spawn(|| inbox.gather(5, long()));
+            let gathered = scope.spawn(|| inbox.gather(5, later(), long));
+            gathering(&inbox);
             push(&inbox, 2);
             assert!(gathered.join().unwrap());
-            let gathered = scope.spawn(|| inbox.gather(6, long()));
+            let gathered = scope.spawn(|| inbox.gather(6, later(), long));
+            gathering(&inbox);
             inbox.close();
             assert!(!gathered.join().unwrap());
         });
-        assert!(inbox_of(64).gather(100, Instant::now()), "enough for a frame");
+        let inbox = inbox_of(0);
+        std::thread::scope(|scope| {
+            let gathered = scope.spawn(|| inbox.gather(100, later(), long));
+            gathering(&inbox);
+            push(&inbox, 64);
+            assert!(gathered.join().unwrap(), "enough for a frame");
+        });
     }
 }

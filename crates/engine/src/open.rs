@@ -12,7 +12,6 @@ use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableDef, TableI
 use vfs::Env;
 
 use crate::backup;
-use crate::core::put_key;
 use crate::manifest::{self, Manifest};
 use crate::options::Options;
 use crate::root::{Meta, Root};
@@ -257,7 +256,7 @@ impl<'a> Replay<'a> {
             Edit::Checkpoint { materializer, table, row, lsn, state } => {
                 self.meta.checkpoints.insert((materializer, table), Checkpoint { row, lsn, state });
             }
-            Edit::PutKey(api_key) => put_key(&mut self.meta, api_key),
+            Edit::PutKey(api_key) => self.meta.put_key(api_key),
             Edit::RemoveKey { name } => self.meta.keys.retain(|key| key.name != name),
             Edit::PutView(view) => drop(self.meta.views.insert(view.name.clone(), Arc::new(view))),
             Edit::DropView { name } => drop(self.meta.views.remove(&name)),

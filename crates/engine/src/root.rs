@@ -39,6 +39,14 @@ pub(crate) struct Meta {
     pub views: BTreeMap<String, Arc<ViewDef>>,
 }
 
+impl Meta {
+    /// In place of the one of its name.
+    pub fn put_key(&mut self, api_key: ApiKey) {
+        self.keys.retain(|key| key.name != api_key.name);
+        self.keys.push(api_key);
+    }
+}
+
 impl Root {
     /// The last commit it contains.
     pub fn lsn(&self) -> Lsn {

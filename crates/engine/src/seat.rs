@@ -63,11 +63,14 @@ struct Synced {
     result: Result<Lsn>,
 }
 
-/// What is waited for before the next sync.
+/// What is waited for before the next sync. Transactions are counted as requests are that may become some: what background
+/// work did is among them, and what is refused.
 #[derive(Debug, PartialEq)]
 struct Wanted {
     transactions: usize,
     until: Instant,
+    /// Who has not come for so long does not.
+    quiet: Duration,
 }
 
 impl Crew {
@@ -76,6 +79,10 @@ impl Crew {
     /// At most so long one sync begins after the other because more transactions are expected. Where a sync takes that long
     /// itself, nothing is waited for.
     const CADENCE: Duration = Duration::from_millis(8);
+    /// Clients that have not come for so long, or for a part of what a sync takes, are waiting for something else.
+    const QUIET_MIN: Duration = Duration::from_millis(1);
+    /// So much is written at most before the next sync: the rest is better written beside it.
+    const WRITTEN_MAX: u64 = 4 << 20;
     /// The rest doubles so many times.
     const MISSED_MAX: u32 = 8;
 
@@ -92,11 +99,13 @@ impl Crew {
     ) -> Option<Wanted> {
         self.most = transactions.max((self.most * 15 + transactions) / 16);
         let half = self.most / 2;
-        let wanted = match half > threads {
-            true => Wanted { transactions: half, until: began + Self::CADENCE },
-            false => {
-                Wanted { transactions: threads, until: ended + ((ended - began) / 2).min(Self::PATIENCE_MAX) }
+        let part = ((ended - began) / 2).min(Self::PATIENCE_MAX);
+        let wanted = match half > threads && began + Self::CADENCE > ended {
+            true => {
+                let (until, quiet) = (began + Self::CADENCE, part.max(Self::QUIET_MIN));
+                Wanted { transactions: half, until, quiet }
             }
+            false => Wanted { transactions: threads, until: ended + part, quiet: part },
         };
         if wanted.transactions < 2 || wanted.until <= ended {
             return None;
@@ -111,7 +120,7 @@ impl Crew {
     /// If they do something else first they are left alone for longer and longer.
     fn learn(&mut self, came: bool) {
         if came {
-            self.missed = 0;
+            self.missed = self.missed.saturating_sub(1);
         } else {
             self.resting = 1 << self.missed;
             self.missed = (self.missed + 1).min(Self::MISSED_MAX);
@@ -195,16 +204,24 @@ impl Seat {
             core.answer_and_write(Taken { synced: Some(synced.result), ..Taken::default() });
         })?;
         let Some(wanted) = crew.wants(threads, there, synced.began, ended) else { return Some(()) };
+        let missing = |core: &Core| wanted.transactions.saturating_sub(core.answers_due().1);
+        if inbox.len() >= missing(core) {
+            return Some(());
+        }
+        let mut bytes = 0;
         loop {
-            let missing = wanted.transactions.saturating_sub(core.answers_due().1);
             heart.idle();
-            let enough = inbox.gather(missing, wanted.until);
+            let came = inbox.gather(missing(core), wanted.until, wanted.quiet);
             heart.busy();
-            if !enough || inbox.len() >= missing {
-                crew.learn(enough);
+            if !came || inbox.len() >= missing(core) {
+                crew.learn(came);
+                return Some(());
+            }
+            if bytes >= Crew::WRITTEN_MAX || Instant::now() >= wanted.until {
                 return Some(());
             }
             let taken = inbox.take(self.shared.options.group_bytes_max);
+            bytes += taken.requests.iter().map(Request::bytes).sum::<u64>();
             self.guarded(core, |core| core.answer_and_write(taken))?;
         }
     }
@@ -214,6 +231,7 @@ impl Seat {
         let worked = catch_unwind(AssertUnwindSafe(|| work(core))).ok();
         if worked.is_none() {
             self.lose();
+            core.abandon();
             self.refuse_all();
         }
         worked
@@ -333,16 +351,20 @@ mod tests {
 
     #[test]
     fn threads_are_waited_for_in_proportion_to_a_sync_and_clients_until_the_next_is_due() {
-        let (mut crew, now) = (Crew::default(), Instant::now());
-        let wanted = |transactions, until| Some(Wanted { transactions, until });
-        assert_eq!(crew.wants(4, 4, now, now + 2 * MS), wanted(4, now + 3 * MS));
-        assert_eq!(crew.wants(0, 50, now, now + MS), wanted(25, now + 8 * MS));
-        assert_eq!(crew.wants(0, 18, now, now + MS), wanted(24, now + 8 * MS));
-        assert_eq!(crew.wants(2, 50, now, now + MS), wanted(25, now + 8 * MS));
-        // A slow disk: whoever is there by now goes with the next sync.
-        assert_eq!(crew.wants(0, 50, now, now + 8 * MS), None);
+        let now = Instant::now();
+        let wants = |crew: &mut Crew, threads, transactions, sync| {
+            let wanted = crew.wants(threads, transactions, now, now + sync)?;
+            Some((wanted.transactions, wanted.until - now, wanted.quiet))
+        };
         let mut crew = Crew::default();
-        assert_eq!(crew.wants(4, 4, now, now + 1_000 * MS), wanted(4, now + 1_020 * MS));
+        assert_eq!(wants(&mut crew, 4, 4, 2 * MS), Some((4, 3 * MS, MS)));
+        assert_eq!(wants(&mut crew, 0, 50, MS), Some((25, 8 * MS, MS)));
+        assert_eq!(wants(&mut crew, 0, 18, MS), Some((24, 8 * MS, MS)), "fewer were there only now");
+        assert_eq!(wants(&mut crew, 2, 50, 6 * MS), Some((25, 8 * MS, 3 * MS)));
+        // A slow disk: of clients whoever is there by now goes with the next sync, threads are waited for as ever.
+        assert_eq!(wants(&mut crew, 0, 50, 8 * MS), None);
+        assert_eq!(wants(&mut crew, 2, 6, 10 * MS), Some((2, 15 * MS, 5 * MS)));
+        assert_eq!(wants(&mut crew, 4, 4, 1_000 * MS), Some((4, 1_020 * MS, 20 * MS)));
     }
 
     #[test]
@@ -356,8 +378,11 @@ mod tests {
             }
         }
         assert!((8..=16).contains(&waits), "{waits} waits for nobody");
-        while crew.wants(2, 2, now, now + MS).is_none() {}
-        crew.learn(true);
-        assert!(crew.wants(2, 2, now, now + MS).is_some(), "they came");
+        for _ in 0..8 {
+            while crew.wants(2, 2, now, now + MS).is_none() {}
+            crew.learn(true);
+        }
+        crew.learn(false);
+        assert_eq!(crew.resting, 1, "they came as often as they had not");
     }
 }

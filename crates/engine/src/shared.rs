@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use table::materializer::{Materializer, Position};
-use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
+use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 use vfs::{Condvar, Env, Lock, Mutex};
 
 use crate::archive::Archive;
 use crate::arrivals::Arrivals;
 use crate::counters::Counters;
+use crate::derive;
 use crate::erase::Erasure;
 use crate::inbox::Inbox;
 use crate::interactive::Registry;
@@ -112,8 +113,8 @@ pub(crate) struct Background {
     pub deriving: BTreeSet<(TableId, &'static str)>,
     /// Materializers that wait for more rows, and until when, on the machine's monotonic clock.
     pub pauses: BTreeMap<(TableId, &'static str), Duration>,
-    /// Materializers whose result somebody waits for.
-    pub urgent: BTreeSet<(TableId, &'static str)>,
+    /// Materializers whose result somebody waits for, and as what the table was when that was asked for last.
+    pub urgent: BTreeMap<(TableId, &'static str), Asked>,
     /// Tables that materializers have looked at and found unchanged, up to which lsn.
     pub unchanged: BTreeMap<(TableId, &'static str), Lsn>,
     /// Materializers that begin from nothing.
@@ -149,8 +150,10 @@ pub(crate) struct Background {
 /// A piece of background work of which there is one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
-    /// Seals a table's head, or forgets some of its past.
+    /// Seals a table's head.
     Table(TableId),
+    /// Forgets some of a table's past. Beside it nothing puts rows away there: they would be older than what was forgotten.
+    Forget(TableId),
     Manifest,
     Preallocate,
     Derive(TableId, &'static str),
@@ -161,6 +164,23 @@ pub(crate) enum What {
     Evict(TableId),
     /// Compresses a segment of a table, in one table at a time.
     Cold(TableId),
+}
+
+/// A table as it was: after a commit, and with all rows below one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Asked {
+    pub lsn: Lsn,
+    pub next_row: RowId,
+}
+
+impl Asked {
+    pub fn of(table: &table::Snapshot) -> Self {
+        Asked { lsn: table.lsn(), next_row: table.next_row() }
+    }
+
+    pub fn is_met_by(self, position: &Position) -> bool {
+        self.lsn <= position.checkpoint.lsn && derive::has_rows(position, self.next_row)
+    }
 }
 
 /// What a materializer keeps of a table that is gone, until nobody reads it.
@@ -193,6 +213,9 @@ impl Background {
     pub fn is_running(&self, what: What) -> bool {
         match what {
             What::Table(table) => self.sealing.contains(&table),
+            What::Forget(table) => [&self.sealing, &self.merging, &self.evicting]
+                .into_iter()
+                .any(|at_work| at_work.contains(&table)),
             What::Compact(table) | What::Evict(table) => {
                 self.merging.contains(&table) || self.evicting.contains(&table)
             }
@@ -214,6 +237,10 @@ impl Background {
     pub fn begin(&mut self, what: What) {
         match what {
             What::Table(table) => drop(self.sealing.insert(table)),
+            What::Forget(table) => {
+                self.sealing.insert(table);
+                self.merging.insert(table);
+            }
             What::Compact(table) => drop(self.merging.insert(table)),
             What::Manifest => self.manifest_running = true,
             What::Preallocate => self.preallocating = true,
@@ -230,6 +257,10 @@ impl Background {
     pub fn end(&mut self, what: What) {
         match what {
             What::Table(table) => drop(self.sealing.remove(&table)),
+            What::Forget(table) => {
+                self.sealing.remove(&table);
+                self.merging.remove(&table);
+            }
             What::Compact(table) => drop(self.merging.remove(&table)),
             What::Manifest => self.manifest_running = false,
             What::Preallocate => self.preallocating = false,

@@ -24,7 +24,10 @@ pub(super) fn sealable(
     let idle = || root.tables().filter(|t| t.head_rows() > 0).filter(may);
     let largest = idle().max_by_key(|t| t.head_bytes())?;
     let full = largest.head_bytes() >= options.seal_bytes;
-    let indebted = shared.counters.head_bytes.get() >= options.debt_soft_bytes / 2;
+    // What is being sealed already is no reason to seal a few rows of another.
+    let sealing: u64 =
+        root.tables().filter(|t| background.sealing.contains(&t.def().id)).map(|t| t.head_bytes()).sum();
+    let indebted = shared.counters.head_bytes.get().saturating_sub(sealing) >= options.debt_soft_bytes / 2;
     if full || indebted {
         return Some(largest.clone());
     }

@@ -232,3 +232,32 @@ fn however_many_are_in_long_work_a_full_head_is_sealed() {
     stuck.wait(|state| state.begun > all);
     engine.close().unwrap();
 }
+
+/// While the head that writers waited for was being sealed, every other was sealed again after each of its rows.
+#[test]
+fn what_is_being_sealed_is_no_reason_to_seal_a_few_rows_of_another_table() {
+    let machine = sim::SimEnv::new(7);
+    let options = Options { debt_soft_bytes: 4_000, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+    for (name, rows) in [("main.large", 1_000), ("main.small", 1)] {
+        let mut def = TableDef::new(TableId(0), name);
+        def.add_column("x", &DataType::Int64, true, None).unwrap();
+        let values: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..rows));
+        let batch = arrow::array::RecordBatch::try_from_iter([("x", values)]).unwrap();
+        let create = Op::CreateTable { def, if_absent: false };
+        let insert = Op::Insert { table: name.into(), batch, mode: Mode::Append };
+        engine.submit(&Principal::local(), Transaction::new(vec![create, insert]), |result| {
+            assert!(result.is_ok(), "{result:?}");
+        });
+        while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    }
+    let shared = engine.shared_weak().upgrade().unwrap();
+    let (root, now) = (engine.root(), shared.env.clock.monotonic());
+    let due = |background: &Background| {
+        due::sealable(&shared, &root, background, now).map(|table| table.def().name.clone())
+    };
+    let mut background = shared.background.lock();
+    assert_eq!(due(&background).as_deref(), Some("main.large"));
+    background.begin(What::Table(root.table("main.large").unwrap().def().id));
+    assert_eq!(due(&background), None);
+}

@@ -16,7 +16,7 @@ use vfs::{Access, Env};
 
 use super::support::{batch, contents, keyed};
 use crate::contract::Trial;
-use crate::{Engine, Mode, Op, Options, Root, State, Transaction};
+use crate::{Engine, Mode, Op, Options, Root, State, Step, Transaction};
 
 /// Keeps each live row's `v` by row id, as a file that is written anew by each step.
 #[derive(Default)]
@@ -435,4 +435,42 @@ fn where_the_disk_has_little_room_nothing_is_derived_until_it_has_more() {
     assert!(standing().error.is_none());
     assert_eq!(engine.root().table("main.t").unwrap().rows(), 300);
     engine.close().unwrap();
+}
+
+/// Under a steady stream it went on in haste for ever: there was always a row that had come meanwhile.
+#[test]
+fn who_was_in_a_hurry_waits_for_what_was_there_and_for_no_more() {
+    let _limit = testkit::limit(60);
+    let machine = sim::SimEnv::new(6);
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), Options::default()).unwrap();
+    engine.register(Arc::new(Listing::default())).unwrap();
+    let submit = |op: Op| {
+        engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+            result.unwrap();
+        });
+        while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    };
+    let insert = |id: i64| {
+        submit(Op::Insert { table: "t".into(), batch: batch(&[(id, id)]), mode: Mode::Append });
+    };
+    let table = || engine.root().table("main.t").unwrap().def().id;
+    let stands = || engine.root().derived("listing", table()).map(|position| position.checkpoint.lsn);
+    submit(Op::CreateTable { def: keyed("t"), if_absent: false });
+    insert(1);
+    let settle =
+        || while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {};
+    settle();
+    assert_eq!(stands(), None, "it waits for three rows");
+    let asked = engine.root().table("main.t").unwrap().lsn();
+    engine.hurry("listing", table());
+    for id in 2..10 {
+        engine.step(Step::Background);
+        insert(id);
+        if stands().is_some() {
+            break;
+        }
+    }
+    assert_eq!(stands(), Some(asked));
+    settle();
+    assert_eq!(stands(), Some(asked), "a row that came since is waited for no more");
 }

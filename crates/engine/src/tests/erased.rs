@@ -7,7 +7,7 @@ use sim::SimEnv;
 use types::{Kind, Lsn, Principal, RowId};
 
 use super::support::{batch, by_id, commit, keyed, settle};
-use crate::{Engine, Erasing, Mode, Op, Options, Step};
+use crate::{Engine, Erasing, Mode, Op, Options, Step, Transaction};
 
 fn open(machine: &SimEnv) -> Engine {
     let options = Options { seal_rows: 100, ..Options::default() };
@@ -99,6 +99,39 @@ fn neither_segments_nor_history_hold_what_was_deleted() {
     let again = erase(&engine, lsn);
     again.ended.clone().unwrap().unwrap();
     assert_eq!((again.segments_rewritten, again.history_segments), (0, 0), "{again:?}");
+}
+
+/// A merge that began between an erasure's first piece and its commit put away rows that were to be forgotten.
+#[test]
+fn nothing_is_merged_while_the_past_is_being_forgotten() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(5);
+    let engine = open(&machine);
+    commit(&engine, Op::CreateTable { def: keyed("t"), if_absent: false });
+    let rows: Vec<(i64, i64)> = (0..200).map(|id| (id, 770_000 + id)).collect();
+    commit(&engine, upsert(&rows));
+    settle(&engine);
+    // So many that a merge is due as well, once background work looks.
+    let table = engine.root().table("main.t").unwrap().def().id;
+    let rows =
+        super::support::contents(engine.root().table("main.t").unwrap()).into_keys().take(120).collect();
+    let op = Op::Delete { table: "t".into(), rows, must_exist: true };
+    engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+        result.unwrap();
+    });
+    while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    let lsn = engine.root().lsn();
+    let erasure = engine.erase(table, lsn).unwrap();
+    for _ in 0..50 {
+        while engine.step(Step::Background) {}
+        while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    }
+    settle(&engine);
+    erasure.state().ended.unwrap().unwrap();
+    for id in 0..120 {
+        let text = format!("{id}/{}", 770_000 + id);
+        assert_eq!(files_with(&machine, &text), [] as [PathBuf; 0], "{text}");
+    }
 }
 
 #[test]

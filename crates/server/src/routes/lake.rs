@@ -58,7 +58,6 @@ pub async fn commit(
         loop {
             // Seen before the root is taken, so that what comes behind it wakes us.
             lsn.borrow_and_update();
-            app.engine.hurry(lake::NAME, id);
             let root = app.engine.root();
             if root.tables().all(|table| table.def().id != id) {
                 return Err(Error::not_found(format!("table `{short}` was dropped")).into());
@@ -77,6 +76,7 @@ pub async fn commit(
                     _ => {}
                 }
             }
+            app.engine.hurry(lake::NAME, id);
             // A log that takes no more writes takes no checkpoint either.
             if let Some(error) = app.engine.status().write_error {
                 return Err(told(error, &principal).into());
