@@ -88,8 +88,8 @@ impl Crew {
 
     /// What to wait for after a sync that `began` and `ended` then. `threads` wait for their commits and do nothing else: all
     /// of them are waited for, during a part of what a sync takes, since one sync for all of them spares as much. Others, as
-    /// clients over the network, do not come back at once, and have work done for them meanwhile: half as many are waited for as
-    /// were there at most lately; now `transactions` were.
+    /// clients over the network, do not come back at once, and have work done for them meanwhile: a third as many are waited for
+    /// as were there at most lately; now `transactions` were.
     fn wants(
         &mut self,
         threads: usize,
@@ -98,12 +98,12 @@ impl Crew {
         ended: Instant,
     ) -> Option<Wanted> {
         self.most = transactions.max((self.most * 15 + transactions) / 16);
-        let half = self.most / 2;
+        let some = self.most / 3;
         let part = ((ended - began) / 2).min(Self::PATIENCE_MAX);
-        let wanted = match half > threads && began + Self::CADENCE > ended {
+        let wanted = match some > threads && began + Self::CADENCE > ended {
             true => {
                 let (until, quiet) = (began + Self::CADENCE, part.max(Self::QUIET_MIN));
-                Wanted { transactions: half, until, quiet }
+                Wanted { transactions: some, until, quiet }
             }
             false => Wanted { transactions: threads, until: ended + part, quiet: part },
         };
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_lone_writer_is_not_waited_for() {
         let (mut crew, now) = (Crew::default(), Instant::now());
-        for (threads, transactions) in [(0, 0), (0, 1), (1, 1), (0, 3), (1, 2)] {
+        for (threads, transactions) in [(0, 0), (0, 1), (1, 1), (0, 5), (1, 2)] {
             assert_eq!(crew.wants(threads, transactions, now, now + MS), None);
         }
     }
@@ -358,9 +358,9 @@ mod tests {
         };
         let mut crew = Crew::default();
         assert_eq!(wants(&mut crew, 4, 4, 2 * MS), Some((4, 3 * MS, MS)));
-        assert_eq!(wants(&mut crew, 0, 50, MS), Some((25, 8 * MS, MS)));
-        assert_eq!(wants(&mut crew, 0, 18, MS), Some((24, 8 * MS, MS)), "fewer were there only now");
-        assert_eq!(wants(&mut crew, 2, 50, 6 * MS), Some((25, 8 * MS, 3 * MS)));
+        assert_eq!(wants(&mut crew, 0, 50, MS), Some((16, 8 * MS, MS)));
+        assert_eq!(wants(&mut crew, 0, 18, MS), Some((16, 8 * MS, MS)), "fewer were there only now");
+        assert_eq!(wants(&mut crew, 2, 50, 6 * MS), Some((16, 8 * MS, 3 * MS)));
         // A slow disk: of clients whoever is there by now goes with the next sync, threads are waited for as ever.
         assert_eq!(wants(&mut crew, 0, 50, 8 * MS), None);
         assert_eq!(wants(&mut crew, 2, 6, 10 * MS), Some((2, 15 * MS, 5 * MS)));
