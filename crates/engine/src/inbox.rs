@@ -322,6 +322,7 @@ mod tests {
 
     #[test]
     fn beside_a_sync_few_requests_are_left_and_many_are_taken() {
+        let _limit = testkit::limit(60);
         let inbox = inbox_of(63);
         inbox.synced(Ok(Lsn(7)));
         let taken = inbox.wait_beside_sync(1 << 20);
@@ -333,6 +334,7 @@ mod tests {
 
     #[test]
     fn who_gathers_stops_at_enough_at_the_end_of_its_time_and_when_the_inbox_closes() {
+        let _limit = testkit::limit(60);
         let (long, moment) = (Duration::from_secs(600), Duration::from_millis(1));
         let later = || Instant::now() + long;
         let inbox = inbox_of(3);
