@@ -31,19 +31,20 @@ browser=$(scripts/browser.sh)
 lake=$(scripts/lake.sh)
 phase "build" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --no-run --quiet
 phase "tests" rust_tests
-export POLYNYA_BIN="$target/debug/polynya"
+# Not exported: the program would warn of a setting that it does not know.
+polynya="$target/debug/polynya"
 if [[ "$browser" = ready\ * ]]; then
     export CHROMIUM=${browser#ready }
-    phase "browser tests" npm --prefix tests/browser --silent test
+    phase "browser tests" env POLYNYA_BIN="$polynya" npm --prefix tests/browser --silent test
 else
     say "== browser tests: SKIPPED, $browser"
 fi
 if [[ "$lake" = ready\ * ]]; then
     phase "lake read by others" "${lake#ready }" tests/lake/interop.py "$target/debug/examples/interop" "$target/lake-interop"
-    phase "Iceberg catalog, PyIceberg and DuckDB" "${lake#ready }" tests/catalog/readers.py "$POLYNYA_BIN" "$target/catalog-scratch"
-    phase "tables of others imported" "${lake#ready }" tests/lake/imports.py "$POLYNYA_BIN" "$target/imports-scratch"
-    phase "lake in an object store" "${lake#ready }" tests/lake/objects.py "$POLYNYA_BIN" "$target/objects-scratch"
-    phase "lake in another catalog" "${lake#ready }" tests/lake/catalog.py "$POLYNYA_BIN" "$target/elsewhere-scratch"
+    phase "Iceberg catalog, PyIceberg and DuckDB" "${lake#ready }" tests/catalog/readers.py "$polynya" "$target/catalog-scratch"
+    phase "tables of others imported" "${lake#ready }" tests/lake/imports.py "$polynya" "$target/imports-scratch"
+    phase "lake in an object store" "${lake#ready }" tests/lake/objects.py "$polynya" "$target/objects-scratch"
+    phase "lake in another catalog" "${lake#ready }" tests/lake/catalog.py "$polynya" "$target/elsewhere-scratch"
 else
     say "== lake read by others: SKIPPED, $lake"
 fi
