@@ -282,7 +282,7 @@ def iceberg(polynya, made, scratch):
     said = polynya.run("lake", "import", str(place(table)), "kinds")
     for note in ("`_id` becomes `id`", "times of day become text", "maps become JSON"):
         assert note in said, said
-    described = json.loads(polynya.run("tables", "kinds", "--json"))
+    described = json.loads(polynya.ran("tables", "kinds", "--json")[0])
     types = {column["name"]: column["type"] for column in described["columns"]}
     assert types == {
         "id": "int64", "flag": "bool", "single": "float32", "double": "float64", "money": "decimal(12,2)", "day": "date",
@@ -398,7 +398,7 @@ def maps(polynya, scratch):
     file = scratch / "maps.parquet"
     pq.write_table(batch, file)
     polynya.run("lake", "import", str(file), "maps")
-    described = json.loads(polynya.run("tables", "maps", "--json"))
+    described = json.loads(polynya.ran("tables", "maps", "--json")[0])
     types = {column["name"]: column["type"] for column in described["columns"]}
     assert types == {"counts": "json", "who": "uuid" if hasattr(pa, "uuid") else "binary"}, types
     found = polynya.rows("SELECT counts FROM maps WHERE counts IS NOT NULL ORDER BY counts::text DESC")

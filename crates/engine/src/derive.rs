@@ -191,7 +191,9 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             let mut background = shared.background.lock();
             // Whoever asked for so much waits for nothing more once it is published.
             let asked = background.urgent.get(&pair).copied().filter(|asked| asked.is_met_by(&position));
-            asked.is_some().then(|| background.urgent.remove(&pair));
+            if asked.is_some() {
+                background.urgent.remove(&pair);
+            }
             drop(background);
             let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
             let under = background::publish(shared, edit, under).inspect_err(|_| {

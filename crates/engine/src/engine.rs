@@ -168,7 +168,8 @@ impl Engine {
     }
 
     /// Prepares a transaction in this thread and queues it. `done` is called once, maybe before this returns, else by the
-    /// commit thread, which it must not block.
+    /// commit thread, which it must not block. After a bug met in that thread the group in hand is let go of uncalled, and
+    /// all others hear [`Kind::Latched`].
     ///
     /// [`Kind::Busy`] asks to come again later, [`Kind::Conflict`] to look again and retry, [`Kind::DiskFull`] to wait for
     /// room; [`Kind::Latched`] and [`Kind::Damaged`] last until the database is reopened.

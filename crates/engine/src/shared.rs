@@ -88,8 +88,8 @@ impl Drop for Committer<'_> {
 pub(crate) struct Background {
     /// Tables whose head is being sealed, or whose past is being forgotten.
     pub sealing: BTreeSet<TableId>,
-    /// Tables whose segments are being merged, or one of them compressed. Beside it heads are sealed: a merge takes seconds, and a
-    /// head that waits for it fills up meanwhile.
+    /// Tables whose segments are being merged, or one of them compressed, or whose past is being forgotten. Beside a merge heads are
+    /// sealed: it takes seconds, and a head that waits for it fills up meanwhile.
     pub merging: BTreeSet<TableId>,
     /// Tables whose segments may be worth compacting.
     pub compactable: BTreeSet<TableId>,
