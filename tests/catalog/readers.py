@@ -80,7 +80,8 @@ def pyiceberg_keeps_tables_of_its_own(server):
     catalog = connect(server)
     raised(NoSuchNamespaceError, catalog.create_table, "lab.t", ROWS.schema)
     catalog.create_namespace("lab", {"owner": "me"})
-    assert catalog.load_namespace_properties("lab") == {"owner": "me"}
+    said = catalog.load_namespace_properties("lab")
+    assert said.pop("location").endswith("/lake/_catalog/lab") and said == {"owner": "me"}, said
     table = catalog.create_table("lab.t", ROWS.schema)
     table.append(ROWS)
     table.append(ROWS)

@@ -74,12 +74,16 @@ impl Store {
             .hint("leave the location out, or have its directory named in the setting `lake.locations`"))
     }
 
+    /// The directory of a namespace's new tables and views.
+    pub fn namespace_location(&self, namespace: &[String]) -> String {
+        let parts: Vec<String> = namespace.iter().map(|part| readable(part)).collect();
+        format!("{}/{OTHERS}/{}", self.location, parts.join("."))
+    }
+
     /// A location for a new table or view that no other ever had.
     pub fn new_location(&self, namespace: &[String], called: &str) -> String {
         let unique = self.new_uuid().replace('-', "");
-        let namespace: Vec<String> = namespace.iter().map(|part| readable(part)).collect();
-        let (namespace, called) = (namespace.join("."), readable(called));
-        format!("{}/{OTHERS}/{namespace}/{called}-{unique}", self.location)
+        format!("{}/{}-{unique}", self.namespace_location(namespace), readable(called))
     }
 
     pub fn new_uuid(&self) -> String {

@@ -229,10 +229,14 @@ async fn namespace(
     Extension(principal): Who,
     Path(namespace): Path<String>,
 ) -> Result<Response> {
+    let catalog = catalog(&app)?;
     let namespace = names::namespace(&namespace);
-    let told = namespace.clone();
-    let known = catalog(&app)?.run(move |c| c.namespace(&c.state(), &principal, &namespace)).await?;
-    let properties = known.map(|known| known.entry.properties).unwrap_or_default();
+    let (told, location) = (namespace.clone(), catalog.store.namespace_location(&namespace));
+    let known = catalog.run(move |c| c.namespace(&c.state(), &principal, &namespace)).await?;
+    let mut properties = known.map(|known| known.entry.properties).unwrap_or_default();
+    // Trino chooses the place of a new table below this. Without it Trino makes the table at once, and then refuses it because
+    // there is a file in its directory: its metadata.
+    properties.entry("location").or_insert_with(|| location.into());
     Ok(answer(&json!({ "namespace": told, "properties": properties })))
 }
 

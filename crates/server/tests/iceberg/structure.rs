@@ -30,7 +30,19 @@ fn namespaces_have_properties_and_parts_and_go_when_they_are_empty() {
         json!({ "removals": ["a", "b"], "updates": { "c": "3" } }),
     );
     assert_eq!(told, json!({ "updated": ["c"], "removed": ["a"], "missing": ["b"] }));
-    assert_eq!(catalog.ok("GET", &lab, Json::Null)["properties"], json!({ "owner": "me", "c": "3" }));
+    // Where nothing was said, it is told where new tables are, and they may be put there.
+    let place = |of: &str| format!("{}/_catalog/{of}", catalog.0.engine.dir().join("lake").to_str().unwrap());
+    assert_eq!(
+        catalog.ok("GET", &lab, Json::Null)["properties"],
+        json!({ "owner": "me", "c": "3", "location": place("lab") })
+    );
+    let put = json!({ "name": "put", "schema": schema(), "location": format!("{}/put-1", place("lab")) });
+    catalog.ok("POST", &format!("{lab}/tables"), put);
+    catalog.ok("DELETE", &format!("{lab}/tables/put"), Json::Null);
+    catalog.ok("POST", &format!("{lab}/properties"), json!({ "updates": { "location": "/else" } }));
+    assert_eq!(catalog.ok("GET", &lab, Json::Null)["properties"]["location"], "/else");
+    catalog.ok("POST", &format!("{lab}/properties"), json!({ "removals": ["location"] }));
+    assert_eq!(catalog.ok("GET", &lab, Json::Null)["properties"]["location"], place("lab").as_str());
     let both = json!({ "removals": ["c"], "updates": { "c": "4" } });
     assert_eq!(catalog.refused("POST", &format!("{lab}/properties"), both).0, 422);
     assert_eq!(
@@ -39,7 +51,10 @@ fn namespaces_have_properties_and_parts_and_go_when_they_are_empty() {
     );
     // The one that is always there has properties too.
     catalog.ok("POST", &format!("{ROOT}/main/properties"), json!({ "updates": { "x": "y" } }));
-    assert_eq!(catalog.ok("GET", &format!("{ROOT}/main"), Json::Null)["properties"], json!({ "x": "y" }));
+    assert_eq!(
+        catalog.ok("GET", &format!("{ROOT}/main"), Json::Null)["properties"],
+        json!({ "x": "y", "location": place("main") })
+    );
     assert_eq!(catalog.refused("DELETE", &format!("{ROOT}/main"), Json::Null).0, 400);
 
     // Parts below parts.
