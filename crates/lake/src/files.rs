@@ -93,6 +93,12 @@ pub fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(format!("{name}{TEMPORARY}"))
 }
 
+/// The name of the file whose checksums one of such a name has. Hadoop's local file system, with which Spark and Trino write,
+/// puts it beside each file.
+pub fn summed(name: &str) -> Option<&str> {
+    name.strip_prefix('.')?.strip_suffix(".crc")
+}
+
 /// Removes a file if it is there.
 pub fn remove(env: &Env, path: &Path) -> Result<()> {
     match env.disk.remove(path) {

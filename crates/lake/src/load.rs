@@ -252,6 +252,8 @@ impl Lake {
         let named = self.named()?;
         let mut unnamed = Vec::new();
         for (sub, is_file) in SWEPT {
+            let is_refused =
+                |name: &str| sub == "metadata" && self.listed.is_none() && name.ends_with(STATISTICS);
             let top = self.dir.join(sub);
             let mut dirs = vec![top.clone()];
             while let Some(dir) = dirs.pop() {
@@ -261,7 +263,10 @@ impl Lake {
                         if is_deep(sub, &self.dir, &path) {
                             dirs.push(path);
                         }
-                    } else if is_file(&entry.name) && !named.contains(&path) {
+                        continue;
+                    }
+                    let of = files::summed(&entry.name).unwrap_or(&entry.name);
+                    if (is_file(of) || is_refused(of)) && !named.contains(&dir.join(of)) {
                         let is_ours = dir == top && is_named_as_ours(&entry.name);
                         unnamed.push(Unnamed { path, bytes: entry.len, is_ours });
                     }
@@ -329,6 +334,9 @@ fn is_named_by_commit(name: &str) -> bool {
         && number.parse::<u32>().is_ok()
 }
 
+/// What others find out of a table's columns. Only another catalog takes it from them.
+const STATISTICS: &str = ".stats";
+
 /// Whether a file of such a name is a table's.
 type IsOurs = fn(&str) -> bool;
 
@@ -359,7 +367,7 @@ pub(crate) fn table_id_in(store: &Store, dir: &Path) -> Result<Option<TableId>> 
     Ok(Metadata::parse(&bytes).ok().and_then(|metadata| metadata.table_id()))
 }
 
-/// Removes a table's directory with everything that is ours in it.
+/// Removes a table's directory with everything that is ours in it, and what others leave beside that.
 pub(crate) fn remove_dir(store: &Store, dir: &Path) -> Result<()> {
     remove_files(store, dir, is_our_metadata)
 }
@@ -381,7 +389,11 @@ fn remove_below(store: &Store, table: &Path, sub: &str, dir: &Path, ours: fn(&st
     let (dirs, files): (Vec<_>, Vec<_>) = store.list(dir)?.into_iter().partition(|entry| entry.is_dir);
     let mut names: Vec<String> = files.into_iter().map(|e| e.name).collect();
     names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
-    for name in names.iter().filter(|name| ours(name) || *name == HINT) {
+    let goes = |name: &str| {
+        let of = files::summed(name).unwrap_or(name);
+        ours(of) || name == HINT || sub == "metadata" && of.ends_with(STATISTICS)
+    };
+    for name in names.iter().filter(|name| goes(name)) {
         store.remove(&dir.join(name))?;
     }
     for inner in dirs.iter().map(|entry| dir.join(&entry.name)).filter(|inner| is_deep(sub, table, inner)) {

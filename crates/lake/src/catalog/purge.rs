@@ -25,6 +25,8 @@ pub struct Purged {
 const MANIFEST_PATH: i32 = 500;
 const DATA_FILE: i32 = 2;
 const FILE_PATH: i32 = 100;
+/// Other programs put data files into directories, one for each field of a partition.
+const DEPTH_MAX: usize = 32;
 
 impl Store {
     /// Removes every file that a table's metadata names and that lies in its location. Nothing may name the table any
@@ -59,22 +61,30 @@ impl Store {
         }
         table.metadata_log.iter().for_each(|old| named.add(&old.metadata_file, &mut purged));
         named.add(metadata_location, &mut purged);
-        let files = named.files;
-        let mut dirs: BTreeSet<PathBuf> = BTreeSet::from([root.clone()]);
-        for path in &files {
+        for path in &named.files {
             match files::remove(self.env(), path) {
                 Ok(()) => purged.removed += 1,
                 Err(_) => purged.failed += 1,
             }
-            dirs.extend(
-                path.ancestors().skip(1).take_while(|dir| dir.starts_with(&root)).map(Path::to_owned),
-            );
         }
-        // The deepest first. One that holds what nothing named stays.
-        for dir in dirs.iter().rev() {
-            let _ = self.env().disk.remove_dir(dir);
-        }
+        self.clear_away(&root, DEPTH_MAX);
         Ok(purged)
+    }
+
+    /// Removes directories in which nothing is left, and checksums of files that are gone: Hadoop's local file system writes
+    /// them, and Trino leaves them when it removes a file. What nothing named stays otherwise.
+    fn clear_away(&self, dir: &Path, depth: usize) {
+        let Ok(entries) = self.env().disk.list(dir) else { return };
+        let names: BTreeSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        for entry in &entries {
+            let path = dir.join(&entry.name);
+            if entry.is_dir && depth > 0 {
+                self.clear_away(&path, depth - 1);
+            } else if files::summed(&entry.name).is_some_and(|of| !names.contains(of)) {
+                let _ = self.env().disk.remove(&path);
+            }
+        }
+        let _ = self.env().disk.remove_dir(dir);
     }
 }
 

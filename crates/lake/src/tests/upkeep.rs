@@ -135,24 +135,33 @@ fn files_that_nothing_names_go_and_those_of_others_only_when_they_are_old() {
     };
     // As a commit that failed leaves them, and as another program writes them before it commits.
     let ours = "data/00112233445566aa-1.parquet";
-    let others = ["data/00000-0-7b0b1a9c.parquet", "metadata/7b0b1a9c-m0.avro"];
+    let others = [
+        "data/00000-0-7b0b1a9c.parquet",
+        "data/.00000-0-7b0b1a9c.parquet.crc",
+        "metadata/7b0b1a9c-m0.avro",
+        "metadata/20260102_030405_00006_abcde-7b0b1a9c.stats",
+    ];
+    let live = bench.lake().data[0].path.rsplit('/').next().unwrap().to_owned();
+    let beside_live = format!("data/.{live}.crc");
     put(&bench, ours);
     others.iter().for_each(|name| put(&bench, name));
+    put(&bench, &beside_live);
     put(&bench, "data/notes.txt");
     let done = maintain(&mut bench).unwrap();
-    assert_eq!((done.orphans_removed, done.orphans_left), (1, 2), "{done:?}");
+    assert_eq!((done.orphans_removed, done.orphans_left), (1, 4), "{done:?}");
     let is_there = |bench: &Bench, name: &str| bench.files().iter().any(|file| file == name);
     assert!(!is_there(&bench, ours) && others.iter().all(|name| is_there(&bench, name)));
     bench.sim.clock.advance(Duration::from_secs(900));
-    assert_eq!(maintain(&mut bench).unwrap().orphans_left, 2, "they are not old enough");
+    assert_eq!(maintain(&mut bench).unwrap().orphans_left, 4, "they are not old enough");
     // A start knows nothing of when it saw them first.
     bench.restart();
     bench.sim.clock.advance(Duration::from_secs(200));
     bench.land();
-    assert_eq!(maintain(&mut bench).unwrap().orphans_left, 2);
+    assert_eq!(maintain(&mut bench).unwrap().orphans_left, 4);
     bench.sim.clock.advance(Duration::from_secs(1_000));
     let done = maintain(&mut bench).unwrap();
-    assert_eq!((done.orphans_removed, done.orphans_left), (2, 0), "{done:?}");
+    assert_eq!((done.orphans_removed, done.orphans_left), (4, 0), "{done:?}");
+    assert!(is_there(&bench, &beside_live), "the checksums of a file stay as long as it does");
     assert!(others.iter().all(|name| !is_there(&bench, name)));
     assert!(is_there(&bench, "data/notes.txt"), "what is no file of a table is nobody's business here");
     is_same(&bench, &bench.lake());

@@ -158,6 +158,11 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
     for path in [&dir.join("data/day=1/a.parquet"), &dir.join("data/b.parquet"), &foreign] {
         std::fs::write(path, "rows").unwrap();
     }
+    // As Hadoop's file system leaves them beside what it writes.
+    std::fs::create_dir_all(dir.join("data/day=2")).unwrap();
+    for beside in ["data/day=1/.a.parquet.crc", "data/day=2/.gone.parquet.crc", "metadata/.m.avro.crc"] {
+        std::fs::write(dir.join(beside), "sums").unwrap();
+    }
     let entry = |path: &str| Entry {
         status: Status::Added,
         snapshot_id: 1,
