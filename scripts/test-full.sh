@@ -79,6 +79,7 @@ else
 fi
 phase "Iceberg catalog, compatibility kit" scripts/rck.sh
 phase "Iceberg catalog, Spark" scripts/spark.sh
+phase "Iceberg catalog, Trino" scripts/trino.sh
 phase "20 kills" "$POLYNYA_BIN" bench kill9 --rounds 20 --root "$target"
 for load in half full; do
     phase "storm, load $load" "$POLYNYA_BIN" storm --load "$load" --root "$target"

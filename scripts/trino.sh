@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Trino on the Iceberg REST catalog: reads Polynya's tables, writes tables of its own. Trino comes from Maven (820 MB) and is
+# unpacked outside the clone, with the one plugin that is needed.
+#
+# POLYNYA_BIN: the program to test, else the one that this builds.
+# JAVA_HOME: a Java to run Trino with; else the first that is new enough on the PATH or in /usr/lib/jvm.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+version=476 java_needed=24
+
+missing() {
+    [ -z "${CI:-}" ] || fail "$1, and in CI nothing is skipped"
+    say "SKIPPED: $1"
+    exit 0
+}
+
+find_java() {
+    local java found
+    for java in "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java)" /usr/lib/jvm/*/bin/java; do
+        [ -x "$java" ] || continue
+        found=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p')
+        [ "${found:-0}" -lt "$java_needed" ] || { say "$java" && return; }
+    done
+    return 1
+}
+
+if ! java=$(find_java) && can_install; then
+    apt_install openjdk-25-jre-headless >&2 || say "apt-get could not install Java" >&2
+fi
+java=$(find_java) || missing "Java $java_needed or newer, which Trino $version wants, is not installed (Debian 13: apt-get install openjdk-25-jre-headless; elsewhere any JDK 25, with JAVA_HOME saying where)"
+if ! have mvn && can_install; then
+    apt_install maven >&2 || say "apt-get could not install Maven" >&2
+fi
+have mvn || missing "Maven is not installed (Debian: apt-get install maven)"
+have python3 && python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    missing "Python 3.10 or newer is not installed (Debian: apt-get install python3)"
+
+home=${XDG_CACHE_HOME:-$HOME/.cache}/polynya/trino-$version
+if [ ! -e "$home/ready" ]; then
+    need_disk 3 "$home" "Trino"
+    rm -rf "$home"
+    mkdir -p "$home"
+    mvn --batch-mode --quiet dependency:copy "-Dartifact=io.trino:trino-server:$version:tar.gz" \
+        "-DoutputDirectory=$home/packed" >&2 || missing "Maven could not fetch trino-server $version"
+    # All of it, since files of a plugin are links to those of others.
+    tar -xzf "$home/packed/trino-server-$version.tar.gz" -C "$home" --strip-components=1
+    rm -rf "$home/packed"
+    find "$home/plugin" -mindepth 1 -maxdepth 1 ! -name iceberg -exec rm -rf {} +
+    touch "$home/ready"
+fi
+bin=${POLYNYA_BIN:-}
+target=$(target_dir)
+if [ -z "$bin" ]; then
+    need_rust
+    cargo build --quiet --locked -p polynya-app --bin polynya
+    bin=$target/debug/polynya
+fi
+exec python3 tests/catalog/trino.py "$bin" "$target/catalog-scratch" "$home" "$java"
