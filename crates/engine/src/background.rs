@@ -67,7 +67,7 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         background.retries = retries;
         let now = shared.env.clock.monotonic();
         let failed = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
-        let derive = derive::again(shared, &mut background, now);
+        let derive = derive::again(shared, &mut background, looked, now);
         let expire = expire::again(&shared.root.load(), &shared.options, &mut background, now);
         let forget = forget::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
@@ -238,6 +238,11 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
         return Some(Task::Preallocate);
     }
     if shared.write_error.load().is_none() {
+        // Done at once, and only between seals: else those of a busy table would leave no moment for it.
+        if let Some(task) = forget::next(shared, &root, &mut background, now) {
+            background.begin(task.what());
+            return Some(Task::Forget(task));
+        }
         if let Some(snapshot) = due::sealable(shared, &root, &background, now) {
             background.begin(What::Table(snapshot.def().id));
             return Some(Task::Seal { snapshot });
@@ -264,10 +269,6 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
         {
             background.begin(What::Compact(snapshot.def().id));
             return Some(Task::Compact { snapshot, inputs });
-        }
-        if let Some(task) = forget::next(shared, &root, &background, now) {
-            background.begin(task.what());
-            return Some(Task::Forget(task));
         }
         if let Some(task) = expire::next(&root, &shared.options, &background, now) {
             background.begin(task.what());
@@ -394,6 +395,12 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
         Task::Leftover(leftover) => {
             let under = Under::way(shared, leftover.what());
             let removed = derive::remove(shared, &leftover);
+            if let Err(error) = &removed
+                && let Some(erasure) = shared.background.lock().erasing.get(&leftover.table)
+            {
+                // Not tried again before the database is opened.
+                erasure.end(Err(error.clone()));
+            }
             under.end(false);
             removed
         }

@@ -42,7 +42,10 @@ fn waiting<'a>(
 ) -> impl Iterator<Item = (&'a Arc<Snapshot>, &'a Arc<Segment>, Micros)> {
     let after = shared.options.zstd_after.map(|after| i64::try_from(after.as_micros()).unwrap_or(i64::MAX));
     after.into_iter().flat_map(move |after| {
-        let may = move |table: &&Arc<Snapshot>| background.may(What::Cold(table.def().id), now);
+        let may = move |table: &&Arc<Snapshot>| {
+            let id = table.def().id;
+            background.may(What::Cold(id), now) && !background.is_being_erased(id)
+        };
         root.tables().filter(may).flat_map(move |table| {
             compaction::compressible(table, &shared.options.compaction)
                 .filter(|(segment, _)| !background.incompressible.contains(&segment.id()))

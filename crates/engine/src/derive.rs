@@ -133,11 +133,19 @@ pub(crate) fn has_rows(position: &Position, next_row: RowId) -> bool {
     next_row <= position.checkpoint.row.next()
 }
 
-/// When the materializers must be looked at again, if nobody asks before; called when there is nothing to do now.
-pub(crate) fn again(shared: &Shared, background: &mut Background, now: Duration) -> Option<Duration> {
+/// When the materializers must be looked at again, if nobody asks before; called when there is nothing to do now. The last look
+/// began at `looked`.
+pub(crate) fn again(
+    shared: &Shared,
+    background: &mut Background,
+    looked: Duration,
+    now: Duration,
+) -> Option<Duration> {
     if shared.materializers.load().is_empty() {
         return None;
     }
+    // What was over by then kept nobody: its table was dropped, or whatever else keeps it wakes the pool.
+    background.pauses.retain(|_, until| *until > looked);
     let pause = background.pauses.values().map(|until| until.saturating_sub(now)).min();
     // Commits do not wake the pool as long as it is about to look.
     if shared.materializers_looked_at.swap(false, Ordering::AcqRel)
@@ -219,18 +227,21 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             let stands = task.from.position();
             shared.note_step(&*task.materializer, &task.snapshot, stands, stands);
             let mut background = shared.background.lock();
-            match progress {
+            let has_hurried = match progress {
                 Progress::Later(pause) => {
                     let until = shared.env.clock.monotonic() + pause.max(Duration::from_millis(1));
                     background.pauses.insert(pair, until);
+                    task.urgent
                 }
                 _ => {
                     background.unchanged.insert(pair, task.snapshot.lsn());
-                    let looked_at = Asked::of(&task.snapshot);
-                    if background.urgent.get(&pair).is_some_and(|asked| *asked <= looked_at) {
-                        background.urgent.remove(&pair);
-                    }
+                    true
                 }
+            };
+            // Nothing that there was can be had sooner: asked again at once it would say the same.
+            let looked_at = Asked::of(&task.snapshot);
+            if has_hurried && background.urgent.get(&pair).is_some_and(|asked| *asked <= looked_at) {
+                background.urgent.remove(&pair);
             }
             drop(background);
             under.end(false);
@@ -240,7 +251,9 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             if error.kind() != Kind::Closed {
                 shared.note_failure(task.snapshot.def(), pair.1, &error);
             }
-            if error.kind() == Kind::Damaged {
+            // Built anew from rows that cannot be read it would fail there again.
+            if error.kind() == Kind::Damaged && !task.snapshot.segments().any(|segment| segment.is_damaged())
+            {
                 shared.background.lock().rebuild.insert(pair);
             }
             under.end(error.kind() != Kind::Closed);
@@ -304,6 +317,11 @@ pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) 
     let position = background.leftovers.iter().position(|l| gone(l) && unused(l) && may(l))?;
     let leftover = background.leftovers.swap_remove(position);
     background.begin(leftover.what());
+    let pair = (leftover.table, leftover.materializer.name());
+    background.pauses.remove(&pair);
+    background.urgent.remove(&pair);
+    background.unchanged.remove(&pair);
+    background.rebuild.remove(&pair);
     Some(leftover)
 }
 

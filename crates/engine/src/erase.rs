@@ -88,6 +88,17 @@ fn is_here((segment, deleted): &(&Arc<Segment>, u64)) -> bool {
     !segment.is_evicted() || segment.meta().rows <= *deleted
 }
 
+/// Materializers that no longer follow a table, and whose files of it are not removed yet: a reader holds them.
+fn left_over(shared: &Shared, background: &Background, table: &Snapshot, since: Lsn) -> Vec<&'static str> {
+    let id = table.def().id;
+    let all = shared.materializers.load();
+    let follows = |name: &&str| all.iter().any(|of| of.name() == *name && of.follows(table.def()));
+    let waiting = background.leftovers.iter().filter(|l| l.table == id && l.since <= since);
+    let waiting = waiting.map(|l| l.materializer.name());
+    let removing = background.deriving.iter().filter(|(of, _)| *of == id).map(|(_, name)| *name);
+    waiting.chain(removing).filter(|name| !follows(name)).collect()
+}
+
 impl Erasure {
     fn new(lsn: Lsn) -> Self {
         Erasure { lsn, state: Mutex::new(Rank::new(49, "engine erasure"), State::default()) }
@@ -103,6 +114,12 @@ impl Erasure {
 
     pub(crate) fn end(&self, outcome: Result<()>) {
         self.state.lock().told.ended.get_or_insert(outcome);
+    }
+
+    /// Whether segments of the table are still to be forgotten, sealed or written anew.
+    pub(crate) fn is_at_segments(&self) -> bool {
+        let state = self.state.lock();
+        state.told.ended.is_none() && !matches!(state.stage, Stage::Expunge(_) | Stage::Remove(_))
     }
 
     /// What is due, if nobody else is at work on the table's segments. Called under the lock of the background.
@@ -169,7 +186,8 @@ impl Erasure {
                     let held = background.obsolete.iter().filter(|o| o.table == id && o.since <= *since);
                     let removing = background.removing.iter().filter(|(table, _)| *table == id);
                     told.segments_held = (held.count() + removing.count()) as u64;
-                    if told.segments_held == 0 {
+                    told.indexes_left = left_over(shared, background, table, *since);
+                    if told.segments_held == 0 && told.indexes_left.is_empty() {
                         told.ended.get_or_insert(Ok(()));
                     }
                     return None;

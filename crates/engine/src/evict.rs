@@ -74,6 +74,7 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
     let may = |table: &&Arc<Snapshot>| {
         let id = table.def().id;
         background.may(What::Evict(id), now)
+            && !background.is_being_erased(id)
             && background.evict_waits.get(&id).is_none_or(|until| *until <= now)
     };
     root.tables().filter(may).find_map(|table| {

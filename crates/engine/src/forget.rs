@@ -66,9 +66,9 @@ fn with_past(root: &Root) -> impl Iterator<Item = &Arc<Snapshot>> {
     root.tables().filter(|table| table.past_segments().len() > 0)
 }
 
-/// The table that has something to forget.
-pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
-    let may = |table: &&Arc<Snapshot>| background.may(What::Forget(table.def().id), now);
+/// What a table is to forget now; notes those that must wait until rows are no longer put away there.
+pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, now: Duration) -> Option<Task> {
+    background.forget_waits.clear();
     let mut bytes: u64 = with_past(root).map(|table| table.past_bytes()).sum();
     if bytes == 0 {
         return None;
@@ -98,7 +98,15 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
         let floor = ends.into_iter().max()?;
         Some(Task { table: table.def().id, segments, floor })
     };
-    with_past(root).filter(may).find_map(of)
+    for task in with_past(root).filter_map(of) {
+        if background.may(task.what(), now) {
+            return Some(task);
+        }
+        if background.is_running(task.what()) {
+            background.forget_waits.insert(task.table);
+        }
+    }
+    None
 }
 
 /// When something will be old enough; called when there is nothing to do now. Who works on a table now wakes the pool himself.

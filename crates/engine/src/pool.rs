@@ -97,6 +97,14 @@ pub(crate) fn widen() -> std::io::Result<()> {
 }
 
 impl Members {
+    /// The sooner one stays: another thread saw what this one did not.
+    fn set_alarm(&mut self, at: Instant, shared: &Arc<Shared>) {
+        match self.alarms.iter_mut().find(|(_, of)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(shared))) {
+            Some((sooner, _)) => *sooner = at.min(*sooner),
+            None => self.alarms.push((at, Arc::downgrade(shared))),
+        }
+    }
+
     fn fill(&mut self) -> std::io::Result<()> {
         while self.threads < long_max() + 1 {
             Class::Background.spawn(&format!("pn-background-{}", self.threads), run)?;
@@ -144,9 +152,7 @@ fn run() {
             Ok(Outcome::Idle { again: Some(after) }) => {
                 // A clock that is not real may stand still; this loop must not spin on it.
                 let at = Instant::now() + after.max(Duration::from_millis(100));
-                let mut members = pool.members.lock();
-                members.alarms.retain(|(_, of)| !std::ptr::eq(of.as_ptr(), Arc::as_ptr(&shared)));
-                members.alarms.push((at, Arc::downgrade(&shared)));
+                pool.members.lock().set_alarm(at, &shared);
             }
             Err(_) => {
                 // What failed is due again after a while; the rest of the database's work goes on.
@@ -185,4 +191,30 @@ fn next(members: &mut Members) -> Option<Arc<Shared>> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that found nothing to do put off what another had seen.
+    #[test]
+    fn the_sooner_alarm_of_a_database_stays() {
+        let machine = sim::SimEnv::new(1);
+        let open = |dir: &str| {
+            let options = crate::Options::default();
+            crate::Engine::open_stepped(machine.env(), std::path::Path::new(dir), options).unwrap()
+        };
+        let (one, other) = (open("one"), open("other"));
+        let shared = |engine: &crate::Engine| engine.shared_weak().upgrade().unwrap();
+        let mut members = Members::default();
+        let now = Instant::now();
+        for (engine, seconds) in [(&one, 50), (&one, 20), (&one, 90), (&other, 70)] {
+            members.set_alarm(now + Duration::from_secs(seconds), &shared(engine));
+        }
+        let mut alarms: Vec<Duration> = members.alarms.iter().map(|(at, _)| *at - now).collect();
+        alarms.sort_unstable();
+        assert_eq!(alarms, [Duration::from_secs(20), Duration::from_secs(70)]);
+        assert!(ring(&mut members).is_some_and(|left| left <= Duration::from_secs(20)));
+    }
 }

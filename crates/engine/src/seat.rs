@@ -305,8 +305,10 @@ impl Seat {
             let taken = shared.inbox.wait(u64::MAX);
             let error = shared.check_writable().err();
             let error = error.unwrap_or_else(|| Error::new(Kind::Latched, "nothing more is accepted"));
+            // One frame's worth at a time.
+            let is_empty = taken.requests.is_empty();
             taken.requests.into_iter().for_each(|request| request.refuse(error.clone()));
-            if taken.closed {
+            if taken.closed && is_empty {
                 return;
             }
         }

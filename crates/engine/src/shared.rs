@@ -119,6 +119,8 @@ pub(crate) struct Background {
     pub unchanged: BTreeMap<(TableId, &'static str), Lsn>,
     /// Materializers that begin from nothing.
     pub rebuild: BTreeSet<(TableId, &'static str)>,
+    /// Tables that are to forget something once nothing puts rows away there; until then no merge begins.
+    pub forget_waits: BTreeSet<TableId>,
     /// Tables whose old rows are being deleted.
     pub expiring: BTreeSet<TableId>,
     /// When tables are looked at again for old rows, on the machine's monotonic clock.
@@ -227,6 +229,11 @@ impl Background {
                 self.compressing || self.merging.contains(&table) || self.evicting.contains(&table)
             }
         }
+    }
+
+    /// Whether an erasure has segments of a table to write anew: nothing else begins to.
+    pub fn is_being_erased(&self, table: TableId) -> bool {
+        self.erasing.get(&table).is_some_and(|erasure| erasure.is_at_segments())
     }
 
     /// Whether anything is under way for the materializer of this name.

@@ -24,10 +24,9 @@ pub(super) fn sealable(
     let idle = || root.tables().filter(|t| t.head_rows() > 0).filter(may);
     let largest = idle().max_by_key(|t| t.head_bytes())?;
     let full = largest.head_bytes() >= options.seal_bytes;
-    // What is being sealed already is no reason to seal a few rows of another.
-    let sealing: u64 =
-        root.tables().filter(|t| background.sealing.contains(&t.def().id)).map(|t| t.head_bytes()).sum();
-    let indebted = shared.counters.head_bytes.get().saturating_sub(sealing) >= options.debt_soft_bytes / 2;
+    // What is being sealed already, or waits after a failure, is no reason to seal a few rows of another.
+    let others: u64 = root.tables().filter(|t| !may(t)).map(|t| t.head_bytes()).sum();
+    let indebted = shared.counters.head_bytes.get().saturating_sub(others) >= options.debt_soft_bytes / 2;
     if full || indebted {
         return Some(largest.clone());
     }
@@ -103,7 +102,11 @@ pub(super) fn compactable(
             background.compactable.insert(id);
         }
     }
-    let may = |table: &TableId| background.may(What::Compact(*table), now);
+    let may = |table: &TableId| {
+        background.may(What::Compact(*table), now)
+            && !background.forget_waits.contains(table)
+            && !background.is_being_erased(*table)
+    };
     let candidates: Vec<TableId> = background.compactable.iter().copied().filter(may).collect();
     if candidates.is_empty() {
         return None;

@@ -258,6 +258,58 @@ fn what_is_being_sealed_is_no_reason_to_seal_a_few_rows_of_another_table() {
     };
     let mut background = shared.background.lock();
     assert_eq!(due(&background).as_deref(), Some("main.large"));
-    background.begin(What::Table(root.table("main.large").unwrap().def().id));
+    let large = What::Table(root.table("main.large").unwrap().def().id);
+    background.begin(large);
     assert_eq!(due(&background), None);
+    background.end(large);
+    background.failed(large, now);
+    assert_eq!(due(&background), None, "nor is what waits after a failure");
+}
+
+/// On a busy table there was always a seal or a merge under way: nothing was ever forgotten, and no erasure began.
+#[test]
+fn what_is_to_be_forgotten_comes_between_two_seals_and_no_merge_begins_before_it() {
+    let machine = sim::SimEnv::new(8);
+    let options = Options { seal_rows: 100, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
+    let mut def = TableDef::new(TableId(0), "main.t");
+    def.add_column("id", &DataType::Int64, true, None).unwrap();
+    def.set_primary_key(&["id".into()]).unwrap();
+    let submit = |op: Op| {
+        engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+            assert!(result.is_ok(), "{result:?}");
+        });
+        while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    };
+    let upsert = || {
+        let values: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from_iter_values(0..100));
+        let batch = arrow::array::RecordBatch::try_from_iter([("id", values)]).unwrap();
+        submit(Op::Insert { table: "t".into(), batch, mode: Mode::Upsert });
+    };
+    submit(Op::CreateTable { def, if_absent: false });
+    for _ in 0..6 {
+        upsert();
+        while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    }
+    // Too old by now; and both a seal and a merge are due.
+    machine.clock.advance(Duration::from_secs(3_600));
+    upsert();
+    let shared = engine.shared_weak().upgrade().unwrap();
+    let (root, now) = (engine.root(), shared.env.clock.monotonic());
+    let table = root.table("main.t").unwrap().def().id;
+    assert!(root.table("main.t").unwrap().past_segments().len() > 0);
+    let merge = |background: &mut Background| due::compactable(&shared, &root, background, now).is_some();
+    shared.background.lock().compactable.insert(table);
+    assert!(merge(&mut shared.background.lock()));
+    shared.background.lock().begin(What::Table(table));
+    let due = next(&shared, &mut Turn::Free);
+    assert!(matches!(due, None | Some(Task::Manifest)), "neither can it be done, nor does a merge begin");
+    shared.background.lock().end(What::Table(table));
+    assert!(matches!(next(&shared, &mut Turn::Free), Some(Task::Forget(_))));
+    let mut background = shared.background.lock();
+    background.end(What::Forget(table));
+    // The same of an erasure, until its segments are written anew.
+    drop(background);
+    let erasure = engine.erase(table, root.lsn()).unwrap();
+    assert!(erasure.is_at_segments() && !merge(&mut shared.background.lock()));
 }

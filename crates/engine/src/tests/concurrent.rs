@@ -1,9 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use sim::SlowDisk;
+use sim::{Rng, SlowDisk};
 use types::{DataType, Kind, Micros, Principal, RowId, Value, key};
 use vfs::{Clock, Env};
 
@@ -238,11 +239,12 @@ fn what_is_acknowledged_to_any_kind_of_writer_is_there_after_closing_under_them(
         let before = engine.root().table("main.t").unwrap().rows();
         let acknowledged = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            for writer in 0..4 {
+            // So many of each kind that a sync waits for them.
+            for writer in 0..20 {
                 let (engine, acknowledged) = (&engine, &acknowledged);
                 scope.spawn(move || {
                     for i in 0.. {
-                        let written = if writer % 2 == 0 {
+                        let written = if writer % 5 == 0 {
                             insert(engine, "t", &[(writer, i)], Mode::Append)
                         } else {
                             let (sender, receiver) = mpsc::channel();
@@ -326,4 +328,52 @@ fn a_bug_met_in_a_callers_thread_ends_writing_and_nothing_else() {
     drop(engine);
     let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, 1)].into());
+}
+
+/// Whatever of it the sync was for, and whoever came meanwhile.
+#[test]
+fn when_a_sync_fails_all_are_told_and_what_was_acknowledged_is_there() {
+    let _limit = testkit::limit(120);
+    let mut failed = 0;
+    for nth in 1..=testkit::scaled(16) as u64 {
+        let machine = sim::SimEnv::new(nth);
+        let env = || Env { disk: machine.env().disk, ..Env::real() };
+        let engine = Engine::open(env(), Path::new("db"), Options::default()).unwrap();
+        let create = Op::CreateTable { def: plain("t"), if_absent: false };
+        engine.commit(&Principal::local(), Transaction::new(vec![create])).unwrap();
+        machine.disk.fail_sync(nth);
+        let acknowledged = Mutex::new(BTreeSet::new());
+        std::thread::scope(|scope| {
+            for writer in 0..16 {
+                let (engine, acknowledged) = (&engine, &acknowledged);
+                scope.spawn(move || {
+                    // It may be another's: of a file for later, say.
+                    for i in 0..100 {
+                        let id = 1_000_000 * writer + i;
+                        let (sender, receiver) = mpsc::channel();
+                        let transaction = Transaction::insert("t", batch(&[(id, id)]), Mode::Append);
+                        engine.submit(&Principal::local(), transaction, move |result| {
+                            sender.send(result).unwrap();
+                        });
+                        match receiver.recv().unwrap() {
+                            Ok(_) => drop(acknowledged.lock().unwrap().insert(id)),
+                            Err(error) => {
+                                assert!(matches!(error.kind(), Kind::Latched | Kind::Io), "{error}");
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        failed += u64::from(engine.status().write_error.is_some());
+        let _ = engine.close();
+        drop(engine);
+        let after = machine.crash(&mut Rng::new(nth));
+        let engine = Engine::open_stepped(after.env(), Path::new("db"), Options::default()).unwrap();
+        let there = by_id(engine.root().table("main.t").unwrap());
+        let acknowledged = acknowledged.into_inner().unwrap();
+        assert!(acknowledged.iter().all(|id| there.contains_key(id)), "L1, sync {nth}");
+    }
+    assert!(failed > 0);
 }

@@ -474,3 +474,115 @@ fn who_was_in_a_hurry_waits_for_what_was_there_and_for_no_more() {
     settle();
     assert_eq!(stands(), Some(asked), "a row that came since is waited for no more");
 }
+
+/// Asked to hurry, it says that there is nothing to do now, as while a reader holds what it is to remove.
+#[derive(Default)]
+struct Waiting {
+    steps: AtomicU64,
+}
+
+impl Materializer for Waiting {
+    fn name(&self) -> &'static str {
+        "waiting"
+    }
+
+    fn follows(&self, _: &TableDef) -> bool {
+        true
+    }
+
+    fn open(&self, _: &Place, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
+        Ok(Arc::new(()))
+    }
+
+    fn step(
+        &self,
+        _: &Place,
+        _: &Arc<Snapshot>,
+        _: Option<&Arc<Position>>,
+        _: &mut Budget<'_>,
+    ) -> Result<Progress> {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        Ok(Progress::Later(Duration::from_millis(50)))
+    }
+
+    fn clean(&self, _: &Place, _: &Arc<Position>) -> Result<()> {
+        Ok(())
+    }
+
+    fn dropped(&self, _: &Place) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// It was asked again at once, for as long as the reader had what it held.
+#[test]
+fn who_says_later_although_hurried_is_asked_again_later() {
+    let machine = sim::SimEnv::new(7);
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), Options::default()).unwrap();
+    let waiting = Arc::new(Waiting::default());
+    engine.register(waiting.clone()).unwrap();
+    let submit = |op: Op| {
+        engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+            result.unwrap();
+        });
+        while engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    };
+    submit(Op::CreateTable { def: keyed("t"), if_absent: false });
+    let table = engine.root().table("main.t").unwrap().def().id;
+    engine.hurry("waiting", table);
+    let steps = || {
+        (0..20).for_each(|_| {
+            engine.step(Step::Background);
+        });
+        waiting.steps.load(Ordering::Relaxed)
+    };
+    assert_eq!(steps(), 1);
+    machine.clock.advance(Duration::from_millis(60));
+    assert_eq!(steps(), 2);
+    // Hurried once more while it waits, it is asked at once.
+    engine.hurry("waiting", table);
+    assert_eq!(steps(), 3);
+    // Its pause ends with the table, and wakes nobody any more.
+    submit(Op::DropTable { table: "t".into(), if_exists: false });
+    machine.clock.advance(Duration::from_millis(60));
+    assert_eq!(steps(), 3);
+    assert!(engine.shared_weak().upgrade().unwrap().background.lock().pauses.is_empty());
+}
+
+/// What was derived of rows that cannot be read was built anew, from the first row on, each time that failed.
+#[test]
+fn where_rows_cannot_be_read_nothing_is_built_anew_for_it() {
+    let machine = sim::SimEnv::new(8);
+    let options = || Options { seal_rows: 100, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options()).unwrap();
+    let settle = |engine: &Engine| {
+        while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
+    };
+    let rows: Vec<(i64, i64)> = (0..200).map(|id| (id, id)).collect();
+    for op in [
+        Op::CreateTable { def: keyed("t"), if_absent: false },
+        Op::Insert { table: "t".into(), batch: batch(&rows), mode: Mode::Append },
+    ] {
+        engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
+            result.unwrap();
+        });
+        settle(&engine);
+    }
+    let table = engine.root().table("main.t").unwrap().def().id;
+    engine.close().unwrap();
+    drop(engine);
+    let is_rows = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "arrow");
+    let path = machine.disk.files().into_iter().find(is_rows).expect("a segment's rows");
+    for offset in (0..machine.disk.contents(&path).unwrap().len() as u64).step_by(64) {
+        machine.disk.flip_bit(&path, offset);
+    }
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), options()).unwrap();
+    engine.register(Arc::new(Listing::default())).unwrap();
+    settle(&engine);
+    let snapshot = engine.root().table("main.t").unwrap().clone();
+    let error = engine.standing(&snapshot).remove(0).error.expect("it failed");
+    assert_eq!(error.kind(), types::Kind::Damaged, "{error}");
+    assert!(snapshot.segments().any(|segment| segment.is_damaged()));
+    let shared = engine.shared_weak().upgrade().unwrap();
+    assert!(!shared.background.lock().rebuild.contains(&(table, "listing")));
+}

@@ -245,3 +245,45 @@ fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
         }
     }
 }
+
+/// An index that is dropped was not asked for what its files hold, and these were not waited for.
+#[test]
+fn what_was_derived_once_is_waited_for_until_its_files_are_removed() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(6);
+    let engine = open(&machine);
+    engine.register(std::sync::Arc::new(super::derived::Listing::default())).unwrap();
+    let lsn = busy(&engine);
+    machine.clock.advance(Duration::from_secs(1));
+    settle(&engine);
+    let held = engine.root();
+    let table = held.table("main.t").unwrap().def().id;
+    assert!(held.derived("listing", table).is_some());
+    let rename = types::Change::RenameTable { to: "other".into() };
+    commit(&engine, Op::AlterTable { table: "t".into(), changes: vec![rename] });
+    // A listing does not follow it under that name, which is looked at when its indexes change.
+    let index =
+        types::NewIndex { kind: "column".into(), columns: vec!["v".into()], ..types::NewIndex::default() };
+    commit(&engine, Op::AlterIndexes { table: "other".into(), drop: Vec::new(), add: vec![index] });
+    let dir = format!("/db/derived/listing/{table}");
+    let files = || machine.disk.files().into_iter().filter(|path| path.starts_with(&dir)).count();
+    assert!(files() > 0, "a reader holds them");
+    // Segments alone are let go of.
+    let position = held.derived("listing", table).unwrap().clone();
+    drop(held);
+    let erasure = engine.erase(table, lsn).unwrap();
+    let work = || {
+        for _ in 0..10 {
+            settle(&engine);
+            machine.clock.advance(Duration::from_secs(2));
+        }
+        erasure.state()
+    };
+    let state = work();
+    assert!(state.ended.is_none() && state.segments_held == 0, "{state:?}");
+    assert_eq!(state.indexes_left, ["listing"]);
+    drop(position);
+    let state = work();
+    assert!(state.ended.is_some_and(|outcome| outcome.is_ok()) && state.indexes_left.is_empty());
+    assert_eq!(files(), 0);
+}
