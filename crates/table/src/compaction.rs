@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use types::{Error, Micros, Result, SegmentId};
+use types::{Error, Hot, Micros, Result, SegmentId};
 use vfs::Env;
 
 use crate::parts::Entry;
@@ -49,6 +49,11 @@ const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
 /// From here on a segment is large.
 const LARGE_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 
+/// Of what stays here of rows that leave for the lake, a segment is at most one of so many parts.
+const LEAVING_PARTS: u64 = 16;
+/// So large it may always become.
+const LEAVING_BYTES_MIN: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
+
 /// Which neighbours to merge next, in row-id order; `None`: nothing is worth it. Segments that cannot be read are left
 /// alone, whatever they cost: merging them would drop their rows.
 ///
@@ -60,6 +65,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     // What the lake alone has is merged there.
     let usable = |e: &Entry| !e.segment.is_damaged() && !e.segment.is_evicted();
     let bounded = snapshot.def().is_keyed() || cluster::time_column(snapshot.def()).is_some();
+    let bytes_max = policy.segment_bytes_max.min(leaving_bytes_max(snapshot));
     let rows_max = if bounded { policy.keyed_rows_max } else { u64::MAX };
     let alone = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
@@ -88,7 +94,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
         let fits = run.iter().take_while(|e| {
             bytes += e.segment.raw_bytes();
             rows += e.live();
-            bytes <= policy.segment_bytes_max && rows <= rows_max
+            bytes <= bytes_max && rows <= rows_max
         });
         run = &run[..fits.count()];
         let is_large = |e: &Entry| e.segment.raw_bytes() >= LARGE_BYTES;
@@ -102,6 +108,21 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
         start += 1;
     }
     best.map(|(_, run)| run.iter().map(|e| e.segment.id()).collect())
+}
+
+/// How large a segment of rows that will leave for the lake may become: a part of what stays here. It leaves whole, so a larger
+/// one stays too long, and to merge what leaves soon is work for nothing.
+fn leaving_bytes_max(snapshot: &Snapshot) -> u64 {
+    let def = snapshot.def();
+    let stays = match def.options.hot.filter(|_| !def.is_keyed()) {
+        None => return u64::MAX,
+        Some(Hot::Bytes(bytes)) => bytes,
+        Some(Hot::Micros(_)) => {
+            let here = snapshot.segments().filter(|segment| !segment.is_evicted());
+            here.map(|segment| segment.raw_bytes()).sum()
+        }
+    };
+    (stays / LEAVING_PARTS).max(LEAVING_BYTES_MIN)
 }
 
 fn at_least_doubles(run: &[Entry]) -> bool {

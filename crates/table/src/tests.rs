@@ -200,6 +200,36 @@ fn large_segments_of_a_table_without_a_key_are_merged_many_at_a_time() {
     }
 }
 
+/// Rows were written once more some seconds before they left, and then as one segment of most of what was to stay.
+#[test]
+fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
+    let plan = |hot: Option<types::Hot>, is_keyed: bool, text_bytes: usize| {
+        let sim = SimEnv::new(1);
+        let mut def = def();
+        def.options.hot = hot;
+        if !is_keyed {
+            def.primary_key.clear();
+        }
+        let mut tip = Tip::new(def.clone());
+        let text = "x".repeat(text_bytes);
+        for n in 0..20 {
+            append(&mut tip, 1 + n * 2, &[(n as i64, &text)]);
+            let (base, id) = (tip.snapshot(Lsn(2 + n * 2)), SegmentId(1 + n));
+            let meta = seal(&base, &sim.env(), &dir(), id, tip.next_row(), &mut |_| Ok(())).unwrap();
+            tip.apply_seal(open(&sim, &def, meta), None).unwrap();
+        }
+        compaction::plan(&tip.snapshot(Lsn(100)), &compaction::Policy::default()).map(|inputs| inputs.len())
+    };
+    let large = 1_300_000;
+    assert_eq!(plan(None, false, large), Some(20));
+    assert_eq!(plan(Some(types::Hot::Bytes(16 << 20)), false, large), None);
+    assert_eq!(plan(Some(types::Hot::Bytes(1 << 30)), false, large), Some(20));
+    assert_eq!(plan(Some(types::Hot::Micros(1)), false, large), None, "all that is here is 26 MB");
+    assert_eq!(plan(Some(types::Hot::Bytes(1)), true, large), Some(20), "rows with a key stay");
+    // However little stays, many small ones become one.
+    assert_eq!(plan(Some(types::Hot::Bytes(1)), false, 200_000), Some(5));
+}
+
 #[test]
 fn a_cursor_behind_the_delete_history_has_expired() {
     let mut tip = Tip::new(def());
