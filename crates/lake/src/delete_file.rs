@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as Arrow, Field, Int64Type, Schema};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::properties::WriterProperties;
 use types::{Error, Result};
@@ -107,7 +107,10 @@ pub fn read(bytes: Bytes) -> Result<Vec<Positions>> {
 /// Reads no more than so many of them: a file that has more is refused.
 pub fn read_up_to(bytes: Bytes, rows_max: u64) -> Result<Vec<Positions>> {
     let damaged = |e: String| Error::damaged(format!("a file of deleted positions cannot be read: {e}"));
-    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| damaged(e.to_string()))?;
+    // Plain types, whatever the writer's own were.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options)
+        .map_err(|e| damaged(e.to_string()))?;
     if builder.metadata().file_metadata().num_rows().max(0) as u64 > rows_max {
         return Err(damaged(format!("it has more than {rows_max} rows")));
     }

@@ -1,36 +1,44 @@
 //! Tables that other programs wrote, read from their files: what is imported from.
 //!
 //! [`reader`](crate::reader) bears witness of Polynya's own tables and knows only what those have. This takes any Iceberg table of
-//! format 1 or 2 in Parquet: any partition spec, columns that came, went, were renamed or widened, files without field ids
-//! under a name mapping, deleted positions. What it cannot read whole is refused before the first row: equality deletes,
-//! deletion vectors, format 3, other file formats, encrypted files. A row is never left out or made up in silence.
+//! format 1 to 3 in Parquet: any partition spec, columns that came (with a default or without), went, were renamed or widened,
+//! files without field ids under a name mapping; rows that are deleted by position, in files or in vectors, or by equality. What
+//! it cannot read whole is refused before the first row: other file formats, encrypted files, types that no table here holds. A
+//! row is never left out or made up in silence.
 //!
-//! Rows have one order, which depends on the snapshot alone: data files by sequence number and path, in each the rows that
-//! are live. So a place in it is a number, and reading goes on from any.
+//! Rows have one order, which depends on the snapshot alone: data files by sequence number and path, in each the rows that no
+//! position deletes. So a place in it is a number, and reading goes on from any. Rows that equality deletes take have places
+//! too: which rows those are is found out when their file's turn comes.
 
+mod defaults;
+mod equality;
 mod files;
 mod find;
 mod json;
+mod keys;
 mod leaves;
 mod project;
 mod rows;
 mod schema;
 mod tail;
+mod vector;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use roaring::RoaringTreemap;
 use serde_json::{Value as Json, json};
 use types::{Error, Kind, Result};
 
 use crate::metadata::Metadata;
 use crate::spec::{Partition, Specs, specs_of};
 use crate::store::Store;
+use equality::Equality;
 pub use find::newest_metadata;
 pub use json::objects;
 pub use leaves::{change_leaves, int96_as_micros};
-pub use rows::Rows;
+pub use rows::{Batch, Rows};
 pub use schema::Column;
 use schema::Node;
 
@@ -46,11 +54,14 @@ pub struct Foreign {
     pub schema: i64,
     /// The columns, in the schema's order, as tables here may hold them.
     pub columns: Vec<Column>,
+    /// Columns that are not among these, since they have no type and nothing but nulls.
+    pub left_out: Vec<String>,
     nodes: Vec<Node>,
     /// Names that files without field ids give to columns.
     names: HashMap<i32, Vec<String>>,
     specs: Specs,
     data: Vec<DataFile>,
+    equality: Equality,
 }
 
 /// Where in its history a table is read.
@@ -71,7 +82,7 @@ struct Place {
     location: String,
 }
 
-/// A data file, and which of its rows are deleted, ascending.
+/// A Parquet file of rows or of deletes; of one of rows, the positions of those that are deleted.
 #[derive(Clone, Debug)]
 struct DataFile {
     path: String,
@@ -80,12 +91,13 @@ struct DataFile {
     sequence: i64,
     rows: u64,
     bytes: u64,
-    deleted: Arc<Vec<u64>>,
+    deleted: Arc<RoaringTreemap>,
 }
 
 impl DataFile {
-    fn live(&self) -> u64 {
-        self.rows - self.deleted.len() as u64
+    /// Rows that no position deletes.
+    fn places(&self) -> u64 {
+        self.rows - self.deleted.len()
     }
 }
 
@@ -128,10 +140,18 @@ impl Foreign {
         let is_polynya = parsed.table_id().is_some();
         let (nodes, columns) = schema::columns_of(schema, is_polynya).map_err(in_file)?;
         let specs = specs_of(&parsed).map_err(in_file)?;
-        let data = match of {
-            None => Vec::new(),
+        if of.is_some_and(|of| of.other.get("key-id").is_some_and(|key| !key.is_null())) {
+            return Err(in_file(files::encrypted()));
+        }
+        let (data, deletes) = match of {
+            None => (Vec::new(), Vec::new()),
             Some(of) => files::read(&place, &of.manifest_list, &specs)?,
         };
+        // What is deleted by may be a column that is gone; the newest schema that has it says of which type it is.
+        let mut schemas: Vec<&Json> = parsed.schemas.iter().map(|schema| &**schema).collect();
+        schemas.sort_by_key(|schema| std::cmp::Reverse(schema["schema-id"].as_i64()));
+        schemas.insert(0, schema);
+        let equality = Equality::new(deletes, &specs, &schemas)?;
         let names = parsed.properties.get("schema.name-mapping.default");
         let names = names.map(|text| schema::name_mapping(text)).transpose().map_err(in_file)?;
         Ok(Foreign {
@@ -140,16 +160,18 @@ impl Foreign {
             snapshot: wanted,
             schema: schema["schema-id"].as_i64().unwrap_or(0),
             columns,
+            left_out: schema::left_out(schema),
             nodes,
             names: names.unwrap_or_default(),
             specs,
             data,
+            equality,
         })
     }
 
-    /// Live rows.
-    pub fn rows(&self) -> u64 {
-        self.data.iter().map(DataFile::live).sum()
+    /// The place behind the last row. So many rows there are, but for those that equality deletes take.
+    pub fn places(&self) -> u64 {
+        self.data.iter().map(DataFile::places).sum()
     }
 
     pub fn data_files(&self) -> usize {
@@ -161,21 +183,38 @@ impl Foreign {
         Rows::new(self.clone(), from)
     }
 
-    /// Looks at every file's footer, so that what cannot be read is known before the first row is taken.
+    /// Looks at every data file's footer and reads the equality deletes, so that what cannot be read is known before the first
+    /// row is taken.
     pub fn check(&self) -> Result<()> {
-        self.data.iter().try_for_each(|file| rows::check(self, file).map_err(|e| e.with("file", &file.path)))
+        self.data
+            .iter()
+            .try_for_each(|file| rows::check(self, file).map_err(|e| e.with("file", &file.path)))?;
+        self.equality.check(self)
     }
 }
 
-/// Metadata of format 1 or 2, as format 2 says it.
+/// Metadata of format 1 to 3, as format 2 says it.
 fn parse(bytes: &[u8]) -> Result<Metadata> {
     let mut json: Json = serde_json::from_slice(bytes)
         .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
     match json["format-version"].as_i64() {
         Some(1) => upgrade(&mut json)?,
         Some(2) => {}
+        Some(3) => {
+            // Transforms of several columns have no `source-id`. What they give is in the manifests.
+            let specs = json.get_mut("partition-specs").and_then(Json::as_array_mut).into_iter().flatten();
+            let fields = specs.filter_map(|spec| spec.get_mut("fields")?.as_array_mut()).flatten();
+            for field in fields.filter_map(Json::as_object_mut) {
+                let one = match field.get("source-ids").and_then(Json::as_array).map(Vec::as_slice) {
+                    Some([one]) => one.clone(),
+                    Some(_) => json!(NO_COLUMN),
+                    None => continue,
+                };
+                field.entry("source-id").or_insert(one);
+            }
+        }
         Some(version) => {
-            return Err(Error::new(Kind::Newer, format!("Iceberg format {version}; 1 and 2 are read")).hint(
+            return Err(Error::new(Kind::Newer, format!("Iceberg format {version}; 1 to 3 are read")).hint(
                 "write a copy of format 2 with the program that made the table: CREATE TABLE … AS SELECT",
             ));
         }
@@ -183,6 +222,9 @@ fn parse(bytes: &[u8]) -> Result<Metadata> {
     }
     serde_json::from_value(json).map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))
 }
+
+/// The source of a partition field that is made of several columns.
+const NO_COLUMN: i32 = -1;
 
 /// Fills in what format 1 may leave out.
 fn upgrade(json: &mut Json) -> Result<()> {

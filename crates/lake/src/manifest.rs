@@ -12,7 +12,7 @@ use crate::spec::{self, Partition, Spec, Specs};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     Data = 0,
-    /// Positions of rows that are deleted in data files. (Equality deletes, 2, are not written and not read.)
+    /// Positions of rows that are deleted in data files. (Equality deletes, 2, are of tables of others: `foreign` reads them.)
     Deletes = 1,
 }
 

@@ -71,7 +71,10 @@ impl Partition {
                 None => key.push(0),
                 Some(Single::Bool(value)) => key.extend([1, u8::from(*value)]),
                 Some(Single::Int(value)) => put(&mut key, 2, &value.to_be_bytes()),
-                Some(Single::Float(value)) => put(&mut key, 3, &value.to_bits().to_be_bytes()),
+                Some(Single::Float(value)) => {
+                    let value = if value.is_nan() { f64::NAN } else { *value };
+                    put(&mut key, 3, &value.to_bits().to_be_bytes());
+                }
                 Some(Single::Decimal(value)) => put(&mut key, 4, &value.to_be_bytes()),
                 Some(Single::Bytes(bytes)) => {
                     put(&mut key, 5, &(bytes.len() as u64).to_be_bytes());

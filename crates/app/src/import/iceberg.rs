@@ -1,4 +1,5 @@
-//! An Iceberg table at one snapshot, piece by piece. Positions are its live rows, in an order that follows from the snapshot.
+//! An Iceberg table at one snapshot, piece by piece. Positions are places of its rows, in an order that follows from the
+//! snapshot: as many as there are rows, but for those that equality deletes take.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use arrow::array::{Array, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use indicatif::ProgressBar;
-use lake::foreign::{At, Foreign, Rows};
+use lake::foreign::{At, Batch, Foreign, Rows};
 use serde::{Deserialize, Serialize};
 use types::{DataType, Error, Kind, Result, name};
 
@@ -51,7 +52,7 @@ pub async fn run(
     if let Some(before) = stand.as_ref().and_then(|stand| stand.renames.as_ref()) {
         same_renames(&place.title, &into.named.table, before, &renames)?;
     }
-    let total = table.rows();
+    let total = table.places();
     let from = known.as_ref().map_or(0, |(_, position)| u64::try_from(position.position).unwrap_or(0));
     // Where nothing is to be read no column is made either.
     if from < total || into.existing.is_none() {
@@ -60,6 +61,8 @@ pub async fn run(
             let becomes = column.becomes.as_ref();
             notes.extend(becomes.map(|becomes| format!("column `{}`: {becomes}", column.name)));
         }
+        let left_out = table.left_out.iter();
+        notes.extend(left_out.map(|name| format!("column `{name}` has no type, only nulls: it is left out")));
         let checked = table.clone();
         let looked = tokio::task::spawn_blocking(move || checked.check()).await;
         looked.map_err(|error| Error::internal("reading the table failed").caused_by(error))??;
@@ -92,7 +95,7 @@ pub async fn run(
     });
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let json = columns::json_columns(&given, &renames, into);
-    let pieces = Box::new(Cut { rows: table.read(from), schema, json, position: from, left: None });
+    let pieces = Box::new(Cut { rows: table.read(from), schema, json, total, ahead: None });
     let title = place.title.clone();
     let stream = Stream { title, table: into.named.table.clone(), pieces, total: Some(total), read: None };
     ingest::stream(door, resumed, stream, bar).await
@@ -129,7 +132,7 @@ impl Stand {
         Stand {
             snapshot: table.snapshot.map(|id| id.to_string()),
             schema: Some(table.schema),
-            rows: i64::try_from(table.rows()).ok(),
+            rows: i64::try_from(table.places()).ok(),
             renames: Some(renames.clone()),
         }
     }
@@ -187,57 +190,70 @@ struct Cut {
     schema: SchemaRef,
     /// Columns in which text becomes JSON.
     json: Vec<(usize, DataType)>,
-    position: u64,
-    /// What did not fit into the piece before.
-    left: Option<RecordBatch>,
+    /// The place behind the last row.
+    total: u64,
+    /// What was read and is not in a piece yet; `None` within at the end.
+    ahead: Option<Result<Option<Batch>>>,
+}
+
+impl Cut {
+    fn following(&mut self) -> Result<Option<Batch>> {
+        self.ahead.take().unwrap_or_else(|| self.rows.next_batch())
+    }
+
+    /// The place up to which all is done once a batch is: that of the next row, so that an import that took the last one
+    /// stands at the end whatever is deleted behind it.
+    fn place_behind(&mut self, batch: &Batch) -> u64 {
+        match self.ahead.get_or_insert_with(|| self.rows.next_batch()) {
+            Ok(Some(next)) => next.place(0),
+            Ok(None) => self.total,
+            // Told when it is its turn.
+            Err(_) => batch.place(batch.rows.num_rows()),
+        }
+    }
 }
 
 impl Pieces for Cut {
     fn next(&mut self) -> Result<Option<Piece>> {
-        let start = self.position;
-        let mut batches: Vec<RecordBatch> = Vec::new();
-        let mut bytes = 0;
-        while bytes < PIECE_BYTES && self.position - start < PIECE_ROWS_MAX {
-            let next = match self.left.take() {
-                Some(left) => Some(left),
-                None => self.rows.next_batch()?,
+        let mut batches: Vec<Batch> = Vec::new();
+        let (mut bytes, mut rows) = (0, 0);
+        while bytes < PIECE_BYTES && rows < PIECE_ROWS_MAX {
+            let Some(mut batch) = self.following()? else {
+                self.ahead = Some(Ok(None));
+                break;
             };
-            let Some(mut batch) = next else { break };
             // Wide rows: no request may be larger than the server takes.
-            let size = batch.get_array_memory_size();
-            let rows = batch.num_rows();
-            let fits = (rows * PIECE_BYTES / size.max(1)).clamp(1, rows);
-            if fits < rows {
-                self.left = Some(batch.slice(fits, rows - fits));
-                batch = batch.slice(0, fits);
+            let size = batch.rows.get_array_memory_size();
+            let count = batch.rows.num_rows();
+            let fits = (count * PIECE_BYTES / size.max(1)).clamp(1, count);
+            if fits < count {
+                let (first, rest) = batch.split(fits);
+                (batch, self.ahead) = (first, Some(Ok(Some(rest))));
             }
-            bytes += size * fits / rows.max(1);
-            self.position += batch.num_rows() as u64;
+            bytes += size * fits / count.max(1);
+            rows += fits as u64;
+            check_json(&batch, &self.schema, &self.json)?;
             batches.push(batch);
         }
-        let rows = self.position - start;
-        if rows == 0 {
-            return Ok(None);
-        }
-        let renamed =
-            |batch: RecordBatch| RecordBatch::try_new(self.schema.clone(), batch.columns().to_vec());
+        let Some(last) = batches.last() else { return Ok(None) };
+        let end = self.place_behind(last);
+        let renamed = |batch: Batch| RecordBatch::try_new(self.schema.clone(), batch.rows.columns().to_vec());
         let batches = batches.into_iter().map(renamed).collect::<std::result::Result<Vec<_>, _>>();
         let whole = batches.and_then(|batches| concat_batches(&self.schema, &batches));
         let whole = whole.map_err(|error| Error::internal("rows do not make a batch").caused_by(error))?;
-        check_json(&whole, &self.json, start)?;
         let body = arrow_stream(&whole)?;
-        Ok(Some(Piece { end: self.position, line: self.position, rows, content_type: ARROW, body }))
+        Ok(Some(Piece { end, line: end, rows, content_type: ARROW, body }))
     }
 }
 
-fn check_json(batch: &RecordBatch, columns: &[(usize, DataType)], start: u64) -> Result<()> {
+fn check_json(batch: &Batch, schema: &Schema, columns: &[(usize, DataType)]) -> Result<()> {
     for (at, wanted) in columns {
-        let values = batch.column(*at);
+        let values = batch.rows.column(*at);
         if columns::is_json(values, wanted) {
             continue;
         }
         let bad = (0..values.len()).find(|row| !columns::is_json(&values.slice(*row, 1), wanted));
-        let (row, column) = (start + bad.unwrap_or(0) as u64 + 1, batch.schema_ref().field(*at).name());
+        let (row, column) = (batch.place(bad.unwrap_or(0)) + 1, schema.field(*at).name());
         return Err(Error::new(
             Kind::Schema,
             format!("row {row}, column `{column}`: no JSON, which the table has there"),

@@ -1,12 +1,14 @@
-//! Which files a snapshot has, and which rows of them are deleted.
+//! Which files a snapshot has, and which rows of them are deleted by their positions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use roaring::RoaringTreemap;
 use types::{Error, Kind, Result};
 
-use super::{DataFile, Place};
-use crate::avro::{self, Record};
+use super::equality::Deletes;
+use super::{DataFile, Place, rows, vector};
+use crate::avro::{self, Datum, Record};
 use crate::delete_file;
 use crate::manifest;
 use crate::spec::{self, Specs};
@@ -16,83 +18,215 @@ fn refused(what: &str, hint: &str) -> Error {
     Error::new(Kind::Invalid, what).hint(hint)
 }
 
-const REWRITE: &str = "let the program that writes the table rewrite its data files (Spark: `CALL … \
+pub(super) const REWRITE: &str = "let the program that writes the table rewrite its data files (Spark: `CALL … \
                        rewrite_data_files(table => …, options => map('delete-file-threshold', '1'))`), and import it then";
 
-/// The data files of a snapshot, in the order of their rows.
-pub(super) fn read(place: &Place, list: &str, specs: &Specs) -> Result<Vec<DataFile>> {
-    let manifests = manifest::read_list(&place.read(list)?).map_err(|e| e.with("file", list))?;
-    let mut data = Vec::new();
-    let mut deleted: HashMap<String, Vec<u64>> = HashMap::new();
+/// What is encrypted is encrypted whole, manifests too.
+pub(super) fn encrypted() -> Error {
+    refused("the Iceberg table's files are encrypted", "decrypt them first")
+}
+
+/// The data files of a snapshot, in the order of their rows, and its equality deletes.
+pub(super) fn read(place: &Place, list: &str, specs: &Specs) -> Result<(Vec<DataFile>, Vec<Deletes>)> {
+    let bytes = place.read(list)?;
+    let in_list = |e: Error| e.with("file", list);
+    let (_, listed) = avro::read(&bytes).map_err(in_list)?;
+    if listed.iter().any(|manifest| manifest.get(519).is_some()) {
+        return Err(in_list(encrypted()));
+    }
+    let manifests = manifest::read_list(&bytes).map_err(in_list)?;
+    let mut found = Found::default();
     for of in &manifests {
         let (_, records) = avro::read(&place.read(&of.path)?).map_err(|e| e.with("file", &of.path))?;
         for record in &records {
-            entry(place, record, of, specs, &mut data, &mut deleted).map_err(|e| e.with("file", &of.path))?;
+            found.add(record, of, specs).map_err(|e| e.with("file", &of.path))?;
         }
     }
-    for file in &mut data {
-        let Some(mut positions) = deleted.remove(&file.path) else { continue };
-        positions.sort_unstable();
-        positions.dedup();
-        if positions.last().is_some_and(|last| *last >= file.rows) {
-            return Err(
-                Error::damaged("a row is deleted that its data file does not have").with("file", &file.path)
-            );
-        }
-        file.deleted = Arc::new(positions);
-    }
-    data.sort_by(|a, b| (a.sequence, &a.path).cmp(&(b.sequence, &b.path)));
-    Ok(data)
+    found.delete(place)
 }
 
-fn entry(
-    place: &Place,
-    record: &Record,
-    of: &manifest::ManifestFile,
-    specs: &Specs,
-    data: &mut Vec<DataFile>,
-    deleted: &mut HashMap<String, Vec<u64>>,
-) -> Result<()> {
-    const DELETED: i64 = 2;
-    let missing = |what: &str| Error::damaged(format!("a manifest entry without {what}"));
-    if record.long(0).ok_or_else(|| missing("a status"))? == DELETED {
-        return Ok(());
-    }
-    let file = record.record(2).ok_or_else(|| missing("a file"))?;
-    let path = file.text(100).ok_or_else(|| missing("a path"))?.to_owned();
-    let format = file.text(101).unwrap_or_default();
-    if file.get(131).is_some() {
-        return Err(refused("the Iceberg table's files are encrypted", "decrypt them first"));
-    }
-    let count = |id, what| file.long(id).and_then(|n| u64::try_from(n).ok()).ok_or_else(|| missing(what));
-    match file.long(134).unwrap_or(0) {
-        0 if format.eq_ignore_ascii_case("parquet") => data.push(DataFile {
+/// The files that manifests name.
+#[derive(Default)]
+struct Found {
+    data: Vec<DataFile>,
+    positions: Vec<Positions>,
+    vectors: Vec<Vector>,
+    equality: Vec<Deletes>,
+}
+
+/// A file of deleted positions.
+struct Positions {
+    file: DataFile,
+    /// The only data file that it speaks of, if the manifest says one.
+    of: Option<String>,
+}
+
+/// A deletion vector, and the Puffin file that it is in.
+struct Vector {
+    file: DataFile,
+    of: String,
+    offset: u64,
+    len: u64,
+}
+
+impl Found {
+    fn add(&mut self, record: &Record, of: &manifest::ManifestFile, specs: &Specs) -> Result<()> {
+        const ADDED: i64 = 1;
+        const DELETED: i64 = 2;
+        let missing = |what: &str| Error::damaged(format!("a manifest entry without {what}"));
+        let status = record.long(0).ok_or_else(|| missing("a status"))?;
+        if status == DELETED {
+            return Ok(());
+        }
+        // What a commit adds has the commit's; format 1 has none, which is 0.
+        let inherited = (status == ADDED || of.sequence == 0).then_some(of.sequence);
+        let sequence = record.long(3).or(inherited).ok_or_else(|| missing("a sequence number"))?;
+        let entry = record.record(2).ok_or_else(|| missing("a file"))?;
+        if entry.get(131).is_some() {
+            return Err(encrypted());
+        }
+        let count =
+            |id, what| entry.long(id).and_then(|n| u64::try_from(n).ok()).ok_or_else(|| missing(what));
+        let file = DataFile {
+            path: entry.text(100).ok_or_else(|| missing("a path"))?.to_owned(),
             spec: of.spec,
-            partition: spec::find(specs, of.spec)?.partition(file.record(102)),
-            sequence: record.long(3).unwrap_or(of.sequence),
+            partition: spec::find(specs, of.spec)?.partition(entry.record(102)),
+            sequence,
             rows: count(103, "a count of rows")?,
             bytes: count(104, "a size")?,
             deleted: Arc::default(),
-            path,
-        }),
-        0 => {
-            let what = format!("the Iceberg table has a data file of format `{format}`; Parquet is read");
-            return Err(refused(&what, REWRITE));
+        };
+        let format = entry.text(101).unwrap_or_default().to_lowercase();
+        let only = entry.text(143).map(str::to_owned);
+        match (entry.long(134).unwrap_or(0), format.as_str()) {
+            (0, "parquet") => self.data.push(file),
+            (1, "parquet") => self.positions.push(Positions { file, of: only }),
+            (1, "puffin") => self.vectors.push(Vector {
+                file,
+                of: only.ok_or_else(|| missing("the data file of a deletion vector"))?,
+                offset: count(144, "the place of a deletion vector")?,
+                len: count(145, "the length of a deletion vector")?,
+            }),
+            (2, "parquet") => self.equality.push(Deletes { file, ids: ids(entry)? }),
+            (0, _) => {
+                let what = format!("the Iceberg table has a data file of format `{format}`; Parquet is read");
+                return Err(refused(&what, REWRITE));
+            }
+            (1 | 2, _) => {
+                let what = format!("the Iceberg table has deletes of format `{format}`; Parquet is read");
+                return Err(refused(&what, REWRITE));
+            }
+            (other, _) => return Err(Error::damaged(format!("{other} is no kind of content"))),
         }
-        1 if format.eq_ignore_ascii_case("parquet") => {
-            for of in delete_file::read(place.read(&path)?).map_err(|e| e.with("file", &path))? {
-                deleted.entry(of.path.to_string()).or_default().extend(of.positions);
+        Ok(())
+    }
+
+    /// Finds the positions that are deleted.
+    fn delete(mut self, place: &Place) -> Result<(Vec<DataFile>, Vec<Deletes>)> {
+        self.data.sort_by(|a, b| (a.sequence, &a.path).cmp(&(b.sequence, &b.path)));
+        let mut by_path: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, file) in self.data.iter().enumerate() {
+            by_path.entry(&file.path).or_default().push(at);
+        }
+        let by_path = |path: &str| by_path.get(path).map(Vec::as_slice).unwrap_or_default();
+        let mut deleted: HashMap<usize, RoaringTreemap> = HashMap::new();
+        let mut vectors: HashMap<&str, &Vector> = HashMap::new();
+        for vector in &self.vectors {
+            let in_file = |e: Error| e.with("file", &vector.file.path);
+            if vectors.insert(&vector.of, vector).is_some() {
+                let what = format!("two deletion vectors of one data file, {}", vector.of);
+                return Err(in_file(Error::damaged(what)));
+            }
+            // Of a data file that went there may be one still.
+            let of = by_path(&vector.of);
+            if !of.is_empty() {
+                let positions = vector.read(place).map_err(in_file)?;
+                for at in of {
+                    vector.goes_for(&self.data[*at]).map_err(in_file)?;
+                    deleted.insert(*at, positions.clone());
+                }
             }
         }
-        1 => {
-            let what = format!("the Iceberg table has deletes of format `{format}` (deletion vectors, say)");
-            return Err(refused(&what, REWRITE));
+        for Positions { file, of: only } in &self.positions {
+            let in_file = |e: Error| e.with("file", &file.path);
+            let bytes = place.read(&file.path)?;
+            for of in rows::caught(|| delete_file::read(bytes)).map_err(in_file)? {
+                if only.as_ref().is_some_and(|only| **only != *of.path) {
+                    let what =
+                        "a file of deleted positions speaks of another data file than its manifest says";
+                    return Err(in_file(Error::damaged(what)));
+                }
+                // A vector has all that files said before.
+                if vectors.contains_key(&*of.path) {
+                    continue;
+                }
+                for at in by_path(&of.path) {
+                    let data = &self.data[*at];
+                    if data.sequence > file.sequence {
+                        continue;
+                    }
+                    same_partition(data, file).map_err(in_file)?;
+                    deleted.entry(*at).or_default().extend(of.positions.iter().copied());
+                }
+            }
         }
-        2 => {
-            let what = "the Iceberg table has equality deletes, which say by values which rows are gone";
-            return Err(refused(what, REWRITE));
+        for (at, positions) in deleted {
+            let file = &mut self.data[at];
+            if positions.max().is_some_and(|last| last >= file.rows) {
+                let error = Error::damaged("a row is deleted that its data file does not have");
+                return Err(error.with("file", &file.path));
+            }
+            file.deleted = Arc::new(positions);
         }
-        other => return Err(Error::damaged(format!("{other} is no kind of content"))),
+        Ok((self.data, self.equality))
     }
-    Ok(())
+}
+
+/// The fields that equality deletes are by.
+fn ids(entry: &Record) -> Result<Vec<i32>> {
+    let id = |item: &Datum| if let Datum::Long(id) = item { i32::try_from(*id).ok() } else { None };
+    let ids: Option<Vec<i32>> = entry.items(135).iter().map(id).collect();
+    ids.filter(|ids| !ids.is_empty())
+        .ok_or_else(|| Error::damaged("equality deletes that do not say which columns they are by"))
+}
+
+fn same_partition(data: &DataFile, deletes: &DataFile) -> Result<()> {
+    match (data.spec, &data.partition) == (deletes.spec, &deletes.partition) {
+        true => Ok(()),
+        false => {
+            let path = &data.path;
+            Err(Error::damaged(format!("deletes of rows of {path}, which is in another partition")))
+        }
+    }
+}
+
+impl Vector {
+    fn goes_for(&self, data: &DataFile) -> Result<()> {
+        if data.sequence > self.file.sequence {
+            let path = &data.path;
+            return Err(Error::damaged(format!(
+                "a deletion vector that is older than its data file, {path}"
+            )));
+        }
+        same_partition(data, &self.file)
+    }
+
+    fn read(&self, place: &Place) -> Result<RoaringTreemap> {
+        if self.offset.checked_add(self.len).is_none_or(|end| end > self.file.bytes) {
+            return Err(Error::damaged("a deletion vector beyond the end of its file"));
+        }
+        let blob = place.store.read_range(&place.find(&self.file.path)?, self.offset, self.len)?;
+        if blob.len() as u64 != self.len {
+            return Err(Error::damaged("a deletion vector beyond the end of its file"));
+        }
+        let positions = vector::positions(&blob)?;
+        match positions.len() == self.file.rows {
+            true => Ok(positions),
+            false => Err(Error::damaged(format!(
+                "a deletion vector of {} rows, and its manifest says {}",
+                positions.len(),
+                self.file.rows
+            ))),
+        }
+    }
 }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray, StructArray, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, ListArray, RecordBatch, StringArray, StructArray, UInt32Array,
+    new_null_array,
 };
-use arrow::compute::{cast, take};
+use arrow::compute::{cast, nullif, take};
 use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use types::{Error, Kind, Result};
@@ -23,7 +24,7 @@ pub(super) enum Source {
         at: usize,
         shape: Shape,
     },
-    /// The same in each row of the file: null, or what its partition says.
+    /// The same in each row of the file: null, what its partition says, or the column's default.
     Same(ArrayRef),
 }
 
@@ -31,7 +32,7 @@ pub(super) enum Source {
 pub(super) enum Shape {
     Cast(Arrow),
     Time,
-    /// Where each field is in what is stored, and which type it has where it is not there.
+    /// Where each field is in what is stored, and what it is where it is not there.
     Struct(Fields, Vec<Part>),
     List(Arc<Field>, Box<Shape>),
     Map(Box<Shape>, Box<Shape>),
@@ -40,7 +41,8 @@ pub(super) enum Shape {
 /// A field of a struct.
 pub(super) enum Part {
     Stored(usize, Shape),
-    Missing(Arrow),
+    /// The same in each row.
+    Missing(ArrayRef),
 }
 
 type Names = HashMap<i32, Vec<String>>;
@@ -51,7 +53,11 @@ struct File<'a> {
     names: &'a Names,
 }
 
-impl File<'_> {
+impl<'a> File<'a> {
+    fn new(table: &'a Foreign, schema: &Schema) -> File<'a> {
+        File { has_ids: schema.fields().iter().any(|field| field_id(field).is_some()), names: &table.names }
+    }
+
     fn find(&self, node: &Node, fields: &Fields) -> Option<usize> {
         if self.has_ids {
             return fields.iter().position(|field| field_id(field) == Some(node.id));
@@ -65,14 +71,14 @@ fn field_id(field: &Field) -> Option<i32> {
     field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
 }
 
-/// Where each of the table's columns is in a file, and which of the file's columns that needs, ascending.
+/// Where each of some columns is in a file, and which of the file's columns that needs, ascending.
 pub(super) fn sources(
     table: &Foreign,
     file: &DataFile,
+    nodes: &[Node],
     schema: &Schema,
 ) -> Result<(Vec<Source>, Vec<usize>)> {
-    let of =
-        File { has_ids: schema.fields().iter().any(|field| field_id(field).is_some()), names: &table.names };
+    let of = File::new(table, schema);
     if !of.has_ids && of.names.is_empty() {
         return Err(Error::new(
             Kind::Invalid,
@@ -83,8 +89,8 @@ pub(super) fn sources(
         ));
     }
     let mut roots = Vec::new();
-    let mut sources = Vec::with_capacity(table.nodes.len());
-    for node in &table.nodes {
+    let mut sources = Vec::with_capacity(nodes.len());
+    for node in nodes {
         sources.push(match of.find(node, schema.fields()) {
             Some(at) => {
                 roots.push(at);
@@ -97,6 +103,29 @@ pub(super) fn sources(
     roots.sort_unstable();
     roots.dedup();
     Ok((sources, roots))
+}
+
+/// Keys are by what is in a file of theirs, not by what a table shows of a column that a file lacks.
+pub(super) fn must_have(table: &Foreign, keys: &[Node], schema: &Schema) -> Result<()> {
+    let of = File::new(table, schema);
+    for key in keys {
+        let (mut node, mut fields) = (key, schema.fields());
+        loop {
+            let Some(at) = of.find(node, fields) else {
+                let (name, id) = (&node.name, node.id);
+                let what =
+                    format!("a file of equality deletes without the field {id}, `{name}`, that it is by");
+                return Err(Error::damaged(what));
+            };
+            match (&node.kind, fields[at].data_type()) {
+                (NodeKind::Struct(inner), Arrow::Struct(stored)) if !inner.is_empty() => {
+                    (node, fields) = (&inner[0], stored);
+                }
+                _ => break,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What all rows of a file have in a column that is not in it.
@@ -115,10 +144,14 @@ fn same(table: &Foreign, file: &DataFile, node: &Node) -> Result<ArrayRef> {
                 node.name
             ),
         )),
-        (None, _) if node.required && at.is_none() => {
-            Err(Error::damaged(format!("a data file without the required column `{}`", node.name)))
-        }
-        (None, _) => Ok(new_null_array(&wanted, 1)),
+        (None, _) if at.is_some() => Ok(new_null_array(&wanted, 1)),
+        (None, _) => match &node.default {
+            Some(default) => Ok(default.clone()),
+            None if node.required => {
+                Err(Error::damaged(format!("a data file without the required column `{}`", node.name)))
+            }
+            None => Ok(new_null_array(&wanted, 1)),
+        },
     }
 }
 
@@ -164,13 +197,16 @@ fn shape(file: &File<'_>, node: &Node, stored: &Arrow, column: &str) -> Result<S
             for node in nodes {
                 parts.push(match file.find(node, fields) {
                     Some(at) => Part::Stored(at, shape(file, node, fields[at].data_type(), column)?),
-                    None if node.required => {
+                    None if node.required && node.default.is_none() => {
                         let name = &node.name;
                         return Err(Error::damaged(format!(
                             "a data file without the required field `{name}` of column `{column}`"
                         )));
                     }
-                    None => Part::Missing(node.data_type().to_arrow()),
+                    None => Part::Missing(match &node.default {
+                        Some(default) => default.clone(),
+                        None => new_null_array(&node.data_type().to_arrow(), 1),
+                    }),
                 });
             }
             let Arrow::Struct(wanted) = node.data_type().to_arrow() else { return Err(wrong()) };
@@ -202,12 +238,27 @@ impl Source {
     pub fn column(&self, batch: &RecordBatch) -> Result<ArrayRef> {
         match self {
             Source::Stored { at, shape } => shape.apply(batch.column(*at)),
-            Source::Same(one) => {
-                let rows = arrow::array::UInt32Array::from(vec![0; batch.num_rows()]);
-                take(one, &rows, None).map_err(|e| Error::internal(format!("repeating a value: {e}")))
-            }
+            Source::Same(one) => repeated(one, batch.num_rows()),
         }
     }
+}
+
+fn repeated(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
+    take(one, &UInt32Array::from(vec![0; rows]), None)
+        .map_err(|e| Error::internal(format!("repeating a value: {e}")))
+}
+
+/// The values within structs of one field each; null where a struct is.
+pub(super) fn innermost(mut array: ArrayRef) -> Result<ArrayRef> {
+    while let Some(outer) = array.as_struct_opt() {
+        let inner = outer.columns().first().ok_or_else(|| Error::internal("a struct without fields"))?;
+        let inner = match outer.nulls() {
+            None => Ok(inner.clone()),
+            Some(nulls) => nullif(inner, &BooleanArray::new(!nulls.inner(), None)),
+        };
+        array = inner.map_err(|e| Error::internal(format!("values within a struct: {e}")))?;
+    }
+    Ok(array)
 }
 
 impl Shape {
@@ -220,7 +271,7 @@ impl Shape {
                 let stored = array.as_struct_opt().ok_or_else(|| wrong(&"no struct"))?;
                 let part = |part: &Part| match part {
                     Part::Stored(at, shape) => shape.apply(stored.column(*at)),
-                    Part::Missing(arrow) => Ok(new_null_array(arrow, stored.len())),
+                    Part::Missing(one) => repeated(one, stored.len()),
                 };
                 let columns = parts.iter().map(part).collect::<Result<Vec<_>>>()?;
                 let made = StructArray::try_new_with_length(

@@ -1,23 +1,27 @@
 //! The live rows of a table, one batch after the other.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use parquet::file::reader::ChunkReader;
+use roaring::RoaringTreemap;
 use types::{Error, Result};
 
+use super::equality::Filter;
 use super::leaves::int96_as_micros;
 use super::project::{self, Source};
 use super::tail::Tail;
 use super::{DataFile, Foreign};
 
-const BATCH_ROWS: usize = 8_192;
+pub(super) const BATCH_ROWS: usize = 8_192;
 
 /// Reads a table's rows from a place on.
 pub struct Rows {
@@ -25,20 +29,51 @@ pub struct Rows {
     schema: SchemaRef,
     /// The file that is next.
     at: usize,
-    /// Live rows of it that are left out.
+    /// Rows of it that are left out, beside those that are deleted by position.
     skip: u64,
+    /// Where the next batch begins.
+    place: u64,
     open: Option<Open>,
 }
 
+/// Some rows, and where they stand.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub rows: RecordBatch,
+    /// The place where it begins.
+    begin: u64,
+    /// Places from there on whose rows equality deletes took, ascending.
+    gone: Vec<u64>,
+}
+
+impl Batch {
+    /// Where one of its rows stands; of the row behind the last, where the batch ends.
+    pub fn place(&self, row: usize) -> u64 {
+        self.begin + nth(&self.gone, row as u64)
+    }
+
+    /// Cuts it before one of its rows.
+    pub fn split(&self, row: usize) -> (Batch, Batch) {
+        let place = self.place(row);
+        let at = place - self.begin;
+        let behind = self.gone.iter().filter(|gone| **gone > at).map(|gone| gone - at);
+        let rest = self.rows.slice(row, self.rows.num_rows() - row);
+        let rest = Batch { rows: rest, begin: place, gone: behind.collect() };
+        let before = self.gone.iter().copied().filter(|gone| *gone < at);
+        (Batch { rows: self.rows.slice(0, row), begin: self.begin, gone: before.collect() }, rest)
+    }
+}
+
 /// A data file that is being read.
-pub(super) struct Open {
+struct Open {
     reader: ParquetRecordBatchReader,
     /// Where each column comes from.
     sources: Vec<Source>,
+    filters: Vec<Filter>,
     /// Where the next batch begins, in the file.
     position: u64,
     rows: u64,
-    deleted: Arc<Vec<u64>>,
+    deleted: Arc<RoaringTreemap>,
 }
 
 impl Rows {
@@ -47,15 +82,15 @@ impl Rows {
             table.columns.iter().map(|column| Field::new(&column.name, column.data_type.to_arrow(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let (mut at, mut skip) = (0, from);
-        while let Some(file) = table.data.get(at).filter(|file| file.live() <= skip) {
-            skip -= file.live();
+        while let Some(file) = table.data.get(at).filter(|file| file.places() <= skip) {
+            skip -= file.places();
             at += 1;
         }
-        Rows { table, schema, at, skip, open: None }
+        Rows { table, schema, at, skip, place: from, open: None }
     }
 
     /// Some more rows; `None` at the end.
-    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+    pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         loop {
             if self.open.is_none() {
                 let Some(file) = self.table.data.get(self.at) else { return Ok(None) };
@@ -66,16 +101,21 @@ impl Rows {
             let file = &self.table.data[self.at - 1];
             let Some(open) = &mut self.open else { continue };
             match open.next(&self.schema).map_err(|e| e.with("file", &file.path))? {
-                Some(batch) if batch.num_rows() == 0 => {}
-                Some(batch) => return Ok(Some(batch)),
+                Some((rows, gone)) => {
+                    let begin = self.place;
+                    self.place += (rows.num_rows() + gone.len()) as u64;
+                    if rows.num_rows() > 0 {
+                        return Ok(Some(Batch { rows, begin, gone }));
+                    }
+                }
                 None => self.open = None,
             }
         }
     }
 }
 
-/// Where in a file the live row stands before which there are so many.
-fn stored(deleted: &[u64], live: u64) -> u64 {
+/// Where the live row stands before which there are so many.
+fn nth(deleted: &[u64], live: u64) -> u64 {
     let mut at = live;
     for position in deleted {
         if *position > at {
@@ -86,8 +126,31 @@ fn stored(deleted: &[u64], live: u64) -> u64 {
     at
 }
 
-fn damaged(why: &dyn std::fmt::Display) -> Error {
-    Error::damaged(format!("a data file cannot be read: {why}"))
+/// The same in a file: the first position up to which there are more live rows than so many.
+fn stored(deleted: &RoaringTreemap, live: u64) -> u64 {
+    let (mut low, mut high) = (live, live + deleted.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match middle + 1 - deleted.rank(middle) > live {
+            true => high = middle,
+            false => low = middle + 1,
+        }
+    }
+    low
+}
+
+pub(super) fn damaged(why: &dyn std::fmt::Display) -> Error {
+    Error::damaged(format!("a file of rows cannot be read: {why}"))
+}
+
+/// Reads of a file that another program wrote. The Parquet reader asserts some of what damaged files break.
+pub(super) fn caught<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged(&"it is no Parquet in itself")))
+}
+
+/// Some more rows of a file; `None` at the end. After an error nothing more is asked for.
+pub(super) fn following(reader: &mut ParquetRecordBatchReader) -> Result<Option<RecordBatch>> {
+    caught(|| reader.next().transpose().map_err(|e| damaged(&e)))
 }
 
 /// Looks at a data file's footer: whether it is the file that the manifest says, and has what the table's columns need.
@@ -96,68 +159,120 @@ pub(super) fn check(table: &Foreign, file: &DataFile) -> Result<()> {
     if table.place.store.is_remote() {
         let tail = Tail::open(&table.place.store, table.place.find(&file.path)?, file.bytes)?;
         let metadata = metadata(file, &tail)?;
-        return project::sources(table, file, metadata.schema()).map(drop);
+        return Columns::find(table, file, metadata.schema()).map(drop);
     }
-    open(table, file, 0).map(drop)
+    let builder = builder(table, file)?;
+    let columns = Columns::find(table, file, builder.schema())?;
+    columns.reader(builder, 0).map(drop)
 }
 
 fn metadata(file: &DataFile, bytes: &impl ChunkReader) -> Result<ArrowReaderMetadata> {
     // What Parquet itself says: the Arrow schema that a writer may have put beside it hides the field ids.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::load(bytes, options).map_err(|e| damaged(&e))?;
+    let metadata = caught(|| ArrowReaderMetadata::load(bytes, options).map_err(|e| damaged(&e)))?;
     if metadata.metadata().file_metadata().num_rows() as u64 != file.rows {
-        return Err(Error::damaged("a data file has another number of rows than its manifest says"));
+        return Err(Error::damaged("a file has another number of rows than its manifest says"));
     }
     int96_as_micros(metadata).map_err(|e| damaged(&e))
 }
 
-/// Opens a data file at one of its rows, and finds where the table's columns are in it.
-pub(super) fn open(table: &Foreign, file: &DataFile, first: u64) -> Result<Open> {
+/// A file of data or of equality deletes, about to be read.
+pub(super) fn builder(table: &Foreign, file: &DataFile) -> Result<ParquetRecordBatchReaderBuilder<Bytes>> {
     let bytes = table.place.read(&file.path)?;
     if bytes.len() as u64 != file.bytes {
-        return Err(Error::damaged("a data file is not as long as its manifest says"));
+        return Err(Error::damaged("a file is not as long as its manifest says"));
     }
     let metadata = metadata(file, &bytes)?;
-    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, metadata);
-    let (mut sources, roots) = project::sources(table, file, builder.schema())?;
-    sources.iter_mut().for_each(|source| source.rank(&roots));
-    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
-    let offset = usize::try_from(first).unwrap_or(usize::MAX);
-    let reader = builder
-        .with_projection(mask)
-        .with_batch_size(BATCH_ROWS)
-        .with_offset(offset)
-        .build()
-        .map_err(|e| damaged(&e))?;
-    Ok(Open { reader, sources, position: first, rows: file.rows, deleted: file.deleted.clone() })
+    Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, metadata))
+}
+
+/// What is read of a data file.
+struct Columns {
+    /// Of the file's own, ascending.
+    roots: Vec<usize>,
+    /// Where each of the table's columns comes from.
+    sources: Vec<Source>,
+    /// Equality deletes that go for the file, and where the columns are that they are by.
+    groups: Vec<(usize, Vec<Source>)>,
+}
+
+impl Columns {
+    fn find(table: &Foreign, file: &DataFile, schema: &Schema) -> Result<Columns> {
+        let (mut sources, mut roots) = project::sources(table, file, &table.nodes, schema)?;
+        let mut groups = Vec::new();
+        for group in table.equality.of(file) {
+            let (keys, more) = project::sources(table, file, table.equality.nodes(group), schema)?;
+            roots.extend(more);
+            groups.push((group, keys));
+        }
+        roots.sort_unstable();
+        roots.dedup();
+        let of_groups = groups.iter_mut().flat_map(|(_, keys)| keys);
+        sources.iter_mut().chain(of_groups).for_each(|source| source.rank(&roots));
+        Ok(Columns { roots, sources, groups })
+    }
+
+    fn reader(
+        &self,
+        builder: ParquetRecordBatchReaderBuilder<Bytes>,
+        first: u64,
+    ) -> Result<ParquetRecordBatchReader> {
+        let mask = ProjectionMask::roots(builder.parquet_schema(), self.roots.iter().copied());
+        let offset = usize::try_from(first).unwrap_or(usize::MAX);
+        let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS).with_offset(offset);
+        caught(|| builder.build().map_err(|e| damaged(&e)))
+    }
+}
+
+/// Opens a data file at one of its rows.
+fn open(table: &Foreign, file: &DataFile, first: u64) -> Result<Open> {
+    let builder = builder(table, file)?;
+    let columns = Columns::find(table, file, builder.schema())?;
+    let reader = columns.reader(builder, first)?;
+    let (groups, keys): (Vec<usize>, Vec<Vec<Source>>) = columns.groups.into_iter().unzip();
+    let sets = table.equality.keys(table, &groups)?;
+    let filter = |(keys, sources)| Filter { sources, keys, sequence: file.sequence };
+    Ok(Open {
+        reader,
+        sources: columns.sources,
+        filters: sets.into_iter().zip(keys).map(filter).collect(),
+        position: first,
+        rows: file.rows,
+        deleted: file.deleted.clone(),
+    })
 }
 
 impl Open {
-    fn next(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
-        let Some(batch) = self.reader.next() else {
+    /// Rows, and which of those that no position deletes are deleted all the same.
+    fn next(&mut self, schema: &SchemaRef) -> Result<Option<(RecordBatch, Vec<u64>)>> {
+        let Some(mut batch) = following(&mut self.reader)? else {
             return match self.position >= self.rows {
                 true => Ok(None),
                 false => Err(damaged(&"it ends too early")),
             };
         };
-        let mut batch = batch.map_err(|e| damaged(&e))?;
         let (begin, end) = (self.position, self.position + batch.num_rows() as u64);
         self.position = end;
-        let from = self.deleted.partition_point(|at| *at < begin);
-        let to = self.deleted.partition_point(|at| *at < end);
-        if from < to {
-            let mut live = vec![true; batch.num_rows()];
-            for at in &self.deleted[from..to] {
-                live[(at - begin) as usize] = false;
-            }
-            batch = filter_record_batch(&batch, &BooleanArray::from(live)).map_err(|e| damaged(&e))?;
+        if !self.deleted.is_empty() {
+            let live = (begin..end).map(|at| !self.deleted.contains(at)).collect();
+            batch = only(batch, live)?;
         }
+        let mut live = vec![true; batch.num_rows()];
+        self.filters.iter().try_for_each(|filter| filter.apply(&batch, &mut live))?;
+        let gone = live.iter().enumerate().filter(|(_, live)| !**live).map(|(at, _)| at as u64).collect();
+        batch = only(batch, live)?;
         let columns = self.sources.iter().map(|source| source.column(&batch));
         let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        RecordBatch::try_new_with_options(schema.clone(), columns, &options)
-            .map(Some)
-            .map_err(|e| damaged(&e))
+        let rows = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
+        Ok(Some((rows.map_err(|e| damaged(&e))?, gone)))
+    }
+}
+
+fn only(batch: RecordBatch, live: Vec<bool>) -> Result<RecordBatch> {
+    match live.iter().all(|live| *live) {
+        true => Ok(batch),
+        false => filter_record_batch(&batch, &BooleanArray::from(live)).map_err(|e| damaged(&e)),
     }
 }
 
@@ -170,7 +285,37 @@ mod tests {
         for (deleted, live, at) in
             [(vec![], 5, 5), (vec![0, 1], 0, 2), (vec![5], 5, 6), (vec![6], 5, 5), (vec![0, 3, 4, 9], 3, 6)]
         {
-            assert_eq!(stored(&deleted, live), at, "{deleted:?}");
+            assert_eq!(nth(&deleted, live), at, "{deleted:?}");
+            assert_eq!(stored(&deleted.iter().copied().collect(), live), at, "{deleted:?}");
+        }
+        let deleted: Vec<u64> = (0..100).filter(|at| at * at % 7 < 3).collect();
+        for live in 0..120 {
+            assert_eq!(stored(&deleted.iter().copied().collect(), live), nth(&deleted, live), "{live}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_batch_stand_where_their_rows_did() {
+        use arrow::array::UInt64Array;
+        // Rows that are their own places.
+        let gone = [0, 1, 4, 8, 9];
+        let rows: Vec<u64> = (0..10).filter(|place| !gone.contains(place)).map(|place| place + 100).collect();
+        let column: ArrayRef = Arc::new(UInt64Array::from(rows.clone()));
+        let rows_of =
+            |batch: &Batch| (0..batch.rows.num_rows()).map(|row| batch.place(row)).collect::<Vec<_>>();
+        let whole = Batch {
+            rows: RecordBatch::try_from_iter([("at", column)]).unwrap(),
+            begin: 100,
+            gone: gone.to_vec(),
+        };
+        assert_eq!((rows_of(&whole), whole.place(5)), (rows.clone(), 110));
+        for at in 0..=rows.len() {
+            let (first, second) = whole.split(at);
+            assert_eq!((rows_of(&first), rows_of(&second)), (rows[..at].to_vec(), rows[at..].to_vec()));
+            for cut in 0..=second.rows.num_rows() {
+                assert_eq!(rows_of(&second.split(cut).1), rows[at + cut..]);
+            }
+            assert!(first.place(at) <= second.begin && second.place(rows.len() - at) == 110);
         }
     }
 }

@@ -2,8 +2,12 @@
 
 use std::collections::HashMap;
 
+use arrow::array::ArrayRef;
 use serde_json::Value as Json;
 use types::{ColumnId, DataType, Error, Field, Kind, Result};
+
+use super::defaults;
+use crate::source::as_type;
 
 /// A column of the table that is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +26,8 @@ pub(super) struct Node {
     pub name: String,
     pub required: bool,
     pub kind: NodeKind,
+    /// One row of what is shown where a file lacks it; null if there is none.
+    pub default: Option<ArrayRef>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,12 +44,15 @@ pub(super) enum NodeKind {
 /// Deeper than any type that tables hold.
 const NESTING_MAX: usize = 16;
 
-/// The columns of a schema. Those that are a table's own of Polynya's are left out where it is one.
+/// A type without values, of which there are only nulls: such fields are left out.
+const UNKNOWN: &str = "unknown";
+
+/// The columns of a schema. Those that are a table's own of Polynya's are left out where it is one, and those without a type.
 pub(super) fn columns_of(schema: &Json, is_polynya: bool) -> Result<(Vec<Node>, Vec<Column>)> {
     let fields = schema["fields"].as_array().ok_or_else(|| Error::damaged("a schema without fields"))?;
     let own = [types::ROW_ID.0 as i32, types::TIME.0 as i32];
     let mut nodes = Vec::with_capacity(fields.len());
-    for field in fields {
+    for field in fields.iter().filter(|field| field["type"] != UNKNOWN) {
         let node = node(field, 0)?;
         if !(is_polynya && own.contains(&node.id)) {
             nodes.push(node);
@@ -61,7 +70,59 @@ pub(super) fn columns_of(schema: &Json, is_polynya: bool) -> Result<(Vec<Node>, 
 fn node(field: &Json, depth: usize) -> Result<Node> {
     let name = field["name"].as_str().ok_or_else(|| Error::damaged("a field without a name"))?;
     let kind = kind_of(&field["type"], depth, name)?;
-    Ok(Node { id: id(field, "id")?, name: name.to_owned(), required: field["required"] == true, kind })
+    let default = default_of(field, &kind, name)?;
+    Ok(Node {
+        id: id(field, "id")?,
+        name: name.to_owned(),
+        required: field["required"] == true,
+        kind,
+        default,
+    })
+}
+
+/// Columns of a type without values.
+pub(super) fn left_out(schema: &Json) -> Vec<String> {
+    let fields = schema["fields"].as_array().into_iter().flatten();
+    let unknown = fields.filter(|field| field["type"] == UNKNOWN);
+    unknown.filter_map(|field| field["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// A field that rows are compared by, in the first of the schemas that has it: its column with nothing beside it. It may be
+/// missing, and is of the widest type that it may have become.
+pub(super) fn key(schemas: &[&Json], id: i32) -> Result<Node> {
+    let found = schemas.iter().find_map(|schema| key_in(&schema["fields"], id, 0).transpose());
+    found.unwrap_or_else(|| {
+        Err(Error::new(
+            Kind::Invalid,
+            format!("equality deletes by the field {id}, which no schema of the table has outside of lists and maps"),
+        ))
+    })
+}
+
+fn key_in(fields: &Json, id: i32, depth: usize) -> Result<Option<Node>> {
+    if depth > NESTING_MAX {
+        return Ok(None);
+    }
+    for field in fields.as_array().into_iter().flatten() {
+        if field["id"] == id {
+            let mut leaf = Node { required: false, ..node(field, depth)? };
+            leaf.widen()?;
+            return Ok(Some(leaf));
+        }
+        if let Some(inner) = key_in(&field["type"]["fields"], id, depth + 1)? {
+            let name = field["name"].as_str().unwrap_or_default();
+            let kind = NodeKind::Struct(vec![inner]);
+            let default = default_of(field, &kind, name)?;
+            let id = self::id(field, "id")?;
+            return Ok(Some(Node { id, name: name.to_owned(), required: false, kind, default }));
+        }
+    }
+    Ok(None)
+}
+
+fn default_of(field: &Json, kind: &NodeKind, name: &str) -> Result<Option<ArrayRef>> {
+    let default = Some(&field["initial-default"]).filter(|default| !default.is_null());
+    default.map(|default| defaults::initial(default, kind, name)).transpose()
 }
 
 fn id(json: &Json, key: &str) -> Result<i32> {
@@ -75,6 +136,7 @@ fn inner(json: &Json, part: &str, depth: usize, column: &str) -> Result<Box<Node
         name: part.to_owned(),
         required: part == "key" || json[format!("{part}-required")] == true,
         kind: kind_of(&json[part], depth + 1, column)?,
+        default: None,
     }))
 }
 
@@ -90,7 +152,8 @@ fn kind_of(json: &Json, depth: usize, column: &str) -> Result<NodeKind> {
             }
             Some("struct") => {
                 let fields = json["fields"].as_array().map(Vec::as_slice).unwrap_or_default();
-                NodeKind::Struct(fields.iter().map(|field| node(field, depth + 1)).collect::<Result<_>>()?)
+                let fields = fields.iter().filter(|field| field["type"] != UNKNOWN);
+                NodeKind::Struct(fields.map(|field| node(field, depth + 1)).collect::<Result<_>>()?)
             }
             _ => return Err(unknown(column, &json.to_string())),
         });
@@ -127,7 +190,7 @@ fn unknown(column: &str, what: &str) -> Error {
         .hint("leave the column out in a copy of the table")
 }
 
-impl Node {
+impl NodeKind {
     pub fn data_type(&self) -> DataType {
         let field = |node: &Node, name: &str| Field {
             id: ColumnId(0),
@@ -135,7 +198,7 @@ impl Node {
             data_type: node.data_type(),
             nullable: true,
         };
-        match &self.kind {
+        match self {
             NodeKind::Plain(plain) => plain.clone(),
             NodeKind::Time => DataType::String,
             NodeKind::Map(..) => DataType::Json,
@@ -144,6 +207,32 @@ impl Node {
                 DataType::Struct(fields.iter().map(|node| field(node, &node.name)).collect())
             }
         }
+    }
+}
+
+impl Node {
+    pub fn data_type(&self) -> DataType {
+        self.kind.data_type()
+    }
+
+    /// Makes the field that rows are compared by of the widest type that it may have become.
+    fn widen(&mut self) -> Result<()> {
+        self.kind = match &self.kind {
+            NodeKind::Plain(DataType::Int32) => NodeKind::Plain(DataType::Int64),
+            NodeKind::Plain(DataType::Float32) => NodeKind::Plain(DataType::Float64),
+            NodeKind::Plain(DataType::Decimal { scale, .. }) => {
+                NodeKind::Plain(DataType::Decimal { precision: 38, scale: *scale })
+            }
+            NodeKind::Plain(_) | NodeKind::Time => return Ok(()),
+            NodeKind::Struct(_) | NodeKind::List(_) | NodeKind::Map(..) => {
+                let name = &self.name;
+                let what = format!("equality deletes by the column `{name}`, which is of a nested type");
+                return Err(Error::new(Kind::Invalid, what));
+            }
+        };
+        let wanted = self.data_type().to_arrow();
+        self.default = self.default.as_ref().map(|default| as_type(default, &wanted)).transpose()?;
+        Ok(())
     }
 
     fn becomes(&self) -> Option<String> {

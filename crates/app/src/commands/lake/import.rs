@@ -20,11 +20,11 @@ use crate::output;
     long_about = "Take an existing Iceberg table, or Parquet files, in as rows of a table. The table is made with fitting types if \
                   it is missing; the source stays as it is.\n\nSOURCE is a table's directory (with its metadata in `metadata`), one of its \
                   metadata files, `s3://BUCKET/…` of such, the name of a table in this server's Iceberg catalog, or Parquet: a \
-                  file, a directory of files, a pattern in quotes.\n\nIceberg tables of format 1 and 2 are read at their current \
-                  snapshot: partitions, columns that were added, renamed, widened or dropped, rows deleted by position. Equality \
-                  deletes, deletion vectors and format 3 are refused. Times of day become text, maps JSON objects; times without \
-                  a zone are taken for UTC. Columns whose names begin with `_` lose that; --rename gives any column another \
-                  name.\n\nAll files' footers are looked at before the first row is taken. An interrupted import goes on where it \
+                  file, a directory of files, a pattern in quotes.\n\nIceberg tables of format 1 to 3 are read at their current \
+                  snapshot: partitions, columns that were added, renamed, widened or dropped, rows deleted by position, in \
+                  deletion vectors or by equality. Encrypted files, files that are not Parquet and types that no table here \
+                  holds are refused. Times of day become text, maps JSON objects; times without a zone are taken for UTC. \
+                  Columns whose names begin with `_` lose that; --rename gives any column another name.\n\nAll files' footers are looked at before the first row is taken. An interrupted import goes on where it \
                   stopped when the same command is given again, with the same --rename, and takes each row once; through --url \
                   it starts over.",
     after_help = "Examples:\n  polynya lake import warehouse/db/trips trips\n  \

@@ -1,0 +1,195 @@
+//! What format 3 has beside its deletes.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, StructArray};
+use arrow::datatypes::{Fields, Int64Type};
+use arrow::util::display::array_value_to_string;
+use serde_json::{Value as Json, json};
+use types::{Error, Kind};
+
+use super::made::{BY_P, Made, column, field, longs, n};
+
+/// What two rows show in a column that their file lacks.
+fn shown(columns: Json) -> Result<Vec<String>, Error> {
+    let mut made = Made::new(columns);
+    made.data(1, vec![n(&[0, 1])]);
+    let table = made.open()?;
+    table.check()?;
+    let batch = table.read(0).next_batch()?.unwrap().rows;
+    assert_eq!(batch.num_rows(), 2);
+    let columns = batch.columns()[2..].iter();
+    Ok(columns.map(|column| array_value_to_string(column, 1).unwrap()).collect())
+}
+
+#[test]
+fn rows_show_the_default_of_a_column_that_came_after_them() {
+    let _limit = testkit::limit(60);
+    let of = |iceberg: &str, default: Json| {
+        let column =
+            json!({ "id": 3, "name": "x", "type": iceberg, "required": true, "initial-default": default });
+        shown(json!([column])).map(|mut all| all.remove(0))
+    };
+    for (iceberg, default, wanted) in [
+        ("boolean", json!(true), "true"),
+        ("int", json!(-34), "-34"),
+        ("long", json!(1i64 << 60), "1152921504606846976"),
+        ("float", json!(1.5), "1.5"),
+        ("double", json!(-0.25), "-0.25"),
+        ("decimal(9,2)", json!("14.20"), "14.20"),
+        ("date", json!("2017-11-16"), "2017-11-16"),
+        ("time", json!("22:31:08.123456"), "22:31:08.123456"),
+        ("timestamp", json!("2017-11-16T22:31:08.123456"), "2017-11-16T22:31:08.123456Z"),
+        ("timestamptz", json!("2017-11-16T22:31:08.123456+00:00"), "2017-11-16T22:31:08.123456Z"),
+        ("string", json!("iceberg"), "iceberg"),
+        ("uuid", json!("f79c3e09-677c-4bbd-a479-3f349cb785e7"), "f79c3e09677c4bbda4793f349cb785e7"),
+        ("fixed[4]", json!("000102ff"), "000102ff"),
+        ("binary", json!("00Ff"), "00ff"),
+    ] {
+        assert_eq!(of(iceberg, default).unwrap(), wanted, "{iceberg}");
+    }
+    for (iceberg, default) in [
+        ("boolean", json!("true")),
+        ("int", json!(1i64 << 40)),
+        ("int", json!(1.5)),
+        ("long", json!("7")),
+        ("date", json!("x")),
+        ("decimal(4,2)", json!("14123.20")),
+        ("timestamp", json!(7)),
+        ("uuid", json!("f79c")),
+        ("binary", json!("0")),
+        ("binary", json!("€0")),
+    ] {
+        let error = of(iceberg, default.clone()).unwrap_err();
+        let says = error.to_string().contains("column `x` has a default");
+        assert!(error.kind() == Kind::Damaged && says, "{iceberg} {default}: {error}");
+    }
+    // None is null, and a column that has to be there and has none is an error.
+    let none = |required: bool| shown(json!([{ "id": 3, "name": "x", "type": "int", "required": required }]));
+    assert_eq!(none(false).unwrap(), [""]);
+    assert!(none(true).unwrap_err().to_string().contains("required column `x`"));
+}
+
+#[test]
+fn fields_of_structs_have_defaults_of_their_own() {
+    let _limit = testkit::limit(60);
+    let structs = |default: Json| {
+        json!([{ "id": 3, "name": "point", "initial-default": default, "type": { "type": "struct", "fields": [
+            { "id": 4, "name": "x", "type": "int", "initial-default": 7 },
+            { "id": 5, "name": "y", "type": "long", "required": true, "initial-default": 8 } ] } }])
+    };
+    assert_eq!(shown(structs(json!(null))).unwrap(), [""]);
+    assert_eq!(shown(structs(json!({}))).unwrap(), ["{x: 7, y: 8}"]);
+    let error = shown(structs(json!({ "4": 1 }))).unwrap_err();
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("nested type"), "{error}");
+    // In structs that are there, `y` alone is lacking; where a struct is null nothing is shown.
+    let mut made = Made::new(structs(json!({})));
+    let x: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), None, Some(1)]));
+    let fields = Fields::from(vec![field(4, "x", x.data_type().clone())]);
+    let stored = StructArray::new(fields, vec![x], Some(vec![true, true, false].into()));
+    made.data(1, vec![n(&[0, 1, 2]), column(3, "point", Arc::new(stored))]);
+    let batch = made.open().unwrap().read(0).next_batch().unwrap().unwrap().rows;
+    let points = batch.column_by_name("point").unwrap();
+    let text = |row| array_value_to_string(points, row).unwrap();
+    assert_eq!([text(0), text(1), text(2)], ["{x: 3, y: 8}", "{x: , y: 8}", ""]);
+    // Lists have none that is read.
+    let list = json!({ "type": "list", "element-id": 4, "element": "int" });
+    let of =
+        |default: Json| shown(json!([{ "id": 3, "name": "l", "type": list, "initial-default": default }]));
+    assert_eq!(of(json!(null)).unwrap(), [""]);
+    assert!(of(json!([])).unwrap_err().to_string().contains("nested type"));
+}
+
+#[test]
+fn columns_without_a_type_are_left_out() {
+    let _limit = testkit::limit(60);
+    let mut made = Made::new(json!([
+        { "id": 3, "name": "nothing", "type": "unknown" },
+        { "id": 4, "name": "s", "type": { "type": "struct", "fields": [
+            { "id": 5, "name": "nothing", "type": "unknown" }, { "id": 6, "name": "x", "type": "int" } ] } },
+    ]));
+    made.data(1, vec![n(&[0, 1])]);
+    assert_eq!(made.rows().unwrap(), [0, 1]);
+    let table = made.open().unwrap();
+    let columns: Vec<String> = table.columns.iter().map(|c| format!("{} {}", c.name, c.data_type)).collect();
+    assert_eq!(columns, ["n int64", "p string", "s struct<x: int32>"]);
+    assert_eq!(table.left_out, ["nothing"]);
+    for other in [
+        json!("timestamp_ns"),
+        json!("timestamptz_ns"),
+        json!("variant"),
+        json!("geometry(OGC:CRS84)"),
+        json!("geography"),
+        json!({ "type": "list", "element-id": 7, "element": "unknown" }),
+    ] {
+        let made = Made::new(json!([{ "id": 3, "name": "odd", "type": other }]));
+        let error = made.open().unwrap_err();
+        assert!(error.kind() == Kind::Invalid && error.to_string().contains("column `odd` is of"), "{error}");
+    }
+}
+
+#[test]
+fn what_rows_are_called_by_is_passed_over() {
+    let _limit = testkit::limit(60);
+    let mut made = Made::new(json!([]));
+    made.data(
+        1,
+        vec![
+            column(2_147_483_540, "_row_id", longs(&[500, 501])),
+            n(&[0, 1]),
+            column(2_147_483_539, "_last_updated_sequence_number", longs(&[1, 1])),
+        ],
+    );
+    assert_eq!(made.rows().unwrap(), [0, 1]);
+    let table = made.open().unwrap();
+    let batch = table.read(0).next_batch().unwrap().unwrap().rows;
+    assert_eq!(batch.num_columns(), 2);
+    assert_eq!(batch.column(0).as_primitive::<Int64Type>().values(), &[0, 1]);
+}
+
+#[test]
+fn transforms_of_several_columns_are_told_apart_by_what_they_gave() {
+    let _limit = testkit::limit(60);
+    for sources in [json!([2]), json!([1, 2])] {
+        let mut made = Made::new(json!([]));
+        let by = &mut made.json["partition-specs"][BY_P as usize]["fields"][0];
+        by.as_object_mut().unwrap().remove("source-id");
+        by["source-ids"] = sources.clone();
+        by["transform"] = json!("mixed[7]");
+        for p in ["a", "b"] {
+            let file = made.data(1, vec![n(&[0, 1])]);
+            (file.spec, file.p) = (BY_P, Some(p.to_owned()));
+        }
+        let deletes = made.equality(2, &[1], vec![n(&[1])]);
+        (deletes.spec, deletes.p) = (BY_P, Some("b".to_owned()));
+        assert_eq!(made.rows().unwrap(), [0, 1, 0], "{sources}");
+    }
+}
+
+#[test]
+fn what_is_encrypted_or_newer_is_refused() {
+    let _limit = testkit::limit(60);
+    let refused = |change: &dyn Fn(&mut Made)| {
+        let mut made = Made::new(json!([]));
+        made.data(1, vec![n(&[0, 1])]);
+        change(&mut made);
+        made.open().unwrap_err()
+    };
+    let error = refused(&|made| made.json["snapshots"][0]["key-id"] = json!("5f819b"));
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("encrypted"), "{error}");
+    let error = refused(&|made| made.files[0].key = Some(vec![7]));
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("encrypted"), "{error}");
+    let error = refused(&|made| made.is_encrypted = true);
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("encrypted"), "{error}");
+    let error = refused(&|made| made.json["format-version"] = json!(4));
+    assert!(error.kind() == Kind::Newer && error.to_string().contains("format 4"), "{error}");
+    // Keys that nothing uses are in nobody's way.
+    let mut made = Made::new(json!([]));
+    made.data(1, vec![n(&[0, 1])]);
+    made.json["encryption-keys"] = json!([{ "key-id": "5f819b", "encrypted-key-metadata": "aWNl" }]);
+    assert_eq!(made.rows().unwrap(), [0, 1]);
+    for odd in [json!(7), json!([7]), json!([{ "fields": 7 }]), json!([{ "fields": [7] }]), json!(null)] {
+        let error = refused(&|made| made.json["partition-specs"] = odd.clone());
+        assert_eq!(error.kind(), Kind::Damaged, "{odd}: {error}");
+    }
+}

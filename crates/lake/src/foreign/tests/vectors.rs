@@ -1,0 +1,167 @@
+//! Rows that are deleted by position: in deletion vectors, in files, in both.
+
+use roaring::RoaringTreemap;
+use serde_json::json;
+use types::Kind;
+
+use super::made::{BY_P, Made, n};
+
+fn positions(of: &[u64]) -> RoaringTreemap {
+    of.iter().copied().collect()
+}
+
+/// Two data files of ten rows each, 0 to 9 and 10 to 19, of the sequence numbers 1 and 2.
+fn made() -> (Made, String, String) {
+    let mut made = Made::new(json!([]));
+    made.data(1, vec![n(&(0..10).collect::<Vec<_>>())]);
+    let first = made.last();
+    made.data(2, vec![n(&(10..20).collect::<Vec<_>>())]);
+    let second = made.last();
+    (made, first, second)
+}
+
+#[test]
+fn vectors_of_one_file_and_of_several_delete_rows() {
+    let _limit = testkit::limit(60);
+    let (mut made, first, second) = made();
+    made.vectors(
+        2,
+        &[(&first, positions(&[0, 3, 9])), (&second, positions(&[1])), ("gone", positions(&[77]))],
+    );
+    assert_eq!(made.rows().unwrap(), [1, 2, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 18, 19]);
+    assert_eq!(made.open().unwrap().places(), 16);
+    // All of a file, and none of it.
+    made.files.truncate(2);
+    made.vectors(2, &[(&first, (0..10).collect())]);
+    made.vectors(3, &[(&second, positions(&[]))]);
+    assert_eq!(made.rows().unwrap(), (10..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn rows_of_several_containers_are_deleted() {
+    let _limit = testkit::limit(120);
+    let mut made = Made::new(json!([]));
+    let rows: Vec<i64> = (0..200_000).collect();
+    made.data(1, vec![n(&rows)]);
+    let path = made.last();
+    let deleted: RoaringTreemap = [0, 65_535, 65_536, 199_999]
+        .into_iter()
+        .chain((70_000..131_072).step_by(2))
+        .chain(131_072..190_000)
+        .collect();
+    made.vectors(1, &[(&path, deleted.clone())]);
+    let table = made.open().unwrap();
+    let wanted: Vec<i64> = rows.into_iter().filter(|row| !deleted.contains(*row as u64)).collect();
+    assert_eq!(table.places(), wanted.len() as u64);
+    for from in [0, 1, 5, 65_533, 65_534, 90_000, wanted.len() - 1, wanted.len()] {
+        let found = super::made::rows_from(&table, from as u64).unwrap();
+        let found: Vec<i64> = found.into_iter().map(|(_, n)| n).collect();
+        assert!(found == wanted[from..], "from {from}");
+    }
+}
+
+#[test]
+fn a_vector_is_in_place_of_files_of_positions() {
+    let _limit = testkit::limit(60);
+    let (mut made, first, second) = made();
+    made.positions(2, &[(&first, 0), (&first, 5), (&second, 5)]);
+    assert_eq!(made.rows().unwrap().len(), 17);
+    made.vectors(3, &[(&first, positions(&[5, 6]))]);
+    // Row 0 is there again: a vector has all that was deleted before.
+    assert_eq!(made.rows().unwrap(), [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19]);
+    // And equality deletes go on beside it.
+    made.equality(2, &[1], vec![n(&[1, 5, 12])]);
+    assert_eq!(made.rows().unwrap(), [0, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19]);
+}
+
+#[test]
+fn files_of_positions_go_for_data_files_that_are_not_newer() {
+    let _limit = testkit::limit(60);
+    let (mut made, first, second) = made();
+    made.positions(1, &[(&first, 1), (&second, 1)]);
+    assert_eq!(made.rows().unwrap().len(), 19);
+    made.files[2].sequence = 2;
+    assert_eq!(made.rows().unwrap().len(), 18);
+    // The only data file that it speaks of.
+    made.files[2].of = Some(first.clone());
+    let error = made.rows().unwrap_err();
+    assert!(error.kind() == Kind::Damaged && error.to_string().contains("002.parquet"), "{error}");
+    made.files.pop();
+    made.positions(2, &[(&first, 1)]).of = Some(first.clone());
+    assert_eq!(made.rows().unwrap().len(), 19);
+    made.files[2].spec = BY_P;
+    let error = made.rows().unwrap_err();
+    assert!(error.to_string().contains("another partition"), "{error}");
+    made.files.pop();
+    made.positions(2, &[(&first, 10)]);
+    let error = made.rows().unwrap_err();
+    assert!(
+        error.to_string().contains("does not have") && error.to_string().contains("000.parquet"),
+        "{error}"
+    );
+}
+
+#[test]
+fn vectors_that_are_wrong_are_an_error_that_names_their_file() {
+    let _limit = testkit::limit(60);
+    let refused = |change: &dyn Fn(&mut Made, &str), why: &str| {
+        let (mut made, first, _) = made();
+        made.vectors(2, &[(&first, positions(&[0, 3, 9]))]);
+        assert_eq!(made.rows().unwrap().len(), 17);
+        change(&mut made, &first);
+        let error = made.open().unwrap_err();
+        assert!(error.kind() == Kind::Damaged && error.to_string().contains(why), "{error}");
+        assert!(error.context().iter().any(|(key, _)| *key == "file"), "{error:?}");
+    };
+    refused(&|made, _| made.files[2].of = None, "without the data file");
+    refused(&|made, _| made.files[2].blob = None, "without the place");
+    refused(&|made, _| made.files[2].blob = Some((4, -1)), "without the length");
+    refused(&|made, _| made.files[2].blob = Some((4, i64::MAX)), "beyond the end");
+    refused(&|made, _| made.files[2].blob = Some((i64::MAX, i64::MAX)), "beyond the end");
+    refused(&|made, _| made.files[2].blob = Some((4, 3)), "ends too early");
+    refused(&|made, _| made.files[2].blob = Some((5, 40)), "another length");
+    refused(
+        &|made, _| {
+            made.files[2].bytes = 1 << 40;
+            made.files[2].blob = Some((4, 1 << 20));
+        },
+        "beyond the end",
+    );
+    refused(&|made, _| made.files[2].rows = 4, "3 rows, and its manifest says 4");
+    refused(&|made, _| made.files[2].sequence = 0, "older than its data file");
+    refused(&|made, _| made.files[2].spec = BY_P, "another partition");
+    refused(&|made, first| made.vectors(3, &[(first, positions(&[0]))]), "two deletion vectors");
+    refused(
+        &|made, first| {
+            made.files.pop();
+            made.vectors(3, &[(first, positions(&[0, 10]))]);
+        },
+        "does not have",
+    );
+}
+
+/// Each byte of the file is another one once.
+#[test]
+fn a_vector_with_a_changed_byte_deletes_nothing_else() {
+    let _limit = testkit::limit(60);
+    let (mut made, first, _) = made();
+    made.vectors(2, &[(&first, positions(&[0, 3, 9]))]);
+    let (wanted, path) = (made.rows().unwrap(), made.last());
+    let name = path.rsplit('/').next().unwrap();
+    let whole = made.bytes(&path);
+    let (begin, len) = made.files[2].blob.unwrap();
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x11;
+        made.put(&format!("data/{name}"), &bytes);
+        match made.rows() {
+            Ok(rows) => assert!(rows == wanted && !(begin..begin + len).contains(&(at as i64)), "byte {at}"),
+            Err(error) => {
+                assert!(
+                    error.kind() == Kind::Damaged && error.to_string().contains(name),
+                    "byte {at}: {error}"
+                );
+            }
+        }
+    }
+}
