@@ -19,6 +19,8 @@ from datetime import time as clock
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
+import duckdb_ext
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import MetastoreCatalog
@@ -26,13 +28,15 @@ from pyiceberg.expressions import EqualTo, LessThan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StaticTable, Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType, BooleanType, DateType, DecimalType, DoubleType, FixedType, FloatType, IntegerType, ListType, LongType,
     MapType, NestedField, StringType, StructType, TimestampType, TimestamptzType, TimeType, UUIDType,
 )
+
+from handmade import Handmade
 
 LONGEST = 300
 
@@ -317,7 +321,16 @@ def interrupted(polynya, made):
         ids = range(part * count // 3, (part + 1) * count // 3)
         table.append(pa.table({"n": list(ids), "text": [f"row {n} " * 8 for n in ids]}, schema=table.schema().as_arrow()))
     table.delete(LessThan("n", 1000))
-    command = polynya.command("lake", "import", str(place(table)), "large")
+    kills, partly = killed(polynya, place(table), "large")
+    said = polynya.run("lake", "import", str(place(table)), "large")
+    rows = polynya.rows("SELECT count(*), count(DISTINCT n), min(n), max(n) FROM large")
+    assert rows == [[count - 1000, count - 1000, 1000, count - 1]], (rows, said)
+    print(f"  large: {count - 1000} rows once each after {kills} kills, with {partly} on the way")
+
+
+def killed(polynya, source, name):
+    """Kills an import until one comes through. How often, and how many rows there were on the way."""
+    command = polynya.command("lake", "import", str(source), name)
     kills, partly, patience = 0, set(), 0.1
     while True:
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -329,13 +342,136 @@ def interrupted(polynya, made):
             running.wait()
         kills += 1
         patience *= 1.2
-        if "large" in polynya.run("tables"):
-            partly.add(polynya.rows("SELECT count(*) FROM large")[0][0])
+        if name in polynya.run("tables"):
+            partly.add(polynya.rows(f"SELECT count(*) FROM {name}")[0][0])
     assert partly - {0}, f"{kills} kills left {partly} rows"
-    said = polynya.run("lake", "import", str(place(table)), "large")
-    rows = polynya.rows("SELECT count(*), count(DISTINCT n), min(n), max(n) FROM large")
-    assert rows == [[count - 1000, count - 1000, 1000, count - 1]], (rows, said)
-    print(f"  large: {count - 1000} rows once each after {kills} kills, with {sorted(partly)} on the way")
+    return kills, sorted(partly)
+
+
+CITY = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="city"), spec_id=1)
+PLAIN = PartitionSpec(spec_id=0)
+
+
+def deleted(polynya, scratch, version):
+    """Rows that are deleted by what is in them and by their positions, of columns that changed meanwhile."""
+    def fields(fare, *more):
+        return [NestedField(1, "id", LongType(), required=False), NestedField(2, "city", StringType(), required=False),
+                NestedField(3, "fare", fare, required=False), *more]
+
+    code = NestedField(5, "code", IntegerType(), required=False)
+    note = NestedField(4, "note", StringType(), required=False)
+    schemas = [Schema(*fields(IntegerType(), code), schema_id=0), Schema(*fields(LongType(), note), schema_id=1)]
+    table = Handmade(scratch / f"deleted{version}", version, schemas, [PLAIN, CITY], {4: "none"} if version == 3 else {})
+    live = []
+
+    def data(sequence, ids, city, is_old, spec):
+        said = {"spec": spec, "partition": (city,) if spec else ()}
+        columns = {
+            (1, "id"): pa.array(ids, pa.int64()), (2, "city"): pa.array([city] * len(ids), pa.string()),
+            (3, "fare"): pa.array([None if n % 13 == 0 else n % 50 for n in ids], pa.int32() if is_old else pa.int64()),
+        }
+        last = (5, "code") if is_old else (4, "note")
+        columns[last] = pa.array([n % 9 for n in ids], pa.int32()) if is_old else pa.array([f"trip {n}" for n in ids])
+        path = table.data(sequence, columns, **said)
+        shown = "none" if version == 3 else None
+        rows = [dict(zip([name for _, name in columns], row)) for row in zip(*(values.to_pylist() for values in columns.values()))]
+        for row in rows:
+            row.update({"code": row.get("code"), "note": row.get("note", shown), "of": (sequence, spec, said["partition"])})
+        live.extend(rows)
+        return path, rows, said
+
+    def equality(sequence, columns, spec=0, partition=()):
+        table.equality(sequence, [field for field, _ in columns], columns, spec=spec, partition=partition)
+        keys = set(zip(*(values.to_pylist() for values in columns.values())))
+        for row in list(live):
+            older, is_near = row["of"][0] < sequence, spec == 0 or row["of"][1:] == (spec, partition)
+            if older and is_near and tuple(row[name] for _, name in columns) in keys:
+                live.remove(row)
+
+    old = [data(1, range(n * 100, n * 100 + 60), city, True, 1) for n, city in enumerate(["Kiel", "Ulm", None])]
+    old.append(data(1, range(300, 340), "Kiel", True, 0))
+    data(2, range(400, 460), "Kiel", False, 1)
+    data(4, range(500, 520), "Bonn", False, 0)
+    equality(2, {(1, "id"): pa.array([3, 4, 103, 305, 401], pa.int64())}, 1, ("Kiel",))
+    equality(3, {(3, "fare"): pa.array([10, 17, None], pa.int32())})
+    equality(3, {(2, "city"): pa.array([None, "Kiel"]), (1, "id"): pa.array([205, 206], pa.int64())})
+    equality(3, {(5, "code"): pa.array([7], pa.int64())})
+    equality(4, {(1, "id"): pa.array([450, 501], pa.int64())})
+    if version == 3:
+        # What was deleted by files before is in the vector as well.
+        path, rows, said = old[0]
+        table.positions(2, [(path, 0)], **said)
+        gone = [(path, [0, 1, 59], said), (old[3][0], [2], old[3][2])]
+        table.vectors(3, gone)
+        live = [row for row in live if row not in [rows[at] for at in (0, 1, 59)] + [old[3][1][2]]]
+    else:
+        path, rows, said = old[1]
+        table.positions(2, [(path, 0), (path, 30)], **said)
+        live = [row for row in live if row not in [rows[0], rows[30]]]
+    metadata = table.write()
+    said = polynya.run("lake", "import", str(table.folder), f"deleted{version}")
+    found = polynya.rows(f"SELECT id, city, fare, note FROM deleted{version}")
+    wanted = [[row["id"], row["city"], row["fare"], row["note"]] for row in live]
+    assert sorted(found, key=repr) == sorted(wanted, key=repr), f"{len(found)} and {len(wanted)} rows: {said}"
+    assert f"{len(wanted)} rows" in said, said
+    assert "nothing new" in polynya.run("lake", "import", str(table.folder), f"deleted{version}")
+    print(f"  deleted{version}: {len(found)} rows are equal")
+    return metadata, wanted
+
+
+def told_by_others(scratch):
+    """What other readers say of such tables, as far as they read them."""
+    rows = pa.array(range(1000), pa.int64())
+    schema = [Schema(NestedField(1, "n", LongType(), required=False))]
+    table = Handmade(scratch / "told2", 2, schema, [PLAIN])
+    table.data(1, {(1, "n"): rows})
+    table.data(3, {(1, "n"): rows})
+    table.equality(2, [1], {(1, "n"): pa.array([5, 7, 2000], pa.int64())})
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    for name in ["avro", "iceberg"]:
+        [path] = (Path(list(duckdb_ext.__path__)[0]) / "extensions").glob(f"*/*/{name}.duckdb_extension")
+        connection.execute(f"LOAD '{path}'")
+    equality = connection.execute(f"SELECT count(*), sum(n) FROM iceberg_scan('{table.write()}')").fetchall()
+    assert equality == [(1998, 2 * sum(range(1000)) - 12)], equality
+    vectors = Handmade(scratch / "told3", 3, schema, [PLAIN])
+    path = vectors.data(1, {(1, "n"): rows})
+    vectors.vectors(2, [(path, [5, 7, *range(100, 200)], {})])
+    found = StaticTable.from_metadata(str(vectors.write())).scan().to_arrow()["n"].to_pylist()
+    assert sorted(found) == [n for n in range(1000) if n not in (5, 7) and not 100 <= n < 200], len(found)
+    return table, vectors
+
+
+def by_equality(polynya, scratch):
+    for version in (2, 3):
+        deleted(polynya, scratch, version)
+    for table in told_by_others(scratch):
+        polynya.run("lake", "import", str(table.folder), table.folder.name)
+    assert polynya.rows("SELECT count(*), sum(n) FROM told2") == [[1998, 2 * sum(range(1000)) - 12]]
+    assert polynya.rows("SELECT count(*), sum(n) FROM told3") == [[898, sum(range(1000)) - 12 - sum(range(100, 200))]]
+    print("  told2 and told3: as DuckDB and PyIceberg read them")
+    # Killed again and again; what is deleted at the end is passed over.
+    schema = [Schema(NestedField(1, "n", LongType(), required=False), NestedField(2, "text", StringType(), required=False))]
+    table = Handmade(scratch / "thinned", 2, schema, [PLAIN])
+    count = 600_000
+    for part in range(3):
+        ids = range(part * count // 3, (part + 1) * count // 3)
+        columns = {(1, "n"): pa.array(ids, pa.int64()), (2, "text"): pa.array([f"row {n} " * 8 for n in ids])}
+        table.data(1, columns)
+    table.equality(2, [1], {(1, "n"): pa.array([*range(0, count, 3), *range(count - 30_000, count)], pa.int64())})
+    table.write()
+    wanted = [n for n in range(count - 30_000) if n % 3]
+    kills, partly = killed(polynya, table.folder, "thinned")
+    rows = polynya.rows("SELECT count(*), count(DISTINCT n), sum(n) FROM thinned")
+    assert rows == [[len(wanted), len(wanted), sum(wanted)]], rows
+    assert "nothing new" in polynya.run("lake", "import", str(table.folder), "thinned")
+    print(f"  thinned: {len(wanted)} rows once each after {kills} kills, with {partly} on the way")
+    # A vector that is damaged takes nothing in.
+    [puffin] = (scratch / "told3/data").glob("*.puffin")
+    content = bytearray(puffin.read_bytes())
+    content[30] ^= 1
+    puffin.write_bytes(content)
+    said = polynya.run("lake", "import", str(scratch / "told3"), "nothing", fails=True)
+    assert puffin.name in said and "deletion vector" in said, said
 
 
 def parquet(polynya, scratch):
@@ -427,6 +563,7 @@ def main(binary, scratch):
     iceberg(polynya, made, scratch)
     without_ids(polynya, made, scratch)
     interrupted(polynya, made)
+    by_equality(polynya, scratch)
     parquet(polynya, scratch)
     times(polynya, scratch)
     maps(polynya, scratch)
