@@ -118,6 +118,26 @@ def rewrites(server, spark, one):
     assert said.returncode == 0 and said.stdout.count(": equal.") == 3, said.stdout + said.stderr
 
 
+def vectors(server, spark, one):
+    """A table of format 3, whose deleted rows are in vectors, taken in."""
+    spark.sql("CREATE TABLE lab.v3 (id BIGINT, text STRING) USING iceberg PARTITIONED BY (bucket(3, id)) "
+              "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')")
+    for piece in range(2):
+        spark.sql(f"INSERT INTO lab.v3 SELECT id, concat('row ', id) FROM range({piece * 1000}, {piece * 1000 + 1000})")
+        spark.sql("DELETE FROM lab.v3 WHERE id % 10 = 3")
+    spark.sql("DELETE FROM lab.v3 WHERE id BETWEEN 500 AND 599")
+    assert one("SELECT count(*) FROM lab.v3.delete_files WHERE file_format = 'PUFFIN'")[0] >= 3
+    said = subprocess.run(
+        [server.binary, "lake", "import", "lab.v3", "taken", "--data", str(server.data)], capture_output=True, text=True, timeout=120,
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    found = server.request("POST", "/v1/sql", {"sql": "SELECT count(*), count(DISTINCT text), sum(id) FROM taken"})["rows"][0]
+    assert tuple(found) == one("SELECT count(*), count(DISTINCT text), sum(id) FROM lab.v3"), found
+    left = [n for n in range(2000) if n % 10 != 3 and not 500 <= n < 600]
+    assert found == [len(left), len(left), sum(left)], found
+    spark.sql("DROP TABLE lab.v3 PURGE")
+
+
 def main(binary, scratch, jar):
     scratch = Path(scratch) / "spark-catalog"
     # As often as by default lakes commit seldom enough for Spark to come in between.
@@ -192,6 +212,8 @@ def main(binary, scratch, jar):
             spark.sql("ALTER TABLE lab.copy RENAME TO lab.moved")
             assert one("SELECT count(*) FROM lab.moved") == (50,)
             assert "already exists" in refused("CREATE TABLE lab.t (a INT) USING iceberg").lower()
+            vectors(server, spark, one)
+            print("Deletion vectors of Spark's are read: ok", flush=True)
             assert "not empty" in refused("DROP NAMESPACE lab").lower()
             spark.sql("DROP TABLE lab.moved PURGE")
             spark.sql("DROP TABLE lab.t PURGE")
