@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::NullBuffer;
-use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type};
+use arrow::datatypes::{
+    ArrowNativeTypeOp, ArrowPrimitiveType, DataType as Arrow, Date32Type, Float32Type, Float64Type,
+    Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -33,6 +36,8 @@ const BOUND_BYTES: usize = 16;
 /// A bound that could not be cut (its characters have no successor) is left out if it is longer.
 const BOUND_BYTES_MAX: usize = 128;
 const ZSTD_LEVEL: i32 = 1;
+/// Values grow if at most one in so many is less than the one before.
+const FALLS_PART: usize = 16;
 /// Files of so many rows and more have filters over the key: smaller ones are a page or two.
 const FILTER_ROWS_MIN: u64 = 2 * PAGE_ROWS as u64;
 /// How often a filter takes a key for one that is there.
@@ -64,11 +69,17 @@ pub struct Written {
 }
 
 impl<'a> Writer<'a> {
-    /// `rows`: about how many there will be, at most.
-    pub fn create(store: &Store, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<Writer<'a>> {
+    /// `rows`: about how many there will be, at most; `first` are the first of them.
+    pub fn create(
+        store: &Store,
+        path: PathBuf,
+        columns: &'a Columns,
+        rows: u64,
+        first: &RecordBatch,
+    ) -> Result<Writer<'a>> {
         let sink = store.sink(path)?;
         let options = ArrowWriterOptions::new()
-            .with_properties(properties(columns, rows))
+            .with_properties(properties(columns, rows, Some(first)))
             // What the columns are is told by Parquet's own schema alone.
             .with_skip_arrow_metadata(true)
             .with_parquet_schema(columns.parquet.clone());
@@ -83,7 +94,7 @@ impl<'a> Writer<'a> {
         self.row_ids.extend(batch.column(0))?;
         self.rows += batch.num_rows() as u64;
         for (leaf, nans) in self.columns.leaves.iter().zip(&mut self.nans) {
-            if matches!(leaf.single, SingleType::Float | SingleType::Double) {
+            if leaf.single.is_float() {
                 *nans += count_nans(batch, &leaf.path);
             }
         }
@@ -124,7 +135,8 @@ pub(crate) fn created_by() -> String {
     concat!("polynya ", env!("CARGO_PKG_VERSION")).into()
 }
 
-fn properties(columns: &Columns, rows: u64) -> WriterProperties {
+/// How a file is written of about so many rows, of which `first` come first.
+pub(crate) fn properties(columns: &Columns, rows: u64, first: Option<&RecordBatch>) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_created_by(created_by())
         .set_compression(compression())
@@ -132,9 +144,9 @@ fn properties(columns: &Columns, rows: u64) -> WriterProperties {
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_truncate_length(Some(BOUND_BYTES));
-    // They grow, at least within the rows of one commit.
-    for column in [crate::schema::ROW_ID_NAME, types::TIME_NAME] {
-        let path = ColumnPath::from(column);
+    let always = [crate::schema::ROW_ID_NAME, types::TIME_NAME].map(str::to_owned);
+    for column in always.into_iter().chain(first.into_iter().flat_map(growing)) {
+        let path = ColumnPath::new(vec![column]);
         properties = properties
             .set_column_dictionary_enabled(path.clone(), false)
             .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
@@ -153,6 +165,27 @@ fn properties(columns: &Columns, rows: u64) -> WriterProperties {
         }
     }
     properties.build()
+}
+
+/// Columns of integers or times whose values grow from row to row, as times of events do. A look-up of each value
+/// in a dictionary takes as long there as all else, and the differences take less room.
+fn growing(batch: &RecordBatch) -> Vec<String> {
+    fn grows<T: ArrowPrimitiveType>(array: &ArrayRef) -> bool {
+        let values = array.as_primitive::<T>().values();
+        let falls = values.windows(2).filter(|pair| pair[0].is_gt(pair[1])).count();
+        array.null_count() == 0 && falls * FALLS_PART <= values.len()
+    }
+    let grows = |array: &ArrayRef| match array.data_type() {
+        Arrow::Int32 => grows::<Int32Type>(array),
+        Arrow::Int64 => grows::<Int64Type>(array),
+        Arrow::Date32 => grows::<Date32Type>(array),
+        Arrow::Timestamp(TimeUnit::Microsecond, _) => grows::<TimestampMicrosecondType>(array),
+        _ => false,
+    };
+    let schema = batch.schema_ref();
+    let columns = schema.fields().iter().zip(batch.columns());
+    // Of the first two it is known.
+    columns.skip(2).filter(|(_, array)| grows(array)).map(|(field, _)| field.name().clone()).collect()
 }
 
 /// The values at a path through a batch, and which of them are null, or in what is.
@@ -221,7 +254,7 @@ pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64])
         metrics.column_bytes.push((leaf.id, bytes));
         metrics.values.push((leaf.id, values));
         metrics.nulls.extend(nulls.map(|nulls| (leaf.id, nulls)));
-        if matches!(leaf.single, SingleType::Float | SingleType::Double) {
+        if leaf.single.is_float() {
             metrics.nans.push((leaf.id, *nans as i64));
         }
         let written = |bound: Bound| match bound {

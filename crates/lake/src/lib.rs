@@ -68,6 +68,7 @@ pub mod shown;
 mod single;
 mod source;
 pub mod spec;
+mod splice;
 mod state;
 mod store;
 #[cfg(test)]

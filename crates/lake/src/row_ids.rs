@@ -158,6 +158,23 @@ impl Builder {
 }
 
 impl RowIds {
+    /// Adds those of a file whose rows follow; whether their ids are above all before. Both are in row-id order.
+    pub fn append(&mut self, next: &RowIds) -> bool {
+        let last = |ids: &RowIds| ids.parts.last().and_then(|part| Some((part.high, part.ids.max()?)));
+        let first = next.parts.first().and_then(|part| Some((part.high, part.ids.min()?)));
+        if !self.is_in_row_order()
+            || !next.is_in_row_order()
+            || first.is_some_and(|id| Some(id) <= last(self))
+        {
+            return false;
+        }
+        for Part { high, ids, .. } in &next.parts {
+            self.part(*high).ids |= ids;
+            self.rows += ids.len();
+        }
+        true
+    }
+
     /// Higher ids than all before.
     fn add_all(&mut self, ids: RangeInclusive<u64>) {
         let (first, last) = (halves(*ids.start()), halves(*ids.end()));

@@ -24,6 +24,12 @@ pub enum SingleType {
     Uuid,
 }
 
+impl SingleType {
+    pub fn is_float(self) -> bool {
+        matches!(self, SingleType::Float | SingleType::Double)
+    }
+}
+
 /// A value, without the width of its type: a column may become wider than the files that it is in.
 #[derive(Clone, Debug)]
 pub enum Single {

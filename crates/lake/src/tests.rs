@@ -14,5 +14,6 @@ mod names;
 mod outside;
 mod remote;
 mod rest;
+mod spliced;
 pub(crate) mod support;
 mod upkeep;

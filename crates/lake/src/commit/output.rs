@@ -4,7 +4,7 @@ use arrow::array::RecordBatch;
 use types::Result;
 
 use super::Work;
-use crate::data_file::{self, Place};
+use crate::data_file::{self, Place, Written};
 use crate::manifest::Entry;
 
 /// Writes rows into as many files as they fill.
@@ -16,6 +16,16 @@ pub(super) struct Output<'w, 'a> {
     writer: Option<(data_file::Writer<'a>, String)>,
     in_order: bool,
     entries: Vec<Entry>,
+}
+
+impl Work<'_> {
+    /// A file that was written becomes one of the commit's.
+    pub(super) fn take_in(&mut self, written: Written) -> Entry {
+        if let Some(row_ids) = written.row_ids {
+            self.base.cache.put(&written.file.path, row_ids);
+        }
+        self.added(written.file)
+    }
 }
 
 impl<'w, 'a> Output<'w, 'a> {
@@ -32,7 +42,7 @@ impl<'w, 'a> Output<'w, 'a> {
             let (path, location) = self.work.new_file("data", "parquet");
             self.work.made.push(path.clone());
             let columns = self.work.columns;
-            let writer = data_file::Writer::create(&self.work.base.store, path, columns, self.rows)?;
+            let writer = data_file::Writer::create(&self.work.base.store, path, columns, self.rows, batch)?;
             self.writer = Some((writer, location));
             self.in_order = true;
         }
@@ -50,10 +60,7 @@ impl<'w, 'a> Output<'w, 'a> {
         let sort_order = self.work.sort_order.filter(|_| self.in_order);
         let written = writer.finish(location, self.place.clone(), sort_order)?;
         (self.work.tick)(written.file.bytes)?;
-        if let Some(row_ids) = written.row_ids {
-            self.work.base.cache.put(&written.file.path, row_ids);
-        }
-        self.entries.push(self.work.added(written.file));
+        self.entries.push(self.work.take_in(written));
         Ok(())
     }
 

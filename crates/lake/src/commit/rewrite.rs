@@ -18,6 +18,7 @@ use crate::manifest::Entry;
 use crate::merge::merge;
 use crate::source::Source;
 use crate::spec::{Partition, Spec};
+use crate::splice::{Piece, Splice};
 use crate::state::Live;
 use crate::tiers;
 
@@ -261,6 +262,9 @@ impl Work<'_> {
     }
 
     fn merge(&mut self, files: Vec<(usize, Vec<u64>)>) -> Result<Vec<Entry>> {
+        if let Some(pieces) = self.pieces(&files)? {
+            return self.splice(&files, &pieces);
+        }
         let first = &self.base.data[files[0].0].entry.file;
         let place = self.place(first.partition.clone());
         let rows =
@@ -274,6 +278,54 @@ impl Work<'_> {
         let mut output = Output::new(self, place, rows);
         merge(sources, &order, &mut |batch, in_order| output.push(&batch, in_order))?;
         output.finish()
+    }
+
+    /// The files as they are put one after the other; `None`: they have to be unpacked.
+    fn pieces(&self, files: &[(usize, Vec<u64>)]) -> Result<Option<Vec<Piece>>> {
+        let data = &self.base.data;
+        let follow = files.windows(2).all(|pair| data[pair[0].0].last < data[pair[1].0].first);
+        if !follow || !self.columns.layout.sorts.is_empty() || files.iter().any(|(_, gone)| !gone.is_empty())
+        {
+            return Ok(None);
+        }
+        let mut pieces = Vec::with_capacity(files.len());
+        for (at, _) in files {
+            let live = &data[*at];
+            let in_file = |e: types::Error| e.with("file", &live.path);
+            let known = self.base.cache.get(&live.path);
+            let bytes = self.base.data_file(live)?;
+            let piece =
+                Piece::of(bytes, &live.entry.file, known.as_deref(), self.columns).map_err(in_file)?;
+            let Some(piece) = piece else { return Ok(None) };
+            pieces.push(piece);
+        }
+        Ok(Some(pieces))
+    }
+
+    fn splice(&mut self, files: &[(usize, Vec<u64>)], pieces: &[Piece]) -> Result<Vec<Entry>> {
+        let file = |at: usize| &self.base.data[at].entry.file;
+        let partition = file(files[0].0).partition.clone();
+        let rows = files.iter().map(|(at, _)| file(*at).rows).sum();
+        let place = self.place(partition);
+        let (columns, mut entries, mut open) = (self.columns, Vec::new(), None);
+        for (nth, piece) in pieces.iter().enumerate() {
+            let (mut splice, location) = match open.take() {
+                Some(open) => open,
+                None => {
+                    let (path, location) = self.new_file("data", "parquet");
+                    self.made.push(path.clone());
+                    (Splice::create(&self.base.store, path, columns, rows)?, location)
+                }
+            };
+            splice.push(piece, &mut |bytes| (self.tick)(bytes))?;
+            if splice.bytes() < self.options.file_bytes && nth + 1 < pieces.len() {
+                open = Some((splice, location));
+                continue;
+            }
+            let written = splice.finish(location, place.clone(), self.sort_order)?;
+            entries.push(self.take_in(written));
+        }
+        Ok(entries)
     }
 
     /// Puts the rows of files into the table's layout, as many at a time as are arranged in memory.

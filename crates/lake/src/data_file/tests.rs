@@ -31,7 +31,8 @@ fn metrics_of(data_type: &str, values: &[Value]) -> Metrics {
     let batch = RecordBatch::try_new(columns.arrow.clone(), arrays).unwrap();
     let machine = SimEnv::new(1);
     let mut writer =
-        Writer::create(&crate::Store::local(&machine.env()), Path::new("f").into(), &columns, 10).unwrap();
+        Writer::create(&crate::Store::local(&machine.env()), Path::new("f").into(), &columns, 10, &batch)
+            .unwrap();
     writer.push(&batch).unwrap();
     let written = writer.finish("f".into(), Place::default(), None).unwrap();
     assert_eq!(written.file.rows, values.len() as u64);
@@ -155,9 +156,7 @@ fn a_large_file_has_pages_an_index_and_filters() {
     let write = |rows: i64| {
         let path = Path::new("f").join(rows.to_string());
         machine.env().disk.create_dir_all(Path::new("f")).unwrap();
-        let mut writer =
-            Writer::create(&crate::Store::local(&machine.env()), path.clone(), &columns, rows as u64)
-                .unwrap();
+        let (store, mut writer) = (crate::Store::local(&machine.env()), None);
         for first in (0..rows).step_by(8_192) {
             let ids = first..rows.min(first + 8_192);
             let array = |of: &dyn Fn(i64) -> Value, data_type| {
@@ -169,9 +168,13 @@ fn a_large_file_has_pages_an_index_and_filters() {
                 array(&|n| Value::String(format!("key {n}")), DataType::String),
                 array(&|n| Value::Int64(n * 7 % 1_000), DataType::Int64),
             ];
-            writer.push(&RecordBatch::try_new(columns.arrow.clone(), arrays).unwrap()).unwrap();
+            let batch = RecordBatch::try_new(columns.arrow.clone(), arrays).unwrap();
+            let writer = writer.get_or_insert_with(|| {
+                Writer::create(&store, path.clone(), &columns, rows as u64, &batch).unwrap()
+            });
+            writer.push(&batch).unwrap();
         }
-        writer.finish("f".into(), Place::default(), None).unwrap();
+        writer.unwrap().finish("f".into(), Place::default(), None).unwrap();
         let options = parquet::arrow::arrow_reader::ArrowReaderOptions::new()
             .with_page_index_policy(parquet::file::metadata::PageIndexPolicy::Required);
         let bytes = crate::files::read(&machine.env(), &path).unwrap();
@@ -189,4 +192,47 @@ fn a_large_file_has_pages_an_index_and_filters() {
     assert!(large.get_row_group_column_bloom_filter(0, 3).unwrap().is_none());
     let small = write(1_000);
     assert!(small.get_row_group_column_bloom_filter(0, 2).unwrap().is_none());
+}
+
+/// Times of events went through a dictionary, row by row.
+#[test]
+fn what_grows_from_row_to_row_is_written_as_differences() {
+    let mut def = TableDef::new(TableId(1), "main.t");
+    for name in ["times", "few", "back", "nulls"] {
+        def.add_column(name, &DataType::Int64, true, None).unwrap();
+    }
+    let columns = Columns::of(&Arc::new(def)).unwrap();
+    let array = |of: &dyn Fn(i64) -> Value, data_type| {
+        Value::to_array(&(0..2_000).map(of).collect::<Vec<_>>(), &data_type).unwrap()
+    };
+    let batch = RecordBatch::try_new(
+        columns.arrow.clone(),
+        vec![
+            array(&Value::Int64, DataType::Int64),
+            array(&Value::Timestamp, DataType::Timestamp),
+            // Some come late.
+            array(&|n| Value::Int64(n / 100 - i64::from(n % 40 == 0)), DataType::Int64),
+            array(&|n| Value::Int64(n % 7), DataType::Int64),
+            array(&|n| Value::Int64(-n), DataType::Int64),
+            array(&|n| if n == 5 { Value::Null } else { Value::Int64(n) }, DataType::Int64),
+        ],
+    )
+    .unwrap();
+    assert_eq!(growing(&batch), ["times"]);
+    let machine = SimEnv::new(1);
+    let store = crate::Store::local(&machine.env());
+    let mut writer = Writer::create(&store, Path::new("f").into(), &columns, 2_000, &batch).unwrap();
+    writer.push(&batch).unwrap();
+    writer.finish("f".into(), Place::default(), None).unwrap();
+    let bytes = crate::files::read(&machine.env(), Path::new("f")).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
+    let encodings: Vec<bool> = reader
+        .metadata()
+        .row_group(0)
+        .columns()
+        .iter()
+        .map(|column| column.encodings().any(|encoding| encoding == Encoding::DELTA_BINARY_PACKED))
+        .collect();
+    assert_eq!(encodings, [true, true, true, false, false, false]);
+    assert_eq!(reader.build().unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 2_000);
 }

@@ -151,3 +151,28 @@ fn neighbours_that_come_together_are_noted_as_those_that_come_alone() {
         }
     });
 }
+
+#[test]
+fn the_ids_of_files_that_follow_one_another_are_those_of_one() {
+    let of = |ids: &[u64]| {
+        let mut builder = Builder::default();
+        ids.iter().for_each(|id| builder.push(*id).unwrap());
+        builder.finish().unwrap().unwrap()
+    };
+    let high = 1 << 32;
+    let parts: [&[u64]; 4] = [&[3, 4, 9], &[10, high - 1, high], &[high + 1, high + 7], &[5 * high]];
+    let mut all = RowIds::default();
+    for part in parts {
+        assert!(all.append(&of(part)));
+    }
+    assert!(all.append(&RowIds::default()));
+    let together = of(&parts.concat());
+    assert_eq!(all.rows(), together.rows());
+    for id in parts.concat().into_iter().chain([0, 5, high + 2, 9 * high]) {
+        assert_eq!(all.position(RowId(id)), together.position(RowId(id)), "{id}");
+    }
+    let (rows, before) = (all.rows(), of(&[5 * high]));
+    assert!(!all.append(&before) && !all.append(&of(&[1])), "none of these follow");
+    assert!(!all.append(&of(&[6 * high + 2, 6 * high])), "nor what is in another order");
+    assert_eq!(all.rows(), rows);
+}

@@ -109,7 +109,7 @@ impl<'b> Writer<'b> {
         let temporary = self.lake.dir.join("data").join(format!("{}-{}.writing", self.id, self.files));
         let store = &self.lake.store;
         let mut writer =
-            data_file::Writer::create(store, temporary.clone(), &self.columns, rows.num_rows() as u64)
+            data_file::Writer::create(store, temporary.clone(), &self.columns, rows.num_rows() as u64, rows)
                 .unwrap();
         writer.push(rows).unwrap();
         let file = writer.finish(name.clone(), place, None).unwrap().file;

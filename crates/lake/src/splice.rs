@@ -1,0 +1,158 @@
+//! Several data files as one, without unpacking them: their row groups one after the other, as they are.
+//!
+//! A steady stream makes a file of some ten megabytes a second, and each row would be unpacked and packed once more when these
+//! become one. What they hold is not looked at: only files of whole, large row groups that this version wrote with the table's
+//! present columns, none of whose rows are deleted, in the order of their row ids.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use parquet::bloom_filter::Sbbf;
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::writer::SerializedFileWriter;
+use types::{Error, Result};
+
+use crate::data_file::{self, Place, Written};
+use crate::manifest::{Content, DataFile};
+use crate::row_ids::RowIds;
+use crate::schema::{Columns, parquet_error};
+use crate::store::{Sink, Store};
+
+/// Row groups that are smaller on average become larger ones: readers open each by itself.
+const GROUP_BYTES_MIN: u64 = if cfg!(test) { 4 << 10 } else { 8 << 20 };
+
+/// A file that may be put into another as it is.
+pub(crate) struct Piece {
+    bytes: Bytes,
+    metadata: ParquetMetaData,
+    row_ids: RowIds,
+    /// Of each leaf, as far as it holds floats.
+    nans: Vec<u64>,
+}
+
+impl Piece {
+    /// `None`: it has to be unpacked. `row_ids` are those of its rows, if they are known.
+    pub fn of(
+        bytes: Bytes,
+        file: &DataFile,
+        row_ids: Option<&RowIds>,
+        columns: &Columns,
+    ) -> Result<Option<Piece>> {
+        let row_ids = match row_ids {
+            Some(known) => Some(known.clone()),
+            None => RowIds::of_file(bytes.clone())?,
+        };
+        let Some(row_ids) = row_ids.filter(RowIds::is_in_row_order) else { return Ok(None) };
+        let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
+        let metadata = reader.parse_and_finish(&bytes).map_err(parquet_error)?;
+        let about = metadata.file_metadata();
+        let groups = metadata.num_row_groups();
+        let is_ours = about.created_by() == Some(data_file::created_by().as_str())
+            && *about.schema_descr() == columns.parquet
+            && metadata.column_index().is_some_and(|index| index.len() == groups)
+            && metadata.offset_index().is_some_and(|index| index.len() == groups);
+        if !is_ours || file.bytes < GROUP_BYTES_MIN * groups as u64 {
+            return Ok(None);
+        }
+        if about.num_rows() as u64 != file.rows || row_ids.rows() != file.rows {
+            return Err(Error::damaged("a data file has another number of rows than its manifest says"));
+        }
+        let told = |leaf: &crate::schema::Leaf| {
+            let told = file.metrics.nans.iter().find(|(id, _)| *id == leaf.id);
+            match leaf.single.is_float() {
+                true => u64::try_from(told?.1).ok(),
+                false => Some(0),
+            }
+        };
+        let nans: Option<Vec<u64>> = columns.leaves.iter().map(told).collect();
+        Ok(nans.map(|nans| Piece { bytes, metadata, row_ids, nans }))
+    }
+}
+
+/// A data file being made of others.
+pub(crate) struct Splice<'a> {
+    columns: &'a Columns,
+    parquet: SerializedFileWriter<Sink>,
+    rows: u64,
+    row_ids: RowIds,
+    nans: Vec<u64>,
+}
+
+impl<'a> Splice<'a> {
+    /// `rows`: about how many there will be, at most.
+    pub fn create(store: &Store, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<Splice<'a>> {
+        let (schema, properties) =
+            (columns.parquet.root_schema_ptr(), data_file::properties(columns, rows, None));
+        let parquet =
+            SerializedFileWriter::new(store.sink(path)?, schema, properties.into()).map_err(parquet_error)?;
+        Ok(Splice {
+            columns,
+            parquet,
+            rows: 0,
+            row_ids: RowIds::default(),
+            nans: vec![0; columns.leaves.len()],
+        })
+    }
+
+    /// Adds the rows of a file, whose ids are above all before. `tick` is told how much was written, now and then.
+    pub fn push(&mut self, piece: &Piece, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+        let missing = || Error::damaged("a data file without an index of its pages");
+        let (columns, offsets) = (piece.metadata.column_index(), piece.metadata.offset_index());
+        let (columns, offsets) = columns.zip(offsets).ok_or_else(missing)?;
+        for (nth, group) in piece.metadata.row_groups().iter().enumerate() {
+            let mut into = self.parquet.next_row_group().map_err(parquet_error)?;
+            for (at, column) in group.columns().iter().enumerate() {
+                let filter = match column.bloom_filter_offset() {
+                    Some(_) => Sbbf::read_from_column_chunk(column, &piece.bytes).map_err(parquet_error)?,
+                    None => None,
+                };
+                let chunk = ColumnCloseResult {
+                    bytes_written: column.compressed_size().max(0) as u64,
+                    rows_written: group.num_rows().max(0) as u64,
+                    metadata: column.clone(),
+                    bloom_filter: filter,
+                    column_index: Some(columns[nth].get(at).ok_or_else(missing)?.clone()),
+                    offset_index: Some(offsets[nth].get(at).ok_or_else(missing)?.clone()),
+                };
+                let bytes = chunk.bytes_written;
+                into.append_column(&piece.bytes, chunk).map_err(parquet_error)?;
+                tick(bytes)?;
+            }
+            into.close().map_err(parquet_error)?;
+        }
+        if !self.row_ids.append(&piece.row_ids) {
+            return Err(Error::internal(
+                "files were put together that are not in the order of their row ids",
+            ));
+        }
+        self.rows += piece.row_ids.rows();
+        self.nans.iter_mut().zip(&piece.nans).for_each(|(sum, nans)| *sum += nans);
+        Ok(())
+    }
+
+    /// How large the file is so far.
+    pub fn bytes(&self) -> u64 {
+        self.parquet.bytes_written() as u64
+    }
+
+    /// `location` is what manifests call the file, `sort_order` the one that its rows are in.
+    pub fn finish(mut self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
+        let metadata = self.parquet.finish().map_err(parquet_error)?;
+        let sink = self.parquet.inner_mut();
+        sink.finish()?;
+        let bytes = sink.len();
+        let file = DataFile {
+            content: Content::Data,
+            path: location,
+            spec: place.spec,
+            partition: place.partition,
+            rows: self.rows,
+            bytes,
+            metrics: data_file::metrics(&metadata, &self.columns.leaves, &self.nans),
+            split_offsets: metadata.row_groups().iter().map(data_file::group_offset).collect(),
+            sort_order,
+        };
+        Ok(Written { file, row_ids: Some(self.row_ids.into()) })
+    }
+}
