@@ -651,7 +651,13 @@ impl table::materializer::Materializer for Materializer {
                 lease.ends = true;
                 let store = self.store(place);
                 store.make_sure()?;
-                if load::table_id_in(&store, &dir)? == Some(id) {
+                if store.lacks_key() {
+                    tracing::warn!(
+                        "{full_name} had a lake before it was in the catalog, and there is no key for its files: {}/{} stays",
+                        self.options.location,
+                        dir.display()
+                    );
+                } else if load::table_id_in(&store, &dir)? == Some(id) {
                     load::remove_dir(&store, &dir)?;
                 }
             }

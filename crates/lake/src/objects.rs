@@ -8,14 +8,17 @@
 //! Every call ends within [`Options::call_max`] and tells what became of it. Where the answer to a conditional put was lost,
 //! the object is read back: it is ours if it has our bytes.
 //!
+//! Without a key of our own ([`Objects::without_key`]) a catalog hands out credentials, each for one table: a place for that
+//! is made of the warehouse's ([`Objects::of_table`]), and nothing else is reached. `vended` keeps them.
+//!
 //! Synchronous: a small runtime of its own does the network. An exception to `vfs`, which is about this machine's files.
 
+mod call;
 mod connect;
 #[cfg(test)]
 mod tests;
+mod vended;
 
-use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,14 +27,17 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path as Key;
 use object_store::{
-    Error as StoreError, GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
-    PutOptions, PutPayload,
+    GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 use tokio::runtime::Runtime;
 use types::{Error, Kind, Result};
 use vfs::Env;
 
+use call::is_missing;
 pub use connect::Options;
+pub(crate) use connect::{Connect, Reach};
+pub(crate) use vended::{Credential, Vendor};
+use vended::{Provider, Vended};
 
 /// A multipart upload's parts; the smallest that S3 takes are 5 MiB.
 pub const PART_BYTES: usize = 8 << 20;
@@ -61,7 +67,7 @@ impl Use {
 #[derive(Clone)]
 pub struct Objects {
     network: Arc<Network>,
-    client: Arc<dyn ObjectStore>,
+    client: Client,
     prefix: Key,
     /// `s3://bucket/prefix`, as Iceberg names it.
     uri: String,
@@ -71,6 +77,21 @@ pub struct Objects {
     purpose: Use,
     /// Whether it is known to be that, and safe.
     is_sure: Arc<AtomicBool>,
+}
+
+#[derive(Clone)]
+enum Client {
+    Own(Arc<dyn ObjectStore>),
+    /// None, but for tables.
+    Lacking(Arc<dyn Connect>),
+    OfTable(Arc<OfTable>),
+}
+
+/// For one table's directory, which is named below the prefix.
+struct OfTable {
+    client: Arc<dyn ObjectStore>,
+    vended: Arc<Vended>,
+    dir: String,
 }
 
 /// What runs the calls. Let go of without waiting, wherever that happens.
@@ -108,9 +129,25 @@ impl Objects {
         call_max: Duration,
         owner: &str,
     ) -> Result<Objects> {
+        Objects::with(Client::Own(client), prefix, uri, call_max, owner)
+    }
+
+    /// Without a key: credentials are handed out for tables, and `connect` makes a client of theirs.
+    pub(crate) fn of_vendors(
+        connect: Arc<dyn Connect>,
+        prefix: &str,
+        uri: String,
+        call_max: Duration,
+        owner: &str,
+    ) -> Result<Objects> {
+        Objects::with(Client::Lacking(connect), prefix, uri, call_max, owner)
+    }
+
+    fn with(client: Client, prefix: &str, uri: String, call_max: Duration, owner: &str) -> Result<Objects> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            .max_blocking_threads(2)
+            // For names of hosts, and for whoever hands out credentials.
+            .max_blocking_threads(4)
             .thread_name("pn-objects")
             .enable_all()
             .build()
@@ -133,14 +170,64 @@ impl Objects {
         &self.uri
     }
 
+    /// Whether nothing is reached here but a table's directory, with credentials that are handed out for it.
+    pub fn lacks_key(&self) -> bool {
+        matches!(self.client, Client::Lacking(_))
+    }
+
+    /// Whether its credentials are handed out for one table.
+    pub(crate) fn is_of_table(&self) -> bool {
+        matches!(self.client, Client::OfTable(_))
+    }
+
+    /// The same place, with credentials that are handed out for the directory `dir` of a table.
+    pub(crate) fn of_table(
+        &self,
+        env: &Env,
+        dir: &str,
+        reach: &Reach,
+        first: Credential,
+        vendor: Box<dyn Vendor>,
+    ) -> Result<Objects> {
+        let Client::Lacking(connect) = &self.client else {
+            return Err(Error::internal("a store with a key of its own is given another one"));
+        };
+        let vended = Vended::new(vendor, env.clock.clone(), first);
+        let client = connect.connect(reach, Arc::new(Provider(vended.clone())))?;
+        let of_table = OfTable { client, vended, dir: dir.to_owned() };
+        Ok(Objects { client: Client::OfTable(Arc::new(of_table)), ..self.clone() })
+    }
+
+    fn client(&self) -> Result<&Arc<dyn ObjectStore>> {
+        match &self.client {
+            Client::Own(client) => Ok(client),
+            Client::OfTable(of_table) => Ok(&of_table.client),
+            Client::Lacking(_) => Err(Error::new(
+                Kind::Forbidden,
+                format!("there is no key for {}, but for the tables that the catalog has", self.uri),
+            )
+            .hint("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")),
+        }
+    }
+
+    fn vended(&self) -> Option<&Arc<Vended>> {
+        match &self.client {
+            Client::OfTable(of_table) => Some(&of_table.vended),
+            Client::Own(_) | Client::Lacking(_) => None,
+        }
+    }
+
     /// Makes sure, once, that what is put last is safe here: that the store keeps to conditions, and that no other database has this
-    /// place. Nothing is committed before.
+    /// place. Nothing is committed before. Without a key that has to wait for a table's credentials, and whose a table is, the
+    /// catalog says.
     pub fn make_sure(&self, env: &Env) -> Result<()> {
-        if self.is_sure.load(Ordering::Acquire) {
+        if self.lacks_key() || self.is_sure.load(Ordering::Acquire) {
             return Ok(());
         }
         self.check_conditions(env.random.next_u64())?;
-        self.claim()?;
+        if let Client::Own(_) = self.client {
+            self.claim()?;
+        }
         self.is_sure.store(true, Ordering::Release);
         Ok(())
     }
@@ -177,7 +264,10 @@ impl Objects {
     /// Refuses a store that puts an object over another one although it was asked not to: two servers would overwrite each
     /// other's commits there.
     fn check_conditions(&self, unique: u64) -> Result<()> {
-        let name = format!("{PROBE}-{unique:016x}");
+        let name = match &self.client {
+            Client::OfTable(of_table) => format!("{}/{PROBE}-{unique:016x}", of_table.dir),
+            Client::Own(_) | Client::Lacking(_) => format!("{PROBE}-{unique:016x}"),
+        };
         let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
         self.put_if_absent(&name, first.clone())?;
         let again = self.put_if_absent(&name, second);
@@ -200,12 +290,12 @@ impl Objects {
 
     /// Puts a new object. [`Kind::Exists`] if another one has the name.
     pub fn put_if_absent(&self, name: &str, bytes: Bytes) -> Result<()> {
-        let key = self.key(name)?;
+        let (client, key) = (self.client()?, self.key(name)?);
         let mut tries = 0;
         loop {
             tries += 1;
-            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-            let put = self.client.put_opts(&key, PutPayload::from(bytes.clone()), options);
+            let options = || PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let put = || client.put_opts(&key, PutPayload::from(bytes.clone()), options());
             let failed = match self.call("writing", name, put) {
                 Ok(_) => return Ok(()),
                 Err(failed) => failed,
@@ -229,8 +319,8 @@ impl Objects {
 
     /// Puts an object, over another one if there is one.
     pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
-        let key = self.key(name)?;
-        let put = self.client.put_opts(&key, PutPayload::from(bytes), PutOptions::default());
+        let (client, key) = (self.client()?, self.key(name)?);
+        let put = || client.put_opts(&key, PutPayload::from(bytes.clone()), PutOptions::default());
         self.call("writing", name, put).map(drop).map_err(Error::from)
     }
 
@@ -271,27 +361,29 @@ impl Objects {
         Ok(())
     }
 
-    /// The whole object. The error's source is [`io::ErrorKind::NotFound`] if there is none.
+    /// The whole object. The error's source is [`std::io::ErrorKind::NotFound`] if there is none.
     pub fn get(&self, name: &str) -> Result<Bytes> {
-        let key = self.key(name)?;
-        let get = async { self.client.get(&key).await?.bytes().await };
+        let (client, key) = (self.client()?, self.key(name)?);
+        let get = || async { client.get(&key).await?.bytes().await };
         self.call("reading", name, get).map_err(Error::from)
     }
 
     /// So many bytes from `offset` on, or as many as there are.
     pub fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Bytes> {
-        let key = self.key(name)?;
+        let (client, key) = (self.client()?, self.key(name)?);
         let options =
             GetOptions { range: Some(GetRange::Bounded(offset..offset + len)), ..GetOptions::default() };
-        let client = self.client.clone();
-        let get = async move { client.get_opts(&key, options).await?.bytes().await };
+        let get = || {
+            let (client, key, options) = (client.clone(), key.clone(), options.clone());
+            async move { client.get_opts(&key, options).await?.bytes().await }
+        };
         self.call_from_anywhere("reading", name, get).map_err(Error::from)
     }
 
     /// Bytes of an object; `None` if there is none.
     pub fn len(&self, name: &str) -> Result<Option<u64>> {
-        let key = self.key(name)?;
-        match self.call("looking for", name, self.client.head(&key)) {
+        let (client, key) = (self.client()?, self.key(name)?);
+        match self.call("looking for", name, || client.head(&key)) {
             Ok(meta) => Ok(Some(meta.size)),
             Err(failed) if failed.is_missing() => Ok(None),
             Err(failed) => Err(failed.into()),
@@ -300,8 +392,8 @@ impl Objects {
 
     /// Removes an object if it is there.
     pub fn remove(&self, name: &str) -> Result<()> {
-        let key = self.key(name)?;
-        match self.call("removing", name, self.client.delete(&key)) {
+        let (client, key) = (self.client()?, self.key(name)?);
+        match self.call("removing", name, || client.delete(&key)) {
             Ok(()) => Ok(()),
             Err(failed) if failed.is_missing() => Ok(()),
             Err(failed) => Err(failed.into()),
@@ -310,8 +402,8 @@ impl Objects {
 
     /// What is directly below a directory, by name; nothing if there is no such directory.
     pub fn list(&self, dir: &str) -> Result<Vec<Object>> {
-        let key = self.key(dir)?;
-        let list = self.client.list_with_delimiter(Some(&key));
+        let (client, key) = (self.client()?, self.key(dir)?);
+        let list = || client.list_with_delimiter(Some(&key));
         let found = self.call("listing", dir, list).map_err(Error::from)?;
         let last = |key: &Key| key.filename().unwrap_or_default().to_owned();
         let dirs = found.common_prefixes.iter().map(|key| Object { name: last(key), bytes: 0, is_dir: true });
@@ -327,8 +419,8 @@ impl Objects {
 
     /// Names of all objects below a directory, however deep.
     pub fn list_all(&self, dir: &str) -> Result<Vec<String>> {
-        let key = self.key(dir)?;
-        let list = self.client.list(Some(&key)).map_ok(|meta| meta.location).try_collect::<Vec<Key>>();
+        let (client, key) = (self.client()?, self.key(dir)?);
+        let list = || client.list(Some(&key)).map_ok(|meta| meta.location).try_collect::<Vec<Key>>();
         let found = self.call("listing", dir, list).map_err(Error::from)?;
         let below = |found: &Key| {
             let parts: Vec<_> =
@@ -348,126 +440,6 @@ impl Objects {
     pub fn named(&self, name: &str) -> String {
         if name.is_empty() { self.uri.clone() } else { format!("{}/{name}", self.uri) }
     }
-
-    /// [`Objects::call`] of a thread that may belong to a runtime of its own: readers'.
-    fn call_from_anywhere<T: Send + 'static>(
-        &self,
-        what: &'static str,
-        name: &str,
-        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
-    ) -> std::result::Result<T, Failed> {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-        let call_max = self.call_max;
-        let limited = async move {
-            // Nobody listens any more where the program ends.
-            let _ = sender.send(tokio::time::timeout(call_max, work).await);
-        };
-        match &self.network.0 {
-            Some(runtime) => drop(runtime.spawn(limited)),
-            None => drop(limited),
-        }
-        let cause = match receiver.recv() {
-            Ok(Ok(Ok(done))) => return Ok(done),
-            Ok(Ok(Err(error))) => Cause::Store(error),
-            Ok(Err(_)) | Err(_) => Cause::Late(self.call_max),
-        };
-        Err(Failed { what, named: self.named(name), cause })
-    }
-
-    fn call<T>(
-        &self,
-        what: &'static str,
-        name: &str,
-        work: impl Future<Output = object_store::Result<T>>,
-    ) -> std::result::Result<T, Failed> {
-        let limited = async { tokio::time::timeout(self.call_max, work).await };
-        let cause = match self.network.0.as_ref().map(|runtime| runtime.block_on(limited)) {
-            Some(Ok(Ok(done))) => return Ok(done),
-            Some(Ok(Err(error))) => Cause::Store(error),
-            Some(Err(_)) | None => Cause::Late(self.call_max),
-        };
-        Err(Failed { what, named: self.named(name), cause })
-    }
-}
-
-/// A call that did not do what it should.
-struct Failed {
-    what: &'static str,
-    named: String,
-    cause: Cause,
-}
-
-enum Cause {
-    Store(StoreError),
-    Late(Duration),
-}
-
-impl Failed {
-    fn is_missing(&self) -> bool {
-        matches!(&self.cause, Cause::Store(StoreError::NotFound { .. }))
-    }
-
-    /// Whether the same call would fail again.
-    fn is_final(&self) -> bool {
-        matches!(
-            &self.cause,
-            Cause::Store(
-                StoreError::PermissionDenied { .. }
-                    | StoreError::Unauthenticated { .. }
-                    | StoreError::InvalidPath { .. }
-                    | StoreError::NotSupported { .. }
-                    | StoreError::NotImplemented { .. }
-            )
-        )
-    }
-}
-
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Error {
-        let Failed { what, named, cause } = failed;
-        let (kind, text) = match &cause {
-            Cause::Late(after) => {
-                (io::ErrorKind::TimedOut, format!("no answer within {} s", after.as_secs_f32()))
-            }
-            Cause::Store(StoreError::NotFound { .. }) => {
-                (io::ErrorKind::NotFound, "there is none".to_owned())
-            }
-            Cause::Store(
-                error @ (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }),
-            ) => (io::ErrorKind::PermissionDenied, chain(error)),
-            Cause::Store(error @ StoreError::AlreadyExists { .. }) => {
-                return Error::new(Kind::Exists, format!("{what} {named}: {}", chain(error)));
-            }
-            Cause::Store(error) => (io::ErrorKind::Other, chain(error)),
-        };
-        let error = Error::io(format!("{what} {named}"), io::Error::new(kind, text));
-        match kind {
-            io::ErrorKind::PermissionDenied => {
-                error.hint("check the store's key and what it may do: read, write, list and delete")
-            }
-            _ => error,
-        }
-    }
-}
-
-/// An error with what caused it, once each.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text += &format!(": {said}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
-/// Whether an error is of an object that is not there.
-fn is_missing(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    source.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// An object in the making. Dropped before it is finished it was never there.
@@ -499,12 +471,13 @@ impl Upload {
 
     fn put_part(&mut self) -> Result<()> {
         if self.parts.is_none() {
-            let begin = self.objects.client.put_multipart(&self.key);
+            let client = self.objects.client()?;
+            let begin = || client.put_multipart(&self.key);
             self.parts = Some(self.objects.call("writing", &self.name, begin)?);
         }
         let Some(parts) = &mut self.parts else { return Err(Error::internal("an upload was just begun")) };
         let part = parts.put_part(PutPayload::from(std::mem::take(&mut self.buffer)));
-        self.objects.call("writing", &self.name, part).map_err(Error::from)
+        self.objects.call_once("writing", &self.name, part).map_err(Error::from)
     }
 
     /// Makes it appear, whole and durable. Its name must be one that nobody else gives.
@@ -517,13 +490,13 @@ impl Upload {
             self.put_part()?;
         }
         let Some(mut parts) = self.parts.take() else { return Ok(()) };
-        let outcome = self.objects.call("writing", &self.name, parts.complete());
+        let outcome = self.objects.call_once("writing", &self.name, parts.complete());
         let Err(failed) = outcome else { return Ok(()) };
         // The answer may have been lost, and an upload is completed once.
         if self.objects.len(&self.name)? == Some(self.bytes) {
             return Ok(());
         }
-        let _ = self.objects.call("giving up", &self.name, parts.abort());
+        let _ = self.objects.call_once("giving up", &self.name, parts.abort());
         Err(failed.into())
     }
 }
@@ -532,7 +505,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         // Its parts take room until they are given up; where that fails the store's own rules clear them away.
         if let Some(mut parts) = self.parts.take() {
-            let _ = self.objects.call("giving up", &self.name, parts.abort());
+            let _ = self.objects.call_once("giving up", &self.name, parts.abort());
         }
     }
 }

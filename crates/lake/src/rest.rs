@@ -25,6 +25,11 @@
 //! A table there is ours if it says the id of our table and of our database. Its directory has a part in its name that was
 //! drawn at random, so that no other table, not even one of the same name, ever had it.
 //!
+//! ## Whose key
+//! Where the warehouse is in an object store without a key of ours, the catalog hands out credentials with each table
+//! (`vended`), and the table has a store of its own for them. They are to be had as long as the table is in the catalog: so a
+//! dropped one loses its files first there, and its name last.
+//!
 //! Start at `table.rs`; `client.rs` has the requests, `http.rs` the network.
 
 mod canonical;
@@ -34,9 +39,25 @@ pub(crate) mod http;
 mod record;
 mod table;
 mod token;
+mod vended;
+
+use types::Result;
+use vfs::Env;
+
+use crate::objects::Objects;
+use crate::reader::Reader;
+use crate::store::Store;
 
 pub use client::{Catalog, Options};
 pub(crate) use table::{Listed, begin, commit, dropped, is_as_known, load, settle};
 
 /// In a table's properties: the id of the database that writes it.
 pub(crate) const DATABASE: &str = "polynya.database";
+
+impl Catalog {
+    /// Opens a table as it is there now, in a warehouse that is `objects`.
+    pub fn open(&self, objects: Objects, full_name: &str) -> Result<Reader> {
+        let store = Store::new(Env::real(), Some(objects.clone()));
+        table::read(self, &crate::Options::remote(objects), &store, full_name)
+    }
+}

@@ -11,7 +11,7 @@ use types::{Error, Kind, Result};
 use vfs::{Entry, Env};
 
 use crate::files;
-use crate::objects::{Objects, Upload};
+use crate::objects::{Credential, Objects, Reach, Upload, Vendor};
 
 /// Files of a warehouse, and the clock and chance of whoever writes them.
 #[derive(Clone, Debug)]
@@ -32,6 +32,30 @@ impl Store {
 
     pub fn is_remote(&self) -> bool {
         self.objects.is_some()
+    }
+
+    /// Whether nothing is reached but with credentials that a catalog hands out for a table.
+    pub fn lacks_key(&self) -> bool {
+        self.objects.as_ref().is_some_and(Objects::lacks_key)
+    }
+
+    /// Whether its credentials are of one table.
+    pub(crate) fn is_of_table(&self) -> bool {
+        self.objects.as_ref().is_some_and(Objects::is_of_table)
+    }
+
+    /// The same store, with credentials for a table's directory.
+    pub(crate) fn of_table(
+        &self,
+        dir: &Path,
+        reach: &Reach,
+        first: Credential,
+        vendor: Box<dyn Vendor>,
+    ) -> Result<Store> {
+        let objects =
+            self.objects.as_ref().ok_or_else(|| Error::internal("this machine needs no credentials"))?;
+        let objects = objects.of_table(&self.env, name(dir)?, reach, first, vendor)?;
+        Ok(Store { env: self.env.clone(), objects: Some(objects) })
     }
 
     /// Before anything is changed there: whether commits are safe, and nobody else's database writes the warehouse.

@@ -50,7 +50,8 @@ impl Materializer {
     /// Whether a table's Iceberg table is there, whether or not it is still written.
     pub fn stands(&self, env: &Env, def: &TableDef) -> Result<bool> {
         let store = Store::new(env.clone(), self.options.objects.clone());
-        Ok(newest_version(&store, &self.dir_of(def))?.is_some())
+        // A catalog has its tables elsewhere in the warehouse.
+        Ok(!store.lacks_key() && newest_version(&store, &self.dir_of(def))?.is_some())
     }
 
     /// The newest state names nothing that was deleted up to `lsn`: what only older ones needed goes, and who asked is told.

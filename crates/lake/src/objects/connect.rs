@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use object_store::aws::{AmazonS3Builder, AwsCredentialProvider, S3ConditionalPut};
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use types::{Error, Result};
 
 use super::Objects;
@@ -35,6 +35,19 @@ impl std::fmt::Debug for Options {
     }
 }
 
+/// What whoever hands out credentials says of how the store is reached. What we are told here ourselves wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    pub virtual_hosted: bool,
+}
+
+/// Makes clients of a store for credentials that are handed out.
+pub(crate) trait Connect: Send + Sync {
+    fn connect(&self, reach: &Reach, credentials: AwsCredentialProvider) -> Result<Arc<dyn ObjectStore>>;
+}
+
 /// So long may a store take for one call: a background thread waits meanwhile.
 const CALL_MAX: Duration = Duration::from_secs(30);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -59,51 +72,103 @@ impl Objects {
     /// A place at `s3://bucket/prefix`. Nothing is asked of the store yet: [`Objects::make_sure`] does.
     pub fn connect(uri: &str, options: &Options, owner: &str) -> Result<Objects> {
         let (bucket, prefix) = parts(uri)?;
-        let call_max = options.call_max.unwrap_or(CALL_MAX);
-        let mut builder = AmazonS3Builder::from_env()
-            .with_bucket_name(bucket)
-            .with_conditional_put(S3ConditionalPut::ETagMatch)
-            .with_virtual_hosted_style_request(options.virtual_hosted)
-            .with_client_options(
-                ClientOptions::new()
-                    .with_allow_http(true)
-                    .with_connect_timeout(CONNECT_MAX.min(call_max))
-                    .with_timeout(call_max),
-            )
-            .with_retry(RetryConfig {
-                backoff: BackoffConfig {
-                    init_backoff: Duration::from_millis(50),
-                    max_backoff: Duration::from_secs(2),
-                    base: 2.0,
-                },
-                max_retries: RETRIES_MAX,
-                retry_timeout: call_max,
-            });
-        let given = [
-            (
-                &options.endpoint,
-                AmazonS3Builder::with_endpoint as fn(AmazonS3Builder, String) -> AmazonS3Builder,
-            ),
-            (&options.region, AmazonS3Builder::with_region),
-            (&options.access_key, AmazonS3Builder::with_access_key_id),
-            (&options.secret_key, AmazonS3Builder::with_secret_access_key),
-            (&options.session_token, AmazonS3Builder::with_token),
-        ];
-        for (value, set) in given {
-            if let Some(value) = value {
-                builder = set(builder, value.clone());
-            }
-        }
-        let client = builder.build().map_err(|e| {
-            Error::invalid(format!("`{uri}` cannot be connected to: {e}"))
-                .hint("see the settings lake.s3_endpoint and lake.s3_region, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        let client = client(bucket, options, None).map_err(|e| {
+            e.hint("see the settings lake.s3_endpoint and lake.s3_region, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         })?;
-        let uri = match prefix {
-            "" => format!("s3://{bucket}"),
-            prefix => format!("s3://{bucket}/{prefix}"),
-        };
-        Objects::new(Arc::new(client), prefix, uri, call_max, owner)
+        Objects::new(client, prefix, named(bucket, prefix), options.call_max.unwrap_or(CALL_MAX), owner)
     }
+
+    /// The same place without a key of ours: a catalog hands out credentials for each table.
+    pub fn without_key(uri: &str, options: &Options, owner: &str) -> Result<Objects> {
+        let (bucket, prefix) = parts(uri)?;
+        let s3 = S3 { bucket: bucket.to_owned(), options: options.clone() };
+        let call_max = options.call_max.unwrap_or(CALL_MAX);
+        Objects::of_vendors(Arc::new(s3), prefix, named(bucket, prefix), call_max, owner)
+    }
+}
+
+fn named(bucket: &str, prefix: &str) -> String {
+    match prefix {
+        "" => format!("s3://{bucket}"),
+        prefix => format!("s3://{bucket}/{prefix}"),
+    }
+}
+
+struct S3 {
+    bucket: String,
+    options: Options,
+}
+
+impl Connect for S3 {
+    fn connect(&self, reach: &Reach, credentials: AwsCredentialProvider) -> Result<Arc<dyn ObjectStore>> {
+        client(&self.bucket, &self.options.over(reach, &self.bucket), Some(credentials))
+            .map_err(|e| e.hint("see the settings lake.s3_endpoint and lake.s3_region, and what the catalog says of its store"))
+    }
+}
+
+impl Options {
+    /// With what else is told.
+    fn over(&self, told: &Reach, bucket: &str) -> Options {
+        let mut all = self.clone();
+        all.region = all.region.or_else(|| told.region.clone());
+        if all.endpoint.is_none() {
+            all.virtual_hosted |= told.virtual_hosted;
+            // The client takes it as it is.
+            let hosted = |endpoint: &String| match endpoint.split_once("://") {
+                Some((scheme, host)) if all.virtual_hosted => format!("{scheme}://{bucket}.{host}"),
+                _ => endpoint.clone(),
+            };
+            all.endpoint = told.endpoint.as_ref().map(hosted);
+        }
+        all
+    }
+}
+
+/// A client, with the credentials that the options or the environment have unless there are others.
+fn client(
+    bucket: &str,
+    options: &Options,
+    credentials: Option<AwsCredentialProvider>,
+) -> Result<Arc<dyn ObjectStore>> {
+    let call_max = options.call_max.unwrap_or(CALL_MAX);
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_virtual_hosted_style_request(options.virtual_hosted)
+        .with_client_options(
+            ClientOptions::new()
+                .with_allow_http(true)
+                .with_connect_timeout(CONNECT_MAX.min(call_max))
+                .with_timeout(call_max),
+        )
+        .with_retry(RetryConfig {
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(50),
+                max_backoff: Duration::from_secs(2),
+                base: 2.0,
+            },
+            max_retries: RETRIES_MAX,
+            retry_timeout: call_max,
+        });
+    let given = [
+        (&options.endpoint, AmazonS3Builder::with_endpoint as fn(AmazonS3Builder, String) -> AmazonS3Builder),
+        (&options.region, AmazonS3Builder::with_region),
+        (&options.access_key, AmazonS3Builder::with_access_key_id),
+        (&options.secret_key, AmazonS3Builder::with_secret_access_key),
+        (&options.session_token, AmazonS3Builder::with_token),
+    ];
+    for (value, set) in given {
+        if let Some(value) = value {
+            builder = set(builder, value.clone());
+        }
+    }
+    if let Some(credentials) = credentials {
+        builder = builder.with_credentials(credentials);
+    }
+    let client = builder.build();
+    let client =
+        client.map_err(|e| Error::invalid(format!("the bucket `{bucket}` cannot be connected to: {e}")))?;
+    Ok(Arc::new(client))
 }
 
 #[cfg(test)]
@@ -118,6 +183,31 @@ mod tests {
         for wrong in ["", "gs://b/p", "s3:///p", "s3://", "s3://user@host/p", "/tmp"] {
             assert!(parts(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_set_here_wins_over_what_a_catalog_says() {
+        let told = Reach {
+            endpoint: Some("https://there:9000".into()),
+            region: Some("north".into()),
+            virtual_hosted: true,
+        };
+        let all = Options::default().over(&told, "b");
+        assert_eq!(
+            (all.endpoint.as_deref(), all.region.as_deref()),
+            (Some("https://b.there:9000"), Some("north"))
+        );
+        assert!(all.virtual_hosted);
+        let path = Options::default().over(&Reach { virtual_hosted: false, ..told.clone() }, "b");
+        assert_eq!((path.endpoint.as_deref(), path.virtual_hosted), (Some("https://there:9000"), false));
+        let own = Options {
+            endpoint: Some("http://here".into()),
+            region: Some("south".into()),
+            ..Options::default()
+        };
+        let all = own.over(&told, "b");
+        assert_eq!((all.endpoint.as_deref(), all.region.as_deref()), (Some("http://here"), Some("south")));
+        assert!(!all.virtual_hosted, "how a bucket is named goes with the endpoint");
     }
 
     #[test]

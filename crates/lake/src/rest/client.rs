@@ -16,6 +16,8 @@ use vfs::{Mutex, Rank};
 use super::changes::Changes;
 use super::http::{Answer, Body, Broken, Http, Method, Request, Transport};
 use super::token::{Identity, Tokens};
+use super::vended::{Properties, Told};
+use crate::objects::Credential;
 
 /// How a catalog is reached.
 #[derive(Clone, Default)]
@@ -50,6 +52,7 @@ impl fmt::Debug for Options {
 const CALL_MAX: Duration = Duration::from_secs(30);
 
 const TABLE: &str = "/v1/{prefix}/namespaces/{namespace}/tables/{table}";
+const CREDENTIALS: &str = "/v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials";
 const TABLES: &str = "/v1/{prefix}/namespaces/{namespace}/tables";
 const NAMESPACES: &str = "/v1/{prefix}/namespaces";
 
@@ -69,12 +72,20 @@ struct Inner {
 }
 
 /// How a catalog wants to be asked.
-#[derive(Debug)]
 struct Manner {
     /// With a slash before it, or empty.
     prefix: String,
     /// `None`: it does not say.
     endpoints: Option<Vec<String>>,
+    /// What it says of all tables. Never shown.
+    properties: Properties,
+}
+
+/// Whether an answer is to bring credentials for the table's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wants {
+    Table,
+    Credentials,
 }
 
 /// A table as a catalog has it.
@@ -83,6 +94,8 @@ pub(super) struct Loaded {
     pub metadata_location: String,
     /// JSON.
     pub metadata: Bytes,
+    /// How its files are reached.
+    pub told: Told,
 }
 
 /// A request that did not do what it should.
@@ -178,7 +191,7 @@ impl Catalog {
             url += &format!("?warehouse={}", escaped(warehouse));
         }
         let what = || format!("asking {url} what it is");
-        let answer = self.ask(Method::Get, &url, None, &what())?;
+        let answer = self.ask(Method::Get, &url, Wants::Table, None, &what())?;
         let is_none = |why: &str| {
             certain(
                 answer.status,
@@ -199,10 +212,12 @@ impl Catalog {
         }
         let config: Config =
             serde_json::from_slice(&answer.body).map_err(|_| is_none("answers with something else"))?;
-        let prefix = config.overrides.get("prefix").or(config.defaults.get("prefix"));
+        let mut properties = config.defaults;
+        properties.extend(config.overrides);
+        let prefix = properties.get("prefix");
         let prefix = prefix.map(|prefix| prefix.trim_matches('/')).filter(|prefix| !prefix.is_empty());
         let prefix = prefix.map(|prefix| format!("/{prefix}")).unwrap_or_default();
-        let manner = Arc::new(Manner { prefix, endpoints: config.endpoints });
+        let manner = Arc::new(Manner { prefix, endpoints: config.endpoints, properties });
         for (method, endpoint) in [("GET", TABLE), ("POST", TABLE), ("POST", TABLES)] {
             if !manner.has(method, endpoint) {
                 let message = format!(
@@ -218,10 +233,10 @@ impl Catalog {
     }
 
     /// A table by its full name; `None` if there is none.
-    pub(super) fn table(&self, full_name: &str) -> Outcome<Option<Loaded>> {
+    pub(super) fn table(&self, full_name: &str, wants: Wants) -> Outcome<Option<Loaded>> {
         let url = self.table_url(full_name)?;
         let what = format!("loading {full_name} from the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Get, &url, None, &what)?;
+        let answer = self.ask(Method::Get, &url, wants, None, &what)?;
         match answer.status {
             200 => read(&answer, &what).map(Some),
             404 if is_missing(&answer) => Ok(None),
@@ -229,12 +244,49 @@ impl Catalog {
         }
     }
 
+    /// What it says of all tables.
+    pub(super) fn properties(&self) -> Outcome<Properties> {
+        Ok(self.manner()?.properties.clone())
+    }
+
+    /// Credentials for the files of a table that is at `location`.
+    pub(super) fn credential(&self, full_name: &str, location: &str) -> Result<Credential> {
+        let manner = self.manner()?;
+        let at = |told: &Told| told.at(&manner.properties, location).credential(self.uri(), location);
+        if manner.endpoints.is_some() && manner.has("GET", CREDENTIALS) {
+            let url = format!("{}/credentials", self.table_url(full_name)?);
+            let what = format!("asking the catalog at {} for credentials of {full_name}", self.0.uri);
+            let answer = self.ask(Method::Get, &url, Wants::Credentials, None, &what)?;
+            match answer.status {
+                200 => {
+                    let no = || Error::io(&what, io::Error::other("the answer is something else"));
+                    let told: Json = serde_json::from_slice(&answer.body).map_err(|_| no())?;
+                    return at(&Told::of(&Json::Null, &told["storage-credentials"]));
+                }
+                // Whatever it says that it offers: the table tells.
+                404 | 405 | 501 => {}
+                _ => return Err(self.refused(&what, &answer).into()),
+            }
+        }
+        let loaded = self.table(full_name, Wants::Credentials)?.ok_or_else(|| {
+            Error::not_found(format!("the catalog at {} has no {full_name} any more", self.0.uri))
+        })?;
+        if loaded.location()? != location {
+            return Err(Error::conflict(format!(
+                "{full_name} in the catalog at {} is another table by now",
+                self.0.uri
+            )));
+        }
+        at(&loaded.told)
+    }
+
     /// Makes a namespace unless it is there.
     pub(super) fn make_namespace(&self, namespace: &str) -> Outcome<()> {
         let manner = self.manner()?;
         let all = format!("{}/v1{}/namespaces", self.0.uri, manner.prefix);
         let what = format!("looking for the namespace {namespace} in the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Get, &format!("{all}/{}", escaped(namespace)), None, &what)?;
+        let answer =
+            self.ask(Method::Get, &format!("{all}/{}", escaped(namespace)), Wants::Table, None, &what)?;
         match answer.status {
             200 | 204 => return Ok(()),
             404 if is_missing(&answer) && !manner.has("POST", NAMESPACES) => {
@@ -247,7 +299,7 @@ impl Catalog {
         }
         let what = format!("making the namespace {namespace} in the catalog at {}", self.0.uri);
         let body = json!({ "namespace": [namespace], "properties": {} });
-        let answer = self.ask(Method::Post, &all, Some(&body), &what)?;
+        let answer = self.ask(Method::Post, &all, Wants::Table, Some(&body), &what)?;
         match answer.status {
             // Somebody else was faster.
             200 | 204 | 409 => Ok(()),
@@ -256,13 +308,13 @@ impl Catalog {
     }
 
     /// Makes a table as `body` says, which has no name.
-    pub(super) fn create(&self, full_name: &str, mut body: Json) -> Outcome<Loaded> {
+    pub(super) fn create(&self, full_name: &str, wants: Wants, mut body: Json) -> Outcome<Loaded> {
         let manner = self.manner()?;
         let (namespace, table) = split(full_name);
         body["name"] = json!(table);
         let url = format!("{}/v1{}/namespaces/{}/tables", self.0.uri, manner.prefix, escaped(namespace));
         let what = format!("making {full_name} in the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Post, &url, Some(&body), &what)?;
+        let answer = self.ask(Method::Post, &url, wants, Some(&body), &what)?;
         match answer.status {
             200 => read(&answer, &what),
             _ => Err(self.refused(&what, &answer)),
@@ -278,7 +330,7 @@ impl Catalog {
             "updates": changes.updates,
         });
         let what = format!("committing {full_name} to the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Post, &url, Some(&body), &what)?;
+        let answer = self.ask(Method::Post, &url, Wants::Table, Some(&body), &what)?;
         match answer.status {
             200 => read(&answer, &what),
             _ => Err(self.refused(&what, &answer)),
@@ -289,7 +341,7 @@ impl Catalog {
     pub(super) fn drop_table(&self, full_name: &str) -> Outcome<()> {
         let url = format!("{}?purgeRequested=false", self.table_url(full_name)?);
         let what = format!("dropping {full_name} in the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Delete, &url, None, &what)?;
+        let answer = self.ask(Method::Delete, &url, Wants::Table, None, &what)?;
         match answer.status {
             200 | 204 => Ok(()),
             404 if is_missing(&answer) => Ok(()),
@@ -305,13 +357,22 @@ impl Catalog {
     }
 
     /// Asks, with another token if the first one is not taken any more. A request that got no token was not carried out.
-    fn ask(&self, method: Method, url: &str, body: Option<&Json>, what: &str) -> Outcome<Answer> {
+    fn ask(
+        &self,
+        method: Method,
+        url: &str,
+        wants: Wants,
+        body: Option<&Json>,
+        what: &str,
+    ) -> Outcome<Answer> {
         let body = body.map(|body| Body::Json(Bytes::from(body.to_string())));
         let mut is_renewed = false;
         loop {
             let transport = &*self.0.transport;
             let bearer = self.0.tokens.get(transport).map_err(|error| certain(0, error))?;
-            let request = Request { method, url: url.to_owned(), bearer, body: body.clone() };
+            let wants_credentials = wants == Wants::Credentials;
+            let request =
+                Request { method, url: url.to_owned(), bearer, wants_credentials, body: body.clone() };
             let answer = transport.call(&request).map_err(|broken| {
                 let (why, is_certain) = match broken {
                     Broken::NotSent(why) => (why, true),
@@ -386,6 +447,10 @@ fn read(answer: &Answer, what: &str) -> Outcome<Loaded> {
     struct Table {
         metadata_location: String,
         metadata: Box<RawValue>,
+        #[serde(default)]
+        config: Json,
+        #[serde(default)]
+        storage_credentials: Json,
     }
     let table: Table = serde_json::from_slice(&answer.body).map_err(|e| Failed {
         error: Error::io(what, io::Error::other(format!("the answer is no table: {e}"))),
@@ -394,7 +459,21 @@ fn read(answer: &Answer, what: &str) -> Outcome<Loaded> {
         is_missing: false,
     })?;
     let metadata = Bytes::from(String::from(Box::<str>::from(table.metadata)));
-    Ok(Loaded { metadata_location: table.metadata_location, metadata })
+    let told = Told::of(&table.config, &table.storage_credentials);
+    Ok(Loaded { metadata_location: table.metadata_location, metadata, told })
+}
+
+impl Loaded {
+    /// Where the table is, as it says.
+    fn location(&self) -> Result<String> {
+        #[derive(Deserialize)]
+        struct Located {
+            location: String,
+        }
+        let located: Located = serde_json::from_slice(&self.metadata)
+            .map_err(|_| Error::damaged("the catalog does not say where a table is"))?;
+        Ok(located.location.trim_end_matches('/').to_owned())
+    }
 }
 
 /// What a catalog says of an error, if it says it as catalogs do.

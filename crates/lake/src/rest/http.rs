@@ -28,6 +28,8 @@ pub struct Request {
     pub url: String,
     /// A token. Never shown.
     pub bearer: Option<String>,
+    /// Credentials for the table's files are to come with the answer.
+    pub wants_credentials: bool,
     pub body: Option<Body>,
 }
 
@@ -38,10 +40,16 @@ pub enum Body {
     Form(String),
 }
 
-#[derive(Debug)]
+/// Its body may have secrets in it, and is never shown.
 pub struct Answer {
     pub status: u16,
     pub body: Bytes,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} bytes", self.status, self.body.len())
+    }
 }
 
 /// No answer.
@@ -108,6 +116,9 @@ impl Http {
             Method::Delete => reqwest::Method::DELETE,
         };
         let mut building = self.client.request(method, &request.url).header("accept", "application/json");
+        if request.wants_credentials {
+            building = building.header("x-iceberg-access-delegation", "vended-credentials");
+        }
         if let Some(token) = &request.bearer {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
                 .map_err(|_| Broken::NotSent("the token has characters that no header may have".into()))?;

@@ -11,14 +11,16 @@ use types::{Error, Kind, Lsn, Result, TableDef};
 use vfs::{Mutex, Rank};
 
 use super::changes::{self, Changes};
-use super::client::{Catalog, Loaded, plain};
+use super::client::{Catalog, Loaded, Wants, plain};
 use super::record::Record;
+use super::vended::OfTable;
 use super::{DATABASE, canonical};
 use crate::catalog::{Table, requirement};
 use crate::create;
 use crate::load;
 use crate::metadata::{self, Metadata};
 use crate::options::Options;
+use crate::reader::Reader;
 use crate::schema::Columns;
 use crate::spec::specs_of;
 use crate::state::{Lake, Shared, local};
@@ -89,7 +91,7 @@ pub(crate) fn load(
     def: &TableDef,
     shared: &Shared,
 ) -> Result<Option<Lake>> {
-    let Some(loaded) = catalog.table(&def.name)? else { return Ok(None) };
+    let Some(loaded) = catalog.table(&def.name, wants(store))? else { return Ok(None) };
     let in_catalog = |e: Error| e.with("catalog", catalog.uri()).with("table", &def.name);
     let metadata = canonical::metadata(&loaded).map_err(in_catalog)?;
     let is_own = metadata.properties.get(DATABASE).is_some_and(|owner| owner == catalog.owner());
@@ -98,8 +100,8 @@ pub(crate) fn load(
         // Ids are never used again, so that table was dropped before this one was made.
         Some(id) if id < def.id => {
             let dir = dir_of(options, &metadata.location)?;
-            catalog.drop_table(&def.name)?;
-            load::remove_all(store, &dir)?;
+            let store = store_of(catalog, store, &def.name, &dir, &metadata, &loaded)?;
+            remove(catalog, &def.name, &store, &dir)?;
             return Ok(None);
         }
         other => {
@@ -137,6 +139,8 @@ fn lake_of(
         error.hint("another program changed the table in the catalog; drop it there and it lands anew")
     })?;
     let dir = dir_of(options, &metadata.location)?;
+    let store = &store_of(catalog, store, &def.name, &dir, &metadata, &loaded)?;
+    store.make_sure()?;
     let listed = Listed::new(catalog, &def.name, loaded.metadata_location, Vec::new());
     let mut lake = Lake::assemble(store, &dir, 0, metadata, position, shared, Some(listed))?;
     let unnamed = lake.unnamed()?;
@@ -238,7 +242,7 @@ fn create(
         "stage-create": false,
         "properties": wanted.properties,
     });
-    let made = match catalog.create(&def.name, body) {
+    let made = match catalog.create(&def.name, wants(store), body) {
         Ok(loaded) => canonical::metadata(&loaded)?,
         // Whoever was faster: it is looked at next.
         Err(failed) if failed.status == 409 => return Ok(()),
@@ -347,7 +351,7 @@ fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
 pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
     let Some(listed) = &base.listed else { return Ok(None) };
     let Some(pending) = listed.pending.lock().take() else { return Ok(None) };
-    let loaded = match listed.catalog.table(&listed.name) {
+    let loaded = match listed.catalog.table(&listed.name, Wants::Table) {
         Ok(Some(loaded)) => loaded,
         Ok(None) => return Ok(None),
         Err(failed) => {
@@ -377,7 +381,7 @@ pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
 /// to branches and tags moves nothing that a commit requires.
 pub(crate) fn is_as_known(lake: &Lake) -> Result<bool> {
     let Some(listed) = &lake.listed else { return Ok(true) };
-    let Some(found) = listed.catalog.table(&listed.name)? else { return Ok(false) };
+    let Some(found) = listed.catalog.table(&listed.name, Wants::Table)? else { return Ok(false) };
     let is_same = found.metadata_location == listed.metadata_location
         || canonical::metadata(&found)?.to_bytes()? == lake.metadata.to_bytes()?;
     if is_same {
@@ -420,19 +424,83 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
     Ok(lake)
 }
 
+/// What an answer is to bring.
+fn wants(store: &Store) -> Wants {
+    if store.lacks_key() { Wants::Credentials } else { Wants::Table }
+}
+
+/// The store of a table's files: with credentials that came with the table where there is no key of ours.
+fn store_of(
+    catalog: &Catalog,
+    store: &Store,
+    table: &str,
+    dir: &Path,
+    metadata: &Metadata,
+    loaded: &Loaded,
+) -> Result<Store> {
+    if !store.lacks_key() {
+        return Ok(store.clone());
+    }
+    let location = metadata.location.trim_end_matches('/').to_owned();
+    let of_catalog = catalog.properties()?;
+    let access = loaded.told.at(&of_catalog, &location);
+    let credential = access.credential(catalog.uri(), &location)?;
+    let vendor = OfTable { catalog: catalog.clone(), table: table.to_owned(), location };
+    store.of_table(dir, &access.reach(), credential, Box::new(vendor))
+}
+
+/// Lets go of a table there, with its files. Without a key of ours these go first: once the table is gone there is none to be
+/// had, and nobody could end what was begun.
+fn remove(catalog: &Catalog, table: &str, store: &Store, dir: &Path) -> Result<()> {
+    if store.is_of_table() {
+        load::remove_all(store, dir)?;
+        return catalog.drop_table(table).map_err(Error::from);
+    }
+    catalog.drop_table(table)?;
+    load::remove_all(store, dir)
+}
+
 /// The table is gone here: it goes there too, with its files.
 pub(crate) fn dropped(catalog: &Catalog, options: &Options, store: &Store, place: &Place) -> Result<()> {
     let Some(record) = Record::read(place)? else { return Record::remove(place) };
     let id = crate::materializer::table_of(place);
-    if let Some(loaded) = catalog.table(&record.table)? {
+    let mut is_removed = false;
+    if let Some(loaded) = catalog.table(&record.table, wants(store))? {
         let metadata = canonical::metadata(&loaded)?;
         let is_own = metadata.properties.get(DATABASE).is_some_and(|owner| owner == catalog.owner());
         if is_own && metadata.table_id() == id && id.is_some() {
-            catalog.drop_table(&record.table)?;
+            is_removed = store.lacks_key();
+            if is_removed {
+                let dir = dir_of(options, &metadata.location)?;
+                let store = store_of(catalog, store, &record.table, &dir, &metadata, &loaded)?;
+                remove(catalog, &record.table, &store, &dir)?;
+            } else {
+                catalog.drop_table(&record.table)?;
+            }
         }
     }
-    load::remove_all(store, &dir_of(options, &record.location)?)?;
+    if !store.lacks_key() {
+        load::remove_all(store, &dir_of(options, &record.location)?)?;
+    } else if record.uuid.is_some() && !is_removed {
+        tracing::warn!(
+            "{} is not in the catalog at {} any more, which hands out no credentials for its files: what is left at {} stays",
+            record.table,
+            catalog.uri(),
+            record.location
+        );
+    }
     Record::remove(place)
+}
+
+/// Opens a table as it is in a catalog now, which alone says what its metadata are.
+pub(super) fn read(catalog: &Catalog, options: &Options, store: &Store, table: &str) -> Result<Reader> {
+    let loaded = catalog.table(table, wants(store))?;
+    let loaded = loaded.ok_or_else(|| {
+        Error::not_found(format!("there is no {table} in the catalog at {}", catalog.uri()))
+    })?;
+    let metadata = canonical::metadata(&loaded)?;
+    let dir = dir_of(options, &metadata.location)?;
+    Reader::of(&store_of(catalog, store, table, &dir, &metadata, &loaded)?, &dir, metadata)
 }
 
 /// The directory that a location means, which must be in the warehouse: elsewhere this process writes nothing.

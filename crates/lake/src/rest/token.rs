@@ -73,7 +73,13 @@ impl Tokens {
             }
         }
         let url = token_url.clone();
-        let request = Request { method: Method::Post, url, bearer: None, body: Some(Body::Form(form)) };
+        let request = Request {
+            method: Method::Post,
+            url,
+            bearer: None,
+            wants_credentials: false,
+            body: Some(Body::Form(form)),
+        };
         let asked = Instant::now();
         let got = match transport.call(&request) {
             Ok(answer) => read(&answer, token_url)?,

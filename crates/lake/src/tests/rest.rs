@@ -5,6 +5,7 @@ mod fake;
 mod faults;
 mod network;
 mod requests;
+mod vended;
 
 use types::Result;
 

@@ -57,8 +57,12 @@ struct State {
     /// The token that is taken, if one is needed.
     token: Option<String>,
     tokens_made: u64,
+    vends: Option<Vends>,
     pub log: Vec<String>,
 }
+
+/// Says what answers tell of how the files at a location are reached: their `config` and `storage-credentials`, or a refusal.
+pub type Vends = Box<dyn FnMut(&str) -> std::result::Result<(Json, Json), u16> + Send>;
 
 impl std::fmt::Debug for Fake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -132,6 +136,11 @@ impl Fake {
         let mut state = self.0.lock().unwrap();
         state.tokens_made += 1;
         state.token = Some(format!("token-{}", state.tokens_made));
+    }
+
+    /// Hands out credentials from now on to whoever asks for them.
+    pub fn vends(&self, vends: Vends) {
+        self.0.lock().unwrap().vends = Some(vends);
     }
 
     /// Changes a table as another program would. Panics if it does not fit.
@@ -215,7 +224,8 @@ impl State {
             Method::Post => "POST",
             Method::Delete => "DELETE",
         };
-        self.log.push(format!("{method} {rest}"));
+        let wants = if request.wants_credentials { ", with credentials" } else { "" };
+        self.log.push(format!("{method} {rest}{wants}"));
         if path == "oauth/tokens" {
             return self.tokens(request);
         }
@@ -246,7 +256,14 @@ impl State {
                     return problem(404, "NoSuchTableException", "there is none");
                 }
                 match method {
-                    Method::Get => self.told(&name),
+                    Method::Get => match self.vended(request, &name) {
+                        Ok((config, storage)) => {
+                            let (status, mut told) = self.told(&name);
+                            (told["config"], told["storage-credentials"]) = (config, storage);
+                            (status, told)
+                        }
+                        Err(status) => problem(status, "ServiceFailureException", "no credentials today"),
+                    },
                     Method::Post => self.commit(&name, &body),
                     Method::Delete => {
                         self.tables.remove(&name);
@@ -254,7 +271,20 @@ impl State {
                     }
                 }
             }
+            (Method::Get, ["p", "namespaces", namespace, "tables", table, "credentials"]) => {
+                match self.vended(request, &format!("{namespace}.{table}")) {
+                    Ok((_, storage)) => (200, json!({ "storage-credentials": storage })),
+                    Err(status) => problem(status, "ServiceFailureException", "no credentials today"),
+                }
+            }
             _ => (404, Json::String("no page of this name".into())),
+        }
+    }
+
+    fn vended(&mut self, request: &Request, name: &str) -> std::result::Result<(Json, Json), u16> {
+        match (&mut self.vends, self.tables.get(name)) {
+            (Some(vends), Some((table, _))) if request.wants_credentials => vends(&table.location),
+            _ => Ok((json!({}), Json::Null)),
         }
     }
 

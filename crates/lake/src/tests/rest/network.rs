@@ -101,7 +101,8 @@ fn read(stream: &mut TcpStream) -> Option<Request> {
         Some(other) => panic!("{other}"),
     };
     let bearer = header("authorization").map(|value| value.strip_prefix("Bearer ").unwrap().to_owned());
-    Some(Request { method, url, bearer, body })
+    let wants_credentials = header("x-iceberg-access-delegation") == Some("vended-credentials");
+    Some(Request { method, url, bearer, wants_credentials, body })
 }
 
 /// Every way to fail at each of the first calls, over sockets.

@@ -1,0 +1,243 @@
+//! Credentials that end while others are asked for, refused, shared.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use sim::SimClock;
+use types::Kind;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Hands out `key-1`, `key-2` and so on.
+#[derive(Default)]
+struct Counting {
+    clock: Arc<SimClock>,
+    life: Option<Duration>,
+    asked: AtomicU64,
+    fails: AtomicBool,
+    /// Whoever asks waits for a word here.
+    gate: Option<std::sync::Mutex<Receiver<()>>>,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Counting>);
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("counting")
+    }
+}
+
+impl Counting {
+    fn made(&self, number: u64) -> Credential {
+        let ends = |life: Duration| self.clock.now() / 1000 + life.as_millis() as i64;
+        Credential {
+            access_key: format!("key-{number}"),
+            secret_key: format!("hush-{number}-"),
+            session_token: Some(format!("token-{number}-")),
+            ends_at_ms: self.life.map(ends),
+        }
+    }
+}
+
+impl Vendor for Shared {
+    fn vend(&self) -> Result<Credential> {
+        let number = self.0.asked.fetch_add(1, Ordering::SeqCst) + 2;
+        if let Some(gate) = &self.0.gate {
+            gate.lock().unwrap().recv().unwrap();
+        }
+        match self.0.fails.load(Ordering::SeqCst) {
+            true => Err(Error::new(Kind::Busy, "the catalog is out")),
+            false => Ok(self.0.made(number)),
+        }
+    }
+}
+
+struct Setup {
+    vended: Arc<Vended>,
+    vendor: Arc<Counting>,
+    open: Option<Sender<()>>,
+}
+
+fn setup(life: Option<Duration>, is_gated: bool) -> Setup {
+    let (sender, receiver) = channel();
+    let gate = is_gated.then(|| std::sync::Mutex::new(receiver));
+    let vendor = Arc::new(Counting { life, gate, ..Counting::default() });
+    let first = vendor.made(1);
+    let vended = Vended::new(Box::new(Shared(vendor.clone())), vendor.clock.clone(), first);
+    Setup { vended, vendor, open: is_gated.then_some(sender) }
+}
+
+impl Setup {
+    fn after(&self, time: Duration) -> &Self {
+        self.vendor.clock.advance(time);
+        self
+    }
+
+    async fn key(&self) -> Result<String> {
+        self.vended.get().await.map(|credential| credential.key_id.clone())
+    }
+
+    /// Until so many questions are answered.
+    async fn answered(&self, times: u64) {
+        while self.vended.state.lock().asked < times {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn asked(&self) -> u64 {
+        self.vendor.asked.load(Ordering::SeqCst)
+    }
+
+    fn fails(&self, fails: bool) {
+        self.vendor.fails.store(fails, Ordering::SeqCst);
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test);
+}
+
+#[test]
+fn whoever_finds_them_ended_at_the_same_time_shares_one_question() {
+    let _limit = testkit::limit(60);
+    run(async {
+        for fails in [false, true] {
+            let setup = setup(Some(HOUR), true);
+            setup.after(HOUR).fails(fails);
+            let all = join_all((0..8).map(|_| setup.key()));
+            // Polled after all of these: they wait by then.
+            let open = async { setup.open.as_ref().unwrap().send(()).unwrap() };
+            let (found, ()) = join(all, open).await;
+            assert_eq!(setup.asked(), 1, "fails: {fails}");
+            for key in found {
+                match (fails, key) {
+                    (false, key) => assert_eq!(key.unwrap(), "key-2"),
+                    (true, key) => assert_eq!(key.unwrap_err().kind(), Kind::Busy),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn others_are_asked_for_in_time_and_nobody_waits_for_them() {
+    let _limit = testkit::limit(60);
+    run(async {
+        let setup = setup(Some(HOUR), true);
+        assert_eq!(setup.after(HOUR * 3 / 4 - Duration::from_secs(1)).key().await.unwrap(), "key-1");
+        tokio::task::yield_now().await;
+        assert_eq!(setup.asked(), 0);
+        setup.after(Duration::from_secs(1));
+        // Nothing is answered yet.
+        for _ in 0..5 {
+            assert_eq!(setup.key().await.unwrap(), "key-1");
+            tokio::task::yield_now().await;
+        }
+        setup.open.as_ref().unwrap().send(()).unwrap();
+        while setup.vended.number() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((setup.key().await.unwrap().as_str(), setup.asked()), ("key-2", 1));
+    });
+}
+
+#[test]
+fn a_failure_costs_nothing_until_they_end_and_is_told_then() {
+    let _limit = testkit::limit(60);
+    run(async {
+        let setup = setup(Some(HOUR), false);
+        setup.after(HOUR * 3 / 4).fails(true);
+        assert_eq!(setup.key().await.unwrap(), "key-1");
+        setup.answered(1).await;
+        // Not asked again at once.
+        assert_eq!(setup.key().await.unwrap(), "key-1");
+        tokio::task::yield_now().await;
+        assert_eq!(setup.asked(), 1);
+        assert_eq!(setup.after(AGAIN_AFTER).key().await.unwrap(), "key-1");
+        setup.answered(2).await;
+        let error = setup.after(HOUR / 4).key().await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Busy);
+        let said = error.to_string();
+        assert!(said.contains("have ended") && said.contains("the catalog is out"), "{said}");
+        assert!(!said.contains("hush") && !said.contains("token"), "{said}");
+        assert!(setup.key().await.is_err());
+        // By itself, once there are others.
+        setup.fails(false);
+        assert_eq!(setup.key().await.unwrap(), "key-6");
+    });
+}
+
+#[test]
+fn those_that_the_store_refuses_are_replaced_unless_they_are_young() {
+    let _limit = testkit::limit(60);
+    run(async {
+        for life in [Some(HOUR), None] {
+            let setup = setup(life, false);
+            assert!(!setup.vended.is_refused(0), "others would be refused too");
+            assert_eq!(setup.key().await.unwrap(), "key-1");
+            assert!(setup.after(YOUNG).vended.is_refused(0));
+            assert_eq!(setup.key().await.unwrap(), "key-2");
+            // Of a call that was made with those before.
+            assert!(setup.after(YOUNG).vended.is_refused(0));
+            assert_eq!((setup.key().await.unwrap().as_str(), setup.asked()), ("key-2", 1));
+            // Where there are no others, those that should live are used: perhaps one thing alone was refused.
+            setup.fails(true);
+            assert!(setup.vended.is_refused(1));
+            match life {
+                Some(_) => assert_eq!(setup.key().await.unwrap(), "key-2"),
+                None => {
+                    let error = setup.key().await.unwrap_err().to_string();
+                    assert!(error.contains("are not taken any more"), "{error}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn it_is_known_when_others_are_due() {
+    let seconds = Duration::from_secs;
+    for (life, due) in [
+        (seconds(12 * 3_600), seconds(9 * 3_600)),
+        (HOUR, seconds(45 * 60)),
+        (seconds(12 * 60), seconds(7 * 60)),
+        (seconds(8 * 60), seconds(4 * 60)),
+        (seconds(20), seconds(10)),
+    ] {
+        let setup = setup(Some(life), false);
+        let state = setup.vended.state.lock();
+        assert_eq!((state.due, state.ends), (due, Some(life)));
+    }
+    // Nobody says when, or by a clock that is far ahead of ours.
+    let told = |ends_at_ms| {
+        let vendor = Counting::default();
+        State::of(Credential { ends_at_ms, ..vendor.made(1) }, &*vendor.clock)
+    };
+    for ends_at_ms in [None, Some(0), Some(SimClock::new().now() / 1000)] {
+        let state = told(ends_at_ms);
+        assert_eq!((state.due, state.ends), (UNTOLD_MAX, None));
+    }
+    assert!(told(Some(i64::MAX)).ends.is_some());
+}
+
+#[test]
+fn secrets_are_shown_nowhere() {
+    let _limit = testkit::limit(60);
+    run(async {
+        let setup = setup(None, false);
+        assert!(setup.after(YOUNG).vended.is_refused(0));
+        let current = setup.vended.get().await.unwrap();
+        let shown = format!("{:?} {current:?} {:?}", setup.vended, setup.vendor.made(3));
+        assert!(!shown.contains("hush") && !shown.contains("token-"), "{shown}");
+        let said = "<Code>ExpiredToken</Code><Token-0>token-1-</Token-0> hush-2- token-2-";
+        let hidden = setup.vended.hide(said.to_owned());
+        assert!(!hidden.contains("hush") && !hidden.contains("token-"), "{hidden}");
+        assert!(hidden.contains("ExpiredToken"), "{hidden}");
+    });
+}

@@ -1,0 +1,568 @@
+//! A warehouse in a store without a key of ours: the catalog hands out credentials for each table, and they end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::aws::AwsCredentialProvider;
+use object_store::memory::InMemory;
+use object_store::path::Path as Key;
+use object_store::{
+    CopyOptions, Error as StoreError, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
+};
+use serde_json::{Value as Json, json};
+use types::Kind;
+use vfs::Clock;
+
+use super::super::crashes;
+use super::super::remote::{self, Flaky};
+use super::super::support::{Bench, read_told, rows_of, small};
+use super::catalog_in;
+use super::fake::{Fake, How};
+use crate::Options;
+use crate::objects::{Connect, Objects, Reach};
+
+const URI: &str = "s3://bucket/lake";
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Who may do what in the store: its keys, where each is good for, and until when.
+struct Door {
+    clock: Arc<dyn Clock>,
+    keys: BTreeMap<String, (String, i64)>,
+    made: u64,
+    /// How often somebody was refused.
+    refused: u64,
+    /// Conditions of puts are ignored.
+    is_careless: bool,
+    /// Nothing is removed.
+    keeps: bool,
+    probes: u64,
+}
+
+type SharedDoor = Arc<Mutex<Door>>;
+
+impl Door {
+    /// A new key for a place, as an answer tells it.
+    fn make(&mut self, location: &str, life: Duration, is_told: bool) -> Json {
+        self.made += 1;
+        let id = format!("key-{}", self.made);
+        let ends = self.clock.now() / 1000 + life.as_millis() as i64;
+        let place = location.strip_prefix("s3://bucket/").unwrap().to_owned();
+        self.keys.insert(id.clone(), (place, ends));
+        let mut told = json!({
+            "s3.access-key-id": id,
+            "s3.secret-access-key": format!("hush-{}-", self.made),
+            "s3.session-token": format!("token-{}-", self.made),
+        });
+        if is_told {
+            told["s3.session-token-expires-at-ms"] = json!(ends.to_string());
+        }
+        told
+    }
+}
+
+/// The store behind the door.
+struct Guarded {
+    store: Arc<InMemory>,
+    door: SharedDoor,
+    credentials: AwsCredentialProvider,
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("guarded")
+    }
+}
+
+impl fmt::Display for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("guarded")
+    }
+}
+
+impl Guarded {
+    async fn pass(&self, key: &Key) -> StoreResult<()> {
+        let credential = self.credentials.get_credential().await?;
+        let number = credential.key_id.strip_prefix("key-").unwrap_or_default();
+        let (secret, token) = (format!("hush-{number}-"), format!("token-{number}-"));
+        let mut door = self.door.lock().unwrap();
+        let now = door.clock.now() / 1000;
+        let is_right = credential.secret_key == secret && credential.token.as_ref() == Some(&token);
+        let found = door.keys.get(&credential.key_id).filter(|_| is_right).cloned();
+        let why: Box<dyn std::error::Error + Send + Sync> = match found {
+            Some((place, ends)) if now < ends && key.prefix_matches(&Key::from(place.as_str())) => {
+                return Ok(());
+            }
+            // As Amazon says it, with 400.
+            Some((_, ends)) if now >= ends => {
+                door.refused += 1;
+                let source = format!("400: <Code>ExpiredToken</Code><Token-0>{token}</Token-0>").into();
+                return Err(StoreError::Generic { store: "guarded", source });
+            }
+            Some(_) => "AccessDenied".into(),
+            None => format!("InvalidAccessKeyId {token}").into(),
+        };
+        door.refused += 1;
+        Err(StoreError::PermissionDenied { path: key.to_string(), source: why })
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Guarded {
+    async fn put_opts(
+        &self,
+        key: &Key,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> StoreResult<PutResult> {
+        self.pass(key).await?;
+        {
+            let mut door = self.door.lock().unwrap();
+            door.probes += u64::from(key.as_ref().contains("polynya-probe"));
+            if door.is_careless {
+                options.mode = PutMode::Overwrite;
+            }
+        }
+        self.store.put_opts(key, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        key: &Key,
+        options: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        self.pass(key).await?;
+        self.store.put_multipart_opts(key, options).await
+    }
+
+    async fn get_opts(&self, key: &Key, options: GetOptions) -> StoreResult<GetResult> {
+        self.pass(key).await?;
+        self.store.get_opts(key, options).await
+    }
+
+    async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
+        self.pass(key).await?;
+        self.store.get_ranges(key, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        keys: BoxStream<'static, StoreResult<Key>>,
+    ) -> BoxStream<'static, StoreResult<Key>> {
+        let guarded = Guarded {
+            store: self.store.clone(),
+            door: self.door.clone(),
+            credentials: self.credentials.clone(),
+        };
+        let passed = keys.and_then(move |key| {
+            let guarded = Guarded {
+                store: guarded.store.clone(),
+                door: guarded.door.clone(),
+                credentials: guarded.credentials.clone(),
+            };
+            async move {
+                guarded.pass(&key).await?;
+                match guarded.door.lock().unwrap().keeps {
+                    true => Err(StoreError::Generic { store: "guarded", source: "503".into() }),
+                    false => Ok(key),
+                }
+            }
+        });
+        self.store.delete_stream(passed.boxed())
+    }
+
+    fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Key>) -> StoreResult<ListResult> {
+        self.pass(prefix.unwrap()).await?;
+        self.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Key, to: &Key, options: CopyOptions) -> StoreResult<()> {
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+struct Connector {
+    store: Arc<InMemory>,
+    door: SharedDoor,
+    reached: Mutex<Vec<Reach>>,
+}
+
+impl Connect for Connector {
+    fn connect(
+        &self,
+        reach: &Reach,
+        credentials: AwsCredentialProvider,
+    ) -> types::Result<Arc<dyn ObjectStore>> {
+        self.reached.lock().unwrap().push(reach.clone());
+        Ok(Arc::new(Guarded { store: self.store.clone(), door: self.door.clone(), credentials }))
+    }
+}
+
+struct Setup {
+    bench: Bench,
+    fake: Fake,
+    store: Arc<InMemory>,
+    door: SharedDoor,
+    connector: Arc<Connector>,
+}
+
+const CREDENTIALS: &str = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials";
+const TABLE: [&str; 5] = [
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables",
+    "POST /v1/{prefix}/namespaces",
+    CREDENTIALS,
+];
+
+/// Credentials in the answers' `storage-credentials`, for an hour.
+fn setup() -> Setup {
+    setup_with(|door, location| {
+        let right = json!({ "prefix": location, "config": door.make(location, HOUR, true) });
+        let wide = json!({ "prefix": "s3://bucket", "config": { "s3.access-key-id": "no", "s3.secret-access-key": "no" } });
+        (json!({ "s3.endpoint": "http://there" }), json!([wide, right]))
+    })
+}
+
+fn setup_with(vend: impl Fn(&mut Door, &str) -> (Json, Json) + Send + 'static) -> Setup {
+    let fake = Fake::default();
+    // The clock is the machine's, which is made with the bench.
+    let mut bench = Bench::new(small());
+    let (store, clock) = (Arc::new(InMemory::new()), bench.sim.env().clock);
+    let keys = BTreeMap::new();
+    let door = Door { clock, keys, made: 0, refused: 0, is_careless: false, keeps: false, probes: 0 };
+    let door = Arc::new(Mutex::new(door));
+    let connector =
+        Arc::new(Connector { store: store.clone(), door: door.clone(), reached: Mutex::default() });
+    let objects =
+        Objects::of_vendors(connector.clone(), "lake", URI.into(), Duration::from_secs(10), "database")
+            .unwrap();
+    let Options { objects, warehouse, location, .. } = Options::remote(objects);
+    let options =
+        Options { objects, warehouse, location, catalog: Some(catalog_in(&fake, "database")), ..small() };
+    bench.materializer = super::super::support::materializer(options);
+    let shared = door.clone();
+    fake.vends(Box::new(move |location| Ok(vend(&mut shared.lock().unwrap(), location))));
+    Setup { bench, fake, store, door, connector }
+}
+
+impl Setup {
+    /// Lands everything, and compares what the catalog's readers find.
+    fn land(&mut self) {
+        let lake = self.bench.land();
+        let told = self.fake.metadata("main.t").unwrap();
+        assert_eq!(
+            read_told(&lake.store, &lake.dir, told).unwrap(),
+            rows_of(&self.bench.snapshot()).unwrap()
+        );
+    }
+
+    fn after(&mut self, time: Duration) -> &mut Self {
+        self.bench.sim.clock.advance(time);
+        self
+    }
+
+    fn made(&self) -> u64 {
+        self.door.lock().unwrap().made
+    }
+
+    fn refused(&self) -> u64 {
+        self.door.lock().unwrap().refused
+    }
+
+    fn names(&self) -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let all = self.store.list(None).map_ok(|meta| meta.location.to_string()).try_collect();
+        runtime.block_on(all).unwrap()
+    }
+
+    fn drop_table(&self) -> types::Result<()> {
+        let materializer: &dyn table::materializer::Materializer = &*self.bench.materializer;
+        materializer.dropped(&self.bench.place())
+    }
+}
+
+#[test]
+fn a_table_lands_with_credentials_that_come_with_it() {
+    let _limit = testkit::limit(120);
+    for form in 0..3 {
+        let mut setup = setup_with(move |door, location| match form {
+            // For all of the table, and none for parts of the store that fit.
+            0 => (door.make(location, HOUR, true), json!([{ "prefix": "s3://other", "config": {} }])),
+            // Nobody says when they end.
+            1 => (json!({}), json!([{ "prefix": location, "config": door.make(location, HOUR, false) }])),
+            _ => (json!({}), json!([{ "prefix": location, "config": door.make(location, HOUR, true) }])),
+        });
+        if form == 2 {
+            setup.fake.offers(&TABLE);
+        }
+        for step in 0..crashes::STEPS {
+            crashes::changes(&mut setup.bench, step, &[0]);
+            setup.land();
+            if step % 5 == 4 {
+                setup.bench.restart();
+                assert!(setup.bench.position.is_some());
+            }
+            // An hour and more in all.
+            setup.after(Duration::from_secs(600));
+        }
+        setup.after(2 * HOUR).bench.delete([22]);
+        assert!(setup.bench.erase().unwrap().files_removed > 0);
+        setup.land();
+        assert_eq!(setup.bench.lake().unnamed().unwrap().len(), 0);
+        let asked = setup.fake.log();
+        let of = |what: &str| asked.iter().filter(|line| line.ends_with(what)).count();
+        assert!(of("tables/t, with credentials") > 0 && of("tables, with credentials") == 1, "{asked:?}");
+        assert_eq!(of("t/credentials, with credentials") > 0, form == 2, "{asked:?}");
+        assert!(asked.iter().all(|line| !line.starts_with("POST p/namespaces/main/tables/t,")), "{asked:?}");
+        // Whose table it is, the catalog says: there is no object for it.
+        let names = setup.names();
+        assert!(names.iter().all(|name| name.starts_with("lake/main/t-")), "{names:?}");
+        assert!(names.iter().all(|name| !name.contains("polynya-")), "{names:?}");
+        setup.drop_table().unwrap();
+        assert!(setup.fake.metadata("main.t").is_none());
+        assert_eq!(setup.names(), [""; 0]);
+    }
+}
+
+#[test]
+fn what_the_catalog_says_of_the_store_is_what_it_is_reached_by() {
+    let _limit = testkit::limit(60);
+    let mut setup = setup();
+    setup.bench.keys(0..10);
+    setup.land();
+    let reached = setup.connector.reached.lock().unwrap();
+    assert_eq!(reached[0], Reach { endpoint: Some("http://there".into()), ..Reach::default() });
+    assert_eq!(setup.door.lock().unwrap().refused, 0, "those of the longest prefix, before others");
+}
+
+/// They end between two commits, and in the middle of nothing: others are there in time.
+#[test]
+fn commits_go_on_when_credentials_end() {
+    let _limit = testkit::limit(120);
+    let mut setup = setup();
+    for n in 0..12 {
+        setup.bench.keys(10 * n..10 * n + 10);
+        setup.land();
+        setup.after(HOUR * 2 / 5);
+    }
+    assert!(
+        (4..=14).contains(&setup.made()),
+        "{} in 12 commits, each some minutes after another",
+        setup.made()
+    );
+    // Nobody asked for a day.
+    setup.after(24 * HOUR).bench.keys(200..210);
+    setup.land();
+    assert_eq!(setup.refused(), 0, "none was used beyond its end");
+}
+
+#[test]
+fn credentials_that_the_store_takes_no_more_are_replaced() {
+    let _limit = testkit::limit(60);
+    for has_ended in [true, false] {
+        // Nobody says when they end.
+        let mut setup = setup_with(|door, location| (door.make(location, HOUR / 2, false), Json::Null));
+        setup.bench.keys(0..10);
+        setup.land();
+        for n in 1..4 {
+            match has_ended {
+                true => drop(setup.after(HOUR * 2 / 3)),
+                false => {
+                    setup.after(Duration::from_secs(60));
+                    setup.door.lock().unwrap().keys.clear();
+                }
+            }
+            setup.bench.keys(10 * n..10 * n + 10);
+            setup.bench.try_land().unwrap();
+            setup.land();
+        }
+        assert_eq!((setup.refused(), setup.made()), (3, 4), "ended: {has_ended}");
+    }
+}
+
+#[test]
+fn a_catalog_that_hands_out_none_stops_nothing_before_they_end() {
+    let _limit = testkit::limit(60);
+    let mut setup = setup();
+    setup.bench.keys(0..10);
+    setup.land();
+    setup.fake.vends(Box::new(|_| Err(503)));
+    // Other credentials are due, and there are none.
+    for n in 1..5 {
+        setup.after(Duration::from_secs(14 * 60)).bench.keys(10 * n..10 * n + 10);
+        setup.land();
+    }
+    setup.after(HOUR / 2).bench.keys(100..110);
+    for _ in 0..3 {
+        let error = setup.bench.try_land().map(drop).unwrap_err();
+        assert_eq!(error.kind(), Kind::Io, "{error}");
+        let said = format!("{error} {error:?}");
+        assert!(said.contains("have ended") && said.contains("no credentials today"), "{said}");
+        assert!(!said.contains("hush") && !said.contains("token-"), "{said}");
+    }
+    // By itself, once it does again.
+    let door = setup.door.clone();
+    setup
+        .fake
+        .vends(Box::new(move |location| Ok((door.lock().unwrap().make(location, HOUR, true), Json::Null))));
+    setup.bench.try_land().unwrap();
+    setup.land();
+}
+
+#[test]
+fn an_error_of_the_store_shows_no_secret() {
+    let _limit = testkit::limit(60);
+    for is_known in [true, false] {
+        let mut setup = setup_with(move |door, location| (door.make(location, HOUR, is_known), Json::Null));
+        setup.bench.keys(0..10);
+        setup.land();
+        // Both that it has and those that it is given are worth nothing, and young.
+        let door = setup.door.clone();
+        setup.fake.vends(Box::new(move |location| {
+            let mut door = door.lock().unwrap();
+            let told = door.make(location, HOUR, true);
+            door.keys.clear();
+            Ok((told, Json::Null))
+        }));
+        setup.door.lock().unwrap().keys.clear();
+        setup.after(Duration::from_secs(60)).bench.keys(10..20);
+        let made = setup.made();
+        let error = setup.bench.try_land().map(drop).unwrap_err();
+        let said = format!("{error} {error:?} {:?}", setup.bench.lake());
+        assert!(said.contains("InvalidAccessKeyId (not shown)"), "{said}");
+        assert!(!said.contains("hush") && !said.contains("token-"), "{said}");
+        assert!(error.hint_text().unwrap().contains("the catalog handed out"), "{error}");
+        assert_eq!(setup.made(), made + 1, "young ones are not asked for again and again");
+    }
+}
+
+#[test]
+fn a_table_without_credentials_does_not_land_and_says_why() {
+    let _limit = testkit::limit(60);
+    let mut setup = setup_with(|_, _| (json!({ "s3.remote-signing-enabled": "true" }), Json::Null));
+    setup.bench.keys(0..10);
+    for _ in 0..3 {
+        let error = setup.bench.try_land().map(drop).unwrap_err();
+        assert_eq!(error.kind(), Kind::Forbidden, "{error}");
+        assert!(error.to_string().contains("signs each request itself"), "{error}");
+    }
+    assert_eq!(setup.names(), [""; 0]);
+    let door = setup.door.clone();
+    setup
+        .fake
+        .vends(Box::new(move |location| Ok((door.lock().unwrap().make(location, HOUR, true), Json::Null))));
+    setup.bench.try_land().unwrap();
+    setup.land();
+}
+
+/// Once for each process, below the first table's location.
+#[test]
+fn a_store_is_tried_before_the_first_commit() {
+    let _limit = testkit::limit(60);
+    let mut setup = setup();
+    setup.door.lock().unwrap().is_careless = true;
+    setup.bench.keys(0..10);
+    let error = setup.bench.try_land().map(drop).unwrap_err();
+    assert!(error.to_string().contains("If-None-Match"), "{error}");
+    assert_eq!(setup.names(), [""; 0]);
+    setup.door.lock().unwrap().is_careless = false;
+    setup.land();
+    let probes = setup.door.lock().unwrap().probes;
+    setup.fake.drop_table("main.t");
+    setup.bench.keys(10..20);
+    // It lands anew, with other credentials.
+    let mut tries = 0;
+    while setup.bench.try_land().is_err() {
+        tries += 1;
+        assert!(tries < 3);
+    }
+    setup.land();
+    assert_eq!(setup.door.lock().unwrap().probes, probes);
+}
+
+/// Files go as long as there are credentials for them: what fails is done when it is tried again.
+#[test]
+fn a_dropped_table_loses_its_files_though_the_first_try_fails() {
+    let _limit = testkit::limit(60);
+    for fails in ["store", "drop", "lost"] {
+        let mut setup = setup();
+        setup.bench.keys(0..10);
+        setup.land();
+        match fails {
+            "store" => setup.door.lock().unwrap().keeps = true,
+            "drop" => setup.fake.fail(2, false, How::Before(503)),
+            _ => setup.fake.fail(2, false, How::Lost),
+        }
+        setup.after(2 * HOUR);
+        assert!(setup.drop_table().is_err(), "{fails}");
+        assert_eq!(setup.fake.metadata("main.t").is_some(), fails != "lost", "{fails}");
+        setup.door.lock().unwrap().keeps = false;
+        setup.fake.works_again();
+        setup.drop_table().unwrap();
+        assert!(setup.fake.metadata("main.t").is_none());
+        assert_eq!(setup.names(), [""; 0], "{fails}");
+        assert!(setup.bench.sim.env().disk.list(&setup.bench.place().dir).unwrap().is_empty());
+    }
+}
+
+/// Of one that is not in the catalog any more nobody has a key, and it may be there under another name.
+#[test]
+fn a_table_that_was_dropped_there_keeps_its_files() {
+    let _limit = testkit::limit(60);
+    let mut setup = setup();
+    setup.bench.keys(0..10);
+    setup.land();
+    let before = setup.names();
+    setup.fake.drop_table("main.t");
+    setup.drop_table().unwrap();
+    assert_eq!(setup.names(), before);
+    assert!(setup.bench.sim.env().disk.list(&setup.bench.place().dir).unwrap().is_empty());
+}
+
+/// What a catalog offers to others is not for a table of theirs that has the name.
+#[test]
+fn credentials_of_another_table_are_not_used() {
+    let _limit = testkit::limit(60);
+    let mut setup = setup();
+    setup.bench.keys(0..10);
+    setup.land();
+    let old = setup.bench.lake();
+    setup.fake.drop_table("main.t");
+    setup.bench.keys(10..20);
+    while setup.bench.try_land().is_err() {}
+    setup.land();
+    let made = setup.made();
+    setup.after(2 * HOUR);
+    let error = old.store.list(&old.dir.join("data")).unwrap_err();
+    assert!(error.to_string().contains("another table by now"), "{error}");
+    // They were made for the other one, and nothing was asked of the store with them.
+    assert_eq!((setup.made(), setup.refused()), (made + 1, 0));
+}
+
+#[test]
+fn with_a_key_of_its_own_nobody_is_asked_for_credentials() {
+    let _limit = testkit::limit(60);
+    let (fake, store) = (Fake::default(), Arc::new(Flaky::default()));
+    fake.vends(Box::new(|_| panic!("nobody asks")));
+    let options = Options { catalog: Some(catalog_in(&fake, "database")), ..remote::options_in(&store) };
+    let mut bench = Bench::new(options);
+    bench.keys(0..10);
+    bench.land();
+    bench.restart();
+    bench.keys(10..20);
+    bench.land();
+    let materializer: &dyn table::materializer::Materializer = &*bench.materializer;
+    materializer.dropped(&bench.place()).unwrap();
+    assert!(fake.log().iter().all(|line| !line.contains("with credentials")));
+}
