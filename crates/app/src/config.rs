@@ -69,6 +69,16 @@ pub enum ProfileName {
     Edge,
 }
 
+/// Whose credentials the store of the warehouse is reached with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Credentials {
+    /// The environment's, if it has any, else the catalog's.
+    Auto,
+    Own,
+    Catalog,
+}
+
 #[derive(Clone, Debug, Deserialize)]
 pub struct Server {
     #[serde(deserialize_with = "address::deserialize")]
@@ -118,6 +128,7 @@ pub struct Lake {
     pub warehouse: String,
     pub s3_endpoint: String,
     pub s3_region: String,
+    pub s3_credentials: Credentials,
     pub catalog: String,
     pub catalog_warehouse: String,
     pub catalog_token: Secret,

@@ -6,22 +6,56 @@ use std::time::Duration;
 
 use lake::Store;
 use lake::objects::{Objects, Options};
+use lake::reader::Reader;
 use lake::rest::Catalog;
 use types::{Error, Kind, Result};
 use vfs::Env;
 
-use crate::config::Config;
+use crate::config::{Config, Credentials};
 
 /// So long is a store waited for at the start. One that does not answer by then is asked again before anything is committed.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The warehouse, if it is not in the data directory. Refused if commits would not be safe there.
+/// Variables of the environment that give a key to whoever speaks to S3.
+const KEYS: [&str; 5] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+];
+
+/// Whether the catalog hands out the credentials for the warehouse. `has` tells whether the environment has something.
+fn is_vended(config: &Config, has: impl Fn(&str) -> bool) -> Result<bool> {
+    let lake = &config.lake;
+    let can = !lake.warehouse.is_empty() && !lake.catalog.is_empty();
+    match lake.s3_credentials {
+        Credentials::Own => Ok(false),
+        Credentials::Auto => Ok(can && !KEYS.into_iter().any(has)),
+        Credentials::Catalog if can => Ok(true),
+        Credentials::Catalog => Err(Error::invalid(
+            "lake.s3_credentials is `catalog`, and there is no catalog that could hand out credentials for a warehouse",
+        )
+        .hint("set lake.catalog, and lake.warehouse to s3://BUCKET/PREFIX")),
+    }
+}
+
+fn has_variable(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// The warehouse, if it is not in the data directory. Refused if commits would not be safe there; where a catalog hands out the
+/// credentials that is found out with the first table.
 pub fn connect(config: &Config, env: &Env) -> Result<Option<Objects>> {
     let uri = config.lake.warehouse.as_str();
+    let is_vended = is_vended(config, has_variable)?;
     if uri.is_empty() {
         return Ok(None);
     }
     let owner = lake::database_id(env, &config.server.data)?;
+    if is_vended {
+        return Objects::without_key(uri, &options(config), &owner).map(Some);
+    }
     let objects = Objects::connect(uri, &options(config), &owner)?;
     let (asked, of) = (objects.clone(), env.clone());
     wait_for(uri, move || asked.make_sure(&of))?;
@@ -45,8 +79,16 @@ pub fn catalog(config: &Config, env: &Env) -> Result<Option<Catalog>> {
                 .hint("set lake.catalog to the catalog's address before /v1")),
         };
     }
+    let catalog = Catalog::connect(&catalog_options(config), &lake::database_id(env, &config.server.data)?)?;
+    let asked = catalog.clone();
+    wait_for(catalog.uri(), move || asked.make_sure())?;
+    Ok(Some(catalog))
+}
+
+fn catalog_options(config: &Config) -> lake::rest::Options {
+    let lake = &config.lake;
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let options = lake::rest::Options {
+    lake::rest::Options {
         uri: lake.catalog.clone(),
         warehouse: given(&lake.catalog_warehouse),
         token: given(&lake.catalog_token.0),
@@ -54,11 +96,17 @@ pub fn catalog(config: &Config, env: &Env) -> Result<Option<Catalog>> {
         scope: given(&lake.catalog_scope),
         oauth2_uri: given(&lake.catalog_oauth2_uri),
         call_max: None,
-    };
-    let catalog = Catalog::connect(&options, &lake::database_id(env, &config.server.data)?)?;
-    let asked = catalog.clone();
-    wait_for(catalog.uri(), move || asked.make_sure())?;
-    Ok(Some(catalog))
+    }
+}
+
+/// A table in the catalog elsewhere, to be read with credentials that are handed out for it; `None` where there is a key for
+/// its files.
+pub fn in_catalog(config: &Config, full_name: &str) -> Result<Option<Reader>> {
+    if !is_vended(config, has_variable)? {
+        return Ok(None);
+    }
+    let objects = Objects::without_key(&config.lake.warehouse, &options(config), "")?;
+    Catalog::connect(&catalog_options(config), "")?.open(objects, full_name).map(Some)
 }
 
 /// Asks something elsewhere and waits a while for it. What is merely away is a warning.
@@ -108,4 +156,32 @@ pub fn catalog_defaults(config: &Config) -> BTreeMap<String, String> {
         defaults.insert("client.region".to_owned(), config.lake.s3_region.clone());
     }
     defaults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+
+    #[test]
+    fn a_key_of_the_environment_wins_over_credentials_of_the_catalog() {
+        let config = |flags: &[(&str, &str)]| {
+            let flag = |(path, value): &(&str, &str)| ((*path).into(), (*value).into(), "--set".into());
+            Config::load(&Sources { flags: flags.iter().map(flag).collect(), ..Sources::default() }).unwrap()
+        };
+        let both = [("lake.warehouse", "s3://b/p"), ("lake.catalog", "http://c")];
+        let with = |credentials| config(&[both[0], both[1], ("lake.s3_credentials", credentials)]);
+        let (none, key) = (|_: &str| false, |name: &str| name == "AWS_ACCESS_KEY_ID");
+        let role = |name: &str| name == "AWS_WEB_IDENTITY_TOKEN_FILE";
+        assert!(is_vended(&config(&both), none).unwrap());
+        assert!(!is_vended(&config(&both), key).unwrap() && !is_vended(&config(&both), role).unwrap());
+        assert!(is_vended(&with("catalog"), key).unwrap());
+        assert!(!is_vended(&with("own"), none).unwrap());
+        // Files of this machine need none, and without a catalog nobody hands out any.
+        assert!(
+            !is_vended(&config(&both[..1]), none).unwrap() && !is_vended(&config(&both[1..]), none).unwrap()
+        );
+        let error = is_vended(&config(&[both[0], ("lake.s3_credentials", "catalog")]), none).unwrap_err();
+        assert!(error.to_string().contains("set lake.catalog"), "{error}");
+    }
 }

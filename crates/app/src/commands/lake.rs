@@ -269,13 +269,13 @@ const ANSWER_BYTES: u64 = 64 << 20;
 async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Value> {
     for _ in 0..ROUNDS {
         let landed = land(client, table).await?;
-        let (row, found) = in_lake(config, &place_of(&landed)?, u64::MAX).await?;
+        let (row, found) = in_lake(config, table, &place_of(&landed)?, u64::MAX).await?;
         let expected = in_sql(client, table, row).await?;
         let differences = found.differences(&expected, ["the lake", "SQL"]);
         if !differences.is_empty() {
             // Rows that went between the two readings are in one of them only, and then the lake loses them too.
             let place = place_of(&land(client, table).await?)?;
-            if in_lake(config, &place, row).await?.1 != found {
+            if in_lake(config, table, &place, row).await?.1 != found {
                 continue;
             }
         }
@@ -306,6 +306,7 @@ async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Val
 }
 
 /// The table's directory and its metadata file.
+#[derive(Clone)]
 struct Place {
     dir: PathBuf,
     name: String,
@@ -328,23 +329,30 @@ fn place_of(landed: &Value) -> Result<Place> {
 }
 
 /// What the files say of the rows up to `last`, and up to which row they go.
-async fn in_lake(config: &Config, place: &Place, last: u64) -> Result<(u64, Digest)> {
-    let name = place.name.clone();
-    let (store, dir) = match place.dir.to_str().filter(|dir| dir.contains("://")) {
-        None => (Store::local(&Env::real()), place.dir.clone()),
-        Some(uri) => (warehouse::to_read(config, uri)?, PathBuf::new()),
-    };
+async fn in_lake(config: &Config, table: &str, place: &Place, last: u64) -> Result<(u64, Digest)> {
+    let (config, place, table) = (config.clone(), place.clone(), types::name::full_table_name(table)?);
     let read = move || {
-        let reader = Reader::open_file(&store, &dir, &name).map_err(|error| match error.kind() {
-            Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
-            _ => error,
-        })?;
+        let reader = open(&config, &table, &place)?;
         let mut digest = Digest::of_columns(reader.schema());
         reader.read(&mut |batch| digest.add(&batch, last))?;
         Ok((reader.row.0, digest))
     };
     let joined = tokio::task::spawn_blocking(read).await;
     joined.map_err(|error| Error::internal("reading the lake failed").caused_by(error))?
+}
+
+fn open(config: &Config, full_name: &str, place: &Place) -> Result<Reader> {
+    let (store, dir) = match place.dir.to_str().filter(|dir| dir.contains("://")) {
+        None => (Store::local(&Env::real()), place.dir.clone()),
+        Some(uri) => match warehouse::in_catalog(config, full_name)? {
+            Some(reader) => return Ok(reader),
+            None => (warehouse::to_read(config, uri)?, PathBuf::new()),
+        },
+    };
+    Reader::open_file(&store, &dir, &place.name).map_err(|error| match error.kind() {
+        Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
+        _ => error,
+    })
 }
 
 /// What SQL says of the rows up to `last`.

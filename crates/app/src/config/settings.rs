@@ -240,7 +240,7 @@ pub const SETTINGS: &[Setting] = &[
         Form::Text,
         "",
         None,
-        "Where tables land: s3://BUCKET/PREFIX, with the key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Without one it is lake/ below the data directory.",
+        "Where tables land: s3://BUCKET/PREFIX, with the key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or handed out by lake.catalog. Without one it is lake/ below the data directory.",
     ),
     setting(
         "lake.s3_endpoint",
@@ -257,6 +257,14 @@ pub const SETTINGS: &[Setting] = &[
         "",
         None,
         "The region of the bucket; without one what AWS_REGION says.",
+    ),
+    setting(
+        "lake.s3_credentials",
+        "POLYNYA_LAKE_S3_CREDENTIALS",
+        Form::OneOf(&["auto", "own", "catalog"]),
+        "auto",
+        None,
+        "Whose key opens the warehouse: own, what the environment says (AWS_…) or the machine's role is; catalog, what lake.catalog hands out for each table; auto, own if the environment names one, else the catalog's.",
     ),
     setting(
         "lake.catalog",
