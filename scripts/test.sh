@@ -45,6 +45,7 @@ if [[ "$lake" = ready\ * ]]; then
     phase "tables of others imported" "${lake#ready }" tests/lake/imports.py "$polynya" "$target/imports-scratch"
     phase "lake in an object store" "${lake#ready }" tests/lake/objects.py "$polynya" "$target/objects-scratch"
     phase "lake in another catalog" "${lake#ready }" tests/lake/catalog.py "$polynya" "$target/elsewhere-scratch"
+    phase "lake with credentials of its catalog" "${lake#ready }" tests/lake/vended.py "$polynya" "$target/vended-scratch"
 else
     say "== lake read by others: SKIPPED, $lake"
 fi
