@@ -20,12 +20,15 @@ pub struct Record {
     pub location: String,
     /// `None`: it is to be made, and nothing is there yet.
     pub uuid: Option<String>,
+    /// It is being dropped there: if it is gone, that was us.
+    #[serde(default)]
+    pub is_dropping: bool,
 }
 
 impl Record {
     pub fn new(table: &str, location: &str, uuid: Option<&str>) -> Record {
         let (table, location) = (table.to_owned(), location.to_owned());
-        Record { version: VERSION, table, location, uuid: uuid.map(str::to_owned) }
+        Record { version: VERSION, table, location, uuid: uuid.map(str::to_owned), is_dropping: false }
     }
 
     pub fn read(place: &Place) -> Result<Option<Record>> {

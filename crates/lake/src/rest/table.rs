@@ -462,7 +462,7 @@ fn remove(catalog: &Catalog, table: &str, store: &Store, dir: &Path) -> Result<(
 
 /// The table is gone here: it goes there too, with its files.
 pub(crate) fn dropped(catalog: &Catalog, options: &Options, store: &Store, place: &Place) -> Result<()> {
-    let Some(record) = Record::read(place)? else { return Record::remove(place) };
+    let Some(mut record) = Record::read(place)? else { return Record::remove(place) };
     let id = crate::materializer::table_of(place);
     let mut is_removed = false;
     if let Some(loaded) = catalog.table(&record.table, wants(store))? {
@@ -475,15 +475,17 @@ pub(crate) fn dropped(catalog: &Catalog, options: &Options, store: &Store, place
                 let store = store_of(catalog, store, &record.table, &dir, &metadata, &loaded)?;
                 remove(catalog, &record.table, &store, &dir)?;
             } else {
+                record.is_dropping = true;
+                record.write(place)?;
                 catalog.drop_table(&record.table)?;
             }
         }
     }
-    if !store.lacks_key() {
+    if !store.lacks_key() && (record.is_dropping || record.uuid.is_none()) {
         load::remove_all(store, &dir_of(options, &record.location)?)?;
     } else if record.uuid.is_some() && !is_removed {
         tracing::warn!(
-            "{} is not in the catalog at {} any more, which hands out no credentials for its files: what is left at {} stays",
+            "{} is not in the catalog at {} any more, where it may have another name: what is left at {} stays",
             record.table,
             catalog.uri(),
             record.location

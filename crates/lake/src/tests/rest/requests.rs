@@ -178,6 +178,22 @@ fn a_dropped_table_leaves_the_catalog_with_its_files() {
     }
 }
 
+/// A table that had been given another name there, and was dropped here before any row came, lost its files.
+#[test]
+fn a_table_that_is_not_there_any_more_keeps_its_files_when_it_is_dropped_here() {
+    let _limit = testkit::limit(60);
+    let (mut bench, fake) = begin(&[0]);
+    bench.keys(0..10);
+    let lake = bench.land();
+    let files = |sub: &str| bench.store().list(&lake.dir.join(sub)).unwrap().len();
+    let before = (files("data"), files("metadata"));
+    fake.drop_table("main.t");
+    let materializer: &dyn table::materializer::Materializer = &*bench.materializer;
+    materializer.dropped(&bench.place()).unwrap();
+    assert_eq!((files("data"), files("metadata")), before);
+    assert!(bench.sim.env().disk.list(&bench.place().dir).unwrap().is_empty());
+}
+
 /// A page of somebody before the catalog is no answer of the catalog: nothing is taken for dropped.
 #[test]
 fn a_404_of_a_proxy_says_nothing_of_a_table() {
