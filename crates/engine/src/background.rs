@@ -395,11 +395,9 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
         Task::Leftover(leftover) => {
             let under = Under::way(shared, leftover.what());
             let removed = derive::remove(shared, &leftover);
-            if let Err(error) = &removed
-                && let Some(erasure) = shared.background.lock().erasing.get(&leftover.table)
-            {
-                // Not tried again before the database is opened.
-                erasure.end(Err(error.clone()));
+            if let Err(error) = &removed {
+                let pair = (leftover.table, leftover.materializer.name());
+                shared.background.lock().left.insert(pair, error.clone());
             }
             under.end(false);
             removed

@@ -187,7 +187,10 @@ impl Erasure {
                     let removing = background.removing.iter().filter(|(table, _)| *table == id);
                     told.segments_held = (held.count() + removing.count()) as u64;
                     told.indexes_left = left_over(shared, background, table, *since);
-                    if told.segments_held == 0 && told.indexes_left.is_empty() {
+                    let left = background.left.iter().find(|((of, _), _)| *of == id);
+                    if let Some((_, error)) = left {
+                        told.ended.get_or_insert(Err(error.clone()));
+                    } else if told.segments_held == 0 && told.indexes_left.is_empty() {
                         told.ended.get_or_insert(Ok(()));
                     }
                     return None;

@@ -143,6 +143,8 @@ pub(crate) struct Background {
     pub incompressible: BTreeSet<SegmentId>,
     /// What materializers keep of tables that are gone.
     pub leftovers: Vec<Leftover>,
+    /// Why some of that could not be removed. It lies there until the database is opened again.
+    pub left: BTreeMap<(TableId, &'static str), Error>,
     /// The root that was looked at last for work of materializers.
     pub derive_looked: Lsn,
     /// The closed database's hold on its directory, until the last pool thread has left it.

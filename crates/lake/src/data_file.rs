@@ -38,6 +38,8 @@ const BOUND_BYTES_MAX: usize = 128;
 const ZSTD_LEVEL: i32 = 1;
 /// Values grow if at most one in so many is less than the one before.
 const FALLS_PART: usize = 16;
+/// Fewer say nothing of those to come.
+const GROWING_ROWS_MIN: usize = 1_000;
 /// Files of so many rows and more have filters over the key: smaller ones are a page or two.
 const FILTER_ROWS_MIN: u64 = 2 * PAGE_ROWS as u64;
 /// How often a filter takes a key for one that is there.
@@ -173,7 +175,7 @@ fn growing(batch: &RecordBatch) -> Vec<String> {
     fn grows<T: ArrowPrimitiveType>(array: &ArrayRef) -> bool {
         let values = array.as_primitive::<T>().values();
         let falls = values.windows(2).filter(|pair| pair[0].is_gt(pair[1])).count();
-        array.null_count() == 0 && falls * FALLS_PART <= values.len()
+        array.null_count() == 0 && values.len() >= GROWING_ROWS_MIN && falls * FALLS_PART <= values.len()
     }
     let grows = |array: &ArrayRef| match array.data_type() {
         Arrow::Int32 => grows::<Int32Type>(array),

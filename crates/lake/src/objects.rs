@@ -147,7 +147,7 @@ impl Objects {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             // For names of hosts, and for whoever hands out credentials.
-            .max_blocking_threads(4)
+            .max_blocking_threads(32)
             .thread_name("pn-objects")
             .enable_all()
             .build()

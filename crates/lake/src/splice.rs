@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use parquet::bloom_filter::Sbbf;
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+};
 use parquet::file::writer::SerializedFileWriter;
 use types::{Error, Result};
 
@@ -31,6 +33,11 @@ pub(crate) struct Piece {
     nans: Vec<u64>,
 }
 
+/// Whether a file's row groups are large enough to stay as they are.
+pub(crate) fn is_large(file: &DataFile) -> bool {
+    file.bytes >= GROUP_BYTES_MIN * file.split_offsets.len() as u64
+}
+
 impl Piece {
     /// `None`: it has to be unpacked. `row_ids` are those of its rows, if they are known.
     pub fn of(
@@ -39,12 +46,11 @@ impl Piece {
         row_ids: Option<&RowIds>,
         columns: &Columns,
     ) -> Result<Option<Piece>> {
-        let row_ids = match row_ids {
-            Some(known) => Some(known.clone()),
-            None => RowIds::of_file(bytes.clone())?,
-        };
-        let Some(row_ids) = row_ids.filter(RowIds::is_in_row_order) else { return Ok(None) };
-        let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
+        // What pages there are, in full: a reader that finds all of them in a dictionary leaves out more.
+        let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
+        let reader = ParquetMetaDataReader::new()
+            .with_page_index_policy(PageIndexPolicy::Optional)
+            .with_metadata_options(Some(options));
         let metadata = reader.parse_and_finish(&bytes).map_err(parquet_error)?;
         let about = metadata.file_metadata();
         let groups = metadata.num_row_groups();
@@ -52,9 +58,14 @@ impl Piece {
             && *about.schema_descr() == columns.parquet
             && metadata.column_index().is_some_and(|index| index.len() == groups)
             && metadata.offset_index().is_some_and(|index| index.len() == groups);
-        if !is_ours || file.bytes < GROUP_BYTES_MIN * groups as u64 {
+        if !is_ours || !is_large(file) {
             return Ok(None);
         }
+        let row_ids = match row_ids {
+            Some(known) => Some(known.clone()),
+            None => RowIds::of_file(bytes.clone())?,
+        };
+        let Some(row_ids) = row_ids.filter(RowIds::is_in_row_order) else { return Ok(None) };
         if about.num_rows() as u64 != file.rows || row_ids.rows() != file.rows {
             return Err(Error::damaged("a data file has another number of rows than its manifest says"));
         }

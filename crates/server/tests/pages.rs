@@ -25,7 +25,7 @@ impl Site {
         let options = Options { search: Some("/".into()), ..Options::default() };
         let materializer = Materializer::new(options, Arc::default()).unwrap();
         site.0.engine.register(Arc::new(materializer)).unwrap();
-        site.wait(|site| site.get("/").status == 200);
+        site.wait(|site| site.get("/").status == 200 && site.is_whole());
         site
     }
 
@@ -65,6 +65,14 @@ impl Site {
             assert!(Instant::now() < end, "{}", self.get("/").text());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Whether every file is in what is published.
+    fn is_whole(&self) -> bool {
+        let root = self.0.engine.root();
+        let table = root.table(&format!("main.{TABLE}")).unwrap();
+        let position = root.derived("site", table.def().id);
+        position.is_some_and(|position| position.checkpoint.row.next() >= table.next_row())
     }
 
     fn key(&self, name: &str, scope: Scope) -> String {

@@ -54,6 +54,9 @@ const LEAVING_PARTS: u64 = 16;
 /// So large it may always become.
 const LEAVING_BYTES_MIN: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
+/// From so many segments on, those that left among them, fewer count for more: each is known by itself, and holds a file open.
+const LEAVING_SEGMENTS_MAX: usize = if cfg!(test) { 30 } else { 1_024 };
+
 /// Which neighbours to merge next, in row-id order; `None`: nothing is worth it. Segments that cannot be read are left
 /// alone, whatever they cost: merging them would drop their rows.
 ///
@@ -114,6 +117,9 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
 /// one stays too long, and to merge what leaves soon is work for nothing.
 fn leaving_bytes_max(snapshot: &Snapshot) -> u64 {
     let def = snapshot.def();
+    if snapshot.segments().len() >= LEAVING_SEGMENTS_MAX {
+        return u64::MAX;
+    }
     let stays = match def.options.hot.filter(|_| !def.is_keyed()) {
         None => return u64::MAX,
         Some(Hot::Bytes(bytes)) => bytes,

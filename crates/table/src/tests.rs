@@ -203,7 +203,7 @@ fn large_segments_of_a_table_without_a_key_are_merged_many_at_a_time() {
 /// Rows were written once more some seconds before they left, and then as one segment of most of what was to stay.
 #[test]
 fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
-    let plan = |hot: Option<types::Hot>, is_keyed: bool, text_bytes: usize| {
+    let plan_of = |hot: Option<types::Hot>, is_keyed: bool, text_bytes: usize, segments: u64| {
         let sim = SimEnv::new(1);
         let mut def = def();
         def.options.hot = hot;
@@ -212,7 +212,7 @@ fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
         }
         let mut tip = Tip::new(def.clone());
         let text = "x".repeat(text_bytes);
-        for n in 0..20 {
+        for n in 0..segments {
             append(&mut tip, 1 + n * 2, &[(n as i64, &text)]);
             let (base, id) = (tip.snapshot(Lsn(2 + n * 2)), SegmentId(1 + n));
             let meta = seal(&base, &sim.env(), &dir(), id, tip.next_row(), &mut |_| Ok(())).unwrap();
@@ -220,12 +220,15 @@ fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
         }
         compaction::plan(&tip.snapshot(Lsn(100)), &compaction::Policy::default()).map(|inputs| inputs.len())
     };
+    let plan = |hot, is_keyed, text_bytes| plan_of(hot, is_keyed, text_bytes, 20);
     let large = 1_300_000;
     assert_eq!(plan(None, false, large), Some(20));
     assert_eq!(plan(Some(types::Hot::Bytes(16 << 20)), false, large), None);
     assert_eq!(plan(Some(types::Hot::Bytes(1 << 30)), false, large), Some(20));
     assert_eq!(plan(Some(types::Hot::Micros(1)), false, large), None, "all that is here is 26 MB");
     assert_eq!(plan(Some(types::Hot::Bytes(1)), true, large), Some(20), "rows with a key stay");
+    assert_eq!(plan_of(Some(types::Hot::Bytes(16 << 20)), false, large, 29), None);
+    assert_eq!(plan_of(Some(types::Hot::Bytes(16 << 20)), false, large, 30), Some(30), "there are too many");
     // However little stays, many small ones become one.
     assert_eq!(plan(Some(types::Hot::Bytes(1)), false, 200_000), Some(5));
 }

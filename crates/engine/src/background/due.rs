@@ -102,11 +102,7 @@ pub(super) fn compactable(
             background.compactable.insert(id);
         }
     }
-    let may = |table: &TableId| {
-        background.may(What::Compact(*table), now)
-            && !background.forget_waits.contains(table)
-            && !background.is_being_erased(*table)
-    };
+    let may = |table: &TableId| background.may(What::Compact(*table), now);
     let candidates: Vec<TableId> = background.compactable.iter().copied().filter(may).collect();
     if candidates.is_empty() {
         return None;
@@ -115,7 +111,9 @@ pub(super) fn compactable(
     // then, and its end leads back here.
     let pressed = shared.counters.head_bytes.get() >= shared.options.debt_soft_bytes / 2;
     for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
-        if pressed && snapshot.segments().len() < SEGMENTS_WAIT_MAX {
+        let id = snapshot.def().id;
+        let is_awaited = background.forget_waits.contains(&id) || background.is_being_erased(id);
+        if (pressed || is_awaited) && snapshot.segments().len() < SEGMENTS_WAIT_MAX {
             continue;
         }
         if let Some(inputs) = compaction::plan(snapshot, &shared.options.compaction) {

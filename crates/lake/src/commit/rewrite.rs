@@ -18,7 +18,7 @@ use crate::manifest::Entry;
 use crate::merge::merge;
 use crate::source::Source;
 use crate::spec::{Partition, Spec};
-use crate::splice::{Piece, Splice};
+use crate::splice::{Piece, Splice, is_large};
 use crate::state::Live;
 use crate::tiers;
 
@@ -281,19 +281,21 @@ impl Work<'_> {
     }
 
     /// The files as they are put one after the other; `None`: they have to be unpacked.
-    fn pieces(&self, files: &[(usize, Vec<u64>)]) -> Result<Option<Vec<Piece>>> {
-        let data = &self.base.data;
+    fn pieces(&mut self, files: &[(usize, Vec<u64>)]) -> Result<Option<Vec<Piece>>> {
+        let base = self.base;
+        let data = &base.data;
         let follow = files.windows(2).all(|pair| data[pair[0].0].last < data[pair[1].0].first);
-        if !follow || !self.columns.layout.sorts.is_empty() || files.iter().any(|(_, gone)| !gone.is_empty())
-        {
+        let is_whole = |(at, gone): &(usize, Vec<u64>)| gone.is_empty() && is_large(&data[*at].entry.file);
+        if !follow || !self.columns.layout.sorts.is_empty() || !files.iter().all(is_whole) {
             return Ok(None);
         }
         let mut pieces = Vec::with_capacity(files.len());
         for (at, _) in files {
             let live = &data[*at];
             let in_file = |e: types::Error| e.with("file", &live.path);
-            let known = self.base.cache.get(&live.path);
-            let bytes = self.base.data_file(live)?;
+            let known = base.cache.get(&live.path);
+            let bytes = base.data_file(live)?;
+            (self.tick)(0)?;
             let piece =
                 Piece::of(bytes, &live.entry.file, known.as_deref(), self.columns).map_err(in_file)?;
             let Some(piece) = piece else { return Ok(None) };

@@ -261,7 +261,10 @@ impl Catalog {
                 200 => {
                     let no = || Error::io(&what, io::Error::other("the answer is something else"));
                     let told: Json = serde_json::from_slice(&answer.body).map_err(|_| no())?;
-                    return at(&Told::of(&Json::Null, &told["storage-credentials"]));
+                    // None of them may be for this place, and then the table tells more.
+                    if let Ok(found) = at(&Told::of(&Json::Null, &told["storage-credentials"])) {
+                        return Ok(found);
+                    }
                 }
                 // Whatever it says that it offers: the table tells.
                 404 | 405 | 501 => {}

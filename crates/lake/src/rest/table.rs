@@ -477,7 +477,14 @@ pub(crate) fn dropped(catalog: &Catalog, options: &Options, store: &Store, place
             } else {
                 record.is_dropping = true;
                 record.write(place)?;
-                catalog.drop_table(&record.table)?;
+                if let Err(failed) = catalog.drop_table(&record.table) {
+                    if failed.is_certain {
+                        // If it is gone later on, that was somebody else.
+                        record.is_dropping = false;
+                        record.write(place)?;
+                    }
+                    return Err(failed.into());
+                }
             }
         }
     }

@@ -59,6 +59,7 @@ fn whole_files_in_the_order_of_their_rows_are_put_one_after_the_other() {
             (
                 column.compressed_size(),
                 column.statistics().cloned(),
+                column.page_encoding_stats_mask().copied().expect("it is told how its pages are packed"),
                 of.column_index().unwrap()[nth][4].clone(),
             )
         };
