@@ -70,7 +70,7 @@ impl Site {
     /// Whether every file is in what is published.
     fn is_whole(&self) -> bool {
         let root = self.0.engine.root();
-        let table = root.table(&format!("main.{TABLE}")).unwrap();
+        let table = root.tables().find(|table| table.def().is_vault()).unwrap();
         let position = root.derived("site", table.def().id);
         position.is_some_and(|position| position.checkpoint.row.next() >= table.next_row())
     }
