@@ -9,7 +9,7 @@
 //! the object is read back: it is ours if it has our bytes.
 //!
 //! Without a key of our own ([`Objects::without_key`]) a catalog hands out credentials, each for one table: a place for that
-//! is made of the warehouse's ([`Objects::of_table`]), and nothing else is reached. `vended` keeps them.
+//! is made of the warehouse's (`of_table`), and nothing else is reached. `vended` keeps them.
 //!
 //! Synchronous: a small runtime of its own does the network. An exception to `vfs`, which is about this machine's files.
 
