@@ -56,7 +56,6 @@ pub struct Place {
 pub struct Writer<'a> {
     columns: &'a Columns,
     parquet: ArrowWriter<Sink>,
-    rows: u64,
     row_ids: row_ids::Builder,
     /// Of each leaf, as far as it holds floats.
     nans: Vec<u64>,
@@ -88,13 +87,12 @@ impl<'a> Writer<'a> {
         let parquet =
             ArrowWriter::try_new_with_options(sink, columns.arrow.clone(), options).map_err(parquet_error)?;
         let nans = vec![0; columns.leaves.len()];
-        Ok(Writer { columns, parquet, rows: 0, row_ids: row_ids::Builder::default(), nans })
+        Ok(Writer { columns, parquet, row_ids: row_ids::Builder::default(), nans })
     }
 
     /// Adds rows; the first column is the row id.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         self.row_ids.extend(batch.column(0))?;
-        self.rows += batch.num_rows() as u64;
         for (leaf, nans) in self.columns.leaves.iter().zip(&mut self.nans) {
             if leaf.single.is_float() {
                 *nans += count_nans(batch, &leaf.path);
@@ -113,19 +111,31 @@ impl<'a> Writer<'a> {
         let metadata = self.parquet.finish().map_err(parquet_error)?;
         let sink = self.parquet.inner_mut();
         sink.finish()?;
-        let bytes = sink.len();
-        let file = DataFile {
-            content: Content::Data,
-            path: location,
-            spec: place.spec,
-            partition: place.partition,
-            rows: self.rows,
-            bytes,
-            metrics: metrics(&metadata, &self.columns.leaves, &self.nans),
-            split_offsets: metadata.row_groups().iter().map(group_offset).collect(),
-            sort_order,
-        };
+        let told = (&metadata, sink.len());
+        let file = described(told, &self.columns.leaves, &self.nans, location, place, sort_order);
         Ok(Written { file, row_ids: self.row_ids.finish()?.map(Arc::new) })
+    }
+}
+
+/// What manifests tell of a file, by its footer and its bytes.
+pub(crate) fn described(
+    (metadata, bytes): (&ParquetMetaData, u64),
+    leaves: &[Leaf],
+    nans: &[u64],
+    location: String,
+    place: Place,
+    sort_order: Option<i32>,
+) -> DataFile {
+    DataFile {
+        content: Content::Data,
+        path: location,
+        spec: place.spec,
+        partition: place.partition,
+        rows: metadata.file_metadata().num_rows().max(0) as u64,
+        bytes,
+        metrics: metrics(metadata, leaves, nans),
+        split_offsets: metadata.row_groups().iter().map(group_offset).collect(),
+        sort_order,
     }
 }
 

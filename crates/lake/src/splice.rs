@@ -16,7 +16,7 @@ use parquet::file::writer::SerializedFileWriter;
 use types::{Error, Result};
 
 use crate::data_file::{self, Place, Written};
-use crate::manifest::{Content, DataFile};
+use crate::manifest::DataFile;
 use crate::row_ids::RowIds;
 use crate::schema::{Columns, parquet_error};
 use crate::store::{Sink, Store};
@@ -85,7 +85,6 @@ impl Piece {
 pub(crate) struct Splice<'a> {
     columns: &'a Columns,
     parquet: SerializedFileWriter<Sink>,
-    rows: u64,
     row_ids: RowIds,
     nans: Vec<u64>,
 }
@@ -97,13 +96,7 @@ impl<'a> Splice<'a> {
             (columns.parquet.root_schema_ptr(), data_file::properties(columns, rows, None));
         let parquet =
             SerializedFileWriter::new(store.sink(path)?, schema, properties.into()).map_err(parquet_error)?;
-        Ok(Splice {
-            columns,
-            parquet,
-            rows: 0,
-            row_ids: RowIds::default(),
-            nans: vec![0; columns.leaves.len()],
-        })
+        Ok(Splice { columns, parquet, row_ids: RowIds::default(), nans: vec![0; columns.leaves.len()] })
     }
 
     /// Adds the rows of a file, whose ids are above all before. `tick` is told how much was written, now and then.
@@ -137,7 +130,6 @@ impl<'a> Splice<'a> {
                 "files were put together that are not in the order of their row ids",
             ));
         }
-        self.rows += piece.row_ids.rows();
         self.nans.iter_mut().zip(&piece.nans).for_each(|(sum, nans)| *sum += nans);
         Ok(())
     }
@@ -152,18 +144,8 @@ impl<'a> Splice<'a> {
         let metadata = self.parquet.finish().map_err(parquet_error)?;
         let sink = self.parquet.inner_mut();
         sink.finish()?;
-        let bytes = sink.len();
-        let file = DataFile {
-            content: Content::Data,
-            path: location,
-            spec: place.spec,
-            partition: place.partition,
-            rows: self.rows,
-            bytes,
-            metrics: data_file::metrics(&metadata, &self.columns.leaves, &self.nans),
-            split_offsets: metadata.row_groups().iter().map(data_file::group_offset).collect(),
-            sort_order,
-        };
+        let told = (&metadata, sink.len());
+        let file = data_file::described(told, &self.columns.leaves, &self.nans, location, place, sort_order);
         Ok(Written { file, row_ids: Some(self.row_ids.into()) })
     }
 }
