@@ -76,3 +76,14 @@ apt_install() {
     say "installing: $*"
     "${become[@]}" apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${become[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
+
+# Sets bin, the program to test: POLYNYA_BIN, or one that this builds; and target, where it builds.
+find_polynya() {
+    bin=${POLYNYA_BIN:-}
+    target=$(target_dir)
+    if [ -z "$bin" ]; then
+        need_rust
+        cargo build --quiet --locked -p polynya-app --bin polynya
+        bin=$target/debug/polynya
+    fi
+}

@@ -26,11 +26,5 @@ if [ ! -e "$jars/ready" ]; then
         missing "Maven could not fetch what tests/catalog/pom.xml names"
     touch "$jars/ready"
 fi
-bin=${POLYNYA_BIN:-}
-target=$(target_dir)
-if [ -z "$bin" ]; then
-    need_rust
-    cargo build --quiet --locked -p polynya-app --bin polynya
-    bin=$target/debug/polynya
-fi
+find_polynya
 exec python3 tests/catalog/rck.py "$bin" "$target/catalog-scratch" "$jars"

@@ -34,11 +34,5 @@ if [ ! -e "$environment/ready" ]; then
         "-DoutputDirectory=$environment/jars" >&2 || missing "Maven could not fetch $runtime"
     touch "$environment/ready"
 fi
-bin=${POLYNYA_BIN:-}
-target=$(target_dir)
-if [ -z "$bin" ]; then
-    need_rust
-    cargo build --quiet --locked -p polynya-app --bin polynya
-    bin=$target/debug/polynya
-fi
+find_polynya
 exec "$environment/bin/python" tests/catalog/spark.py "$bin" "$target/catalog-scratch" "$environment/jars/$runtime-$version.jar"

@@ -49,11 +49,5 @@ if [ ! -e "$home/ready" ]; then
     find "$home/plugin" -mindepth 1 -maxdepth 1 ! -name iceberg -exec rm -rf {} +
     touch "$home/ready"
 fi
-bin=${POLYNYA_BIN:-}
-target=$(target_dir)
-if [ -z "$bin" ]; then
-    need_rust
-    cargo build --quiet --locked -p polynya-app --bin polynya
-    bin=$target/debug/polynya
-fi
+find_polynya
 exec python3 tests/catalog/trino.py "$bin" "$target/catalog-scratch" "$home" "$java"
