@@ -212,13 +212,19 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
         let sent = state.files[..gone].iter().take_while(|entry| entry.last_lsn.0 <= archived).count();
         let kept = (gone - sent).min(archive_files_max);
         shared.counters.archive_files.store(kept as u64, Ordering::Relaxed);
+        let in_use = state.files.len();
         let entries: Vec<_> = state.files.drain(..gone - kept).collect();
+        if !entries.is_empty() {
+            state.files_peak = in_use.max(state.files_peak.saturating_sub(1)).min(1 + SPARES_MAX);
+        }
         // A log that is written fast is let go of several files at a time, and will want as many again: a file that is removed
-        // and made anew costs the disk twice what its frames do. Later, one less a time.
+        // and made anew costs the disk twice what its frames do, and the kernel new memory for them. One that is written more
+        // slowly keeps one less each time.
         state.spares_max = match is_short {
             true => least,
             false => {
-                entries.len().max(state.spares_max.saturating_sub(1)).clamp(least, SPARES_MAX.max(least))
+                let again = state.files_peak.saturating_sub(state.files.len());
+                (least + again).min(SPARES_MAX.max(least))
             }
         };
         state.leftovers.extend(entries.into_iter().map(Leftover::of));
@@ -229,7 +235,7 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
 }
 
 /// At most so many files are kept to be used again, unless the options ask for more.
-const SPARES_MAX: usize = 8;
+const SPARES_MAX: usize = 10;
 
 /// Turns leftovers into spares, or removes them if there are enough. Their names need not vanish durably: a file that
 /// comes back after a crash is one that recovery does not need, or has another file's header by then.

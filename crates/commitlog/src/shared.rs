@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub spares: Vec<Spare>,
     /// So many are kept when files are let go of; [`Options::spare_files`] at least, which are made where there are fewer.
     pub spares_max: usize,
+    /// About as many files as were in use at once lately.
+    pub files_peak: usize,
     /// What no longer counts, to be made spares or removed when somebody has time.
     pub leftovers: Vec<Leftover>,
     /// Void files that wait for the first new file to be durable before they may become leftovers: until then one of

@@ -314,7 +314,8 @@ impl Writer {
             durable_lsn: self.shared.durable_lsn(),
         };
         self.gather.set_start(&header.to_bytes());
-        if let Err(error) = current.file.write_at(&self.gather.io_slices(), current.offset) {
+        let parts = to_block_end(self.gather.io_slices(), current.offset + bytes, current.len);
+        if let Err(error) = current.file.write_at(&parts, current.offset) {
             let error = Error::io("writing to the log", error).with("lsn", self.next_lsn);
             return Err(self.shared.latch(&error));
         }
@@ -331,6 +332,19 @@ impl Writer {
         self.shared.appended.store(last_lsn.0, Ordering::Release);
         Ok(())
     }
+}
+
+/// What is written up to `end` in a file of `len` bytes, with zeros after it up to the end of its block. Nothing that counts stands
+/// there. But of a block that is written as a whole the kernel need not read what it was, and of a new file it has nothing in
+/// memory ([`vfs::File::allocate`]).
+fn to_block_end(mut parts: Vec<IoSlice<'_>>, end: u64, len: u64) -> Vec<IoSlice<'_>> {
+    const BLOCK_BYTES: u64 = 4096;
+    static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    let rest = end.next_multiple_of(BLOCK_BYTES).min(len).saturating_sub(end);
+    if rest > 0 {
+        parts.push(IoSlice::new(&ZEROS[..rest as usize]));
+    }
+    parts
 }
 
 /// Makes the files that the writer goes on in and clears those it no longer needs. Any number of clones, in any threads.

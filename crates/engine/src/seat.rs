@@ -23,8 +23,11 @@ use crate::inbox::{Request, Taken};
 use crate::shared::Shared;
 use crate::threads;
 
-/// Small groups are synced by the thread that committed them: two thread switches less for a lone writer.
-const INLINE_SYNC_BYTES: u64 = 64 << 10;
+/// Small groups are synced by the thread that committed them: two thread switches less. What comes meanwhile is written after that
+/// sync, and not beside it.
+const INLINE_SYNC_BYTES: u64 = 256 << 10;
+/// Who waits for a transaction commits it if it is no larger.
+const COMMIT_HERE_BYTES: u64 = 64 << 10;
 
 pub(crate) struct Seat {
     shared: Arc<Shared>,
@@ -51,10 +54,42 @@ enum Place {
 struct Crew {
     /// About as many transactions as were there at once lately.
     most: usize,
+    /// With those that were just answered.
+    again: Patience,
+    /// With a stream.
+    stream: Patience,
+    /// How many transactions were answered in a millisecond lately, and when the last of them.
+    per_ms: f64,
+    answered_at: Option<Instant>,
+}
+
+/// Whoever does not come is left alone for longer and longer.
+#[derive(Default)]
+struct Patience {
     /// How often in a row they did not come.
     missed: u32,
     /// How many syncs go by before the next try.
     resting: u32,
+}
+
+impl Patience {
+    /// The rest doubles so many times.
+    const MISSED_MAX: u32 = 10;
+
+    fn is_due(&mut self) -> bool {
+        let due = self.resting == 0;
+        self.resting = self.resting.saturating_sub(1);
+        due
+    }
+
+    fn learn(&mut self, came: bool) {
+        if came {
+            self.missed = self.missed.saturating_sub(1);
+        } else {
+            self.resting = 1 << self.missed;
+            self.missed = (self.missed + 1).min(Self::MISSED_MAX);
+        }
+    }
 }
 
 /// A sync that ended.
@@ -71,6 +106,7 @@ struct Wanted {
     until: Instant,
     /// Who has not come for so long does not.
     quiet: Duration,
+    streamed: bool,
 }
 
 impl Crew {
@@ -83,13 +119,30 @@ impl Crew {
     const QUIET_MIN: Duration = Duration::from_millis(1);
     /// So much is written at most before the next sync: the rest is better written beside it.
     const WRITTEN_MAX: u64 = 4 << 20;
-    /// The rest doubles so many times.
-    const MISSED_MAX: u32 = 8;
+    /// Of a stream half of what comes in so long goes with one sync.
+    const PACE: Duration = Duration::from_millis(4);
+    /// Fewer than so many in that time are no stream.
+    const STREAM_MIN: usize = 4;
+    /// Where a third of those that are there are so many, they share syncs without that.
+    const STREAM_SHARED: usize = 6;
+    /// In a stream so many come one after the other before it is taken for dry.
+    const STREAM_DRY: f64 = 5.0;
+
+    /// So many were answered by now.
+    fn note(&mut self, answered: usize, now: Instant) {
+        if let Some(before) = self.answered_at.replace(now) {
+            let passed = (now - before).as_secs_f64() * 1e3;
+            // The last tenth of a second, mostly.
+            let part = (passed / 100.0).min(1.0);
+            self.per_ms += part * (answered as f64 / passed.max(0.01) - self.per_ms);
+        }
+    }
 
     /// What to wait for after a sync that `began` and `ended` then. `threads` wait for their commits and do nothing else: all
     /// of them are waited for, during a part of what a sync takes, since one sync for all of them spares as much. Others, as
     /// clients over the network, do not come back at once, and have work done for them meanwhile: a third as many are waited for
-    /// as were there at most lately; now `transactions` were.
+    /// as were there at most lately; now `transactions` were. Where few are there at a time since they are answered at once,
+    /// and many come all the same, half of those are waited for that come in [`Crew::PACE`].
     fn wants(
         &mut self,
         threads: usize,
@@ -100,30 +153,34 @@ impl Crew {
         self.most = transactions.max((self.most * 15 + transactions) / 16);
         let some = self.most / 3;
         let part = ((ended - began) / 2).min(Self::PATIENCE_MAX);
+        let streamed = (self.per_ms * Self::PACE.as_secs_f64() * 1e3) as usize;
+        let is_stream = threads < 2
+            && some < Self::STREAM_SHARED
+            && streamed >= Self::STREAM_MIN
+            && streamed / 2 > some
+            && began + Self::PACE > ended;
+        if is_stream && self.stream.is_due() {
+            let dry = Duration::from_secs_f64(Self::STREAM_DRY / self.per_ms / 1e3);
+            let (until, quiet) = (began + Self::PACE, dry.min(Self::PACE / 2));
+            return Some(Wanted { transactions: streamed / 2, until, quiet, streamed: true });
+        }
         let wanted = match some > threads && began + Self::CADENCE > ended {
             true => {
                 let (until, quiet) = (began + Self::CADENCE, part.max(Self::QUIET_MIN));
-                Wanted { transactions: some, until, quiet }
+                Wanted { transactions: some, until, quiet, streamed: false }
             }
-            false => Wanted { transactions: threads, until: ended + part, quiet: part },
+            false => Wanted { transactions: threads, until: ended + part, quiet: part, streamed: false },
         };
         if wanted.transactions < 2 || wanted.until <= ended {
             return None;
         }
-        if self.resting > 0 {
-            self.resting -= 1;
-            return None;
-        }
-        Some(wanted)
+        self.again.is_due().then_some(wanted)
     }
 
-    /// If they do something else first they are left alone for longer and longer.
-    fn learn(&mut self, came: bool) {
-        if came {
-            self.missed = self.missed.saturating_sub(1);
-        } else {
-            self.resting = 1 << self.missed;
-            self.missed = (self.missed + 1).min(Self::MISSED_MAX);
+    fn learn(&mut self, wanted: &Wanted, came: bool) {
+        match wanted.streamed {
+            true => self.stream.learn(came),
+            false => self.again.learn(came),
         }
     }
 }
@@ -198,6 +255,7 @@ impl Seat {
     fn answer(&self, core: &mut Core, crew: &mut Crew, heart: &Heartbeat, synced: Synced) -> Option<()> {
         let (inbox, ended) = (&self.shared.inbox, Instant::now());
         let (answered, written) = core.answers_due();
+        crew.note(answered, ended);
         let (threads, there) =
             (self.shared.committers.load(Ordering::Relaxed), answered + written + inbox.len());
         self.guarded(core, |core| {
@@ -214,7 +272,7 @@ impl Seat {
             let came = inbox.gather(missing(core), wanted.until, wanted.quiet);
             heart.busy();
             if !came || inbox.len() >= missing(core) {
-                crew.learn(came);
+                crew.learn(&wanted, came);
                 return Some(());
             }
             if bytes >= Crew::WRITTEN_MAX || Instant::now() >= wanted.until {
@@ -241,7 +299,7 @@ impl Seat {
     pub fn commit_here(&self, request: Request) -> Option<Request> {
         let shared = &*self.shared;
         // Who waits comes first.
-        if request.bytes() > INLINE_SYNC_BYTES || !shared.inbox.is_empty() || !threads::is_interactive() {
+        if request.bytes() > COMMIT_HERE_BYTES || !shared.inbox.is_empty() || !threads::is_interactive() {
             return Some(request);
         }
         let Some(mut core) = self.take_if_here() else { return Some(request) };
@@ -370,21 +428,50 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_of_which_few_are_there_at_a_time_shares_syncs() {
+        let (mut crew, start) = (Crew::default(), Instant::now());
+        let stream = |crew: &mut Crew, from: Instant, every: Duration| {
+            (1..=5_000).for_each(|n| crew.note(1, from + every * n));
+            from + every * 5_000
+        };
+        let mut now = stream(&mut crew, start, MS / 5);
+        let wanted = crew.wants(0, 2, now, now + MS / 5).unwrap();
+        assert_eq!((wanted.until - now, wanted.streamed), (4 * MS, true));
+        assert!((8..=10).contains(&wanted.transactions), "{wanted:?}: five come in a millisecond");
+        assert!((900..=1_100).contains(&wanted.quiet.as_micros()), "{wanted:?}: five are missing by then");
+        assert!(crew.wants(0, 12, now, now + MS / 5).unwrap().streamed, "so many are there at once by that");
+        assert_eq!(
+            crew.wants(0, 2, now, now + 4 * MS).map(|wanted| wanted.streamed),
+            Some(false),
+            "a slower disk"
+        );
+        assert_eq!(crew.wants(4, 4, now, now + MS).unwrap().transactions, 4, "threads come back at once");
+        // Those that wait for their answers before they come again do not come, and are waited for as ever.
+        crew.learn(&wanted, false);
+        assert_eq!(crew.wants(0, 12, now, now + MS / 5).map(|wanted| wanted.streamed), Some(false));
+        let mut few = Crew::default();
+        now = stream(&mut few, now, 2 * MS);
+        for _ in 0..3 {
+            assert_eq!(few.wants(0, 1, now, now + MS / 5), None, "too few come");
+        }
+    }
+
+    #[test]
     fn those_that_do_something_else_first_are_waited_for_less_and_less() {
         let (mut crew, now) = (Crew::default(), Instant::now());
         let mut waits = 0;
         for _ in 0..1_000 {
-            if crew.wants(2, 2, now, now + MS).is_some() {
+            if let Some(wanted) = crew.wants(2, 2, now, now + MS) {
                 waits += 1;
-                crew.learn(false);
+                crew.learn(&wanted, false);
             }
         }
         assert!((8..=16).contains(&waits), "{waits} waits for nobody");
-        for _ in 0..8 {
-            while crew.wants(2, 2, now, now + MS).is_none() {}
-            crew.learn(true);
+        for _ in 0..Patience::MISSED_MAX {
+            let wanted = std::iter::repeat_with(|| crew.wants(2, 2, now, now + MS)).flatten().next().unwrap();
+            crew.learn(&wanted, true);
         }
-        crew.learn(false);
-        assert_eq!(crew.resting, 1, "they came as often as they had not");
+        crew.again.learn(false);
+        assert_eq!(crew.again.resting, 1, "they came as often as they had not");
     }
 }

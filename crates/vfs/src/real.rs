@@ -25,7 +25,14 @@ use crate::random::Random;
 const ALLOCATE_STEP_BYTES: usize = 1 << 20;
 
 /// What [`File::allocate`] writes. One for the process: it is never changed, so it stays in the binary's zero pages.
-static ZEROS: [u8; ALLOCATE_STEP_BYTES] = [0; ALLOCATE_STEP_BYTES];
+static ZEROS: Zeros = Zeros([0; ALLOCATE_STEP_BYTES]);
+
+/// Where the medium takes them from by itself they have to begin with a block.
+#[repr(align(4096))]
+struct Zeros([u8; ALLOCATE_STEP_BYTES]);
+
+/// Large enough for every medium's blocks.
+const BLOCK_BYTES: u64 = align_of::<Zeros>() as u64;
 
 /// Of a large file that is removed, so much at a time becomes free. Where the file system tells the medium what is free
 /// (`discard`), that takes a millisecond for each MiB, in which nothing else is written: a sync of the log would wait for all
@@ -261,7 +268,8 @@ impl File for RealFile {
     /// few, long extents.
     ///
     /// Each step is waited for before the next one is written, so the log's own flush, which runs meanwhile, finds
-    /// at most one step queued before it.
+    /// at most one step queued before it. Where it can be the zeros go to the medium from where they are, since
+    /// copying them first takes more CPU than all else here.
     fn allocate(&self, len: u64) -> io::Result<()> {
         let old = self.len()?;
         if old >= len {
@@ -343,14 +351,45 @@ impl RealFile {
                 Err(error) => return Err(error.into()),
             }
         }
+        let mut past = self.past_memory();
         let mut offset = old;
         while offset < len {
-            let n = (len - offset).min(ALLOCATE_STEP_BYTES as u64);
-            self.file.write_all_at(&ZEROS[..n as usize], offset)?;
+            let left = (len - offset).min(ALLOCATE_STEP_BYTES as u64);
+            let whole = left / BLOCK_BYTES * BLOCK_BYTES;
+            if let Some(file) = past.as_ref().filter(|_| offset.is_multiple_of(BLOCK_BYTES) && whole > 0) {
+                match file.write_at(&ZEROS.0[..whole as usize], offset) {
+                    Ok(n) if n > 0 => offset += n as u64,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::StorageFull => return Err(error),
+                    // Other blocks than these are wanted there, or none at all.
+                    _ => past = None,
+                }
+                continue;
+            }
+            // Up to the next block at most, so that the rest can go past.
+            let n = left.min(match past {
+                Some(_) => BLOCK_BYTES - offset % BLOCK_BYTES,
+                None => left,
+            });
+            self.file.write_all_at(&ZEROS.0[..n as usize], offset)?;
             raw::write_back(&self.file, offset..offset + n, true)?;
             offset += n;
         }
         Ok(())
+    }
+
+    /// The file once more, for writes that the medium takes from where they are, past the memory that the kernel keeps of files:
+    /// what nobody reads need not be copied there first. `None` where there is no such way.
+    #[cfg(target_os = "linux")]
+    fn past_memory(&self) -> Option<fs::File> {
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn past_memory(&self) -> Option<fs::File> {
+        None
     }
 }
 

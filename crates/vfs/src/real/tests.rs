@@ -41,6 +41,7 @@ fn allocated_bytes_are_zero_and_those_before_are_kept() {
     let dir = testkit::temp_dir("allocate");
     let (path, file) = file_at(&dir, "a");
     file.write_at(&[IoSlice::new(b"head")], 0).unwrap();
+    // Neither its begin nor its end is that of a block.
     let len = ALLOCATE_STEP_BYTES as u64 * 2 + 4097;
     file.allocate(len).unwrap();
     assert_eq!(file.len().unwrap(), len);
