@@ -214,7 +214,11 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
         shared.counters.archive_files.store(kept as u64, Ordering::Relaxed);
         let in_use = state.files.len();
         let entries: Vec<_> = state.files.drain(..gone - kept).collect();
-        if !entries.is_empty() {
+        if entries.is_empty() {
+            state.trims_idle += 1;
+        }
+        if !entries.is_empty() || state.trims_idle >= TRIMS_IDLE_MAX {
+            state.trims_idle = 0;
             state.files_peak = in_use.max(state.files_peak.saturating_sub(1)).min(1 + SPARES_MAX);
         }
         // A log that is written fast is let go of several files at a time, and will want as many again: a file that is removed
@@ -236,6 +240,8 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
 
 /// At most so many files are kept to be used again, unless the options ask for more.
 const SPARES_MAX: usize = 10;
+/// After so many trims that let go of nothing one less is kept.
+const TRIMS_IDLE_MAX: u32 = 16;
 
 /// Turns leftovers into spares, or removes them if there are enough. Their names need not vanish durably: a file that
 /// comes back after a crash is one that recovery does not need, or has another file's header by then.

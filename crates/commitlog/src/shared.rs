@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub spares_max: usize,
     /// About as many files as were in use at once lately.
     pub files_peak: usize,
+    /// How many trims in a row let go of nothing.
+    pub trims_idle: u32,
     /// What no longer counts, to be made spares or removed when somebody has time.
     pub leftovers: Vec<Leftover>,
     /// Void files that wait for the first new file to be durable before they may become leftovers: until then one of

@@ -123,6 +123,46 @@ fn a_log_that_is_written_fast_makes_no_files_anew_and_one_that_is_not_keeps_few(
     assert_eq!(spares, [10, 9, 8, 7, 6, 5, 4, 3, 2, 2, 2]);
 }
 
+/// Of a block that is written as a whole the kernel need not read what it was: a new file is not in memory.
+#[test]
+fn the_last_block_of_a_frame_is_written_to_its_end_and_no_byte_behind_it() {
+    const BLOCK: usize = 4096;
+    let machine = SimEnv::new(1);
+    let env = machine.env();
+    let mut rng = Rng::new(5);
+    let (mut writer, ..) = open(&env, 1).unwrap();
+    let preallocator = writer.preallocator();
+    let contents = |name: &String| {
+        let file = env.disk.open(&path(name), vfs::Access::Read).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let (mut again, mut longer) = (0, 0);
+    for i in 0..60 {
+        preallocator.prepare().unwrap();
+        let spares: Vec<_> = names(&env, ".spare").iter().map(contents).collect();
+        let (files, before) = (names(&env, ".log"), writer.stats().bytes_written);
+        append(&mut writer, &mut rng, if i % 20 == 10 { 50_000 } else { 3000 }).unwrap();
+        if let Some(new) = names(&env, ".log").iter().find(|name| !files.contains(name)) {
+            let bytes = contents(new);
+            // The header is a block, and the frame the first behind it.
+            let end = BLOCK + (writer.stats().bytes_written - before) as usize;
+            let block_end = end.next_multiple_of(BLOCK);
+            let rest = &bytes[end..block_end.min(bytes.len())];
+            assert!(rest.iter().all(|byte| *byte == 0), "{new}: zeros behind the frame");
+            longer += usize::from(bytes.len() < block_end);
+            let behind = bytes.get(block_end..).unwrap_or_default();
+            let was = spares.iter().any(|spare| spare.get(block_end..) == Some(behind));
+            assert!(behind.is_empty() || was, "{new}: nothing else is touched");
+            again += usize::from(behind.iter().any(|byte| *byte != 0));
+        }
+        let durable = writer.syncer().sync().unwrap();
+        preallocator.trim(durable.next()).unwrap();
+    }
+    assert!(again > 5 && longer > 0, "{again} that held something, {longer} that end within a block");
+}
+
 #[test]
 fn nothing_that_is_not_durable_is_trimmed_nor_the_file_in_use() {
     let machine = SimEnv::new(1);

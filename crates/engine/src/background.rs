@@ -221,13 +221,16 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
     // Under the lock, so that what has ended since is in it: an older one would have the same rows sealed twice.
     root = shared.root.load_full();
     if !background.retries.is_empty() {
-        // A table that was dropped is not tried again.
+        // A table that was dropped is not tried again; removing what was derived of it is.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
-        background.retries.retain(|what, _| match what {
+        let Background { retries, leftovers, .. } = &mut *background;
+        retries.retain(|what, _| match what {
+            What::Derive(table, name) => {
+                exists(table) || leftovers.iter().any(|l| l.table == *table && l.materializer.name() == *name)
+            }
             What::Table(table)
             | What::Forget(table)
             | What::Compact(table)
-            | What::Derive(table, _)
             | What::Expire(table)
             | What::Evict(table)
             | What::Cold(table) => exists(table),
@@ -395,11 +398,20 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
         Task::Leftover(leftover) => {
             let under = Under::way(shared, leftover.what());
             let removed = derive::remove(shared, &leftover);
+            let pair = (leftover.table, leftover.materializer.name());
+            let mut background = shared.background.lock();
             if let Err(error) = &removed {
-                let pair = (leftover.table, leftover.materializer.name());
-                shared.background.lock().left.insert(pair, error.clone());
+                // Once: it is tried again and again.
+                if background.left.insert(pair, error.clone()).is_none() {
+                    let (table, of) = (leftover.table, pair.1);
+                    tracing::warn!(%table, materializer = of, %error, "what was derived of a table that is not followed any more is still there");
+                }
+                background.leftovers.push(leftover);
+            } else {
+                background.left.remove(&pair);
             }
-            under.end(false);
+            drop(background);
+            under.end(removed.is_err());
             removed
         }
         Task::Remove { table, segment, bytes } => {

@@ -305,7 +305,14 @@ pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) 
     // Followed again: its next step cleans up after those before it.
     let followed =
         |l: &Leftover| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
-    background.leftovers.retain(|l| !(gone(l) && followed(l)));
+    let Background { leftovers, left, .. } = &mut *background;
+    leftovers.retain(|l| {
+        let again = gone(l) && followed(l);
+        if again {
+            left.remove(&(l.table, l.materializer.name()));
+        }
+        !again
+    });
     let unused = |l: &Leftover| {
         l.position.as_ref().is_none_or(|position| Arc::strong_count(position) == 1)
             && !l.materializer.is_held(l.table)

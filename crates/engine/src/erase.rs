@@ -187,10 +187,9 @@ impl Erasure {
                     let removing = background.removing.iter().filter(|(table, _)| *table == id);
                     told.segments_held = (held.count() + removing.count()) as u64;
                     told.indexes_left = left_over(shared, background, table, *since);
-                    let left = background.left.iter().find(|((of, _), _)| *of == id);
-                    if let Some((_, error)) = left {
-                        told.ended.get_or_insert(Err(error.clone()));
-                    } else if told.segments_held == 0 && told.indexes_left.is_empty() {
+                    told.error =
+                        background.left.iter().find(|((of, _), _)| *of == id).map(|(_, e)| e.clone());
+                    if told.segments_held == 0 && told.indexes_left.is_empty() {
                         told.ended.get_or_insert(Ok(()));
                     }
                     return None;
@@ -263,8 +262,9 @@ impl Engine {
         });
         // What failed before is tried at once, and what it failed for may be cured.
         erasure.state.lock().told.error = None;
-        for what in [What::Table(table), What::Forget(table), What::Compact(table)] {
-            if let Some(retry) = background.retries.get_mut(&what) {
+        for (what, retry) in &mut background.retries {
+            if matches!(what, What::Table(of) | What::Forget(of) | What::Compact(of) | What::Derive(of, _) if *of == table)
+            {
                 retry.due = Duration::ZERO;
             }
         }

@@ -23,11 +23,8 @@ use crate::inbox::{Request, Taken};
 use crate::shared::Shared;
 use crate::threads;
 
-/// Small groups are synced by the thread that committed them: two thread switches less. What comes meanwhile is written after that
-/// sync, and not beside it.
-const INLINE_SYNC_BYTES: u64 = 256 << 10;
-/// Who waits for a transaction commits it if it is no larger.
-const COMMIT_HERE_BYTES: u64 = 64 << 10;
+/// Small groups are synced by the thread that committed them: two thread switches less for a lone writer.
+const INLINE_SYNC_BYTES: u64 = 64 << 10;
 
 pub(crate) struct Seat {
     shared: Arc<Shared>,
@@ -58,6 +55,8 @@ struct Crew {
     again: Patience,
     /// With a stream.
     stream: Patience,
+    /// So many are there only because they were waited for as a stream.
+    gathered: usize,
     /// How many transactions were answered in a millisecond lately, and when the last of them.
     per_ms: f64,
     answered_at: Option<Instant>,
@@ -73,21 +72,19 @@ struct Patience {
 }
 
 impl Patience {
-    /// The rest doubles so many times.
-    const MISSED_MAX: u32 = 10;
-
     fn is_due(&mut self) -> bool {
         let due = self.resting == 0;
         self.resting = self.resting.saturating_sub(1);
         due
     }
 
-    fn learn(&mut self, came: bool) {
+    /// The rest doubles at most `doublings` times.
+    fn learn(&mut self, came: bool, doublings: u32) {
         if came {
             self.missed = self.missed.saturating_sub(1);
         } else {
             self.resting = 1 << self.missed;
-            self.missed = (self.missed + 1).min(Self::MISSED_MAX);
+            self.missed = (self.missed + 1).min(doublings);
         }
     }
 }
@@ -119,10 +116,13 @@ impl Crew {
     const QUIET_MIN: Duration = Duration::from_millis(1);
     /// So much is written at most before the next sync: the rest is better written beside it.
     const WRITTEN_MAX: u64 = 4 << 20;
+    /// How long those rest at most who did not come: 256 syncs, or, where all that are there had to wait, 1,024.
+    const DOUBLINGS: u32 = 8;
+    const DOUBLINGS_STREAMED: u32 = 10;
     /// Of a stream half of what comes in so long goes with one sync.
     const PACE: Duration = Duration::from_millis(4);
-    /// Fewer than so many in that time are no stream.
-    const STREAM_MIN: usize = 4;
+    /// Fewer than so many in that time are answered one by one: there are not enough of them for that to matter.
+    const STREAM_MIN: usize = 10;
     /// Where a third of those that are there are so many, they share syncs without that.
     const STREAM_SHARED: usize = 6;
     /// In a stream so many come one after the other before it is taken for dry.
@@ -143,6 +143,8 @@ impl Crew {
     /// clients over the network, do not come back at once, and have work done for them meanwhile: a third as many are waited for
     /// as were there at most lately; now `transactions` were. Where few are there at a time since they are answered at once,
     /// and many come all the same, half of those are waited for that come in [`Crew::PACE`].
+    ///
+    /// Clients that wait for their answers and come again within two milliseconds are too few for that, and learnt of.
     fn wants(
         &mut self,
         threads: usize,
@@ -150,19 +152,25 @@ impl Crew {
         began: Instant,
         ended: Instant,
     ) -> Option<Wanted> {
-        self.most = transactions.max((self.most * 15 + transactions) / 16);
+        let by_themselves = transactions.saturating_sub(std::mem::take(&mut self.gathered));
+        self.most = by_themselves.max((self.most * 15 + by_themselves) / 16);
         let some = self.most / 3;
         let part = ((ended - began) / 2).min(Self::PATIENCE_MAX);
         let streamed = (self.per_ms * Self::PACE.as_secs_f64() * 1e3) as usize;
-        let is_stream = threads < 2
+        let is_stream = threads == 0
             && some < Self::STREAM_SHARED
             && streamed >= Self::STREAM_MIN
             && streamed / 2 > some
             && began + Self::PACE > ended;
         if is_stream && self.stream.is_due() {
             let dry = Duration::from_secs_f64(Self::STREAM_DRY / self.per_ms / 1e3);
-            let (until, quiet) = (began + Self::PACE, dry.min(Self::PACE / 2));
-            return Some(Wanted { transactions: streamed / 2, until, quiet, streamed: true });
+            self.gathered = streamed / 2;
+            return Some(Wanted {
+                transactions: self.gathered,
+                until: began + Self::PACE,
+                quiet: dry,
+                streamed: true,
+            });
         }
         let wanted = match some > threads && began + Self::CADENCE > ended {
             true => {
@@ -179,8 +187,8 @@ impl Crew {
 
     fn learn(&mut self, wanted: &Wanted, came: bool) {
         match wanted.streamed {
-            true => self.stream.learn(came),
-            false => self.again.learn(came),
+            true => self.stream.learn(came, Self::DOUBLINGS_STREAMED),
+            false => self.again.learn(came, Self::DOUBLINGS),
         }
     }
 }
@@ -299,7 +307,7 @@ impl Seat {
     pub fn commit_here(&self, request: Request) -> Option<Request> {
         let shared = &*self.shared;
         // Who waits comes first.
-        if request.bytes() > COMMIT_HERE_BYTES || !shared.inbox.is_empty() || !threads::is_interactive() {
+        if request.bytes() > INLINE_SYNC_BYTES || !shared.inbox.is_empty() || !threads::is_interactive() {
             return Some(request);
         }
         let Some(mut core) = self.take_if_here() else { return Some(request) };
@@ -407,6 +415,15 @@ mod tests {
         for (threads, transactions) in [(0, 0), (0, 1), (1, 1), (0, 5), (1, 2)] {
             assert_eq!(crew.wants(threads, transactions, now, now + MS), None);
         }
+        let mut beside = Crew::default();
+        let now = stream(&mut beside, now, MS / 5);
+        assert_eq!(beside.wants(1, 2, now, now + MS), None, "a thread, beside a stream");
+    }
+
+    /// A thousand milliseconds and more of one answer after the other.
+    fn stream(crew: &mut Crew, from: Instant, every: Duration) -> Instant {
+        (1..=5_000).for_each(|n| crew.note(1, from + every * n));
+        from + every * 5_000
     }
 
     #[test]
@@ -430,30 +447,40 @@ mod tests {
     #[test]
     fn a_stream_of_which_few_are_there_at_a_time_shares_syncs() {
         let (mut crew, start) = (Crew::default(), Instant::now());
-        let stream = |crew: &mut Crew, from: Instant, every: Duration| {
-            (1..=5_000).for_each(|n| crew.note(1, from + every * n));
-            from + every * 5_000
-        };
         let mut now = stream(&mut crew, start, MS / 5);
         let wanted = crew.wants(0, 2, now, now + MS / 5).unwrap();
         assert_eq!((wanted.until - now, wanted.streamed), (4 * MS, true));
         assert!((8..=10).contains(&wanted.transactions), "{wanted:?}: five come in a millisecond");
         assert!((900..=1_100).contains(&wanted.quiet.as_micros()), "{wanted:?}: five are missing by then");
-        assert!(crew.wants(0, 12, now, now + MS / 5).unwrap().streamed, "so many are there at once by that");
-        assert_eq!(
-            crew.wants(0, 2, now, now + 4 * MS).map(|wanted| wanted.streamed),
-            Some(false),
-            "a slower disk"
-        );
+        for _ in 0..50 {
+            assert!(
+                crew.wants(0, 12, now, now + MS / 5).unwrap().streamed,
+                "they are there as they are waited for"
+            );
+        }
+        assert_eq!(crew.wants(0, 2, now, now + 4 * MS), None, "a slower disk");
         assert_eq!(crew.wants(4, 4, now, now + MS).unwrap().transactions, 4, "threads come back at once");
-        // Those that wait for their answers before they come again do not come, and are waited for as ever.
+        // Those that wait for their answers before they come again do not come.
         crew.learn(&wanted, false);
-        assert_eq!(crew.wants(0, 12, now, now + MS / 5).map(|wanted| wanted.streamed), Some(false));
+        assert_eq!(crew.wants(0, 2, now, now + MS / 5), None);
+        // Many at once share syncs without.
+        assert!(crew.wants(0, 2, now, now + MS / 5).unwrap().streamed);
+        assert_eq!(crew.wants(0, 60, now, now + MS / 5).map(|wanted| wanted.streamed), Some(false));
         let mut few = Crew::default();
-        now = stream(&mut few, now, 2 * MS);
+        now = stream(&mut few, now, MS / 2);
         for _ in 0..3 {
             assert_eq!(few.wants(0, 1, now, now + MS / 5), None, "too few come");
         }
+    }
+
+    #[test]
+    fn what_was_answered_before_a_rest_is_no_stream() {
+        let mut crew = Crew::default();
+        let now = stream(&mut crew, Instant::now(), MS / 5);
+        crew.note(1, now + 1_000 * MS);
+        assert!(crew.per_ms < 0.01, "{}", crew.per_ms);
+        crew.note(50, now + 1_001 * MS);
+        assert!(crew.per_ms < 1.0, "{}: fifty at once", crew.per_ms);
     }
 
     #[test]
@@ -467,11 +494,13 @@ mod tests {
             }
         }
         assert!((8..=16).contains(&waits), "{waits} waits for nobody");
-        for _ in 0..Patience::MISSED_MAX {
-            let wanted = std::iter::repeat_with(|| crew.wants(2, 2, now, now + MS)).flatten().next().unwrap();
+        for _ in 0..Crew::DOUBLINGS {
+            let mut tries = (0..1_000).filter_map(|_| crew.wants(2, 2, now, now + MS));
+            let wanted = tries.next().unwrap();
+            drop(tries);
             crew.learn(&wanted, true);
         }
-        crew.again.learn(false);
+        crew.again.learn(false, Crew::DOUBLINGS);
         assert_eq!(crew.again.resting, 1, "they came as often as they had not");
     }
 }

@@ -143,7 +143,7 @@ pub(crate) struct Background {
     pub incompressible: BTreeSet<SegmentId>,
     /// What materializers keep of tables that are gone.
     pub leftovers: Vec<Leftover>,
-    /// Why some of that could not be removed. It lies there until the database is opened again.
+    /// Why some of that could not be removed yet.
     pub left: BTreeMap<(TableId, &'static str), Error>,
     /// The root that was looked at last for work of materializers.
     pub derive_looked: Lsn,

@@ -31,7 +31,7 @@ static ZEROS: Zeros = Zeros([0; ALLOCATE_STEP_BYTES]);
 #[repr(align(4096))]
 struct Zeros([u8; ALLOCATE_STEP_BYTES]);
 
-/// Large enough for every medium's blocks.
+/// A multiple of most media's blocks.
 const BLOCK_BYTES: u64 = align_of::<Zeros>() as u64;
 
 /// Of a large file that is removed, so much at a time becomes free. Where the file system tells the medium what is free
@@ -357,10 +357,15 @@ impl RealFile {
             let left = (len - offset).min(ALLOCATE_STEP_BYTES as u64);
             let whole = left / BLOCK_BYTES * BLOCK_BYTES;
             if let Some(file) = past.as_ref().filter(|_| offset.is_multiple_of(BLOCK_BYTES) && whole > 0) {
+                use io::ErrorKind::{Interrupted, InvalidInput, Unsupported};
                 match file.write_at(&ZEROS.0[..whole as usize], offset) {
-                    Ok(n) if n > 0 => offset += n as u64,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == io::ErrorKind::StorageFull => return Err(error),
+                    Ok(n) if n > 0 => {
+                        // Some file systems take it into memory all the same.
+                        raw::write_back(&self.file, offset..offset + n as u64, true)?;
+                        offset += n as u64;
+                    }
+                    Err(error) if error.kind() == Interrupted => {}
+                    Err(error) if !matches!(error.kind(), InvalidInput | Unsupported) => return Err(error),
                     // Other blocks than these are wanted there, or none at all.
                     _ => past = None,
                 }
@@ -379,10 +384,15 @@ impl RealFile {
     }
 
     /// The file once more, for writes that the medium takes from where they are, past the memory that the kernel keeps of files:
-    /// what nobody reads need not be copied there first. `None` where there is no such way.
+    /// what nobody reads need not be copied there first. `None` where there is no such way, and on file systems with larger blocks:
+    /// these had to be read when a part of one is written.
     #[cfg(target_os = "linux")]
     fn past_memory(&self) -> Option<fs::File> {
         use std::os::fd::AsRawFd;
+        use std::os::unix::fs::MetadataExt;
+        if self.file.metadata().ok()?.blksize() > BLOCK_BYTES {
+            return None;
+        }
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
     }

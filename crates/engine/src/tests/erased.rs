@@ -287,3 +287,54 @@ fn what_was_derived_once_is_waited_for_until_its_files_are_removed() {
     assert!(state.ended.is_some_and(|outcome| outcome.is_ok()) && state.indexes_left.is_empty());
     assert_eq!(files(), 0);
 }
+
+/// What could not be removed lay there until the database was opened again, and nobody was told; erasures of its table failed as long.
+#[test]
+fn what_was_derived_and_cannot_be_removed_is_tried_again() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(7);
+    let engine = open(&machine);
+    let listing = std::sync::Arc::new(super::derived::Listing::default());
+    engine.register(listing.clone()).unwrap();
+    let lsn = busy(&engine);
+    machine.clock.advance(Duration::from_secs(1));
+    settle(&engine);
+    let table = engine.root().table("main.t").unwrap().def().id;
+    let dir = format!("/db/derived/listing/{table}");
+    let files = || machine.disk.files().into_iter().filter(|path| path.starts_with(&dir)).count();
+    assert!(files() > 0);
+    let stays = |times| listing.stays.store(times, std::sync::atomic::Ordering::Relaxed);
+    stays(u64::MAX);
+    let rename = types::Change::RenameTable { to: "other".into() };
+    commit(&engine, Op::AlterTable { table: "t".into(), changes: vec![rename] });
+    let index =
+        types::NewIndex { kind: "column".into(), columns: vec!["v".into()], ..types::NewIndex::default() };
+    commit(&engine, Op::AlterIndexes { table: "other".into(), drop: Vec::new(), add: vec![index] });
+    let erasure = engine.erase(table, lsn).unwrap();
+    let work = |times| {
+        for _ in 0..times {
+            settle(&engine);
+            machine.clock.advance(Duration::from_secs(60));
+        }
+        erasure.state()
+    };
+    let state = work(5);
+    assert!(state.ended.is_none() && files() > 0, "{state:?}");
+    assert_eq!((state.indexes_left, state.error.unwrap().kind()), (vec!["listing"], Kind::Io));
+    stays(1);
+    let state = work(5);
+    assert!(state.ended.is_some_and(|outcome| outcome.is_ok()) && state.error.is_none());
+    assert_eq!(files(), 0);
+
+    // The same of a table that is dropped: nobody waits for it.
+    let rename = types::Change::RenameTable { to: "t".into() };
+    commit(&engine, Op::AlterTable { table: "other".into(), changes: vec![rename] });
+    work(2);
+    assert!(files() > 0, "followed again");
+    stays(2);
+    commit(&engine, Op::DropTable { table: "t".into(), if_exists: false });
+    settle(&engine);
+    assert!(files() > 0);
+    work(4);
+    assert_eq!(files(), 0);
+}
