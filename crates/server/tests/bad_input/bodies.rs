@@ -15,11 +15,11 @@ pub const CSV: &str = "text/csv";
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
 pub const PROTOBUF: &str = "application/x-protobuf";
 
-/// Every table with its rows and the version of its columns.
+/// The tables of clients, with their rows and versions of their schemas. Those of the server itself grow by the clock.
 pub fn state(running: &Running) -> Vec<(String, u64, u32)> {
     let root = running.engine.root();
     let table = |t: &Arc<table::Snapshot>| (t.def().name.clone(), t.rows(), t.def().schema.version.0);
-    root.tables().map(table).collect()
+    root.tables().map(table).filter(|(name, ..)| name.starts_with("main.")).collect()
 }
 
 pub fn rows(running: &Running, table: &str) -> u64 {
