@@ -654,6 +654,18 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.equal(await page.locator('#chart .curve').count(), 3);
   });
 
+  test('an example that comes while somebody is about to write gives way', async () => {
+    let release;
+    const focused = new Promise((resolve) => { release = resolve; });
+    await open({ prepare: (page) => page.route('**/v1/tables', async (route) => { await focused; await route.continue(); }) });
+    await page.focus('#sql');
+    assert.equal(await page.inputValue('#sql'), '');
+    release();
+    await page.waitForFunction(() => document.querySelector('#sql').value !== '');
+    await page.keyboard.type('SELECT 1 AS one');
+    assert.equal(await page.inputValue('#sql'), 'SELECT 1 AS one');
+  });
+
   test('at 360 pixels nothing makes the page scroll sideways', async () => {
     await open({ width: 360, first: true });
     const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);

@@ -194,7 +194,11 @@ export function makeExamples(tables) {
   }
   if (!examples.length) examples.push({ name: 'The time of the server', sql: 'SELECT now() AS time' });
   fill($('examples'), 'Examples', examples);
-  if (!box.value) box.value = examples[0].sql;
+  if (!box.value) {
+    box.value = examples[0].sql;
+    // Who is about to write does so in its place, not behind it.
+    if (document.activeElement === box) box.select();
+  }
   text($('hint-ask'), examples[0].sql);
 }
 
