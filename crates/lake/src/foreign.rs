@@ -10,6 +10,7 @@
 //! position deletes. So a place in it is a number, and reading goes on from any. Rows that equality deletes take have places
 //! too: which rows those are is found out when their file's turn comes.
 
+mod contents;
 mod defaults;
 mod equality;
 mod files;
@@ -17,10 +18,10 @@ mod find;
 mod json;
 mod keys;
 mod leaves;
+mod parquet_file;
 mod project;
 mod rows;
 mod schema;
-mod tail;
 mod vector;
 
 use std::collections::HashMap;

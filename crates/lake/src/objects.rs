@@ -16,7 +16,7 @@
 mod call;
 mod connect;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vended;
 
 use std::sync::Arc;

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use parquet::arrow::ProjectionMask;
 use serde_json::Value as Json;
 use types::{Error, Kind, Result};
 use vfs::{Mutex, Rank};
 
 use super::files::REWRITE;
 use super::keys::{self, Keys};
+use super::parquet_file::{ParquetFile, damaged};
 use super::project::{self, Source};
 use super::schema::{self, Node};
-use super::{DataFile, Foreign, rows};
+use super::{DataFile, Foreign};
 use crate::spec::{Partition, Spec, Specs, find};
 
 /// What the keys that are in memory take at most.
@@ -194,15 +194,13 @@ fn load(
     keys: &mut Keys,
     room: &mut dyn FnMut(&Keys) -> Result<()>,
 ) -> Result<()> {
-    let builder = rows::builder(table, file)?;
-    project::must_have(table, &group.nodes, builder.schema())?;
-    let (mut sources, roots) = project::sources(table, file, &group.nodes, builder.schema())?;
+    let parquet = ParquetFile::open(&table.place, file)?;
+    project::must_have(table, &group.nodes, parquet.schema())?;
+    let (mut sources, roots) = project::sources(table, file, &group.nodes, parquet.schema())?;
     sources.iter_mut().for_each(|source| source.rank(&roots));
-    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
-    let builder = builder.with_projection(mask).with_batch_size(rows::BATCH_ROWS);
-    let mut reader = rows::caught(|| builder.build().map_err(|e| rows::damaged(&e)))?;
+    let mut batches = parquet.read(&roots, 0)?;
     let (mut seen, mut key) = (0, Vec::new());
-    while let Some(batch) = rows::following(&mut reader)? {
+    while let Some(batch) = batches.next()? {
         let columns = key_columns(&sources, &batch)?;
         for row in 0..batch.num_rows() {
             key.clear();
@@ -214,7 +212,7 @@ fn load(
     }
     match seen == file.rows {
         true => Ok(()),
-        false => Err(rows::damaged(&"it ends too early")),
+        false => Err(damaged(&"it ends too early")),
     }
 }
 

@@ -7,7 +7,8 @@ use roaring::RoaringTreemap;
 use types::{Error, Kind, Result};
 
 use super::equality::Deletes;
-use super::{DataFile, Place, rows, vector};
+use super::parquet_file::caught;
+use super::{DataFile, Place, vector};
 use crate::avro::{self, Datum, Record};
 use crate::delete_file;
 use crate::manifest;
@@ -150,7 +151,7 @@ impl Found {
         for Positions { file, of: only } in &self.positions {
             let in_file = |e: Error| e.with("file", &file.path);
             let bytes = place.read(&file.path)?;
-            for of in rows::caught(|| delete_file::read(bytes)).map_err(in_file)? {
+            for of in caught(|| delete_file::read(bytes)).map_err(in_file)? {
                 if only.as_ref().is_some_and(|only| **only != *of.path) {
                     let what =
                         "a file of deleted positions speaks of another data file than its manifest says";

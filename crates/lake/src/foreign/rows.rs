@@ -1,27 +1,17 @@
 //! The live rows of a table, one batch after the other.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use bytes::Bytes;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-};
-use parquet::file::reader::ChunkReader;
 use roaring::RoaringTreemap;
-use types::{Error, Result};
+use types::Result;
 
 use super::equality::Filter;
-use super::leaves::int96_as_micros;
+use super::parquet_file::{Batches, ParquetFile, damaged};
 use super::project::{self, Source};
-use super::tail::Tail;
 use super::{DataFile, Foreign};
-
-pub(super) const BATCH_ROWS: usize = 8_192;
 
 /// Reads a table's rows from a place on.
 pub struct Rows {
@@ -66,7 +56,7 @@ impl Batch {
 
 /// A data file that is being read.
 struct Open {
-    reader: ParquetRecordBatchReader,
+    batches: Batches,
     /// Where each column comes from.
     sources: Vec<Source>,
     filters: Vec<Filter>,
@@ -139,51 +129,11 @@ fn stored(deleted: &RoaringTreemap, live: u64) -> u64 {
     low
 }
 
-pub(super) fn damaged(why: &dyn std::fmt::Display) -> Error {
-    Error::damaged(format!("a file of rows cannot be read: {why}"))
-}
-
-/// Reads of a file that another program wrote. The Parquet reader asserts some of what damaged files break.
-pub(super) fn caught<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged(&"it is no Parquet in itself")))
-}
-
-/// Some more rows of a file; `None` at the end. After an error nothing more is asked for.
-pub(super) fn following(reader: &mut ParquetRecordBatchReader) -> Result<Option<RecordBatch>> {
-    caught(|| reader.next().transpose().map_err(|e| damaged(&e)))
-}
-
 /// Looks at a data file's footer: whether it is the file that the manifest says, and has what the table's columns need.
 pub(super) fn check(table: &Foreign, file: &DataFile) -> Result<()> {
-    // In an object store the footer alone is asked for; here the file is mapped, and as long as it is.
-    if table.place.store.is_remote() {
-        let tail = Tail::open(&table.place.store, table.place.find(&file.path)?, file.bytes)?;
-        let metadata = metadata(file, &tail)?;
-        return Columns::find(table, file, metadata.schema()).map(drop);
-    }
-    let builder = builder(table, file)?;
-    let columns = Columns::find(table, file, builder.schema())?;
-    columns.reader(builder, 0).map(drop)
-}
-
-fn metadata(file: &DataFile, bytes: &impl ChunkReader) -> Result<ArrowReaderMetadata> {
-    // What Parquet itself says: the Arrow schema that a writer may have put beside it hides the field ids.
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = caught(|| ArrowReaderMetadata::load(bytes, options).map_err(|e| damaged(&e)))?;
-    if metadata.metadata().file_metadata().num_rows() as u64 != file.rows {
-        return Err(Error::damaged("a file has another number of rows than its manifest says"));
-    }
-    int96_as_micros(metadata).map_err(|e| damaged(&e))
-}
-
-/// A file of data or of equality deletes, about to be read.
-pub(super) fn builder(table: &Foreign, file: &DataFile) -> Result<ParquetRecordBatchReaderBuilder<Bytes>> {
-    let bytes = table.place.read(&file.path)?;
-    if bytes.len() as u64 != file.bytes {
-        return Err(Error::damaged("a file is not as long as its manifest says"));
-    }
-    let metadata = metadata(file, &bytes)?;
-    Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, metadata))
+    let parquet = ParquetFile::open(&table.place, file)?;
+    let columns = Columns::find(table, file, parquet.schema())?;
+    parquet.read(&columns.roots, 0).map(drop)
 }
 
 /// What is read of a data file.
@@ -211,29 +161,18 @@ impl Columns {
         sources.iter_mut().chain(of_groups).for_each(|source| source.rank(&roots));
         Ok(Columns { roots, sources, groups })
     }
-
-    fn reader(
-        &self,
-        builder: ParquetRecordBatchReaderBuilder<Bytes>,
-        first: u64,
-    ) -> Result<ParquetRecordBatchReader> {
-        let mask = ProjectionMask::roots(builder.parquet_schema(), self.roots.iter().copied());
-        let offset = usize::try_from(first).unwrap_or(usize::MAX);
-        let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS).with_offset(offset);
-        caught(|| builder.build().map_err(|e| damaged(&e)))
-    }
 }
 
 /// Opens a data file at one of its rows.
 fn open(table: &Foreign, file: &DataFile, first: u64) -> Result<Open> {
-    let builder = builder(table, file)?;
-    let columns = Columns::find(table, file, builder.schema())?;
-    let reader = columns.reader(builder, first)?;
+    let parquet = ParquetFile::open(&table.place, file)?;
+    let columns = Columns::find(table, file, parquet.schema())?;
+    let batches = parquet.read(&columns.roots, first)?;
     let (groups, keys): (Vec<usize>, Vec<Vec<Source>>) = columns.groups.into_iter().unzip();
     let sets = table.equality.keys(table, &groups)?;
     let filter = |(keys, sources)| Filter { sources, keys, sequence: file.sequence };
     Ok(Open {
-        reader,
+        batches,
         sources: columns.sources,
         filters: sets.into_iter().zip(keys).map(filter).collect(),
         position: first,
@@ -245,7 +184,7 @@ fn open(table: &Foreign, file: &DataFile, first: u64) -> Result<Open> {
 impl Open {
     /// Rows, and which of those that no position deletes are deleted all the same.
     fn next(&mut self, schema: &SchemaRef) -> Result<Option<(RecordBatch, Vec<u64>)>> {
-        let Some(mut batch) = following(&mut self.reader)? else {
+        let Some(mut batch) = self.batches.next()? else {
             return match self.position >= self.rows {
                 true => Ok(None),
                 false => Err(damaged(&"it ends too early")),

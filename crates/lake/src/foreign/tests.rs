@@ -3,11 +3,11 @@
 mod equality;
 mod format_3;
 mod made;
+mod remote;
 mod vectors;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -16,8 +16,6 @@ use types::{DataType, Error, Kind, Result, Value};
 
 use super::{At, Foreign, schema};
 use crate::avro::Body;
-use crate::objects::Objects;
-use crate::store::Store;
 use crate::tests::support::{Bench, LAYOUTS};
 use crate::{Lake, Options};
 
@@ -148,52 +146,6 @@ fn what_began_with_newer_columns_than_its_snapshots_goes_on_with_them() {
     assert_eq!((now.schema, later.schema), (77, 77));
     assert_eq!(later.columns, now.columns);
     assert_eq!(later.columns.last().unwrap().name, "renamed");
-}
-
-/// A copy of a table's directory in an object store.
-fn in_objects(bench: &Bench) -> Store {
-    fn copy(from: &Store, dir: &Path, to: &Store, name: &Path) {
-        for entry in from.list(dir).unwrap() {
-            let (from_path, to_path) = (dir.join(&entry.name), name.join(&entry.name));
-            match entry.is_dir {
-                true => copy(from, &from_path, to, &to_path),
-                false => to.replace(&to_path, &from.read(&from_path).unwrap()).unwrap(),
-            }
-        }
-    }
-    let client = Arc::new(object_store::memory::InMemory::new());
-    let objects =
-        Objects::new(client, "table", "memory://table".to_owned(), Duration::from_secs(60), "x").unwrap();
-    let store = Store::new(bench.sim.env(), Some(objects));
-    copy(&bench.store(), &bench.dir(), &store, Path::new(""));
-    store
-}
-
-/// All data files were fetched whole before the first row, and then once more.
-#[test]
-fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
-    let bench = bench(1);
-    let store = in_objects(&bench);
-    let newest = super::newest_metadata(&store, Path::new("")).unwrap();
-    let table = Arc::new(Foreign::open(&store, &newest, None).unwrap());
-    table.check().unwrap();
-    assert_eq!(read(&table, 0).unwrap(), read(&open(&bench).unwrap(), 0).unwrap());
-
-    let name = table.place.find(&table.data[0].path).unwrap();
-    let whole = store.read(&name).unwrap();
-    for (bytes, is_found_out) in [
-        (&whole[..whole.len() - 1], true),
-        (&[&whole[..], b"x"].concat(), true),
-        // Nothing before the footer was asked for.
-        (&[&b"PAR2"[..], &whole[4..]].concat(), false),
-    ] {
-        store.replace(&name, bytes).unwrap();
-        let checked = table.check();
-        assert_eq!(checked.is_err(), is_found_out, "{checked:?}");
-        if let Err(error) = checked {
-            assert!(error.kind() == Kind::Damaged && error.to_string().contains("not as long"), "{error}");
-        }
-    }
 }
 
 /// Format 1 says less, and what it leaves out follows from the rest.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -45,10 +45,26 @@ enum Fault {
 }
 
 #[derive(Debug)]
-struct Faulty {
-    store: InMemory,
+pub(crate) struct Faulty {
+    pub store: InMemory,
     fault: Fault,
     puts: AtomicUsize,
+    /// Whether it answers nobody who reads.
+    pub is_away: AtomicBool,
+    /// What was read, in order.
+    pub reads: Mutex<Vec<Range<u64>>>,
+}
+
+impl Faulty {
+    fn new(fault: Fault) -> Faulty {
+        Faulty {
+            store: InMemory::new(),
+            fault,
+            puts: AtomicUsize::new(0),
+            is_away: AtomicBool::new(false),
+            reads: Mutex::default(),
+        }
+    }
 }
 
 impl fmt::Display for Faulty {
@@ -94,7 +110,12 @@ impl ObjectStore for Faulty {
     }
 
     async fn get_opts(&self, key: &Key, options: GetOptions) -> StoreResult<GetResult> {
-        self.store.get_opts(key, options).await
+        if self.is_away.load(Ordering::Relaxed) {
+            return Err(broken());
+        }
+        let got = self.store.get_opts(key, options).await?;
+        self.reads.lock().unwrap().push(got.range.clone());
+        Ok(got)
     }
 
     async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
@@ -154,9 +175,18 @@ impl MultipartUpload for FaultyUpload {
 
 const CALL_MAX: Duration = Duration::from_millis(200);
 
+/// A store that tells what is read of it and can be away.
+pub(crate) fn told() -> (Objects, Arc<Faulty>) {
+    made(Fault::None, Duration::from_secs(5))
+}
+
 fn objects(fault: Fault) -> (Objects, Arc<Faulty>) {
-    let store = Arc::new(Faulty { store: InMemory::new(), fault, puts: AtomicUsize::new(0) });
-    let objects = Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX, "ours").unwrap();
+    made(fault, CALL_MAX)
+}
+
+fn made(fault: Fault, call_max: Duration) -> (Objects, Arc<Faulty>) {
+    let store = Arc::new(Faulty::new(fault));
+    let objects = Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), call_max, "ours").unwrap();
     (objects, store)
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as Arrow, Field, Int64Type, Schema};
 use parquet::arrow::{ArrowWriter, PARQUET_FIELD_ID_META_KEY};
+use parquet::file::properties::WriterProperties;
 use roaring::RoaringTreemap;
 use serde_json::{Value as Json, json};
 use sim::SimEnv;
@@ -180,22 +181,39 @@ impl Made {
         self.files.last_mut().unwrap()
     }
 
-    fn parquet(&mut self, content: i64, sequence: i64, columns: Vec<(Field, ArrayRef)>) -> &mut File {
+    fn parquet(
+        &mut self,
+        content: i64,
+        sequence: i64,
+        group_rows: Option<usize>,
+        columns: Vec<(Field, ArrayRef)>,
+    ) -> &mut File {
         let (fields, columns): (Vec<Field>, Vec<ArrayRef>) = columns.into_iter().unzip();
         let schema = Arc::new(Schema::new(fields));
         let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
-        let mut writer = ArrowWriter::try_new(Vec::new(), schema, None).unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(group_rows).build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties)).unwrap();
         writer.write(&batch).unwrap();
         let bytes = writer.into_inner().unwrap();
         self.add(content, "PARQUET", sequence, batch.num_rows() as i64, &bytes)
     }
 
     pub fn data(&mut self, sequence: i64, columns: Vec<(Field, ArrayRef)>) -> &mut File {
-        self.parquet(0, sequence, columns)
+        self.parquet(0, sequence, None, columns)
+    }
+
+    /// With so many rows in each row group but the last.
+    pub fn data_in_groups(
+        &mut self,
+        sequence: i64,
+        rows: usize,
+        columns: Vec<(Field, ArrayRef)>,
+    ) -> &mut File {
+        self.parquet(0, sequence, Some(rows), columns)
     }
 
     pub fn equality(&mut self, sequence: i64, ids: &[i32], columns: Vec<(Field, ArrayRef)>) -> &mut File {
-        let file = self.parquet(2, sequence, columns);
+        let file = self.parquet(2, sequence, None, columns);
         file.ids = Some(ids.to_vec());
         file
     }
@@ -207,7 +225,7 @@ impl Made {
             column(2_147_483_546, "file_path", texts(&paths)),
             column(2_147_483_545, "pos", longs(&positions)),
         ];
-        self.parquet(1, sequence, columns)
+        self.parquet(1, sequence, None, columns)
     }
 
     /// Vectors of data files, all in one Puffin file. Those of the manifest follow from it.

@@ -1,0 +1,246 @@
+//! What a Parquet file holds, as Parquet's reader takes it: mapped, or out of an object store. There the footer is asked for
+//! alone; then, row group after row group, the columns that are read and nothing else.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Buf, Bytes};
+use parquet::arrow::ProjectionMask;
+use parquet::errors::{ParquetError, Result as Parquet};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::reader::{ChunkReader, Length};
+use types::{Error, Result};
+use vfs::{Mutex, Rank};
+
+use super::parquet_file::damaged;
+use crate::store::Store;
+
+/// What is asked for at first: most footers are smaller.
+const TAIL_BYTES: u64 = 64 << 10;
+/// What is asked for at a time. An answer that breaks off costs as much once more.
+const REQUEST_BYTES: u64 = 8 << 20;
+/// So much that nobody reads is fetched rather than asked around.
+const GAP_BYTES: u64 = 256 << 10;
+/// Row groups that are held: a batch may have rows of two, and its columns are read one after the other.
+const GROUPS_HELD: usize = 2;
+
+#[derive(Clone)]
+pub(super) enum Contents {
+    Mapped(Bytes),
+    Elsewhere(Arc<Elsewhere>),
+}
+
+pub(super) struct Elsewhere {
+    store: Store,
+    path: PathBuf,
+    len: u64,
+    tail: Piece,
+    /// Of each row group, the stretches that are read, ascending; once it is known which columns are.
+    wanted: OnceLock<Vec<Vec<Range<u64>>>>,
+    held: Mutex<VecDeque<(usize, Vec<Piece>)>>,
+    /// Why the file could not be read, which Parquet's own errors do not keep.
+    failed: OnceLock<Error>,
+}
+
+/// Some of a file's bytes, and where they begin.
+#[derive(Clone)]
+struct Piece {
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Piece {
+    fn from(&self, start: u64) -> Bytes {
+        self.bytes.slice((start - self.start) as usize..)
+    }
+}
+
+impl Contents {
+    /// `len` is what the manifest says.
+    pub fn open(store: &Store, path: PathBuf, len: u64) -> Result<Contents> {
+        let other_len = || Error::damaged("a file is not as long as its manifest says");
+        if !store.is_remote() {
+            let bytes = store.read(&path)?;
+            return match bytes.len() as u64 == len {
+                true => Ok(Contents::Mapped(bytes)),
+                false => Err(other_len()),
+            };
+        }
+        let start = len.saturating_sub(TAIL_BYTES);
+        // One byte more than there should be, so that a longer file is found out.
+        let bytes = store.read_range(&path, start, len - start + 1)?;
+        if bytes.len() as u64 != len - start {
+            return Err(other_len());
+        }
+        Ok(Contents::Elsewhere(Arc::new(Elsewhere {
+            store: store.clone(),
+            path,
+            len,
+            tail: Piece { start, bytes },
+            wanted: OnceLock::new(),
+            held: Mutex::new(Rank::new(76, "lake fetched row groups"), VecDeque::new()),
+            failed: OnceLock::new(),
+        })))
+    }
+
+    /// Says, before the first row is read, which columns will be.
+    pub fn want(&self, metadata: &ParquetMetaData, columns: &ProjectionMask) {
+        if let Contents::Elsewhere(file) = self {
+            let groups = metadata.row_groups().iter().map(|group| {
+                let chunks = group.columns().iter().enumerate();
+                let chunks = chunks.filter(|(leaf, _)| columns.leaf_included(*leaf));
+                let ranges = chunks.map(|(_, chunk)| chunk.byte_range());
+                stretches(ranges.filter_map(|(start, len)| Some(start..start.checked_add(len)?)), file.len)
+            });
+            let _ = file.wanted.set(groups.collect());
+        }
+    }
+
+    /// What an error of Parquet's reader comes from.
+    pub fn cause(&self, error: &dyn std::fmt::Display) -> Error {
+        let failed = match self {
+            Contents::Mapped(_) => None,
+            Contents::Elsewhere(file) => file.failed.get(),
+        };
+        failed.cloned().unwrap_or_else(|| damaged(error))
+    }
+}
+
+/// What to fetch for these ranges, those left out that are not in the file.
+fn stretches(ranges: impl Iterator<Item = Range<u64>>, len: u64) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = ranges.filter(|range| range.end <= len).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(GAP_BYTES) => {
+                last.end = last.end.max(range.end);
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+impl Elsewhere {
+    /// The bytes from a place on: so many at least, and as many as lie beside them.
+    fn from(&self, start: u64, len: u64) -> Result<Bytes> {
+        let end = start.checked_add(len).filter(|end| *end <= self.len);
+        let end = end.ok_or_else(|| Error::damaged("a file ends before what its footer names"))?;
+        if start >= self.tail.start {
+            return Ok(self.tail.from(start));
+        }
+        let holds = |range: &Range<u64>| range.start <= start && end <= range.end;
+        let mut groups = self.wanted.get().into_iter().flatten().enumerate();
+        match groups.find_map(|(group, ranges)| Some((group, ranges.iter().position(holds)?, ranges))) {
+            Some((group, nth, ranges)) => Ok(self.group(group, ranges)?[nth].from(start)),
+            None => self.fetch(start..end),
+        }
+    }
+
+    /// The pieces of a row group, one for each of its stretches.
+    fn group(&self, group: usize, ranges: &[Range<u64>]) -> Result<Vec<Piece>> {
+        if let Some((_, pieces)) = self.held.lock().iter().find(|(held, _)| *held == group) {
+            return Ok(pieces.clone());
+        }
+        // What is not needed any more makes room first.
+        let others = self.held.lock().len().saturating_sub(GROUPS_HELD - 1);
+        self.held.lock().drain(..others);
+        let piece = |range: &Range<u64>| Ok(Piece { start: range.start, bytes: self.fetch(range.clone())? });
+        let pieces: Vec<Piece> = ranges.iter().map(piece).collect::<Result<_>>()?;
+        self.held.lock().push_back((group, pieces.clone()));
+        Ok(pieces)
+    }
+
+    fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        let part = |start: u64| {
+            let len = REQUEST_BYTES.min(range.end - start);
+            let bytes = self.store.read_range(&self.path, start, len)?;
+            match bytes.len() as u64 == len {
+                true => Ok(bytes),
+                false => Err(Error::damaged("a file became shorter")),
+            }
+        };
+        match range.end - range.start {
+            0 => Ok(Bytes::new()),
+            1..=REQUEST_BYTES => part(range.start),
+            len => {
+                let mut all = Vec::with_capacity(len as usize);
+                while (all.len() as u64) < len {
+                    all.extend_from_slice(&part(range.start + all.len() as u64)?);
+                }
+                Ok(all.into())
+            }
+        }
+    }
+
+    fn noted(&self, start: u64, len: u64) -> Parquet<Bytes> {
+        self.from(start, len).map_err(|error| {
+            let _ = self.failed.set(error.clone());
+            ParquetError::External(Box::new(error))
+        })
+    }
+}
+
+impl Length for Contents {
+    fn len(&self) -> u64 {
+        match self {
+            Contents::Mapped(bytes) => bytes.len() as u64,
+            Contents::Elsewhere(file) => file.len,
+        }
+    }
+}
+
+impl ChunkReader for Contents {
+    type T = <Bytes as ChunkReader>::T;
+
+    fn get_read(&self, start: u64) -> Parquet<Self::T> {
+        match self {
+            Contents::Mapped(bytes) => bytes.get_read(start),
+            // A page's header, in a stretch that is wanted and fetched whole.
+            Contents::Elsewhere(file) => Ok(file.noted(start, 1)?.reader()),
+        }
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Parquet<Bytes> {
+        match self {
+            Contents::Mapped(bytes) => bytes.get_bytes(start, length),
+            Contents::Elsewhere(file) => Ok(file.noted(start, length as u64)?.slice(..length)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_lie_near_each_other_are_one_stretch() {
+        let of = |ranges: &[Range<u64>]| stretches(ranges.iter().cloned(), 100 << 20);
+        let far = 90 << 20..91 << 20;
+        assert_eq!(of(&[far.clone(), 4..100, 100..200, 10..50]), [4..200, far.clone()]);
+        assert_eq!(of(&[4..100, 100 + GAP_BYTES..2 << 20]), [4..2 << 20]);
+        assert_eq!(of(&[4..100, 101 + GAP_BYTES..2 << 20]), [4..100, 101 + GAP_BYTES..2 << 20]);
+        assert_eq!(of(&[99 << 20..101 << 20, far.clone()]), [far]);
+    }
+
+    #[test]
+    fn a_large_stretch_comes_in_several_requests() {
+        let _limit = testkit::limit(60);
+        let (objects, told) = crate::objects::tests::told();
+        let store = Store::new(sim::SimEnv::new(1).env(), Some(objects));
+        let whole: Vec<u8> = (0..20_u32 << 20).map(|at| (at / 7) as u8).collect();
+        store.replace(std::path::Path::new("file"), &whole).unwrap();
+        let contents = Contents::open(&store, "file".into(), whole.len() as u64).unwrap();
+        let Contents::Elsewhere(file) = &contents else { panic!("it is elsewhere") };
+        file.wanted.set(vec![vec![5..19 << 20]]).unwrap();
+        told.reads.lock().unwrap().clear();
+        assert!(contents.get_bytes(5, (19 << 20) - 5).unwrap() == whole[5..19 << 20]);
+        assert!(contents.get_bytes(9 << 20, 1 << 20).unwrap() == whole[9 << 20..10 << 20]);
+        let reads = told.reads.lock().unwrap().clone();
+        assert_eq!(reads, [5..(8 << 20) + 5, (8 << 20) + 5..(16 << 20) + 5, (16 << 20) + 5..19 << 20]);
+        assert!(contents.get_bytes(19 << 20, 2 << 20).is_err(), "beyond the end");
+    }
+}

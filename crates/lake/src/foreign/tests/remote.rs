@@ -1,0 +1,157 @@
+//! Tables that lie in an object store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+use sim::SimEnv;
+use types::Kind;
+
+use super::made::{Made, column, n, texts};
+use super::{bench, open, read};
+use crate::foreign::{Foreign, newest_metadata};
+use crate::objects::tests::{Faulty, told};
+use crate::store::Store;
+
+/// A copy of a table's directory in an object store.
+fn in_objects(sim: &SimEnv, from: &Store, dir: &Path) -> (Store, Arc<Faulty>) {
+    fn copy(from: &Store, dir: &Path, to: &Store, name: &Path) {
+        for entry in from.list(dir).unwrap() {
+            let (from_path, to_path) = (dir.join(&entry.name), name.join(&entry.name));
+            match entry.is_dir {
+                true => copy(from, &from_path, to, &to_path),
+                false => to.replace(&to_path, &from.read(&from_path).unwrap()).unwrap(),
+            }
+        }
+    }
+    let (objects, told) = told();
+    let store = Store::new(sim.env(), Some(objects));
+    copy(from, dir, &store, Path::new(""));
+    (store, told)
+}
+
+/// All data files were fetched whole before the first row, and then once more.
+#[test]
+fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
+    let bench = bench(1);
+    let (store, _) = in_objects(&bench.sim, &bench.store(), &bench.dir());
+    let newest = newest_metadata(&store, Path::new("")).unwrap();
+    let table = Arc::new(Foreign::open(&store, &newest, None).unwrap());
+    table.check().unwrap();
+    assert_eq!(read(&table, 0).unwrap(), read(&open(&bench).unwrap(), 0).unwrap());
+
+    let name = table.place.find(&table.data[0].path).unwrap();
+    let whole = store.read(&name).unwrap();
+    for (bytes, is_found_out) in [
+        (&whole[..whole.len() - 1], true),
+        (&[&whole[..], b"x"].concat(), true),
+        // Nothing before the footer was asked for.
+        (&[&b"PAR2"[..], &whole[4..]].concat(), false),
+    ] {
+        store.replace(&name, bytes).unwrap();
+        let checked = table.check();
+        assert_eq!(checked.is_err(), is_found_out, "{checked:?}");
+        if let Err(error) = checked {
+            assert!(error.kind() == Kind::Damaged && error.to_string().contains("not as long"), "{error}");
+        }
+    }
+}
+
+const GROUP_ROWS: usize = 20_000;
+
+/// A table of one file with four row groups: numbers, a column of 1.3 MB a row group that the table has no more, and words.
+fn of_row_groups() -> (Made, Vec<i64>) {
+    let mut made = Made::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
+    let mut state = 7_u64;
+    // What nothing packs, in a column (Knuth's generator).
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state
+    };
+    let numbers: Vec<i64> = (0..GROUP_ROWS * 3 + 5_000).map(|_| (random() >> 1) as i64).collect();
+    let mut text = || Some(format!("{:016x}{:016x}{:016x}{:016x}", random(), random(), random(), random()));
+    let gone: Vec<Option<String>> = numbers.iter().map(|_| text()).collect();
+    let words: Vec<Option<String>> = numbers.iter().map(|n| Some(format!("word {n}"))).collect();
+    let column_of = |id, name, all: &[Option<String>]| {
+        column(id, name, texts(&all.iter().map(Option::as_deref).collect::<Vec<_>>()))
+    };
+    let columns = vec![n(&numbers), column_of(50, "gone", &gone), column_of(4, "word", &words)];
+    made.data_in_groups(1, GROUP_ROWS, columns);
+    (made, numbers)
+}
+
+fn numbers_from(table: &Arc<Foreign>, from: u64) -> types::Result<Vec<i64>> {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
+    let (mut rows, mut all) = (table.read(from), Vec::new());
+    while let Some(batch) = rows.next_batch()? {
+        let numbers = batch.rows.column_by_name("n").unwrap().as_primitive::<Int64Type>();
+        all.extend_from_slice(numbers.values());
+    }
+    Ok(all)
+}
+
+/// Files were fetched whole and held in memory until their last row was read.
+#[test]
+fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
+    let _limit = testkit::limit(120);
+    let (made, numbers) = of_row_groups();
+    made.open().unwrap();
+    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
+    let table = Arc::new(Foreign::open(&store, &PathBuf::from("metadata/v1.metadata.json"), None).unwrap());
+    let of_file = made.files[0].bytes as u64;
+    let gone = 64 * numbers.len() as u64;
+    let reads = || std::mem::take(&mut *told.reads.lock().unwrap());
+
+    reads();
+    table.check().unwrap();
+    let tail = reads();
+    assert!(tail.len() == 1 && tail[0].end == of_file && tail[0].end - tail[0].start <= 64 << 10, "{tail:?}");
+
+    let mut rows = table.read(0);
+    rows.next_batch().unwrap().unwrap();
+    let first = reads();
+    let bytes = |of: &[std::ops::Range<u64>]| of.iter().map(|range| range.end - range.start).sum::<u64>();
+    assert!(bytes(&first[1..]) < (of_file - gone) / 2, "one row group of four: {first:?} of {of_file}");
+    drop(rows);
+
+    assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
+    let mut all = reads();
+    assert!(bytes(&all) < of_file - gone * 9 / 10, "the column that is gone: {all:?} of {of_file}");
+    assert_eq!(
+        all.len(),
+        1 + 4 * 2,
+        "the footer, then of each row group what is before that column and behind: {all:?}"
+    );
+    all.remove(0);
+    all.sort_by_key(|range| range.start);
+    assert!(all.windows(2).all(|two| two[0].end <= two[1].start), "something was fetched twice: {all:?}");
+
+    // From any row on, with nothing of the row groups before it.
+    for from in [1, GROUP_ROWS - 1, GROUP_ROWS, 2 * GROUP_ROWS + 1, numbers.len() - 1, numbers.len()] {
+        let rest = numbers_from(&table, from as u64).unwrap();
+        assert!(rest == numbers[from..], "from {from}");
+        let groups = 4 - from / GROUP_ROWS;
+        let wanted = if from < numbers.len() { 1 + 2 * groups } else { 0 };
+        assert_eq!(reads().len(), wanted, "from {from}");
+    }
+}
+
+/// What a store that is away leaves unread is no damage of the file.
+#[test]
+fn a_store_that_is_away_is_told_as_such() {
+    let _limit = testkit::limit(120);
+    let (made, numbers) = of_row_groups();
+    made.open().unwrap();
+    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
+    let table = Arc::new(Foreign::open(&store, &PathBuf::from("metadata/v1.metadata.json"), None).unwrap());
+    let mut rows = table.read(0);
+    rows.next_batch().unwrap().unwrap();
+    told.is_away.store(true, Ordering::Relaxed);
+    let error = std::iter::from_fn(|| rows.next_batch().transpose()).find_map(Result::err).unwrap();
+    assert_eq!(error.kind(), Kind::Io, "{error}");
+    assert!(error.to_string().contains("500 Internal"), "{error}");
+    told.is_away.store(false, Ordering::Relaxed);
+    assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
+}
