@@ -221,9 +221,9 @@ mod tests {
         let of = |ranges: &[Range<u64>]| stretches(ranges.iter().cloned(), 100 << 20);
         let far = 90 << 20..91 << 20;
         assert_eq!(of(&[far.clone(), 4..100, 100..200, 10..50]), [4..200, far.clone()]);
-        assert_eq!(of(&[4..100, 100 + GAP_BYTES..2 << 20]), [4..2 << 20]);
+        assert_eq!(of(&[4..100, 100 + GAP_BYTES..2 << 20, far.clone()]), [4..2 << 20, far.clone()]);
         assert_eq!(of(&[4..100, 101 + GAP_BYTES..2 << 20]), [4..100, 101 + GAP_BYTES..2 << 20]);
-        assert_eq!(of(&[99 << 20..101 << 20, far.clone()]), [far]);
+        assert_eq!(of(&[4..100, 99 << 20..101 << 20, far.clone()]), [4..100, far]);
     }
 
     #[test]
