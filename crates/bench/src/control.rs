@@ -2,6 +2,10 @@
 //!
 //! It sleeps in steps of one millisecond and records by how much each step was late. A stall that it saw too is the
 //! machine's (a neighbour, the hypervisor, too few cores), one that it did not see is the program's.
+//!
+//! What a step costs it in CPU is always the same few microseconds. Where a step costs a millisecond, the core itself was slow
+//! or stood still under it: a virtual machine whose memory comes late, or whose host has other things to do, and does not
+//! count that as stolen. Waiting for a core is no part of it.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,7 +23,7 @@ const STEP: Duration = Duration::from_millis(1);
 /// A running control thread.
 pub struct Control {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Latency>,
+    thread: JoinHandle<Steps>,
     before: CpuTime,
     since: Instant,
 }
@@ -29,6 +33,9 @@ pub struct Control {
 pub struct Hiccups {
     /// How late 1 ms sleeps ended.
     pub late: Summary,
+    /// The CPU time of each step from one sleep to the next.
+    #[serde(default)]
+    pub work: Summary,
     /// Share of all cores' time that the hypervisor gave to others, 0 to 1.
     pub steal: f64,
     /// Share of all cores' time that any process used, 0 to 1, this benchmark and its server included.
@@ -50,28 +57,44 @@ impl Control {
 
     pub fn stop(self) -> Hiccups {
         self.stop.store(true, Ordering::Relaxed);
-        let late = self.thread.join().expect("the control thread only sleeps");
+        let steps = self.thread.join().expect("the control thread only sleeps");
         let after = CpuTime::read();
         let total = (after.total - self.before.total).max(1) as f64;
         // Too short to have a tick: nothing can be said.
         let share = |ticks: u64| if self.since.elapsed() < STEP * 20 { 0.0 } else { ticks as f64 / total };
         Hiccups {
-            late: late.summary(),
+            late: steps.late.summary(),
+            work: steps.work.summary(),
             steal: share(after.steal - self.before.steal),
             busy: share(after.busy - self.before.busy),
         }
     }
 }
 
-fn sleep_until_told(stop: &AtomicBool) -> Latency {
+#[derive(Default)]
+struct Steps {
+    late: Latency,
+    work: Latency,
+}
+
+fn sleep_until_told(stop: &AtomicBool) -> Steps {
     pace::sleep_precisely();
-    let mut late = Latency::default();
+    let mut steps = Steps::default();
+    let mut worked = own_cpu_time();
     while !stop.load(Ordering::Relaxed) {
         let before = Instant::now();
         std::thread::sleep(STEP);
-        late.record(before.elapsed().saturating_sub(STEP));
+        steps.late.record(before.elapsed().saturating_sub(STEP));
+        let now = own_cpu_time();
+        steps.work.record(now.saturating_sub(worked));
+        worked = now;
     }
-    late
+    steps
+}
+
+fn own_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The machine's CPU time since boot, in ticks.
@@ -123,5 +146,8 @@ mod tests {
         let hiccups = control.stop();
         assert!(hiccups.late.count >= 1, "{hiccups:?}");
         assert!(hiccups.late.longest_ms >= hiccups.late.p50_ms);
+        assert_eq!(hiccups.work.count, hiccups.late.count);
+        // It slept nearly all of the time.
+        assert!(hiccups.work.p50_ms > 0.0 && hiccups.work.p50_ms < 0.5, "{hiccups:?}");
     }
 }

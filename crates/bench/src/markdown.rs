@@ -138,13 +138,14 @@ fn costs(runs: &[Run], out: &mut String) -> std::fmt::Result {
 fn beside(runs: &[Run], out: &mut String) -> std::fmt::Result {
     writeln!(
         out,
-        "Beside: how late a thread was that only slept 1 ms at a time, who else had the cores, one fsync.\n"
+        "Beside: how late a thread was that only slept 1 ms at a time, and the CPU time of each of its steps (where it is not \
+         the same as ever, the core was slow or stood still); who else had the cores; one fsync.\n"
     )?;
     writeln!(
         out,
-        "| run | sleeper p99 ms | p99.9 | longest | stolen % | other programs % | load generator, cores | fsync p50 ms | p99 | on |"
+        "| run | sleeper p99 ms | p99.9 | longest | its CPU p50 ms | longest | stolen % | other programs % | load generator, cores | fsync p50 ms | p99 | on |"
     )?;
-    writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|")?;
+    writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")?;
     for run in runs {
         let late = &run.hiccups.late;
         let fsync = match &run.fsync {
@@ -155,11 +156,13 @@ fn beside(runs: &[Run], out: &mut String) -> std::fmt::Result {
         };
         writeln!(
             out,
-            "| {} | {} | {} | {} | {:.1} | {:.1} | {:.2} | {fsync} |",
+            "| {} | {} | {} | {} | {} | {} | {:.1} | {:.1} | {:.2} | {fsync} |",
             run.name,
             ms(late.p99_ms),
             ms(late.p999_ms),
             ms(late.longest_ms),
+            ms(run.hiccups.work.p50_ms),
+            ms(run.hiccups.work.longest_ms),
             run.hiccups.steal * 100.0,
             run.elsewhere * 100.0,
             run.client.cpu_seconds / run.seconds.max(1e-9),
