@@ -223,10 +223,11 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
     if !background.retries.is_empty() {
         // A table that was dropped is not tried again; removing what was derived of it is.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
-        let Background { retries, leftovers, .. } = &mut *background;
+        let Background { retries, leftovers, deriving, .. } = &mut *background;
         retries.retain(|what, _| match what {
             What::Derive(table, name) => {
-                exists(table) || leftovers.iter().any(|l| l.table == *table && l.materializer.name() == *name)
+                let is_left = |l: &Leftover| l.table == *table && l.materializer.name() == *name;
+                exists(table) || deriving.contains(&(*table, *name)) || leftovers.iter().any(is_left)
             }
             What::Table(table)
             | What::Forget(table)

@@ -29,7 +29,7 @@ use crate::rest::{self, Listed};
 use crate::row_ids;
 use crate::schema::Columns;
 use crate::spec::{Specs, specs_of};
-use crate::state::{Deletes, Garbage, Kept, Lake, Live, metadata_name};
+use crate::state::{Deletes, Garbage, Kept, Lake, Live};
 
 pub(crate) use adopt::adopt;
 pub(crate) use rows::bytes_of;
@@ -94,12 +94,12 @@ fn snapshot_id(base: &Lake) -> i64 {
 /// The metadata to come, without a new snapshot or position.
 fn next_metadata(base: &Lake, columns: &Columns) -> Metadata {
     let mut next = base.metadata.clone();
-    let old = metadata::MetadataLog {
-        timestamp_ms: next.last_updated_ms,
-        metadata_file: format!("{}/metadata/{}", next.location, metadata_name(base.version)),
-    };
     if base.listed.is_none() {
-        next.metadata_log.push(old);
+        next.metadata_log.push(base.logged());
+        // Who took a warehouse over from a database that is gone has its tables for its own.
+        if let Some(owner) = base.store.owner() {
+            next.set_database(owner);
+        }
     }
     if !base.is_of(columns) {
         next.set_schema(&columns.iceberg, columns.last_id);

@@ -30,7 +30,7 @@ pub(crate) fn create(
     }
     let metadata = first_metadata(store, options, location, columns, lsn);
     let specs = Arc::new(specs_of(&metadata)?);
-    let lake = Lake {
+    let mut lake = Lake {
         store: store.clone(),
         dir,
         version: 1,
@@ -53,6 +53,9 @@ pub(crate) fn create(
         offers: shared.offers.clone(),
         listed: None,
     };
+    if let Some(owner) = store.owner() {
+        lake.metadata.set_database(owner);
+    }
     store.publish(&lake.metadata_path(), lake.metadata.to_bytes()?, || Ok(()))?;
     lake.write_hint()?;
     Ok(lake)

@@ -19,9 +19,9 @@ use crate::state::{
 use crate::store::Store;
 
 impl Lake {
-    /// Reads a table's lake from its files; `None` if there is none. What is found is durable, and what no snapshot needs
-    /// is removed. So is a lake that was moved here from elsewhere than `location`: all its paths lead back there. One that is
-    /// `needed`, because it alone has rows, is never removed: that is an error.
+    /// Reads a table's lake from its files; `None` if there is none. What is found is durable; what no snapshot needs is there
+    /// still, for [`Lake::tidy`]. A lake that was moved here from elsewhere than `location` is removed: all its paths lead back
+    /// there. One that is `needed`, because it alone has rows, is never removed: that is an error.
     pub(crate) fn load(
         store: &Store,
         dir: &Path,
@@ -52,8 +52,9 @@ impl Lake {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
-            // Ids are never used again, so that table was dropped before this one was made.
-            Some(id) if id < def.id && !needed => {
+            // A database never uses ids again, so that table was dropped before this one was made. Of another database, which
+            // had this warehouse before, an id says nothing.
+            Some(id) if id < def.id && !needed && is_of(store, &metadata) => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
@@ -66,10 +67,25 @@ impl Lake {
             }
         }
         let position = metadata.position().map_err(in_file)?;
-        let lake = Lake::assemble(store, dir, version, metadata, position, shared, None).map_err(in_file)?;
-        lake.sweep()?;
-        lake.write_hint()?;
-        Ok(Some(lake))
+        Lake::assemble(store, dir, version, metadata, position, shared, None).map_err(in_file).map(Some)
+    }
+
+    /// Removes what a lake that was just loaded has of files that nothing names. [`Kind::Exists`]: it has changed meanwhile, and is
+    /// to be loaded anew.
+    ///
+    /// In an object store the next metadata file may be under way still, by a process that ended or lost patience, and name some
+    /// of these files. So its name is taken before anything is removed: whoever comes later with it finds it taken.
+    pub(crate) fn tidy(&mut self) -> Result<()> {
+        let unnamed = self.unnamed()?;
+        if self.store.is_remote() && unnamed.iter().any(|file| file.is_ours) {
+            self.metadata.metadata_log.push(self.logged());
+            let now_ms = self.store.env.clock.now() / 1000;
+            self.metadata.last_updated_ms = now_ms.max(self.metadata.last_updated_ms);
+            self.version += 1;
+            self.store.publish(&self.metadata_path(), self.metadata.to_bytes()?, || Ok(()))?;
+        }
+        self.remove_unnamed(unnamed)?;
+        self.write_hint()
     }
 
     /// A lake out of metadata and the files that they name.
@@ -229,11 +245,15 @@ impl Lake {
     /// to be called while a commit is under way. Tells how many they are and how large, and what is there of others that
     /// nothing names: they may be about to commit it, or it was in the table once, and nobody can tell after a crash.
     pub(crate) fn sweep(&self) -> Result<Swept> {
+        self.remove_unnamed(self.unnamed()?)
+    }
+
+    fn remove_unnamed(&self, unnamed: Vec<Unnamed>) -> Result<Swept> {
         // What readers hold goes later, and so does what a request of an earlier process may still come to name.
         let mut held = self.cache.1.files();
         held.extend(self.listed.iter().flat_map(|listed| listed.doubtful.iter().cloned()));
         let mut swept = Swept::default();
-        for file in self.unnamed()? {
+        for file in unnamed {
             if held.contains(&file.path) {
                 swept.held += 1;
             } else if !file.is_ours {
@@ -360,11 +380,18 @@ fn is_our_data(name: &str) -> bool {
     name.ends_with(".parquet")
 }
 
-/// The table whose lake a directory holds, as far as its newest metadata says so.
-pub(crate) fn table_id_in(store: &Store, dir: &Path) -> Result<Option<TableId>> {
-    let Some(version) = newest_version(store, dir)? else { return Ok(None) };
+/// Whether a directory holds the lake of a table, as far as its newest metadata says so, and not one of another database.
+pub(crate) fn is_lake_of(store: &Store, dir: &Path, table: TableId) -> Result<bool> {
+    let Some(version) = newest_version(store, dir)? else { return Ok(false) };
     let bytes = store.read(&dir.join("metadata").join(metadata_name(version)))?;
-    Ok(Metadata::parse(&bytes).ok().and_then(|metadata| metadata.table_id()))
+    let Ok(found) = Metadata::parse(&bytes) else { return Ok(false) };
+    let is_anothers = store.owner().zip(found.database()).is_some_and(|(owner, of)| owner != of);
+    Ok(found.table_id() == Some(table) && !is_anothers)
+}
+
+/// Whether this database is known to have written a lake. On a disk it lies in its directory; elsewhere it says so.
+fn is_of(store: &Store, metadata: &Metadata) -> bool {
+    store.owner().is_none_or(|owner| metadata.database() == Some(owner))
 }
 
 /// Removes a table's directory with everything that is ours in it, and what others leave beside that.

@@ -62,6 +62,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// In a table's own directory: where in the warehouse it is, for when the table is gone.
 const WHERE: &str = "where";
 
+/// How often a lake is read whose next commit comes in between.
+const LOAD_TRIES: usize = 3;
+
 const OTHER_STATE: &str =
     "it belongs to another state of this database; move its directory away and the table lands anew";
 
@@ -111,10 +114,22 @@ impl Materializer {
         let (def, store) = (table.def(), self.store(place));
         store.make_sure()?;
         let needed = table.has_evicted();
-        let lake = match &self.options.catalog {
-            None => Lake::load(&store, &self.dir_of(def), def, &self.location_of(def), &self.shared, needed)?,
-            Some(catalog) => rest::load(catalog, &self.options, &store, place, def, &self.shared)?,
+        let Some(catalog) = &self.options.catalog else {
+            let mut tries = 0;
+            loop {
+                let (dir, location) = (self.dir_of(def), self.location_of(def));
+                let mut lake = Lake::load(&store, &dir, def, &location, &self.shared, needed)?;
+                // Nothing of a lake that is another's is touched.
+                self.check_history(table, &lake)?;
+                tries += 1;
+                match lake.as_mut().map_or(Ok(()), Lake::tidy) {
+                    Ok(()) => return Ok(lake),
+                    Err(error) if error.kind() == Kind::Exists && tries < LOAD_TRIES => {}
+                    Err(error) => return Err(error),
+                }
+            }
         };
+        let lake = rest::load(catalog, &self.options, &store, place, def, &self.shared)?;
         self.check_history(table, &lake)?;
         Ok(lake)
     }
@@ -657,7 +672,7 @@ impl table::materializer::Materializer for Materializer {
                         self.options.location,
                         dir.display()
                     );
-                } else if load::table_id_in(&store, &dir)? == Some(id) {
+                } else if load::is_lake_of(&store, &dir, id)? {
                     load::remove_dir(&store, &dir)?;
                 }
             }

@@ -21,6 +21,8 @@ pub const ROW: &str = "polynya.row";
 pub const LSN: &str = "polynya.lsn";
 /// The id of the table that this is the lake of.
 pub const TABLE_ID: &str = "polynya.table-id";
+/// The database that writes a table, where several could.
+const DATABASE: &str = "polynya.database";
 /// The last snapshots that other programs committed, whether they are kept or not.
 const TAKEN: &str = "polynya.taken";
 const TAKEN_MAX: usize = 16;
@@ -351,6 +353,14 @@ impl Metadata {
 
     pub fn table_id(&self) -> Option<TableId> {
         self.properties.get(TABLE_ID)?.parse().ok().map(TableId)
+    }
+
+    pub fn database(&self) -> Option<&str> {
+        self.properties.get(DATABASE).map(String::as_str)
+    }
+
+    pub fn set_database(&mut self, id: &str) {
+        self.properties.insert(DATABASE.into(), id.into());
     }
 }
 

@@ -232,6 +232,11 @@ impl Objects {
         Ok(())
     }
 
+    /// The database that writes here.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
     /// Marks the place as that of this database.
     fn claim(&self) -> Result<()> {
         let mark = format!("{{\"database\":\"{}\"}}\n", self.owner);

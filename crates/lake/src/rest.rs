@@ -51,9 +51,6 @@ use crate::store::Store;
 pub use client::{Catalog, Options};
 pub(crate) use table::{Listed, begin, commit, dropped, is_as_known, load, settle};
 
-/// In a table's properties: the id of the database that writes it.
-pub(crate) const DATABASE: &str = "polynya.database";
-
 impl Catalog {
     /// Opens a table as it is there now, in a warehouse that is `objects`.
     pub fn open(&self, objects: Objects, full_name: &str) -> Result<Reader> {

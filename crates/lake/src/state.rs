@@ -11,7 +11,7 @@ use vfs::{Mutex, Rank};
 use crate::cache::Cache;
 use crate::delete_file;
 use crate::manifest::{DataFile, Entry, ManifestFile};
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, MetadataLog};
 use crate::outside::Offers;
 use crate::rest::Listed;
 use crate::schema::Columns;
@@ -242,6 +242,11 @@ impl Lake {
                 path.display()
             ))),
         }
+    }
+
+    /// What the metadata to come says of those now.
+    pub(crate) fn logged(&self) -> MetadataLog {
+        MetadataLog { timestamp_ms: self.metadata.last_updated_ms, metadata_file: self.metadata_location() }
     }
 
     fn named_garbage(&self) -> Result<Vec<PathBuf>> {

@@ -63,6 +63,11 @@ impl Store {
         self.objects.as_ref().map_or(Ok(()), |objects| objects.make_sure(&self.env))
     }
 
+    /// The database that writes here, where several could.
+    pub fn owner(&self) -> Option<&str> {
+        self.objects.as_ref().map(Objects::owner)
+    }
+
     /// A whole file.
     pub fn read(&self, path: &Path) -> Result<Bytes> {
         match &self.objects {

@@ -108,17 +108,15 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
                 Some("false" | "off") => def.options.lake = Some(false),
                 _ => return Err(wrong("true or false")),
             },
-            "retention" => {
-                let micros = text(value)
-                    .and_then(|text| duration(&text))
-                    .ok_or_else(|| wrong("a time as '7 days'"))?;
-                if def.is_keyed() {
-                    return Err(Error::invalid("rows of a table with a key are not removed by age")
-                        .hint("leave `retention` out, or the key"));
+            // Two words for the same.
+            name @ ("ttl" | "retention") => {
+                let micros = time_to_live(name, value)?;
+                if micros.zip(def.options.ttl).is_some_and(|(this, before)| this != before) {
+                    return Err(Error::invalid("`ttl` and `retention` say the same, and differ")
+                        .hint("write one of the two"));
                 }
-                def.options.retention = Some(micros);
+                def.options.ttl = micros;
             }
-            "ttl" => def.options.ttl = time_to_live(value)?,
             "hot" => {
                 def.set_hot(hot(value)?);
                 def.check_hot()?;
@@ -143,13 +141,13 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
 }
 
 /// What `ttl = …` says: a time as '7 days', or none.
-pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
+pub(crate) fn time_to_live(name: &str, value: &Expr) -> Result<Option<i64>> {
     let text = text(value).unwrap_or_default();
     match duration(&text) {
         Some(micros) => Ok(Some(micros)),
         None if text.eq_ignore_ascii_case("none") => Ok(None),
         None => Err(Error::invalid(format!(
-            "a time as '7 days', or none, is expected for `ttl`, {value} was given"
+            "a time as '7 days', or none, is expected for `{name}`, {value} was given"
         ))),
     }
 }
@@ -365,7 +363,7 @@ mod tests {
         assert_eq!(hot("hot = '24 hours'").hot, Some(types::Hot::Micros(86_400_000_000)));
         assert_eq!(hot("hot = '10 GB'").hot, Some(types::Hot::Bytes(10_000_000_000)));
         assert_eq!(hot("hot = '10 GB'").lake, Some(true), "it has a lake from now on");
-        assert_eq!(with("retention = '2 days'").unwrap().options.retention, Some(172_800_000_000));
+        assert_eq!(with("retention = '2 days'").unwrap().options.ttl, Some(172_800_000_000));
         assert_eq!(with("ttl = '90 minutes'").unwrap().options.ttl, Some(5_400_000_000));
         assert_eq!(with("ttl = none").unwrap().options.ttl, None);
         assert_eq!(with("time = 'AT'").unwrap().time, Some(types::ColumnId(17)));
@@ -376,6 +374,7 @@ mod tests {
         for bad in [
             "lake = 3",
             "retention = 'soon'",
+            "retention = '2 days', ttl = '1 day'",
             "hot = 'warm'",
             "hot = '10'",
             "lake = false, hot = '1 day'",
@@ -389,7 +388,6 @@ mod tests {
         ] {
             assert!(with(bad).is_err(), "{bad}");
         }
-        assert!(def("create table t (x int primary key) with (retention = '1h')").is_err());
         assert!(def("create table t (x int primary key) with (hot = '1h')").is_err());
         assert!(def("create table t (x int unique) with (hot = '1h')").is_err());
     }

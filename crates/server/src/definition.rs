@@ -175,15 +175,6 @@ impl Definition {
             def.add_index(&index.understand()?)?;
         }
         def.options.lake = self.lake;
-        def.options.retention = match self.retention {
-            None | Some(Retention::Kept(_)) => None,
-            Some(Retention::Seconds(seconds)) => Some(
-                seconds
-                    .checked_mul(1_000_000)
-                    .filter(|us| *us > 0)
-                    .ok_or_else(|| Error::invalid(format!("a retention of {seconds} s does not exist")))?,
-            ),
-        };
         def.options.ttl = self.ttl_micros()?;
         if let Some(hot) = self.hot()? {
             def.set_hot(hot);
@@ -202,13 +193,15 @@ impl Definition {
         };
         let expire = match &self.retention {
             Some(Retention::Kept(kept)) => kept.expire,
-            _ => None,
+            Some(Retention::Seconds(seconds)) => Some(*seconds),
+            None => None,
         };
         if let (Some(ttl), Some(expire)) = (self.ttl, expire)
             && ttl != expire
         {
-            return Err(Error::invalid("`ttl` and `retention.expire` say the same, and differ")
-                .hint("write one of the two"));
+            return Err(
+                Error::invalid("`ttl` and `retention` say the same, and differ").hint("write one of the two")
+            );
         }
         self.ttl.or(expire).map(micros).transpose()
     }
@@ -217,14 +210,6 @@ impl Definition {
     pub fn hot(&self) -> Result<Option<Option<Hot>>> {
         let Some(Retention::Kept(Kept { hot: Some(hot), .. })) = &self.retention else { return Ok(None) };
         hot.as_ref().map(HotDefinition::understand).transpose().map(Some)
-    }
-
-    /// The number of seconds that is stored only.
-    pub fn retention_seconds(&self) -> Option<i64> {
-        match self.retention {
-            Some(Retention::Seconds(seconds)) => Some(seconds),
-            _ => None,
-        }
     }
 }
 
@@ -441,7 +426,7 @@ mod tests {
     #[test]
     fn a_definition_is_understood_and_shown_again() {
         let body = br#"{"columns":[{"name":"id","type":"int64"},{"name":"d","type":"decimal(10,2)","default":"1.50"},
-            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":60,"ttl":90,
+            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":90,
             "partition_by":["days(at)","bucket(16, id)"],"sort_by":["d desc nulls last"]}"#;
         let def = Definition::parse(body).unwrap().new_table("main.events").unwrap();
         let shown = describe(&def);
@@ -451,8 +436,12 @@ mod tests {
             shown["columns"][1],
             json!({"id":17,"name":"d","type":"decimal(10,2)","nullable":true,"default":"1.50"})
         );
-        assert_eq!((&shown["time"], &shown["retention"]), (&json!("at"), &json!(60)));
-        assert_eq!(shown["ttl"], json!(90));
+        assert_eq!(shown["time"], json!("at"));
+        // A number alone says when rows go, and is shown as what it is.
+        assert_eq!((shown["ttl"].clone(), shown.get("retention")), (json!(90), None));
+        let differing = br#"{"columns":[{"name":"id","type":"int64"}],"retention":60,"ttl":90}"#;
+        let error = Definition::parse(differing).unwrap().new_table("main.events").unwrap_err();
+        assert!(error.to_string().contains("say the same"), "{error}");
         assert_eq!(shown["partition_by"], json!(["days(at)", "bucket(16, id)"]));
         assert_eq!(shown["sort_by"], json!(["d desc nulls last"]));
     }

@@ -28,6 +28,8 @@ pub struct Listing {
     panics: AtomicU64,
     /// So often nothing can be removed of a table that is gone.
     pub stays: AtomicU64,
+    /// What another thread does while it removes what is of a table that is gone.
+    pub beside: std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Rows that readers may lack; 0: any number.
     lag_rows: u64,
 }
@@ -123,6 +125,9 @@ impl Materializer for Listing {
     fn dropped(&self, place: &Place) -> Result<()> {
         if self.fault == Some(Fault::KeepsWhatWasDropped) {
             return Ok(());
+        }
+        if let Some(beside) = self.beside.get() {
+            beside();
         }
         let failed = |e| Error::io("removing listings", e);
         if self.stays.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {

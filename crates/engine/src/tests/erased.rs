@@ -338,3 +338,29 @@ fn what_was_derived_and_cannot_be_removed_is_tried_again() {
     work(4);
     assert_eq!(files(), 0);
 }
+
+/// A thread that looked for work while another one tried let that one begin with the shortest wait again, once a second for ever.
+#[test]
+fn what_cannot_be_removed_is_tried_less_and_less_often_whoever_looks_for_work_meanwhile() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(7);
+    let engine = std::sync::Arc::new(open(&machine));
+    let listing = std::sync::Arc::new(super::derived::Listing::default());
+    engine.register(listing.clone()).unwrap();
+    busy(&engine);
+    machine.clock.advance(Duration::from_secs(1));
+    settle(&engine);
+    let another = std::sync::Arc::downgrade(&engine);
+    let look = move || {
+        let _ = another.upgrade().map(|engine| engine.step(crate::Step::Background));
+    };
+    assert!(listing.beside.set(Box::new(look)).is_ok());
+    listing.stays.store(1_000, std::sync::atomic::Ordering::Relaxed);
+    commit(&engine, Op::DropTable { table: "t".into(), if_exists: false });
+    for _ in 0..120 {
+        settle(&engine);
+        machine.clock.advance(Duration::from_secs(1));
+    }
+    let tries = 1_000 - listing.stays.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((5..=9).contains(&tries), "{tries}");
+}

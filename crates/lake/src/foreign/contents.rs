@@ -1,7 +1,7 @@
 //! What a Parquet file holds, as Parquet's reader takes it: mapped, or out of an object store. There the footer is asked for
-//! alone; then, row group after row group, the columns that are read and nothing else.
+//! alone; then the columns that are read and nothing else, of one row group or of some small ones at a time.
 
-use std::collections::VecDeque;
+use std::iter;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -19,12 +19,10 @@ use crate::store::Store;
 
 /// What is asked for at first: most footers are smaller.
 const TAIL_BYTES: u64 = 64 << 10;
-/// What is asked for at a time. An answer that breaks off costs as much once more.
+/// What is asked for at a time: an answer that breaks off costs as much once more. Row groups that have less are fetched together.
 const REQUEST_BYTES: u64 = 8 << 20;
 /// So much that nobody reads is fetched rather than asked around.
 const GAP_BYTES: u64 = 256 << 10;
-/// Row groups that are held: a batch may have rows of two, and its columns are read one after the other.
-const GROUPS_HELD: usize = 2;
 
 #[derive(Clone)]
 pub(super) enum Contents {
@@ -37,9 +35,10 @@ pub(super) struct Elsewhere {
     path: PathBuf,
     len: u64,
     tail: Piece,
-    /// Of each row group, the stretches that are read, ascending; once it is known which columns are.
+    /// Of row groups that are read together, the stretches, ascending; once it is known which columns are read.
     wanted: OnceLock<Vec<Vec<Range<u64>>>>,
-    held: Mutex<VecDeque<(usize, Vec<Piece>)>>,
+    /// What of those is in memory, the stretches of the last that was read.
+    held: Mutex<(usize, Vec<Piece>)>,
     /// Why the file could not be read, which Parquet's own errors do not keep.
     failed: OnceLock<Error>,
 }
@@ -80,22 +79,43 @@ impl Contents {
             len,
             tail: Piece { start, bytes },
             wanted: OnceLock::new(),
-            held: Mutex::new(Rank::new(76, "lake fetched row groups"), VecDeque::new()),
+            held: Mutex::new(Rank::new(76, "lake fetched row groups"), (usize::MAX, Vec::new())),
             failed: OnceLock::new(),
         })))
     }
 
-    /// Says, before the first row is read, which columns will be.
-    pub fn want(&self, metadata: &ParquetMetaData, columns: &ProjectionMask) {
-        if let Contents::Elsewhere(file) = self {
-            let groups = metadata.row_groups().iter().map(|group| {
-                let chunks = group.columns().iter().enumerate();
-                let chunks = chunks.filter(|(leaf, _)| columns.leaf_included(*leaf));
-                let ranges = chunks.map(|(_, chunk)| chunk.byte_range());
-                stretches(ranges.filter_map(|(start, len)| Some(start..start.checked_add(len)?)), file.len)
+    /// Is told, before the first row is read, which columns will be. Tells which row groups are to be read by one reader, one
+    /// such after the other: of no others anything is in memory.
+    pub fn want(&self, metadata: &ParquetMetaData, columns: &ProjectionMask) -> Vec<Range<usize>> {
+        let Contents::Elsewhere(file) = self else {
+            return iter::once(0..metadata.num_row_groups()).collect();
+        };
+        let (mut together, mut wanted) = (Vec::<Range<usize>>::new(), Vec::<Vec<Range<u64>>>::new());
+        let mut bytes = u64::MAX;
+        for (nth, group) in metadata.row_groups().iter().enumerate() {
+            let chunks = group.columns().iter().enumerate();
+            let chunks = chunks.filter(|(leaf, _)| columns.leaf_included(*leaf));
+            let ranges = chunks.filter_map(|(_, chunk)| {
+                let (start, len) = chunk.byte_range();
+                Some(start..start.checked_add(len)?)
             });
-            let _ = file.wanted.set(groups.collect());
+            let ranges: Vec<Range<u64>> = ranges.filter(|range| range.end <= file.len).collect();
+            let of_group: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+            bytes = bytes.saturating_add(of_group);
+            match (together.last_mut(), wanted.last_mut()) {
+                (Some(groups), Some(of_groups)) if bytes <= REQUEST_BYTES => {
+                    groups.end = nth + 1;
+                    of_groups.extend(ranges);
+                }
+                _ => {
+                    bytes = of_group;
+                    together.push(nth..nth + 1);
+                    wanted.push(ranges);
+                }
+            }
         }
+        let _ = file.wanted.set(wanted.into_iter().map(stretches).collect());
+        together
     }
 
     /// What an error of Parquet's reader comes from.
@@ -108,9 +128,8 @@ impl Contents {
     }
 }
 
-/// What to fetch for these ranges, those left out that are not in the file.
-fn stretches(ranges: impl Iterator<Item = Range<u64>>, len: u64) -> Vec<Range<u64>> {
-    let mut ranges: Vec<Range<u64>> = ranges.filter(|range| range.end <= len).collect();
+/// What to fetch for these ranges.
+fn stretches(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in ranges {
@@ -133,24 +152,26 @@ impl Elsewhere {
             return Ok(self.tail.from(start));
         }
         let holds = |range: &Range<u64>| range.start <= start && end <= range.end;
-        let mut groups = self.wanted.get().into_iter().flatten().enumerate();
-        match groups.find_map(|(group, ranges)| Some((group, ranges.iter().position(holds)?, ranges))) {
-            Some((group, nth, ranges)) => Ok(self.group(group, ranges)?[nth].from(start)),
+        let mut wanted = self.wanted.get().into_iter().flatten().enumerate();
+        match wanted.find_map(|(at, ranges)| Some((at, ranges.iter().position(holds)?, ranges))) {
+            Some((at, nth, ranges)) => Ok(self.hold(at, ranges)?[nth].from(start)),
             None => self.fetch(start..end),
         }
     }
 
-    /// The pieces of a row group, one for each of its stretches.
-    fn group(&self, group: usize, ranges: &[Range<u64>]) -> Result<Vec<Piece>> {
-        if let Some((_, pieces)) = self.held.lock().iter().find(|(held, _)| *held == group) {
-            return Ok(pieces.clone());
+    /// The pieces of row groups that are read together, one for each of their stretches.
+    fn hold(&self, at: usize, ranges: &[Range<u64>]) -> Result<Vec<Piece>> {
+        {
+            let mut held = self.held.lock();
+            if held.0 == at {
+                return Ok(held.1.clone());
+            }
+            // What was read makes room first.
+            *held = (usize::MAX, Vec::new());
         }
-        // What is not needed any more makes room first.
-        let others = self.held.lock().len().saturating_sub(GROUPS_HELD - 1);
-        self.held.lock().drain(..others);
         let piece = |range: &Range<u64>| Ok(Piece { start: range.start, bytes: self.fetch(range.clone())? });
         let pieces: Vec<Piece> = ranges.iter().map(piece).collect::<Result<_>>()?;
-        self.held.lock().push_back((group, pieces.clone()));
+        *self.held.lock() = (at, pieces.clone());
         Ok(pieces)
     }
 
@@ -218,12 +239,11 @@ mod tests {
 
     #[test]
     fn ranges_that_lie_near_each_other_are_one_stretch() {
-        let of = |ranges: &[Range<u64>]| stretches(ranges.iter().cloned(), 100 << 20);
+        let of = |ranges: &[Range<u64>]| stretches(ranges.to_vec());
         let far = 90 << 20..91 << 20;
         assert_eq!(of(&[far.clone(), 4..100, 100..200, 10..50]), [4..200, far.clone()]);
         assert_eq!(of(&[4..100, 100 + GAP_BYTES..2 << 20, far.clone()]), [4..2 << 20, far.clone()]);
         assert_eq!(of(&[4..100, 101 + GAP_BYTES..2 << 20]), [4..100, 101 + GAP_BYTES..2 << 20]);
-        assert_eq!(of(&[4..100, 99 << 20..101 << 20, far.clone()]), [4..100, far]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A Parquet file of data or of deletes that another program wrote, batch by batch.
 
 use std::fmt::Display;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow::array::RecordBatch;
@@ -35,7 +36,12 @@ pub(super) struct ParquetFile {
 /// Rows of a file, one batch after the other.
 pub(super) struct Batches {
     contents: Contents,
-    reader: ParquetRecordBatchReader,
+    metadata: ArrowReaderMetadata,
+    columns: ProjectionMask,
+    /// Row groups that follow, those in one range to be read together.
+    following: std::vec::IntoIter<Range<usize>>,
+    /// `None`: the next ones' turn has come.
+    reader: Option<ParquetRecordBatchReader>,
 }
 
 impl ParquetFile {
@@ -60,33 +66,53 @@ impl ParquetFile {
     /// The rows from one of them on, of these of the schema's columns. Nothing is fetched before the first batch is.
     pub fn read(self, roots: &[usize], first: u64) -> Result<Batches> {
         let ParquetFile { contents, metadata } = self;
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), roots.iter().copied());
-        let reader = caught(|| {
-            contents.want(metadata.metadata(), &mask);
-            // Row groups before it are not even looked at.
-            let (mut group, mut offset) = (0, usize::try_from(first).unwrap_or(usize::MAX));
-            let groups = metadata.metadata().row_groups();
-            while let Some(rows) = groups.get(group).map(|of| of.num_rows() as usize)
-                && rows <= offset
-            {
-                (group, offset) = (group + 1, offset - rows);
+        let columns = ProjectionMask::roots(metadata.parquet_schema(), roots.iter().copied());
+        let mut groups = caught(|| Ok(contents.want(metadata.metadata(), &columns)))?;
+        // Row groups before that row are not even looked at.
+        let mut offset = usize::try_from(first).unwrap_or(usize::MAX);
+        let mut before = 0;
+        for group in metadata.metadata().row_groups() {
+            let rows = usize::try_from(group.num_rows()).unwrap_or(usize::MAX);
+            if rows > offset {
+                break;
             }
-            let following = (group..groups.len()).collect();
-            ParquetRecordBatchReaderBuilder::new_with_metadata(contents.clone(), metadata)
-                .with_row_groups(following)
-                .with_projection(mask)
-                .with_batch_size(BATCH_ROWS)
-                .with_offset(offset)
-                .build()
-                .map_err(|e| contents.cause(&e))
-        })?;
-        Ok(Batches { contents, reader })
+            (before, offset) = (before + 1, offset - rows);
+        }
+        groups.retain_mut(|range| {
+            range.start = range.start.max(before);
+            range.start < range.end
+        });
+        let mut batches =
+            Batches { contents, metadata, columns, following: groups.into_iter(), reader: None };
+        batches.go_on(offset)?;
+        Ok(batches)
     }
 }
 
 impl Batches {
     /// Some more rows; `None` at the end. After an error nothing more is asked for.
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
-        caught(|| self.reader.next().transpose().map_err(|e| self.contents.cause(&e)))
+        while let Some(reader) = &mut self.reader {
+            let batch = caught(|| reader.next().transpose().map_err(|e| self.contents.cause(&e)))?;
+            match batch {
+                Some(batch) => return Ok(Some(batch)),
+                None => self.go_on(0)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Begins with the next row groups, but so many rows.
+    fn go_on(&mut self, offset: usize) -> Result<()> {
+        self.reader = None;
+        let Some(groups) = self.following.next() else { return Ok(()) };
+        let builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(self.contents.clone(), self.metadata.clone())
+                .with_row_groups(groups.collect())
+                .with_projection(self.columns.clone())
+                .with_batch_size(BATCH_ROWS)
+                .with_offset(offset);
+        self.reader = Some(caught(|| builder.build().map_err(|e| self.contents.cause(&e)))?);
+        Ok(())
     }
 }

@@ -10,11 +10,11 @@ use table::materializer::Place;
 use types::{Error, Kind, Lsn, Result, TableDef};
 use vfs::{Mutex, Rank};
 
+use super::canonical;
 use super::changes::{self, Changes};
 use super::client::{Catalog, Loaded, Wants, plain};
 use super::record::Record;
 use super::vended::OfTable;
-use super::{DATABASE, canonical};
 use crate::catalog::{Table, requirement};
 use crate::create;
 use crate::load;
@@ -94,7 +94,7 @@ pub(crate) fn load(
     let Some(loaded) = catalog.table(&def.name, wants(store))? else { return Ok(None) };
     let in_catalog = |e: Error| e.with("catalog", catalog.uri()).with("table", &def.name);
     let metadata = canonical::metadata(&loaded).map_err(in_catalog)?;
-    let is_own = metadata.properties.get(DATABASE).is_some_and(|owner| owner == catalog.owner());
+    let is_own = metadata.database() == Some(catalog.owner());
     match metadata.table_id().filter(|_| is_own) {
         Some(id) if id == def.id => {}
         // Ids are never used again, so that table was dropped before this one was made.
@@ -231,7 +231,7 @@ fn create(
         store.make_dir(base, &dir.join(sub))?;
     }
     let mut wanted = create::first_metadata(store, options, location, columns, lsn);
-    wanted.properties.insert(DATABASE.into(), catalog.owner().into());
+    wanted.set_database(catalog.owner());
     let keep = options.metadata_files_max.max(1).to_string();
     wanted.properties.insert("write.metadata.previous-versions-max".into(), keep);
     catalog.make_namespace(namespace)?;
@@ -467,7 +467,7 @@ pub(crate) fn dropped(catalog: &Catalog, options: &Options, store: &Store, place
     let mut is_removed = false;
     if let Some(loaded) = catalog.table(&record.table, wants(store))? {
         let metadata = canonical::metadata(&loaded)?;
-        let is_own = metadata.properties.get(DATABASE).is_some_and(|owner| owner == catalog.owner());
+        let is_own = metadata.database() == Some(catalog.owner());
         if is_own && metadata.table_id() == id && id.is_some() {
             is_removed = store.lacks_key();
             if is_removed {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,6 +30,9 @@ pub struct Flaky {
     pub store: Arc<InMemory>,
     pub calls: AtomicU64,
     fault: Mutex<Option<Fault>>,
+    /// Whether puts that fail are done later, and those that are to be.
+    is_late: AtomicBool,
+    late: Mutex<Vec<(Key, PutPayload, PutOptions)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +81,17 @@ impl Flaky {
         self.fail(Fault { call: 1, is_done: false, ends: true });
     }
 
+    /// Does now what failed before, as a store does that was slow: the answers are nobody's any more. How many puts it were, and how
+    /// many of them were done.
+    fn catches_up(&self) -> (usize, usize) {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let puts = late.iter().map(|(key, payload, options)| {
+            runtime.block_on(self.store.put_opts(key, payload.clone(), options.clone())).is_ok()
+        });
+        (late.len(), puts.filter(|done| *done).count())
+    }
+
     pub fn works_again(&self) {
         *self.fault.lock().unwrap() = None;
     }
@@ -96,7 +110,16 @@ fn broken() -> StoreError {
 #[async_trait::async_trait]
 impl ObjectStore for Flaky {
     async fn put_opts(&self, key: &Key, payload: PutPayload, options: PutOptions) -> StoreResult<PutResult> {
-        self.around(self.store.put_opts(key, payload, options)).await
+        match self.meets() {
+            Meets::Nothing => self.store.put_opts(key, payload, options).await,
+            Meets::Error => {
+                if self.is_late.load(Ordering::Relaxed) {
+                    self.late.lock().unwrap().push((key.clone(), payload, options));
+                }
+                Err(broken())
+            }
+            Meets::Loss => self.store.put_opts(key, payload, options).await.and(Err(broken())),
+        }
     }
 
     async fn put_multipart_opts(
@@ -221,6 +244,48 @@ fn an_end_at_every_call_leaves_the_lake_at_a_commit() {
     }
 }
 
+/// A store may do what it was asked for when the process that asked has ended and another one has swept what it left: a metadata
+/// file that came then named files that were gone, for good.
+#[test]
+fn a_put_that_is_done_after_its_process_ended_names_nothing_that_is_gone() {
+    let _limit = testkit::limit(600);
+    let layouts: Layouts = &[1, 0];
+    let (mut whole, store) = begin(layouts);
+    store.calls.store(0, Ordering::Relaxed);
+    crashes::run(&mut whole, &mut States::new(), layouts).unwrap();
+    let calls = store.calls.load(Ordering::Relaxed);
+    let (mut came, mut done) = (0, 0);
+    let stride = if testkit::scale() >= 1.0 { 1 } else { 2 };
+    for call in (1..=calls).step_by(stride) {
+        let what = format!("call {call} of {calls}");
+        let (mut bench, store) = begin(layouts);
+        store.is_late.store(true, Ordering::Relaxed);
+        store.fail(Fault { call, is_done: false, ends: true });
+        let mut states = States::new();
+        if crashes::run(&mut bench, &mut states, layouts).is_ok() {
+            continue;
+        }
+        store.works_again();
+        // Tries that followed the first are the first's: the process ended with that.
+        store.late.lock().unwrap().truncate(1);
+        bench.materializer = super::support::materializer(options_in(&store));
+        bench.restart();
+        if bench.position.is_none() {
+            let _ = bench.step(false);
+        }
+        let (late, took) = store.catches_up();
+        (came, done) = (came + late, done + took);
+        crashes::check(&bench.store(), &bench.dir(), &states, &what);
+        crashes::finish(&mut bench, &states, layouts);
+        assert_eq!(
+            read(&bench.store(), &bench.dir()).unwrap(),
+            rows_of(&bench.snapshot()).unwrap(),
+            "{what}"
+        );
+    }
+    assert!(came > 20 && done > 5 && done < came, "{done} of {came}");
+}
+
 /// The same process goes on after each failure, and after answers that were lost.
 #[test]
 fn a_failure_at_every_call_is_survived() {
@@ -289,6 +354,41 @@ fn a_warehouse_is_written_by_one_database() {
     let error = second.try_land().unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
     assert_eq!(bench.land().version, lake.version);
+}
+
+/// Ids of tables count for each database from one on: a table that came first in one that took the warehouse over was taken for the
+/// successor of another one of its name, whose lake went, with rows that were nowhere else.
+#[test]
+fn a_database_that_takes_a_warehouse_over_removes_no_lake_of_the_one_before() {
+    let _limit = testkit::limit(60);
+    let (mut bench, store) = begin(&[0]);
+    bench.keys(0..10);
+    let lake = bench.land();
+    let files = bench.files();
+    let rows = read(&bench.store(), &bench.dir()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(store.store.delete(&Key::from("lake/polynya-warehouse.json"))).unwrap();
+    let options_of = |owner: &str| {
+        let objects =
+            Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), owner).unwrap();
+        let Options { objects, warehouse, location, .. } = Options::remote(objects);
+        Options { objects, warehouse, location, ..small() }
+    };
+    let mut later = super::support::def();
+    later.id = types::TableId(lake.metadata.table_id().unwrap().0 + 1);
+    let mut second = Bench::of(later.clone(), options_of("another"));
+    second.keys(0..3);
+    let error = second.try_land().unwrap_err();
+    assert!(error.kind() == Kind::Damaged && error.to_string().contains("is of table"), "{error}");
+    assert_eq!((bench.files(), read(&bench.store(), &bench.dir()).unwrap()), (files, rows));
+
+    // Its own are known by what they say: what was dropped goes when a table of its name lands.
+    runtime.block_on(store.store.delete(&Key::from("lake/polynya-warehouse.json"))).unwrap();
+    let mut third = Bench::of(later, options_of("database"));
+    third.keys(0..3);
+    third.land();
+    assert_eq!(third.lake().metadata.database(), Some("database"));
+    assert_eq!(read(&third.store(), &third.dir()).unwrap(), rows_of(&third.snapshot()).unwrap());
 }
 
 /// Erasure over a network: a call that fails or whose answer is lost is told to whoever asked, and asked again it is done.

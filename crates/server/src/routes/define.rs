@@ -177,14 +177,12 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
             return Err(differs(what, "make a new table and copy the rows").into());
         }
     }
-    let retention = wanted.retention_seconds();
-    if wanted.time.is_some() || wanted.lake.is_some() || retention.is_some() {
+    if wanted.time.is_some() || wanted.lake.is_some() {
         let shown = definition::describe(def);
         let as_is = wanted.time.as_ref().is_none_or(|time| shown["time"] == json!(time))
-            && wanted.lake.is_none_or(|lake| def.options.lake == Some(lake))
-            && retention.is_none_or(|retention| shown["retention"] == json!(retention));
+            && wanted.lake.is_none_or(|lake| def.options.lake == Some(lake));
         if !as_is {
-            let what = "time, lake and retention are set when a table is made".to_owned();
+            let what = "time and lake are set when a table is made".to_owned();
             let hint = "columns, indexes, ttl, what is hot, partition_by and sort_by may change later";
             return Err(differs(what, hint).into());
         }

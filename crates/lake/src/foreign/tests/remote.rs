@@ -60,7 +60,8 @@ fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
 
 const GROUP_ROWS: usize = 20_000;
 
-/// A table of one file with four row groups: numbers, a column of 1.3 MB a row group that the table has no more, and words.
+/// A table of one file with four row groups: numbers, a column of 1.3 MB a row group that the table has no more, and words,
+/// of which no two whole row groups are fetched together.
 fn of_row_groups() -> (Made, Vec<i64>) {
     let mut made = Made::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
     let mut state = 7_u64;
@@ -70,9 +71,9 @@ fn of_row_groups() -> (Made, Vec<i64>) {
         state
     };
     let numbers: Vec<i64> = (0..GROUP_ROWS * 3 + 5_000).map(|_| (random() >> 1) as i64).collect();
-    let mut text = || Some(format!("{:016x}{:016x}{:016x}{:016x}", random(), random(), random(), random()));
-    let gone: Vec<Option<String>> = numbers.iter().map(|_| text()).collect();
-    let words: Vec<Option<String>> = numbers.iter().map(|n| Some(format!("word {n}"))).collect();
+    let mut text = |parts: usize| Some((0..parts).map(|_| format!("{:016x}", random())).collect::<String>());
+    let gone: Vec<Option<String>> = numbers.iter().map(|_| text(4)).collect();
+    let words: Vec<Option<String>> = numbers.iter().map(|_| text(15)).collect();
     let column_of = |id, name, all: &[Option<String>]| {
         column(id, name, texts(&all.iter().map(Option::as_deref).collect::<Vec<_>>()))
     };
@@ -119,11 +120,8 @@ fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
     assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
     let mut all = reads();
     assert!(bytes(&all) < of_file - gone * 9 / 10, "the column that is gone: {all:?} of {of_file}");
-    assert_eq!(
-        all.len(),
-        1 + 4 * 2,
-        "the footer, then of each row group what is before that column and behind: {all:?}"
-    );
+    // The footer; then of each row group what is before that column and behind it, of the last two together.
+    assert_eq!(all.len(), 1 + 2 + 2 + 3, "{all:?}");
     all.remove(0);
     all.sort_by_key(|range| range.start);
     assert!(all.windows(2).all(|two| two[0].end <= two[1].start), "something was fetched twice: {all:?}");
@@ -132,9 +130,42 @@ fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
     for from in [1, GROUP_ROWS - 1, GROUP_ROWS, 2 * GROUP_ROWS + 1, numbers.len() - 1, numbers.len()] {
         let rest = numbers_from(&table, from as u64).unwrap();
         assert!(rest == numbers[from..], "from {from}");
-        let groups = 4 - from / GROUP_ROWS;
-        let wanted = if from < numbers.len() { 1 + 2 * groups } else { 0 };
+        let wanted = match from / GROUP_ROWS {
+            _ if from == numbers.len() => 0,
+            0 => 1 + 7,
+            1 => 1 + 5,
+            _ => 1 + 3,
+        };
         assert_eq!(reads().len(), wanted, "from {from}");
+    }
+}
+
+/// A batch of rows of many row groups reads one column of all of them, then the next one, and each time the first were fetched
+/// anew.
+#[test]
+fn small_row_groups_are_fetched_together_and_once() {
+    let _limit = testkit::limit(120);
+    let mut made = Made::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
+    let numbers: Vec<i64> = (0..60_000).map(|n| n * 7_919 % 60_013).collect();
+    let words: Vec<Option<String>> = numbers
+        .iter()
+        .map(|n| Some(format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)).repeat(20)))
+        .collect();
+    let of = words.iter().map(Option::as_deref).collect::<Vec<_>>();
+    // What is written beside the first makes the file large.
+    made.data_in_groups(1, 500, vec![n(&numbers), column(4, "word", texts(&of))]);
+    made.open().unwrap();
+    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
+    let table = Arc::new(Foreign::open(&store, &PathBuf::from("metadata/v1.metadata.json"), None).unwrap());
+    told.reads.lock().unwrap().clear();
+    assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
+    let mut reads = std::mem::take(&mut *told.reads.lock().unwrap());
+    let footer = reads.remove(0);
+    let bytes: u64 = reads.iter().map(|range| range.end - range.start).sum();
+    assert!(bytes <= footer.end && bytes > 10 << 20, "{bytes} of {}: {reads:?}", footer.end);
+    assert!((2..=6).contains(&reads.len()), "{reads:?}");
+    for from in [1, 499, 500, 33_333] {
+        assert!(numbers_from(&table, from as u64).unwrap() == numbers[from..], "from {from}");
     }
 }
 

@@ -228,7 +228,7 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
     let status = app.engine.status();
     let mut all = vec![json!({
         "what": "log",
-        "until": "its files are used again for newer commits",
+        "until": "its files, and those that wait to be used again, are overwritten by newer commits",
         "files": status.log.files,
     })];
     if let Some(archive) = &status.archive {
@@ -239,6 +239,14 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
         all.push(of);
     }
     all.push(json!({ "what": "backups", "until": "those that were taken before are removed" }));
+    if watched.lake.is_some()
+        && app.options.lake.as_ref().is_some_and(|lake| lake.options().objects.is_some())
+    {
+        all.push(json!({
+            "what": "older versions of objects and parts of unfinished uploads, where the bucket keeps them",
+            "until": "the bucket's own rules remove them",
+        }));
+    }
     // Rows that did not fit are kept as they were sent.
     let dead = crate::routes::write::dead_letters(&def.name);
     if app.engine.root().table(&dead).is_some() && principal.may_see(&dead) {
