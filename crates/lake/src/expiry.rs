@@ -8,6 +8,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use std::path::PathBuf;
+
 use serde_json::json;
 use types::{Error, Result, name};
 
@@ -21,15 +23,18 @@ pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<
     if !expired.is_empty() {
         forget(lake, expired)?;
     }
-    let log = &mut lake.metadata.metadata_log;
-    if log.len() > options.metadata_files_max {
-        let gone: Vec<_> = log.drain(..log.len() - options.metadata_files_max).collect();
-        for old in gone {
-            lake.garbage.push(lake.local(&old.metadata_file)?);
-        }
+    for path in forget_metadata(lake, options)? {
+        lake.garbage.push(path);
     }
     forget_schemas(lake);
     Ok(())
+}
+
+/// Lets go of the oldest metadata files beyond those that are kept, and tells which they are.
+pub(crate) fn forget_metadata(lake: &mut Lake, options: &Options) -> Result<Vec<PathBuf>> {
+    let log = &mut lake.metadata.metadata_log;
+    let gone: Vec<_> = log.drain(..log.len().saturating_sub(options.metadata_files_max)).collect();
+    gone.iter().map(|old| lake.local(&old.metadata_file)).collect()
 }
 
 /// Whether a snapshot has grown old since the last commit.

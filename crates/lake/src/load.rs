@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 
+use crate::expiry;
 use crate::files;
 use crate::manifest::{self, Content, Status};
 use crate::metadata::{self, Metadata};
+use crate::options::Options;
 use crate::rest::Listed;
 use crate::spec::specs_of;
 use crate::state::{
@@ -48,7 +50,7 @@ impl Lake {
                 ))
                 .hint("start the server with the data directory and the warehouse where they were"));
             }
-            Some(id) if id == def.id => {
+            Some(id) if id == def.id && !is_anothers(store, &metadata) => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
@@ -74,15 +76,24 @@ impl Lake {
     /// to be loaded anew.
     ///
     /// In an object store the next metadata file may be under way still, by a process that ended or lost patience, and name some
-    /// of these files. So its name is taken before anything is removed: whoever comes later with it finds it taken.
-    pub(crate) fn tidy(&mut self) -> Result<()> {
+    /// of these files. So its name is taken before anything is removed: whoever comes later with it finds it taken. Not needed where
+    /// the `newest` version is what this did before: nobody else knew of a later one.
+    pub(crate) fn tidy(&mut self, options: &Options, newest: &mut Option<u64>) -> Result<()> {
         let unnamed = self.unnamed()?;
-        if self.store.is_remote() && unnamed.iter().any(|file| file.is_ours) {
+        let owner = self.store.owner().map(str::to_owned);
+        // What earlier versions of this program wrote does not say whose it is.
+        let is_untold = self.metadata.database() != owner.as_deref();
+        let is_sure = *newest == Some(self.version);
+        if let Some(owner) = owner.filter(|_| !is_sure && (is_untold || unnamed.iter().any(|f| f.is_ours))) {
             self.metadata.metadata_log.push(self.logged());
+            self.metadata.set_database(&owner);
             let now_ms = self.store.env.clock.now() / 1000;
             self.metadata.last_updated_ms = now_ms.max(self.metadata.last_updated_ms);
+            let old = expiry::forget_metadata(self, options)?;
             self.version += 1;
             self.store.publish(&self.metadata_path(), self.metadata.to_bytes()?, || Ok(()))?;
+            *newest = Some(self.version);
+            old.iter().try_for_each(|path| self.store.remove(path))?;
         }
         self.remove_unnamed(unnamed)?;
         self.write_hint()
@@ -385,13 +396,17 @@ pub(crate) fn is_lake_of(store: &Store, dir: &Path, table: TableId) -> Result<bo
     let Some(version) = newest_version(store, dir)? else { return Ok(false) };
     let bytes = store.read(&dir.join("metadata").join(metadata_name(version)))?;
     let Ok(found) = Metadata::parse(&bytes) else { return Ok(false) };
-    let is_anothers = store.owner().zip(found.database()).is_some_and(|(owner, of)| owner != of);
-    Ok(found.table_id() == Some(table) && !is_anothers)
+    Ok(found.table_id() == Some(table) && !is_anothers(store, &found))
 }
 
 /// Whether this database is known to have written a lake. On a disk it lies in its directory; elsewhere it says so.
 fn is_of(store: &Store, metadata: &Metadata) -> bool {
     store.owner().is_none_or(|owner| metadata.database() == Some(owner))
+}
+
+/// Whether another database is known to.
+fn is_anothers(store: &Store, metadata: &Metadata) -> bool {
+    store.owner().zip(metadata.database()).is_some_and(|(owner, of)| owner != of)
 }
 
 /// Removes a table's directory with everything that is ours in it, and what others leave beside that.

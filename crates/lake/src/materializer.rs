@@ -2,7 +2,7 @@
 
 mod care;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -45,6 +45,8 @@ pub struct Materializer {
     slots: Arc<Slots>,
     /// Tables whose lake was found as another version of this program defined it: they need a step, though nothing changed.
     outdated: Mutex<BTreeSet<TableId>>,
+    /// Versions that [`Lake::tidy`] made, of tables of which nothing was committed since.
+    tidied: Mutex<BTreeMap<TableId, u64>>,
 }
 
 impl fmt::Debug for Materializer {
@@ -79,6 +81,7 @@ impl Materializer {
             upkeep: Tasks::default(),
             orphans: Orphans::default(),
             outdated: Mutex::new(Rank::new(62, "lake definitions"), BTreeSet::new()),
+            tidied: Mutex::new(Rank::new(77, "lake tidied versions"), BTreeMap::new()),
         }
     }
 
@@ -110,7 +113,13 @@ impl Materializer {
         format!("{}/{}", self.options.location, def.name.replacen('.', "/", 1))
     }
 
-    fn load(&self, place: &Place, table: &Snapshot) -> Result<Option<Lake>> {
+    /// `expects` is asked of what is there before anything of it is touched.
+    fn load(
+        &self,
+        place: &Place,
+        table: &Snapshot,
+        expects: &dyn Fn(&Lake) -> Result<()>,
+    ) -> Result<Option<Lake>> {
         let (def, store) = (table.def(), self.store(place));
         store.make_sure()?;
         let needed = table.has_evicted();
@@ -118,12 +127,17 @@ impl Materializer {
             let mut tries = 0;
             loop {
                 let (dir, location) = (self.dir_of(def), self.location_of(def));
-                let mut lake = Lake::load(&store, &dir, def, &location, &self.shared, needed)?;
+                let lake = Lake::load(&store, &dir, def, &location, &self.shared, needed)?;
                 // Nothing of a lake that is another's is touched.
                 self.check_history(table, &lake)?;
+                let Some(mut lake) = lake else { return Ok(None) };
+                expects(&lake)?;
                 tries += 1;
-                match lake.as_mut().map_or(Ok(()), Lake::tidy) {
-                    Ok(()) => return Ok(lake),
+                let mut newest = self.tidied.lock().remove(&def.id);
+                let tidied = lake.tidy(&self.options, &mut newest);
+                self.tidied.lock().extend(newest.map(|version| (def.id, version)));
+                match tidied {
+                    Ok(()) => return Ok(Some(lake)),
                     Err(error) if error.kind() == Kind::Exists && tries < LOAD_TRIES => {}
                     Err(error) => return Err(error),
                 }
@@ -131,6 +145,7 @@ impl Materializer {
         };
         let lake = rest::load(catalog, &self.options, &store, place, def, &self.shared)?;
         self.check_history(table, &lake)?;
+        lake.as_ref().map_or(Ok(()), expects)?;
         Ok(lake)
     }
 
@@ -185,7 +200,7 @@ impl Materializer {
             let (store, def) = (self.store(place), table.def());
             if table.has_evicted() {
                 // None is made in its place.
-                let lake = self.load(place, table)?;
+                let lake = self.load(place, table, &|_| Ok(()))?;
                 return lake.ok_or_else(|| Error::internal("a lake that is needed was not found"));
             }
             store.make_sure()?;
@@ -194,7 +209,7 @@ impl Materializer {
             self.check_history(table, &lake)?;
             return lake.ok_or_else(|| Error::internal("a lake was begun"));
         }
-        if let Some(lake) = self.load(place, table)? {
+        if let Some(lake) = self.load(place, table, &|_| Ok(()))? {
             return Ok(lake);
         }
         let def = table.def();
@@ -242,6 +257,7 @@ impl Materializer {
         let columns = base.columns_of(table.def())?;
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
+        self.tidied.lock().remove(&id);
         // What is published names nothing that is to go; now nothing of it lies about either, or readers hold it still, ten
         // minutes at most. Rows land meanwhile.
         let mut is_held = false;
@@ -549,11 +565,12 @@ impl table::materializer::Materializer for Materializer {
         let def = table.def();
         let lease = self.owners.take(&self.dir_of(def), def.id);
         let Some(_lease) = lease else { return Err(was_dropped(def)) };
-        let lake = self.load(place, table)?.ok_or_else(|| Error::damaged("the lake's files are gone"))?;
-        if !is_at(&lake, &checkpoint.state)? {
+        let lake = self.load(place, table, &|lake| match is_at(lake, &checkpoint.state)? {
+            true => Ok(()),
             // A commit that the log does not know. The lake itself says where it stands: the next step asks it.
-            return Err(Error::damaged("the lake has moved on since the checkpoint"));
-        }
+            false => Err(Error::damaged("the lake has moved on since the checkpoint")),
+        })?;
+        let lake = lake.ok_or_else(|| Error::damaged("the lake's files are gone"))?;
         if lake.columns_of(def).is_ok_and(|columns| !lake.is_of(&columns)) {
             self.outdated.lock().insert(def.id);
         }

@@ -121,7 +121,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change
 fn option(option: &SqlOption) -> Result<Change> {
     match option {
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("ttl") => {
-            Ok(Change::SetTtl { to: time_to_live("ttl", value)? })
+            Ok(Change::SetTtl { to: time_to_live(value)? })
         }
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("hot") => {
             Ok(Change::SetHot { to: hot(value)? })

@@ -108,15 +108,12 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
                 Some("false" | "off") => def.options.lake = Some(false),
                 _ => return Err(wrong("true or false")),
             },
-            // Two words for the same.
-            name @ ("ttl" | "retention") => {
-                let micros = time_to_live(name, value)?;
-                if micros.zip(def.options.ttl).is_some_and(|(this, before)| this != before) {
-                    return Err(Error::invalid("`ttl` and `retention` say the same, and differ")
-                        .hint("write one of the two"));
-                }
-                def.options.ttl = micros;
+            // Earlier versions stored it and did not act on it.
+            "retention" => {
+                return Err(Error::invalid("`retention` deletes nothing")
+                    .hint("write `ttl = '7 days'`: rows that are older are deleted; `hot` says what stays on this machine"));
             }
+            "ttl" => def.options.ttl = time_to_live(value)?,
             "hot" => {
                 def.set_hot(hot(value)?);
                 def.check_hot()?;
@@ -133,7 +130,7 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
             "sort_by" => def.set_sort_by(&layout("sort_by", value)?)?,
             other => {
                 return Err(Error::invalid(format!("`{}` is no option of a table", name::printable(other)))
-                    .hint("options are hot, ttl, time, lake, retention, partition_by and sort_by"));
+                    .hint("options are hot, ttl, time, lake, partition_by and sort_by"));
             }
         }
     }
@@ -141,13 +138,13 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
 }
 
 /// What `ttl = …` says: a time as '7 days', or none.
-pub(crate) fn time_to_live(name: &str, value: &Expr) -> Result<Option<i64>> {
+pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
     let text = text(value).unwrap_or_default();
     match duration(&text) {
         Some(micros) => Ok(Some(micros)),
         None if text.eq_ignore_ascii_case("none") => Ok(None),
         None => Err(Error::invalid(format!(
-            "a time as '7 days', or none, is expected for `{name}`, {value} was given"
+            "a time as '7 days', or none, is expected for `ttl`, {value} was given"
         ))),
     }
 }
@@ -363,7 +360,7 @@ mod tests {
         assert_eq!(hot("hot = '24 hours'").hot, Some(types::Hot::Micros(86_400_000_000)));
         assert_eq!(hot("hot = '10 GB'").hot, Some(types::Hot::Bytes(10_000_000_000)));
         assert_eq!(hot("hot = '10 GB'").lake, Some(true), "it has a lake from now on");
-        assert_eq!(with("retention = '2 days'").unwrap().options.ttl, Some(172_800_000_000));
+        assert!(with("retention = '2 days'").unwrap_err().hint_text().unwrap().contains("ttl"));
         assert_eq!(with("ttl = '90 minutes'").unwrap().options.ttl, Some(5_400_000_000));
         assert_eq!(with("ttl = none").unwrap().options.ttl, None);
         assert_eq!(with("time = 'AT'").unwrap().time, Some(types::ColumnId(17)));
@@ -373,8 +370,6 @@ mod tests {
         assert!(with("partition_by = none, sort_by = none").unwrap().options.partition_by.is_empty());
         for bad in [
             "lake = 3",
-            "retention = 'soon'",
-            "retention = '2 days', ttl = '1 day'",
             "hot = 'warm'",
             "hot = '10'",
             "lake = false, hot = '1 day'",

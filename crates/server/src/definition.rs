@@ -175,6 +175,9 @@ impl Definition {
             def.add_index(&index.understand()?)?;
         }
         def.options.lake = self.lake;
+        if self.retention_seconds().is_some() {
+            return Err(retention_alone());
+        }
         def.options.ttl = self.ttl_micros()?;
         if let Some(hot) = self.hot()? {
             def.set_hot(hot);
@@ -193,15 +196,13 @@ impl Definition {
         };
         let expire = match &self.retention {
             Some(Retention::Kept(kept)) => kept.expire,
-            Some(Retention::Seconds(seconds)) => Some(*seconds),
-            None => None,
+            _ => None,
         };
         if let (Some(ttl), Some(expire)) = (self.ttl, expire)
             && ttl != expire
         {
-            return Err(
-                Error::invalid("`ttl` and `retention` say the same, and differ").hint("write one of the two")
-            );
+            return Err(Error::invalid("`ttl` and `retention.expire` say the same, and differ")
+                .hint("write one of the two"));
         }
         self.ttl.or(expire).map(micros).transpose()
     }
@@ -211,6 +212,20 @@ impl Definition {
         let Some(Retention::Kept(Kept { hot: Some(hot), .. })) = &self.retention else { return Ok(None) };
         hot.as_ref().map(HotDefinition::understand).transpose().map(Some)
     }
+
+    /// A number alone, which earlier versions stored and did not act on.
+    pub fn retention_seconds(&self) -> Option<i64> {
+        match self.retention {
+            Some(Retention::Seconds(seconds)) => Some(seconds),
+            _ => None,
+        }
+    }
+}
+
+/// Whoever writes it wants rows to go, and they would stay.
+pub fn retention_alone() -> Error {
+    Error::invalid("a `retention` in seconds alone deletes nothing")
+        .hint("`ttl`, in seconds, deletes rows that are older; `retention` says what is `hot` and what is to `expire`")
 }
 
 /// What brings the paths of a table's columns, and its column for the rest, to those that are wanted. `def` has the columns.
@@ -426,7 +441,7 @@ mod tests {
     #[test]
     fn a_definition_is_understood_and_shown_again() {
         let body = br#"{"columns":[{"name":"id","type":"int64"},{"name":"d","type":"decimal(10,2)","default":"1.50"},
-            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","retention":90,
+            {"name":"at","type":"timestamp","nullable":false}],"primary_key":["ID"],"time":"at","ttl":90,
             "partition_by":["days(at)","bucket(16, id)"],"sort_by":["d desc nulls last"]}"#;
         let def = Definition::parse(body).unwrap().new_table("main.events").unwrap();
         let shown = describe(&def);
@@ -437,11 +452,10 @@ mod tests {
             json!({"id":17,"name":"d","type":"decimal(10,2)","nullable":true,"default":"1.50"})
         );
         assert_eq!(shown["time"], json!("at"));
-        // A number alone says when rows go, and is shown as what it is.
-        assert_eq!((shown["ttl"].clone(), shown.get("retention")), (json!(90), None));
-        let differing = br#"{"columns":[{"name":"id","type":"int64"}],"retention":60,"ttl":90}"#;
-        let error = Definition::parse(differing).unwrap().new_table("main.events").unwrap_err();
-        assert!(error.to_string().contains("say the same"), "{error}");
+        assert_eq!(shown["ttl"], json!(90));
+        let alone = br#"{"columns":[{"name":"id","type":"int64"}],"retention":60}"#;
+        let error = Definition::parse(alone).unwrap().new_table("main.events").unwrap_err();
+        assert!(error.hint_text().unwrap().contains("`ttl`"), "{error}");
         assert_eq!(shown["partition_by"], json!(["days(at)", "bucket(16, id)"]));
         assert_eq!(shown["sort_by"], json!(["d desc nulls last"]));
     }

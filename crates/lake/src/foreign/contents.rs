@@ -91,7 +91,6 @@ impl Contents {
             return iter::once(0..metadata.num_row_groups()).collect();
         };
         let (mut together, mut wanted) = (Vec::<Range<usize>>::new(), Vec::<Vec<Range<u64>>>::new());
-        let mut bytes = u64::MAX;
         for (nth, group) in metadata.row_groups().iter().enumerate() {
             let chunks = group.columns().iter().enumerate();
             let chunks = chunks.filter(|(leaf, _)| columns.leaf_included(*leaf));
@@ -99,22 +98,18 @@ impl Contents {
                 let (start, len) = chunk.byte_range();
                 Some(start..start.checked_add(len)?)
             });
-            let ranges: Vec<Range<u64>> = ranges.filter(|range| range.end <= file.len).collect();
-            let of_group: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-            bytes = bytes.saturating_add(of_group);
-            match (together.last_mut(), wanted.last_mut()) {
-                (Some(groups), Some(of_groups)) if bytes <= REQUEST_BYTES => {
-                    groups.end = nth + 1;
-                    of_groups.extend(ranges);
-                }
-                _ => {
-                    bytes = of_group;
-                    together.push(nth..nth + 1);
-                    wanted.push(ranges);
+            let of_group = stretches(ranges.filter(|range| range.end <= file.len).collect());
+            if let (Some(groups), Some(before)) = (together.last_mut(), wanted.last_mut()) {
+                let with_it = stretches([&before[..], &of_group].concat());
+                if with_it.iter().map(|range| range.end - range.start).sum::<u64>() <= REQUEST_BYTES {
+                    (groups.end, *before) = (nth + 1, with_it);
+                    continue;
                 }
             }
+            together.push(nth..nth + 1);
+            wanted.push(of_group);
         }
-        let _ = file.wanted.set(wanted.into_iter().map(stretches).collect());
+        let _ = file.wanted.set(wanted);
         together
     }
 

@@ -33,6 +33,8 @@ pub struct Flaky {
     /// Whether puts that fail are done later, and those that are to be.
     is_late: AtomicBool,
     late: Mutex<Vec<(Key, PutPayload, PutOptions)>>,
+    /// As where a key may not remove, or an object is locked.
+    refuses_removals: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +144,9 @@ impl ObjectStore for Flaky {
         &self,
         keys: BoxStream<'static, StoreResult<Key>>,
     ) -> BoxStream<'static, StoreResult<Key>> {
+        if self.refuses_removals.load(Ordering::Relaxed) {
+            return futures::stream::iter([Err(broken())]).boxed();
+        }
         match self.meets() {
             Meets::Nothing => self.store.delete_stream(keys),
             Meets::Error => futures::stream::iter([Err(broken())]).boxed(),
@@ -389,6 +394,61 @@ fn a_database_that_takes_a_warehouse_over_removes_no_lake_of_the_one_before() {
     third.land();
     assert_eq!(third.lake().metadata.database(), Some("database"));
     assert_eq!(read(&third.store(), &third.dir()).unwrap(), rows_of(&third.snapshot()).unwrap());
+}
+
+/// Of lakes that earlier versions wrote nobody knew whose they are until the next commit, and a table that was dropped and made again
+/// could not land.
+#[test]
+fn a_lake_that_does_not_say_whose_it_is_does_so_from_the_next_start_on() {
+    let _limit = testkit::limit(60);
+    let (mut bench, _) = begin(&[0]);
+    bench.keys(0..10);
+    let lake = bench.land();
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&bench.store().read(&lake.metadata_path()).unwrap()).unwrap();
+    json["properties"].as_object_mut().unwrap().remove("polynya.database").unwrap();
+    bench.store().replace(&lake.metadata_path(), json.to_string().as_bytes()).unwrap();
+    bench.restart();
+    let after = bench.lake();
+    assert_eq!((after.metadata.database(), after.version), (Some("database"), lake.version + 1));
+    assert_eq!(read(&bench.store(), &bench.dir()).unwrap(), rows_of(&bench.snapshot()).unwrap());
+    bench.restart();
+    assert_eq!(bench.step(false).map(|_| bench.lake().version).ok(), Some(lake.version + 1));
+}
+
+/// Each try to remove what nothing names published the metadata once more, and nothing removed those.
+#[test]
+fn what_cannot_be_swept_makes_no_more_metadata() {
+    let _limit = testkit::limit(60);
+    let (mut bench, store) = begin(&[0]);
+    for step in 0..20 {
+        bench.keys(step * 10..step * 10 + 10);
+        bench.land();
+    }
+    let before = bench.lake().version;
+    let stray = bench.dir().join("data/0123456789abcdef-1.parquet");
+    bench.store().write(&stray, b"left by a process that was killed".to_vec()).unwrap();
+    bench.materializer = super::support::materializer(options_in(&store));
+    store.refuses_removals.store(true, Ordering::Relaxed);
+    bench.position = None;
+    for _ in 0..30 {
+        assert!(bench.step(false).is_err());
+    }
+    let version = || crate::newest_version(&bench.store(), &bench.dir()).unwrap().unwrap();
+    assert_eq!(version(), before + 1);
+    store.refuses_removals.store(false, Ordering::Relaxed);
+    bench.step(false).unwrap();
+    assert!(!bench.store().exists(&stray).unwrap());
+    // So often as processes end in a commit: the list of metadata files has an end.
+    for nth in 0..30 {
+        bench.store().write(&stray, vec![nth]).unwrap();
+        bench.restart();
+        let _ = bench.step(false);
+    }
+    let log = bench.lake().metadata.metadata_log.len();
+    assert!(log <= small().metadata_files_max, "{log}");
+    let files = bench.files().into_iter().filter(|name| name.ends_with(".metadata.json")).count();
+    assert!(files <= small().metadata_files_max + 1, "{files}");
 }
 
 /// Erasure over a network: a call that fails or whose answer is lost is told to whoever asked, and asked again it is done.

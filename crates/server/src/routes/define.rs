@@ -177,6 +177,13 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
             return Err(differs(what, "make a new table and copy the rows").into());
         }
     }
+    // What a table has of an earlier version is shown, and may be said again.
+    if wanted
+        .retention_seconds()
+        .is_some_and(|seconds| def.options.retention != seconds.checked_mul(1_000_000))
+    {
+        return Err(definition::retention_alone().into());
+    }
     if wanted.time.is_some() || wanted.lake.is_some() {
         let shown = definition::describe(def);
         let as_is = wanted.time.as_ref().is_none_or(|time| shown["time"] == json!(time))
