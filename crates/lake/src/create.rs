@@ -28,9 +28,12 @@ pub(crate) fn create(
     for sub in ["data", "metadata"] {
         store.make_dir(base, &dir.join(sub))?;
     }
-    let metadata = first_metadata(store, options, location, columns, lsn);
+    let mut metadata = first_metadata(store, options, location, columns, lsn);
+    if let Some(owner) = store.owner() {
+        metadata.set_database(owner);
+    }
     let specs = Arc::new(specs_of(&metadata)?);
-    let mut lake = Lake {
+    let lake = Lake {
         store: store.clone(),
         dir,
         version: 1,
@@ -53,9 +56,6 @@ pub(crate) fn create(
         offers: shared.offers.clone(),
         listed: None,
     };
-    if let Some(owner) = store.owner() {
-        lake.metadata.set_database(owner);
-    }
     store.publish(&lake.metadata_path(), lake.metadata.to_bytes()?, || Ok(()))?;
     lake.write_hint()?;
     Ok(lake)

@@ -6,9 +6,8 @@
 //! the line has.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
-
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::json;
 use types::{Error, Result, name};

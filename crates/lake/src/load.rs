@@ -61,8 +61,9 @@ impl Lake {
                 return Ok(None);
             }
             other => {
+                let of = if is_anothers(store, &metadata) { "another database's " } else { "" };
                 let found =
-                    other.map_or("no table of Polynya".to_owned(), |TableId(id)| format!("table {id}"));
+                    other.map_or("no table of Polynya".to_owned(), |TableId(id)| format!("{of}table {id}"));
                 return Err(Error::damaged(format!("the Iceberg table in {} is of {found}", dir.display()))
                     .with("table", &def.name)
                     .hint("move that directory away; the table then lands anew"));

@@ -149,25 +149,26 @@ impl Elsewhere {
         let holds = |range: &Range<u64>| range.start <= start && end <= range.end;
         let mut wanted = self.wanted.get().into_iter().flatten().enumerate();
         match wanted.find_map(|(at, ranges)| Some((at, ranges.iter().position(holds)?, ranges))) {
-            Some((at, nth, ranges)) => Ok(self.hold(at, ranges)?[nth].from(start)),
+            Some((at, nth, ranges)) => Ok(self.piece(at, ranges, nth)?.from(start)),
             None => self.fetch(start..end),
         }
     }
 
-    /// The pieces of row groups that are read together, one for each of their stretches.
-    fn hold(&self, at: usize, ranges: &[Range<u64>]) -> Result<Vec<Piece>> {
+    /// One of the stretches of row groups that are read together, which are fetched if they are not in memory.
+    fn piece(&self, at: usize, ranges: &[Range<u64>], nth: usize) -> Result<Piece> {
         {
             let mut held = self.held.lock();
             if held.0 == at {
-                return Ok(held.1.clone());
+                return Ok(held.1[nth].clone());
             }
             // What was read makes room first.
             *held = (usize::MAX, Vec::new());
         }
         let piece = |range: &Range<u64>| Ok(Piece { start: range.start, bytes: self.fetch(range.clone())? });
         let pieces: Vec<Piece> = ranges.iter().map(piece).collect::<Result<_>>()?;
-        *self.held.lock() = (at, pieces.clone());
-        Ok(pieces)
+        let wanted = pieces[nth].clone();
+        *self.held.lock() = (at, pieces);
+        Ok(wanted)
     }
 
     fn fetch(&self, range: Range<u64>) -> Result<Bytes> {

@@ -177,8 +177,12 @@ impl ObjectStore for Flaky {
 const URI: &str = "s3://bucket/lake";
 
 pub fn options_in(store: &Arc<Flaky>) -> Options {
-    let objects =
-        Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), "database").unwrap();
+    options_of(store, "database")
+}
+
+/// Of a database of that id.
+fn options_of(store: &Arc<Flaky>, owner: &str) -> Options {
+    let objects = Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), owner).unwrap();
     let Options { objects, warehouse, location, .. } = Options::remote(objects);
     Options { objects, warehouse, location, ..small() }
 }
@@ -352,9 +356,7 @@ fn a_warehouse_is_written_by_one_database() {
     let (mut bench, store) = begin(&[0]);
     bench.keys(0..10);
     let lake = bench.land();
-    let other = Objects::new(store, "lake", URI.into(), Duration::from_secs(10), "another").unwrap();
-    let Options { objects, warehouse, location, .. } = Options::remote(other);
-    let mut second = begin_in(&[0], Options { objects, warehouse, location, ..small() });
+    let mut second = begin_in(&[0], options_of(&store, "another"));
     second.keys(0..3);
     let error = second.try_land().unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
@@ -373,23 +375,20 @@ fn a_database_that_takes_a_warehouse_over_removes_no_lake_of_the_one_before() {
     let rows = read(&bench.store(), &bench.dir()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(store.store.delete(&Key::from("lake/polynya-warehouse.json"))).unwrap();
-    let options_of = |owner: &str| {
-        let objects =
-            Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), owner).unwrap();
-        let Options { objects, warehouse, location, .. } = Options::remote(objects);
-        Options { objects, warehouse, location, ..small() }
-    };
     let mut later = super::support::def();
     later.id = types::TableId(lake.metadata.table_id().unwrap().0 + 1);
-    let mut second = Bench::of(later.clone(), options_of("another"));
+    let mut second = Bench::of(later.clone(), options_of(&store, "another"));
     second.keys(0..3);
     let error = second.try_land().unwrap_err();
-    assert!(error.kind() == Kind::Damaged && error.to_string().contains("is of table"), "{error}");
+    assert!(
+        error.kind() == Kind::Damaged && error.to_string().contains("another database's table 7"),
+        "{error}"
+    );
     assert_eq!((bench.files(), read(&bench.store(), &bench.dir()).unwrap()), (files, rows));
 
     // Its own are known by what they say: what was dropped goes when a table of its name lands.
     runtime.block_on(store.store.delete(&Key::from("lake/polynya-warehouse.json"))).unwrap();
-    let mut third = Bench::of(later, options_of("database"));
+    let mut third = Bench::of(later, options_in(&store));
     third.keys(0..3);
     third.land();
     assert_eq!(third.lake().metadata.database(), Some("database"));

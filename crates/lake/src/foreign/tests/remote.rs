@@ -1,6 +1,6 @@
 //! Tables that lie in an object store.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -58,6 +58,13 @@ fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
     }
 }
 
+/// A table in an object store that tells what is read of it.
+fn opened(made: &Made) -> (Arc<Foreign>, Arc<Faulty>) {
+    made.open().unwrap();
+    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
+    (Arc::new(Foreign::open(&store, Path::new("metadata/v1.metadata.json"), None).unwrap()), told)
+}
+
 const GROUP_ROWS: usize = 20_000;
 
 /// A table of one file with four row groups: numbers, a column of 1.3 MB a row group that the table has no more, and words,
@@ -98,9 +105,7 @@ fn numbers_from(table: &Arc<Foreign>, from: u64) -> types::Result<Vec<i64>> {
 fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
     let _limit = testkit::limit(120);
     let (made, numbers) = of_row_groups();
-    made.open().unwrap();
-    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
-    let table = Arc::new(Foreign::open(&store, &PathBuf::from("metadata/v1.metadata.json"), None).unwrap());
+    let (table, told) = opened(&made);
     let of_file = made.files[0].bytes as u64;
     let gone = 64 * numbers.len() as u64;
     let reads = || std::mem::take(&mut *told.reads.lock().unwrap());
@@ -154,9 +159,7 @@ fn small_row_groups_are_fetched_together_and_once() {
     let of = words.iter().map(Option::as_deref).collect::<Vec<_>>();
     // What is written beside the first makes the file large.
     made.data_in_groups(1, 500, vec![n(&numbers), column(4, "word", texts(&of))]);
-    made.open().unwrap();
-    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
-    let table = Arc::new(Foreign::open(&store, &PathBuf::from("metadata/v1.metadata.json"), None).unwrap());
+    let (table, told) = opened(&made);
     told.reads.lock().unwrap().clear();
     assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
     let mut reads = std::mem::take(&mut *told.reads.lock().unwrap());
@@ -174,9 +177,7 @@ fn small_row_groups_are_fetched_together_and_once() {
 fn a_store_that_is_away_is_told_as_such() {
     let _limit = testkit::limit(120);
     let (made, numbers) = of_row_groups();
-    made.open().unwrap();
-    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
-    let table = Arc::new(Foreign::open(&store, &PathBuf::from("metadata/v1.metadata.json"), None).unwrap());
+    let (table, told) = opened(&made);
     let mut rows = table.read(0);
     rows.next_batch().unwrap().unwrap();
     told.is_away.store(true, Ordering::Relaxed);
